@@ -1,0 +1,134 @@
+//! The algorithms: pure functions from a word, the time and a cost to a verdict and the next word. No atomics, no clock.
+
+mod fixed_window;
+mod token_bucket;
+
+pub use fixed_window::FixedWindow;
+pub use token_bucket::TokenBucket;
+
+use crate::time::Nanos;
+
+/// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
+pub const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// What one step decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Admitted, and this is the word to store.
+    Admit(u64),
+    /// Refused now; the same cost is admitted in `wait_ns` nanoseconds (at least 1) if nobody else comes. Costs nothing.
+    Later {
+        /// Nanoseconds from the `now` of the step.
+        wait_ns: u64,
+    },
+    /// The cost is above the capacity: refused for ever. Costs nothing.
+    Never,
+}
+
+/// What a charge leaves behind for giving it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// Tokens that were charged.
+    pub cost: u64,
+    /// The `now` of the step that charged them.
+    pub charged_at: Nanos,
+    /// The word that the charge wrote.
+    pub word: u64,
+}
+
+/// Tokens in use, in units of 2^-16 token: how quota is carried from one set of numbers to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Used(u128);
+
+impl Used {
+    const FRACTION_BITS: u32 = 16;
+
+    /// `tokens` whole tokens.
+    #[must_use]
+    pub fn whole(tokens: u64) -> Self {
+        Self(u128::from(tokens) << Self::FRACTION_BITS)
+    }
+}
+
+/// A parameter that no word can carry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unfit {
+    /// The parameter: `limit`, `period` or `burst`.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// One limit's numbers, compiled: what interprets the words of its buckets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meter {
+    /// GCRA.
+    TokenBucket(TokenBucket),
+    /// Aligned windows.
+    FixedWindow(FixedWindow),
+}
+
+/// One way to say "the method of whichever algorithm this is".
+macro_rules! each {
+    ($meter:expr, $algorithm:ident => $answer:expr) => {
+        match $meter {
+            Meter::TokenBucket($algorithm) => $answer,
+            Meter::FixedWindow($algorithm) => $answer,
+        }
+    };
+}
+
+impl Meter {
+    /// Decides a cost of at least 1 at time `now`.
+    #[inline]
+    pub fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
+        each!(self, algorithm => algorithm.step(word, now, cost))
+    }
+
+    /// The most that can be used at once: the burst of a bucket, the limit of a window.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        each!(self, algorithm => algorithm.capacity())
+    }
+
+    /// The largest cost that would be admitted now.
+    #[must_use]
+    pub fn remaining(&self, word: u64, now: Nanos) -> u64 {
+        each!(self, algorithm => algorithm.remaining(word, now))
+    }
+
+    /// Nanoseconds until everything is available again.
+    #[must_use]
+    pub fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
+        each!(self, algorithm => algorithm.reset_after_ns(word, now))
+    }
+
+    /// The word after a charge was given back, or `None` where nothing is left to give.
+    ///
+    /// `now` must have been read after `word`. Never returns more than the passing of time has not returned already.
+    #[must_use]
+    pub fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
+        each!(self, algorithm => algorithm.give_back(word, now, receipt))
+    }
+
+    /// `word`, as it stands at time `at`, under the numbers of `next`: what was used stays used, up to the new capacity.
+    #[must_use]
+    pub fn carry_over(&self, word: u64, at: Nanos, next: &Self) -> u64 {
+        match (self, next) {
+            // The same windows: a count needs no instant, which keeps those charged after `at`.
+            (Self::FixedWindow(old), Self::FixedWindow(new)) if old.has_windows_of(new) => new.capped(word),
+            _ => {
+                let used = each!(self, algorithm => algorithm.used(word, at));
+                each!(next, algorithm => algorithm.with_used(used, at))
+            }
+        }
+    }
+}
+
+fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), Unfit> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Unfit { field, message: format!("{value} is out of range; from {min} to {max} fit") })
+}

@@ -1,0 +1,176 @@
+//! Which client an identity is: exact, then the smallest address block, then the longest prefix.
+
+use std::net::IpAddr;
+
+use rapidhash::RapidHashMap;
+
+/// How a client's value matches.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Matcher {
+    Exact(Box<str>),
+    /// Addresses that share the first bits.
+    Block(Block),
+    Prefix(Box<str>),
+}
+
+/// A block of addresses. One address is a block of all its bits, so that every way to write it is the same client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct Block {
+    bits: u8,
+    is_v6: bool,
+    /// The address, left-aligned, with the bits beyond the block zero.
+    network: u128,
+}
+
+impl Block {
+    fn of(address: IpAddr, bits: u8) -> Self {
+        let (is_v6, left_aligned) = match address {
+            IpAddr::V4(v4) => (false, u128::from(v4.to_bits()) << 96),
+            IpAddr::V6(v6) => (true, v6.to_bits()),
+        };
+        let network = if bits == 0 { 0 } else { left_aligned & (u128::MAX << (128 - u32::from(bits))) };
+        Self { bits, is_v6, network }
+    }
+}
+
+impl Matcher {
+    /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block.
+    pub(crate) fn parse(kind: &str, value: &str) -> Result<Self, String> {
+        if let Some(prefix) = value.strip_suffix('*') {
+            return Ok(Self::Prefix(prefix.into()));
+        }
+        if kind != "ip" {
+            return Ok(Self::Exact(value.into()));
+        }
+        let (address, bits) = value.split_once('/').map_or((value, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr =
+            address.parse().map_err(|_| format!("`{value}` is neither an address nor a CIDR block"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits.map(str::parse::<u8>) {
+            None => most,
+            Some(Ok(bits)) if bits <= most => bits,
+            Some(_) => return Err(format!("`{value}`: a block has 0 to {most} bits")),
+        };
+        let block = Block::of(address, bits);
+        if block.network != Block::of(address, most).network {
+            return Err(format!("`{value}` names an address inside the block; write the block's first address"));
+        }
+        Ok(Self::Block(block))
+    }
+
+    /// Does it match this value? For conditions; clients are looked up in a [`ClientMap`].
+    pub(crate) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *value,
+            Self::Prefix(prefix) => value.starts_with(&**prefix),
+            Self::Block(block) => value.parse().is_ok_and(|address| Block::of(address, block.bits) == *block),
+        }
+    }
+}
+
+/// The clients of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct ClientMap {
+    exact: RapidHashMap<Box<str>, u32>,
+    blocks: RapidHashMap<Block, u32>,
+    /// Sizes of the blocks, in bits, largest (the smallest block) first.
+    block_bits: Vec<u8>,
+    prefixes: RapidHashMap<Box<[u8]>, u32>,
+    /// Lengths of the prefixes, longest first.
+    prefix_lengths: Vec<usize>,
+}
+
+impl ClientMap {
+    /// Adds a client; false when its value was there.
+    pub(crate) fn insert(&mut self, matcher: Matcher, client: u32) -> bool {
+        match matcher {
+            Matcher::Exact(value) => self.exact.insert(value, client).is_none(),
+            Matcher::Block(block) => {
+                insert_descending(&mut self.block_bits, block.bits);
+                self.blocks.insert(block, client).is_none()
+            }
+            Matcher::Prefix(prefix) => {
+                insert_descending(&mut self.prefix_lengths, prefix.len());
+                self.prefixes.insert(prefix.as_bytes().into(), client).is_none()
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.blocks.is_empty() && self.prefixes.is_empty()
+    }
+
+    /// The client that `value` is.
+    #[inline]
+    pub(crate) fn find(&self, value: &str) -> Option<u32> {
+        self.exact.get(value).or_else(|| self.find_block(value)).or_else(|| self.find_prefix(value)).copied()
+    }
+
+    fn find_block(&self, value: &str) -> Option<&u32> {
+        if self.blocks.is_empty() {
+            return None;
+        }
+        let address: IpAddr = value.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let mut sizes = self.block_bits.iter().filter(|&&bits| bits <= most);
+        sizes.find_map(|&bits| self.blocks.get(&Block::of(address, bits)))
+    }
+
+    fn find_prefix(&self, value: &str) -> Option<&u32> {
+        let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.as_bytes().get(..length));
+        starts.find_map(|start| self.prefixes.get(start))
+    }
+}
+
+fn insert_descending<T: Ord>(list: &mut Vec<T>, value: T) {
+    if let Err(place) = list.binary_search_by(|listed| value.cmp(listed)) {
+        list.insert(place, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_match_wins() {
+        let mut clients = ClientMap::default();
+        let values = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "10.*", "2001:db8::/32", "2001:db8::1", "0.0.0.0/0"];
+        for (client, value) in values.iter().enumerate() {
+            assert!(clients.insert(Matcher::parse("ip", value).expect("valid"), client as u32));
+        }
+        for (value, expected) in [
+            ("10.1.2.3", Some(2)),
+            ("10.1.2.4", Some(1)),
+            ("10.2.0.0", Some(0)),
+            ("192.0.2.1", Some(6)),
+            ("2001:0db8:0:0::1", Some(5)),
+            ("2001:db8::2", Some(4)),
+            ("::1", None),
+            ("10.x", Some(3)),
+            ("x", None),
+        ] {
+            assert_eq!(clients.find(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_bytes_and_the_longest_wins() {
+        let mut clients = ClientMap::default();
+        for (client, value) in ["*", "p-*", "p-é*", "p-é1"].iter().enumerate() {
+            assert!(clients.insert(Matcher::parse("api_key", value).expect("valid"), client as u32));
+        }
+        for (value, expected) in [("q", 0), ("p-", 1), ("p-é", 2), ("p-é2", 2), ("p-é1", 3), ("p-ê", 1)] {
+            assert_eq!(clients.find(value), Some(expected), "{value}");
+        }
+        assert!(!clients.insert(Matcher::parse("api_key", "p-*").expect("valid"), 9), "a repeated value is told");
+    }
+
+    #[test]
+    fn addresses_that_are_none_are_refused() {
+        for value in ["localhost", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0.1/8", "10.0.0.0/-1", ""] {
+            assert!(Matcher::parse("ip", value).is_err(), "{value}");
+        }
+        assert!(Matcher::parse("user", "10.0.0.1/8").is_ok());
+    }
+}

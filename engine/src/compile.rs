@@ -1,0 +1,384 @@
+//! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry};
+
+use rapidhash::RapidHashMap;
+
+use crate::{
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, TokenBucket},
+    clients::{ClientMap, Matcher},
+    hash::KeyHasher,
+    pattern::{Pattern, PatternTree},
+    policy::{self, Algorithm, Mode, Per, Policy, Sharing},
+    problem::{Problems, Report},
+    request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
+    snapshot::{
+        Client, CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot,
+    },
+    time::{Nanos, parse_period},
+};
+
+/// A field of one of these names asks for all identities together.
+const EVERYONE: &str = "everyone";
+
+impl Snapshot {
+    /// Compiles a policy, or says everything that is wrong with it.
+    pub fn compile(policy: &Policy) -> Result<Self, Problems> {
+        let (mut found, mut limits) = (Vec::new(), Vec::new());
+        let mut report = Report::new(&mut found);
+        let mut domains = RapidHashMap::default();
+        let mut under_domains = report.field("domains");
+        if policy.domains.is_empty() {
+            under_domains.wrong("the policy has no domain; requests that name none are in `default`");
+        }
+        for (name, domain) in &policy.domains {
+            let mut report = under_domains.field(name);
+            check_id(&mut report, name);
+            let compiler = Compiler { name, source: domain, limits: &mut limits, kinds: kinds_of(domain) };
+            domains.insert(name.as_str().into(), compiler.run(&mut report));
+        }
+        if found.is_empty() { Ok(Self { limits: limits.into(), domains }) } else { Err(Problems(found)) }
+    }
+}
+
+/// Compiles one domain. Goes on after a problem, to find all of them.
+struct Compiler<'p> {
+    name: &'p str,
+    source: &'p policy::Domain,
+    limits: &'p mut Vec<CompiledLimit>,
+    kinds: Vec<Kind>,
+}
+
+impl Compiler<'_> {
+    fn run(mut self, report: &mut Report<'_>) -> Domain {
+        if self.source.timezone.as_deref().is_some_and(|zone| zone != "UTC") {
+            report.field("timezone").not_built("a time zone", "leave it out, or write UTC");
+        }
+        if self.kinds.len() > KINDS_MAX {
+            report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
+            self.kinds.truncate(KINDS_MAX);
+        }
+        let tiers = self.tiers(report);
+        for (kind, tier) in &self.source.defaults {
+            let report = &mut report.field("defaults");
+            let (kind, tier) = (self.kind(&mut report.field(kind), kind), self.tier(&mut report.field(kind), tier));
+            if let Some(kind) = kind {
+                self.kinds[kind as usize].default_tier = tier;
+            }
+        }
+        let clients = self.clients(report);
+        let rule_sets = self.rule_sets(report);
+        let domain = Domain { tier_hint: self.source.tier_hint, kinds: self.kinds, tiers, clients, rule_sets };
+        let most = most_limits(&domain);
+        if most > PLAN_MAX {
+            report.wrong(format!(
+                "one request could meet {most} limits of this domain; at most {PLAN_MAX} fit: shorten the lists of limits"
+            ));
+        }
+        domain
+    }
+
+    fn tiers(&mut self, report: &mut Report<'_>) -> Vec<(Box<str>, Limits)> {
+        let mut ids = HashSet::new();
+        let mut tiers = Vec::new();
+        for (place, tier) in self.source.tiers.iter().enumerate() {
+            let report = &mut report.item("tiers", place);
+            check_id(&mut report.field("id"), &tier.id);
+            check_unique(&mut report.field("id"), &mut ids, &tier.id, "tier");
+            match (tier.limits.is_empty(), tier.unlimited) {
+                (true, false) => report.wrong("a tier needs limits, or `unlimited = true`"),
+                (false, true) => report.field("unlimited").wrong("a tier has limits or is unlimited, not both"),
+                _ => {}
+            }
+            let owner = format!("{}/tier:{}", self.name, tier.id);
+            tiers.push((tier.id.as_str().into(), self.limits_of(report, &owner, &tier.limits)));
+        }
+        tiers
+    }
+
+    fn clients(&mut self, report: &mut Report<'_>) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for (place, client) in self.source.clients.iter().enumerate() {
+            let report = &mut report.item("clients", place);
+            let kind = self.kind(&mut report.field("kind"), &client.kind);
+            let tier = client.tier.as_ref().and_then(|tier| self.tier(&mut report.field("tier"), tier));
+            if client.tier.is_none() && client.exception.is_none() {
+                report.wrong("a client needs a tier or an override");
+            }
+            let exception = client.exception.as_ref().and_then(|exception| {
+                let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
+                self.exception(&mut report.field("override"), &owner, exception)
+            });
+            let matcher = matcher(&mut report.field("value"), &client.kind, &client.value);
+            if let (Some(kind), Some(matcher)) = (kind, matcher)
+                && !self.kinds[kind as usize].clients.insert(matcher, clients.len() as u32)
+            {
+                report.field("value").wrong(format!("{} `{}` stands here twice", client.kind, client.value));
+            }
+            clients.push(Client { tier, exception });
+        }
+        clients
+    }
+
+    fn exception(&mut self, report: &mut Report<'_>, owner: &str, source: &policy::Override) -> Option<Exception> {
+        let until = source.until.as_ref().and_then(|until| instant(&mut report.field("until"), until));
+        let limits = self.limits_of(report, owner, &source.limits);
+        let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
+            (true, false, true) => {
+                let name = format!("{owner}/blocked").into();
+                self.limits.push(CompiledLimit { name, id: "blocked".into(), meter: None });
+                Grants::Blocked(self.limits.len() as u32 - 1)
+            }
+            (false, true, true) => Grants::Unlimited,
+            (false, false, false) => Grants::Limits(limits),
+            _ => {
+                report.wrong("an override is exactly one of `blocked = true`, `unlimited = true` and `limits`");
+                return None;
+            }
+        };
+        Some(Exception { until, grants })
+    }
+
+    fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
+        let mut ids = HashSet::new();
+        // By counted kinds, then by everything that makes one rule closer than another: the file's order is forgotten.
+        let mut sets: BTreeMap<u64, BTreeMap<_, (&str, Rule)>> = BTreeMap::new();
+        for (place, source) in self.source.rules.iter().enumerate() {
+            let report = &mut report.item("rules", place);
+            check_id(&mut report.field("id"), &source.id);
+            check_unique(&mut report.field("id"), &mut ids, &source.id, "rule");
+            let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
+            let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
+            let Some(rule) = self.rule(report, source) else { continue };
+            let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
+            let method = source.method.as_ref().map(|method| method.to_ascii_uppercase());
+            let tiers: Option<BTreeSet<&String>> = source.tiers.as_ref().map(|tiers| tiers.iter().collect());
+            // With a method before without, then with more conditions before fewer.
+            let rank = (method.is_none(), std::cmp::Reverse(source.condition.len()), tiers.is_none());
+            let identity = (pattern, rank, method, &source.condition, tiers);
+            let same = sets.entry(kinds).or_default();
+            if !source.enabled {
+                continue;
+            }
+            match same.entry(identity) {
+                Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
+                Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
+                    "rule `{}` has the same pattern, method, `per`, `tiers` and `where`",
+                    taken.get().0
+                )),
+            }
+        }
+        // The tightest combination last: fewer kinds first.
+        let mut sets: Vec<_> = sets.into_iter().collect();
+        sets.sort_by_key(|(kinds, _)| kinds.count_ones());
+        let compiled = sets.into_iter().map(|(kinds, rules)| {
+            let mut patterns = PatternTree::default();
+            for ((pattern, ..), (_, rule)) in rules {
+                patterns.values(&pattern).push(rule);
+            }
+            RuleSet { kinds, patterns }
+        });
+        compiled.collect()
+    }
+
+    fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule) -> Option<Rule> {
+        if source
+            .method
+            .as_ref()
+            .is_some_and(|method| method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic()))
+        {
+            report.field("method").wrong("a method is letters, such as GET");
+        }
+        if source.limits.is_empty() {
+            report.field("limits").wrong("a rule needs at least one limit");
+        }
+        if source.cost == 0 || source.cost > NUMBER_MAX {
+            report.field("cost").wrong(format!("{} is out of range; from 1 to {NUMBER_MAX} fit", source.cost));
+        }
+        let tiers = source.tiers.as_ref().map(|tiers| {
+            if tiers.is_empty() {
+                report.field("tiers").wrong("an empty list would match nobody; leave it out to match every tier");
+            }
+            let each = tiers.iter().enumerate();
+            each.filter_map(|(place, tier)| self.tier(&mut report.item("tiers", place), tier)).collect()
+        });
+        let mut condition = Vec::new();
+        for (name, value) in &source.condition {
+            let report = &mut report.field("where");
+            let kind = self.kind(&mut report.field(name), name);
+            if let Some(matcher) = matcher(&mut report.field(name), name, value) {
+                condition.push((kind?, matcher));
+            }
+        }
+        let owner = format!("{}/rule:{}", self.name, source.id);
+        let limits = self.limits_of(report, &owner, &source.limits);
+        Some(Rule { method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits })
+    }
+
+    fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
+        let kinds = match per {
+            Per::One(everyone) if everyone == EVERYONE => return Some(0),
+            Per::One(kind) => std::slice::from_ref(kind),
+            Per::Each(kinds) if kinds.is_empty() => {
+                report.wrong("an empty list counts nobody; write \"everyone\" to count all together");
+                return None;
+            }
+            Per::Each(kinds) => kinds,
+        };
+        let mut set = 0;
+        for kind in kinds {
+            let bit = 1 << self.kind(report, kind)?;
+            if set & bit != 0 {
+                report.wrong(format!("`{kind}` stands here twice"));
+            }
+            set |= bit;
+        }
+        Some(set)
+    }
+
+    fn limits_of(&mut self, report: &mut Report<'_>, owner: &str, limits: &[policy::Limit]) -> Limits {
+        let first = self.limits.len() as u32;
+        let mut ids = HashSet::new();
+        for (place, limit) in limits.iter().enumerate() {
+            let report = &mut report.item("limits", place);
+            check_id(&mut report.field("id"), &limit.id);
+            check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
+            let meter = meter(report, limit);
+            let name = format!("{owner}/{}", limit.id).into();
+            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter });
+        }
+        first..self.limits.len() as u32
+    }
+
+    /// Place of a kind.
+    fn kind(&self, report: &mut Report<'_>, name: &str) -> Option<u32> {
+        if !is_kind(name) || name == EVERYONE {
+            report.wrong(format!(
+                "`{name}` is not a kind; such as ip, user or api_key: a-z, 0-9 and _, 32 characters at most"
+            ));
+            return None;
+        }
+        self.kinds.iter().position(|kind| *kind.name == *name).map(|place| place as u32)
+    }
+
+    fn tier(&self, report: &mut Report<'_>, id: &str) -> Option<u32> {
+        let place = self.source.tiers.iter().position(|tier| tier.id == id);
+        if place.is_none() {
+            let ids: Vec<&str> = self.source.tiers.iter().map(|tier| tier.id.as_str()).collect();
+            let known =
+                if ids.is_empty() { "there are none".to_owned() } else { format!("there are {}", ids.join(", ")) };
+            report.wrong(format!("no tier is called `{id}`; {known}"));
+        }
+        place.map(|place| place as u32)
+    }
+}
+
+/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key.
+fn kinds_of(domain: &policy::Domain) -> Vec<Kind> {
+    let per = |rule: &'_ policy::Rule| match &rule.per {
+        Per::One(kind) => vec![kind.clone()],
+        Per::Each(kinds) => kinds.clone(),
+    };
+    let mut names: BTreeSet<String> = domain.defaults.keys().cloned().collect();
+    names.extend(domain.clients.iter().map(|client| client.kind.clone()));
+    names.extend(domain.rules.iter().flat_map(|rule| per(rule).into_iter().chain(rule.condition.keys().cloned())));
+    // Secrets come in where values are hashed; a kind's own hash only has to be the same in every snapshot.
+    let hasher = KeyHasher::new(0);
+    let kind = |name: String| Kind {
+        hash: hasher.name(&name),
+        name: name.into(),
+        default_tier: None,
+        clients: ClientMap::default(),
+    };
+    names.into_iter().filter(|name| is_kind(name) && name != EVERYONE).map(kind).collect()
+}
+
+/// The numbers of a limit; `None` also for a limit that admits nothing.
+fn meter(report: &mut Report<'_>, limit: &policy::Limit) -> Option<Meter> {
+    if limit.mode != Mode::Enforce {
+        report.field("mode").not_built("`shadow`", "leave it out, or write enforce");
+    }
+    if limit.sharing != Sharing::Local {
+        report.field("sharing").not_built("sharing over machines", "leave it out, or write local");
+    }
+    if limit.on_failure.is_some() {
+        report.field("on_failure").not_built("sharing over machines", "leave it out");
+    }
+    if limit.limit > NUMBER_MAX {
+        report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
+    }
+    let period_ns = if matches!(limit.period.as_str(), "day" | "week" | "month") {
+        report.field("period").not_built("a calendar period", "write 1d or 7d, aligned to UTC");
+        return None;
+    } else {
+        parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok()
+    };
+    match (limit.algorithm, limit.burst) {
+        (Algorithm::TokenBucket, burst) => {
+            let burst = burst.unwrap_or(limit.limit.max(1));
+            let number = limit.limit.clamp(1, NUMBER_MAX);
+            let bucket = TokenBucket::new(number, period_ns?, burst).map_err(|unfit| report.unfit(unfit)).ok()?;
+            (limit.limit > 0).then_some(Meter::TokenBucket(bucket))
+        }
+        (Algorithm::FixedWindow, burst) => {
+            if burst.is_some() {
+                report.field("burst").wrong("a fixed window has no burst; leave it out, or use token_bucket");
+            }
+            let window = FixedWindow::new(limit.limit.max(1), period_ns?).map_err(|unfit| report.unfit(unfit)).ok()?;
+            (limit.limit > 0).then_some(Meter::FixedWindow(window))
+        }
+        _ => {
+            report.field("algorithm").not_built("this algorithm", "use token_bucket or fixed_window");
+            None
+        }
+    }
+}
+
+fn matcher(report: &mut Report<'_>, kind: &str, value: &str) -> Option<Matcher> {
+    if value.is_empty() || value.len() > VALUE_BYTES_MAX {
+        report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
+        return None;
+    }
+    Matcher::parse(kind, value).map_err(|why| report.wrong(why)).ok()
+}
+
+fn instant(report: &mut Report<'_>, text: &str) -> Option<Nanos> {
+    let instant = text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_nanosecond()).ok());
+    if instant.is_none() {
+        report.wrong(format!("`{text}` is not an instant; write RFC 3339, such as 2027-01-01T00:00:00Z"));
+    }
+    instant
+}
+
+fn check_id(report: &mut Report<'_>, id: &str) {
+    let bytes = id.as_bytes();
+    let is_id = bytes.len() <= 64
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'));
+    if !is_id {
+        report
+            .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
+    }
+}
+
+fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p str, what: &str) {
+    if !ids.insert(id) {
+        report.wrong(format!("another {what} here is called `{id}`"));
+    }
+}
+
+/// The most limits that one request could meet.
+fn most_limits(domain: &Domain) -> usize {
+    let longest_tier = domain.tiers.iter().map(|(_, limits)| limits.len()).max().unwrap_or(0);
+    let own = |client: &Client| match client.exception.as_ref().map(|exception| &exception.grants) {
+        Some(Grants::Limits(own)) => own.len(),
+        Some(Grants::Blocked(_)) => 1,
+        _ => 0,
+    };
+    let longest_own = domain.clients.iter().map(own).max().unwrap_or(0);
+    let has_limits = |kind: &&Kind| domain.tier_hint || kind.default_tier.is_some() || !kind.clients.is_empty();
+    let kinds = domain.kinds.iter().filter(has_limits).count().min(IDENTITIES_MAX);
+    let by_rules =
+        domain.rule_sets.iter().map(|set| set.patterns.each().map(|rule| rule.limits.len()).max().unwrap_or(0));
+    kinds * (longest_tier + longest_own) + by_rules.sum::<usize>()
+}

@@ -1,0 +1,93 @@
+//! The answer to a check.
+
+use std::time::Duration;
+
+use crate::{algorithm::Meter, registry::Registry, time::Nanos};
+
+/// When a request may come again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// It was allowed.
+    Now,
+    /// After this long, if nobody else comes meanwhile. Never zero.
+    After(Duration),
+    /// Never: it costs more than the limit ever holds, or the limit admits nothing.
+    Never,
+}
+
+/// The answer to a check. Plain data: the numbers are worked out when asked for.
+///
+/// Of several limits it shows the one that decided: the first that refused; or, when allowed, the one with the least
+/// remaining.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Decision<'e> {
+    pub(crate) policy_version: u64,
+    pub(crate) decided_by: Option<DecidedBy>,
+    pub(crate) retry: Retry,
+    pub(crate) registry: &'e Registry,
+}
+
+/// The limit that decided, and its bucket after the decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecidedBy {
+    /// Place in the plan.
+    pub(crate) place: usize,
+    /// Index in the registry.
+    pub(crate) limit: u32,
+    /// `None`: the limit admits nothing.
+    pub(crate) meter: Option<Meter>,
+    pub(crate) word: u64,
+    pub(crate) now: Nanos,
+}
+
+impl<'e> Decision<'e> {
+    /// May the request go on?
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.retry == Retry::Now
+    }
+
+    /// When it may come again.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    /// Full name of the limit that decided; `None` when no limit applied.
+    #[must_use]
+    pub fn limit_id(&self) -> Option<&'e str> {
+        self.decided_by.map(|by| self.registry.name(by.limit))
+    }
+
+    /// The most that the limit admits at once: the burst of a bucket, the limit of a window.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.decided_by.map(|by| by.meter.map_or(0, |meter| meter.capacity()))
+    }
+
+    /// The largest cost that the limit would admit now.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decided_by.map(|by| by.meter.map_or(0, |meter| meter.remaining(by.word, by.now)))
+    }
+
+    /// Until the limit has all of its quota again.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.decided_by
+            .map(|by| Duration::from_nanos(by.meter.map_or(0, |meter| meter.reset_after_ns(by.word, by.now))))
+    }
+
+    /// Place in the plan of the limit that decided.
+    #[must_use]
+    pub fn place(&self) -> Option<usize> {
+        self.decided_by.map(|by| by.place)
+    }
+
+    /// Version of the policy that decided.
+    #[must_use]
+    pub fn policy_version(&self) -> u64 {
+        self.policy_version
+    }
+}

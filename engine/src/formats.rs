@@ -1,0 +1,221 @@
+//! Policy documents from text: TOML, YAML and JSON carry the same document.
+
+use std::{fmt, path::Path, str::FromStr};
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::{
+    policy::Policy,
+    problem::{Problem, Problems},
+    snapshot::Snapshot,
+};
+
+/// A text format of policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// YAML 1.2.
+    Yaml,
+    /// JSON.
+    Json,
+}
+
+impl Format {
+    /// The format that a file's name says: `.toml`, `.yaml`, `.yml` or `.json`.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        path.extension()?.to_str()?.parse().ok()
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name.to_ascii_lowercase().as_str() {
+            "toml" => Ok(Self::Toml),
+            "yaml" | "yml" => Ok(Self::Yaml),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("`{name}` is not a policy format; toml, yaml and json are")),
+        }
+    }
+}
+
+impl Policy {
+    /// Reads a document. The one problem of the error is the first that the text has.
+    pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
+        let problem = match format {
+            Format::Toml => match toml::Deserializer::parse(text) {
+                Err(error) => from_toml(String::new(), &error, text),
+                Ok(document) => match serde_path_to_error::deserialize(document) {
+                    Ok(policy) => return Ok(policy),
+                    Err(error) => from_toml(error.path().to_string(), error.inner(), text),
+                },
+            },
+            Format::Json => {
+                let mut document = serde_json::Deserializer::from_str(text);
+                match serde_path_to_error::deserialize(&mut document) {
+                    Ok(policy) => match document.end() {
+                        Ok(()) => return Ok(policy),
+                        Err(error) => from_json(String::new(), &error),
+                    },
+                    Err(error) => from_json(error.path().to_string(), error.inner()),
+                }
+            }
+            Format::Yaml => {
+                let mut path = String::new();
+                let outcome = serde_saphyr::with_deserializer_from_str(text, |document| {
+                    serde_path_to_error::deserialize(document).map_err(|error| {
+                        path = error.path().to_string();
+                        error.into_inner()
+                    })
+                });
+                match outcome {
+                    Ok(policy) => return Ok(policy),
+                    Err(error) => from_yaml(path, &error),
+                }
+            }
+        };
+        Err(Problems(vec![problem]))
+    }
+}
+
+impl Snapshot {
+    /// Reads and compiles a document. Every problem names its field and its line.
+    pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
+        Self::compile(&Policy::parse(text, format)?).map_err(|mut problems| {
+            for problem in &mut problems.0 {
+                problem.line = line_of(text, format, &problem.path);
+            }
+            problems
+        })
+    }
+}
+
+fn from_toml(path: String, error: &toml::de::Error, text: &str) -> Problem {
+    let line = error.span().map(|span| line_at(text, span.start));
+    Problem { path: plain(path), line, message: error.message().trim_end().to_owned() }
+}
+
+fn from_json(path: String, error: &serde_json::Error) -> Problem {
+    let message = error.to_string();
+    // serde_json repeats the place at the end of its message.
+    let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+    Problem { path: plain(path), line: (error.line() > 0).then(|| error.line()), message }
+}
+
+fn from_yaml(path: String, error: &serde_saphyr::Error) -> Problem {
+    let line = error.location().map(|location| location.line() as usize);
+    let message = error.without_snippet().to_string();
+    // The place and the drawing around it are ours to show.
+    let message = message.lines().next().unwrap_or_default();
+    let message = message.split(" at line ").next().unwrap_or(message).trim_start_matches("error: ").to_owned();
+    Problem { path: plain(path), line, message }
+}
+
+/// serde's path of the whole document is `.`.
+fn plain(path: String) -> String {
+    if path == "." { String::new() } else { path }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+}
+
+/// The line of the field at `path`, or of the nearest field above it that the text has.
+fn line_of(text: &str, format: Format, path: &str) -> Option<usize> {
+    let steps: Vec<Step<'_>> = path.split('.').flat_map(Step::of).collect();
+    (1..=steps.len()).rev().find_map(|depth| {
+        let steps = &steps[..depth];
+        match format {
+            Format::Toml => {
+                let document = toml::Deserializer::parse(text).ok()?;
+                let found: toml::Spanned<IgnoredAny> = Follow::new(steps).deserialize(document).ok()??;
+                Some(line_at(text, found.span().start))
+            }
+            // JSON is YAML, and its places are where YAML sees them.
+            Format::Yaml | Format::Json => {
+                let found: serde_saphyr::Spanned<IgnoredAny> =
+                    serde_saphyr::with_deserializer_from_str(text, |document| Follow::new(steps).deserialize(document))
+                        .ok()??;
+                Some(found.referenced.line() as usize)
+            }
+        }
+    })
+}
+
+/// One step of a path.
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    Key(&'p str),
+    Item(usize),
+}
+
+impl<'p> Step<'p> {
+    /// `limits[1]` is two steps.
+    fn of(part: &'p str) -> impl Iterator<Item = Self> {
+        let (key, item) = part.split_once('[').unwrap_or((part, ""));
+        let item = item.strip_suffix(']').and_then(|place| place.parse().ok());
+        std::iter::once(Self::Key(key)).chain(item.map(Self::Item))
+    }
+}
+
+/// Walks down a document of any format to the value at a path, skipping everything else.
+struct Follow<'p, T> {
+    steps: &'p [Step<'p>],
+    found: std::marker::PhantomData<T>,
+}
+
+impl<'p, T> Follow<'p, T> {
+    fn new(steps: &'p [Step<'p>]) -> Self {
+        Self { steps, found: std::marker::PhantomData }
+    }
+}
+
+impl<'de, T: serde::Deserialize<'de>> DeserializeSeed<'de> for Follow<'_, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.steps.is_empty() {
+            return T::deserialize(deserializer).map(Some);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: serde::Deserialize<'de>> Visitor<'de> for Follow<'_, T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table or a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = entries.next_key::<String>()? {
+            match self.steps {
+                [Step::Key(wanted), below @ ..] if key == *wanted => {
+                    found = entries.next_value_seed(Follow::new(below))?
+                }
+                _ => drop(entries.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        for place in 0.. {
+            let item = match self.steps {
+                [Step::Item(wanted), below @ ..] if place == *wanted => items.next_element_seed(Follow::new(below))?,
+                _ => items.next_element::<IgnoredAny>()?.map(|_| None),
+            };
+            match item {
+                Some(item) => found = item.or(found),
+                None => break,
+            }
+        }
+        Ok(found)
+    }
+}

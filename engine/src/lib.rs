@@ -1,0 +1,48 @@
+//! Tidegate's engine: a rate limiter for hot paths.
+//!
+//! A check costs tens of nanoseconds, without a lock, a system call or an allocation. Many limits are charged all or
+//! none; the table of buckets is bounded and never forgets a live one; a policy is swapped in whole while checks go on,
+//! and what was used stays used.
+//!
+//! [`Engine`] shows the first example. The parts, from the ground up; a file uses only what stands above it here, which
+//! a test checks:
+//!
+//! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
+//! * concurrent: `sync`, `bucket`, `table`;
+//! * keys and time: [`clock`], `hash`;
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `compile`, [`formats`];
+//! * the doors: `registry`, `decision`, `engine`, `handle`.
+
+pub mod algorithm;
+mod bucket;
+mod clients;
+pub mod clock;
+mod compile;
+mod decision;
+mod engine;
+#[cfg(feature = "formats")]
+pub mod formats;
+mod handle;
+mod hash;
+mod pattern;
+pub mod policy;
+mod problem;
+mod registry;
+mod request;
+mod snapshot;
+mod sync;
+mod table;
+pub mod time;
+mod word;
+
+pub use bucket::Bucket;
+pub use decision::{Decision, Retry};
+pub use engine::{DEFAULT_MAX_KEYS, Engine, LimitIndex};
+pub use handle::Handle;
+pub use problem::{Problem, Problems};
+pub use registry::PublishError;
+pub use request::{
+    DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,
+};
+pub use snapshot::{PLAN_MAX, Snapshot};
+pub use table::BYTES_PER_KEY;

@@ -1,0 +1,281 @@
+//! Endpoint patterns: how a path is made plain, and which pattern matches it most closely.
+
+use arrayvec::ArrayVec;
+use rapidhash::RapidHashMap;
+
+use crate::request::ENDPOINT_BYTES_MAX;
+
+/// Segments that a pattern may have.
+const SEGMENTS_MAX: usize = 64;
+
+/// Room for a path that has to be written anew, on the stack.
+pub(crate) type PathBuffer = ArrayVec<u8, ENDPOINT_BYTES_MAX>;
+
+/// A path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed (RFC 3986,
+/// sections 5.2.4 and 6.2.2). Case and a trailing slash stay. What does not begin with `/` is only cut.
+pub(crate) fn plain_path<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
+    let path = &endpoint[..endpoint.find(['?', '#']).unwrap_or(endpoint.len())];
+    let bytes = path.as_bytes();
+    let is_plain =
+        !bytes.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.')) && !bytes.contains(&b'%');
+    if is_plain || !path.starts_with('/') || path.len() > ENDPOINT_BYTES_MAX {
+        return path;
+    }
+    remove_dots(bytes, buffer);
+    // Only whole ASCII characters were written or left out, so this is UTF-8 as before.
+    std::str::from_utf8(buffer).unwrap_or(path)
+}
+
+/// `path` begins with `/` and has at most [`ENDPOINT_BYTES_MAX`] bytes; `plain` gets no more than that.
+fn remove_dots(path: &[u8], plain: &mut PathBuffer) {
+    let mut segments = path[1..].split(|&byte| byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        let parent = plain.len();
+        plain.push(b'/');
+        decode_unreserved(segment, plain);
+        let drop_to = match &plain[parent + 1..] {
+            b"" | b"." => Some(parent),
+            b".." => Some(plain[..parent].iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+            _ => None,
+        };
+        if let Some(length) = drop_to {
+            plain.truncate(length);
+            if is_last {
+                plain.push(b'/');
+            }
+        }
+    }
+}
+
+/// Decodes `%XX` where it stands for a letter, a digit, `-`, `.`, `_` or `~`; leaves every other octet as it is.
+fn decode_unreserved(segment: &[u8], plain: &mut PathBuffer) {
+    let hex = |byte: u8| (byte as char).to_digit(16);
+    let mut rest = segment;
+    while let [first, tail @ ..] = rest {
+        let decoded = match rest {
+            [b'%', high, low, ..] => hex(*high).zip(hex(*low)).map(|(high, low)| (high * 16 + low) as u8),
+            _ => None,
+        };
+        let is_unreserved = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        let (byte, tail) = decoded.filter(is_unreserved).map_or((*first, tail), |byte| (byte, &rest[3..]));
+        plain.push(byte);
+        rest = tail;
+    }
+}
+
+/// A part of a pattern.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Part {
+    Literal(Box<str>),
+    /// `{name}`: one segment that is not empty.
+    Parameter,
+    /// `*` at the end: all that is left, at least the slash before it.
+    Rest,
+}
+
+/// An endpoint pattern.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Pattern {
+    /// `*`: everything, also a request without endpoint.
+    Any,
+    Path(Vec<Part>),
+}
+
+impl Pattern {
+    /// Reads `/exact`, `/users/{id}`, `/api/*` or `*`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        if !text.starts_with('/') {
+            return Err(format!("`{text}` must begin with `/`, or be `*` for everything"));
+        }
+        if text.len() > ENDPOINT_BYTES_MAX {
+            return Err(format!("longer than {ENDPOINT_BYTES_MAX} bytes"));
+        }
+        if text.contains(['?', '#']) {
+            return Err(format!("`{text}` has a query or a fragment; rules see the path alone"));
+        }
+        let mut buffer = PathBuffer::new();
+        let plain = plain_path(text, &mut buffer);
+        let segments: Vec<&str> = plain[1..].split('/').collect();
+        if segments.len() > SEGMENTS_MAX {
+            return Err(format!("more than {SEGMENTS_MAX} segments"));
+        }
+        let last = segments.len() - 1;
+        let part = |(place, segment): (usize, &&str)| match *segment {
+            "*" if place == last => Ok(Part::Rest),
+            name if name.len() > 2 && name.starts_with('{') && name.ends_with('}') => Ok(Part::Parameter),
+            literal if literal.contains(['{', '}', '*']) => {
+                Err(format!("`{literal}`: a segment is a literal or `{{name}}`, and `*` stands alone at the end"))
+            }
+            literal => Ok(Part::Literal(literal.into())),
+        };
+        Ok(Self::Path(segments.iter().enumerate().map(part).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Finds the pattern that matches a path most closely: segment by segment from the left, a literal before `{name}`
+/// before a trailing `*`.
+#[derive(Debug)]
+pub(crate) struct PatternTree<T> {
+    root: Node<T>,
+    any: Vec<T>,
+}
+
+impl<T> Default for PatternTree<T> {
+    fn default() -> Self {
+        Self { root: Node::default(), any: Vec::new() }
+    }
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    literals: RapidHashMap<Box<str>, Node<T>>,
+    parameter: Option<Box<Node<T>>>,
+    /// Of patterns that end here.
+    here: Vec<T>,
+    /// Of patterns that go on with `*`.
+    rest: Vec<T>,
+}
+
+impl<T> Default for Node<T> {
+    fn default() -> Self {
+        Self { literals: RapidHashMap::default(), parameter: None, here: Vec::new(), rest: Vec::new() }
+    }
+}
+
+impl<T> PatternTree<T> {
+    /// The values of `pattern`, to add to.
+    pub(crate) fn values(&mut self, pattern: &Pattern) -> &mut Vec<T> {
+        let Pattern::Path(parts) = pattern else { return &mut self.any };
+        let mut node = &mut self.root;
+        for part in parts {
+            node = match part {
+                Part::Literal(literal) => node.literals.entry(literal.clone()).or_default(),
+                Part::Parameter => node.parameter.get_or_insert_default(),
+                Part::Rest => return &mut node.rest,
+            };
+        }
+        &mut node.here
+    }
+
+    /// Every value.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &T> {
+        let mut nodes = vec![&self.root];
+        let mut values: Vec<&T> = self.any.iter().collect();
+        while let Some(node) = nodes.pop() {
+            values.extend(node.here.iter().chain(&node.rest));
+            nodes.extend(node.literals.values().chain(node.parameter.as_deref()));
+        }
+        values.into_iter()
+    }
+
+    /// The first value that `accepts`, of the patterns that match, closest first, values in the order they were added.
+    /// `path` is plain, `None` for a request without endpoint.
+    pub(crate) fn closest(&self, path: Option<&str>, accepts: impl Fn(&T) -> bool) -> Option<&T> {
+        let below = path.and_then(|path| path.strip_prefix('/'));
+        below
+            .and_then(|below| self.root.closest(Some(below), &accepts))
+            .or_else(|| self.any.iter().find(|value| accepts(value)))
+    }
+}
+
+impl<T> Node<T> {
+    /// `below` is what comes after the slash that leads on from this node, if one does.
+    fn closest(&self, below: Option<&str>, accepts: &impl Fn(&T) -> bool) -> Option<&T> {
+        let Some(below) = below else { return self.here.iter().find(|value| accepts(value)) };
+        let (segment, deeper) = match below.split_once('/') {
+            Some((segment, deeper)) => (segment, Some(deeper)),
+            None => (below, None),
+        };
+        let by_literal = self.literals.get(segment).and_then(|node| node.closest(deeper, accepts));
+        by_literal
+            .or_else(|| {
+                let node = self.parameter.as_ref().filter(|_| !segment.is_empty())?;
+                node.closest(deeper, accepts)
+            })
+            .or_else(|| self.rest.iter().find(|value| accepts(value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_made_plain() {
+        for (endpoint, plain) in [
+            ("/a/b", "/a/b"),
+            ("/a/b?q=1#f", "/a/b"),
+            ("/a#f?q", "/a"),
+            ("//a///b", "/a/b"),
+            ("/a/", "/a/"),
+            ("/a//", "/a/"),
+            ("/", "/"),
+            ("//", "/"),
+            ("/a/./b", "/a/b"),
+            ("/a/.", "/a/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../c", "/a/c"),
+            ("/../../a", "/a"),
+            ("/%61%2Db/%7e", "/a-b/~"),
+            ("/a%2Fb", "/a%2Fb"),
+            ("/%2e%2E/x", "/x"),
+            ("/50%", "/50%"),
+            ("/%zz", "/%zz"),
+            ("/Case/Stays", "/Case/Stays"),
+            ("/é/./x", "/é/x"),
+            ("/.hidden", "/.hidden"),
+            ("/a..b/..c", "/a..b/..c"),
+            ("no-slash/../x", "no-slash/../x"),
+            ("", ""),
+            ("?q", ""),
+        ] {
+            assert_eq!(plain_path(endpoint, &mut PathBuffer::new()), plain, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn the_closest_pattern_wins_whatever_the_order() {
+        let mut patterns =
+            ["/*", "*", "/users/{id}", "/users/me", "/users/*", "/users/{id}/posts", "/{x}/me/posts", "/api/*"];
+        for _ in 0..2 {
+            let mut tree = PatternTree::default();
+            for pattern in patterns {
+                tree.values(&Pattern::parse(pattern).expect("valid")).push(pattern);
+            }
+            for (path, expected) in [
+                ("/users/me", "/users/me"),
+                ("/users/7", "/users/{id}"),
+                ("/users/", "/users/*"),
+                ("/users/7/posts", "/users/{id}/posts"),
+                // A literal first segment wins over everything that a later segment could say.
+                ("/users/me/posts", "/users/{id}/posts"),
+                ("/teams/me/posts", "/{x}/me/posts"),
+                ("/users/7/posts/9", "/users/*"),
+                ("/api", "/*"),
+                ("/api/", "/api/*"),
+                ("/api/x/y", "/api/*"),
+                ("/", "/*"),
+                ("plain", "*"),
+                ("", "*"),
+            ] {
+                assert_eq!(tree.closest(Some(path), |_| true), Some(&expected), "{path}");
+            }
+            assert_eq!(tree.closest(None, |_| true), Some(&"*"));
+            // What is not accepted makes room for the next closest.
+            assert_eq!(tree.closest(Some("/users/me"), |pattern| *pattern != "/users/me"), Some(&"/users/{id}"));
+            patterns.reverse();
+        }
+    }
+
+    #[test]
+    fn patterns_that_mean_nothing_are_refused() {
+        for pattern in ["", "a", "**", "/a*", "/a/*/b", "/{a", "/x{a}", "/{}", "/a?q=1", "/a#f"] {
+            assert!(Pattern::parse(pattern).is_err(), "{pattern}");
+        }
+        assert_eq!(Pattern::parse("/users/{id}"), Pattern::parse("//users/./{name}"));
+    }
+}

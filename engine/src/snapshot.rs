@@ -1,0 +1,238 @@
+//! A policy compiled for the hot path: which limits a request meets, and in which order.
+
+use arrayvec::ArrayVec;
+use rapidhash::RapidHashMap;
+
+use crate::{
+    algorithm::Meter,
+    clients::{ClientMap, Matcher},
+    hash::{IdentityHash, KeyHasher},
+    pattern::{PathBuffer, PatternTree, plain_path},
+    request::{IDENTITIES_MAX, Request},
+    time::Nanos,
+};
+
+/// The most limits that one request can meet. A policy in which more could meet is refused.
+pub const PLAN_MAX: usize = 64;
+
+/// The most kinds of identities that a domain can name.
+pub(crate) const KINDS_MAX: usize = 64;
+
+/// A policy, compiled. Immutable; made by `Snapshot::compile` or `Snapshot::parse`.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Every limit of the policy; plans and owners name them by their place here.
+    pub(crate) limits: Box<[CompiledLimit]>,
+    pub(crate) domains: RapidHashMap<Box<str>, Domain>,
+}
+
+/// Places in [`Snapshot::limits`].
+pub(crate) type Limits = std::ops::Range<u32>;
+
+#[derive(Debug)]
+pub(crate) struct CompiledLimit {
+    /// `DOMAIN/tier:ID/LIMIT`, `DOMAIN/rule:ID/LIMIT` or `DOMAIN/client:KIND:VALUE/LIMIT`.
+    pub(crate) name: Box<str>,
+    /// Its own id, the last part of the name.
+    pub(crate) id: Box<str>,
+    /// `None`: it admits nothing.
+    pub(crate) meter: Option<Meter>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) tier_hint: bool,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) tiers: Vec<(Box<str>, Limits)>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) rule_sets: Vec<RuleSet>,
+}
+
+/// A kind of identity that the domain speaks of.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: Box<str>,
+    pub(crate) hash: u64,
+    pub(crate) default_tier: Option<u32>,
+    pub(crate) clients: ClientMap,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) tier: Option<u32>,
+    pub(crate) exception: Option<Exception>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Exception {
+    pub(crate) until: Option<Nanos>,
+    pub(crate) grants: Grants,
+}
+
+#[derive(Debug)]
+pub(crate) enum Grants {
+    /// Denied, by a limit of its own that admits nothing.
+    Blocked(u32),
+    Unlimited,
+    Limits(Limits),
+}
+
+/// The rules that count the same kinds. Only the closest of them applies to a request.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    /// Kinds that are counted together, as bits of their places in [`Domain::kinds`]; none: everyone together.
+    pub(crate) kinds: u64,
+    pub(crate) patterns: PatternTree<Rule>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) method: Option<Box<str>>,
+    pub(crate) tiers: Option<Vec<u32>>,
+    /// Kinds, by their place, and how their values must be.
+    pub(crate) condition: Vec<(u32, Matcher)>,
+    pub(crate) cost: u64,
+    pub(crate) limits: Limits,
+}
+
+/// One limit that a request meets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// Place in [`Snapshot::limits`].
+    pub(crate) limit: u32,
+    pub(crate) identity: IdentityHash,
+    pub(crate) cost: u64,
+}
+
+/// The limits that a request meets, in the order in which they are checked.
+pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
+
+/// What the domain knows of one identity of a request.
+#[derive(Clone, Copy)]
+struct Known<'s> {
+    /// Place in [`Domain::kinds`].
+    kind: u32,
+    identity: IdentityHash,
+    tier: Option<u32>,
+    exception: Option<&'s Exception>,
+}
+
+impl Snapshot {
+    /// Full names of the policy's limits.
+    #[must_use]
+    pub fn limit_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.limits.iter().map(|limit| &*limit.name)
+    }
+
+    /// Works out the limits that `request` meets at time `now`: none in a domain that the policy does not have.
+    pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher) -> Plan {
+        let mut plan = Plan::new();
+        if let Some(domain) = self.domains.get(request.domain) {
+            Planner { snapshot: self, domain, request, cost: request.cost, plan: &mut plan }.run(now, hasher);
+        }
+        plan
+    }
+}
+
+struct Planner<'s, 'r> {
+    snapshot: &'s Snapshot,
+    domain: &'s Domain,
+    request: &'r Request<'r>,
+    cost: u64,
+    plan: &'r mut Plan,
+}
+
+impl<'s> Planner<'s, '_> {
+    fn run(mut self, now: Nanos, hasher: &KeyHasher) {
+        let known: ArrayVec<Option<Known<'s>>, IDENTITIES_MAX> =
+            (0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)).collect();
+        let mut buffer = PathBuffer::new();
+        let path = self.request.endpoint.map(|endpoint| plain_path(endpoint, &mut buffer));
+        let mut seen = 0;
+        for identity in known.iter().flatten() {
+            self.add_tier(identity);
+            let kind = 1 << identity.kind;
+            seen |= kind;
+            let completed = |set: &&RuleSet| set.kinds & kind != 0 && set.kinds & !seen == 0;
+            for set in self.domain.rule_sets.iter().filter(completed) {
+                self.add_closest(set, path, &known, hasher);
+            }
+        }
+        for set in self.domain.rule_sets.iter().filter(|set| set.kinds == 0) {
+            self.add_closest(set, path, &known, hasher);
+        }
+    }
+
+    /// `None` for a kind that the domain never speaks of.
+    fn look_up(&self, place: usize, now: Nanos, hasher: &KeyHasher) -> Option<Known<'s>> {
+        let identity = self.request.identities[place];
+        let place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
+        let kind = &self.domain.kinds[place];
+        let client = kind.clients.find(identity.value()).map(|client| &self.domain.clients[client as usize]);
+        let hinted = || {
+            let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
+            Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
+        };
+        Some(Known {
+            kind: place as u32,
+            identity: hasher.identity(kind.hash, identity.value().as_bytes()),
+            tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),
+            exception: client
+                .and_then(|client| client.exception.as_ref())
+                .filter(|exception| exception.until.is_none_or(|until| now < until)),
+        })
+    }
+
+    fn add_tier(&mut self, known: &Known<'s>) {
+        let tier = known.tier.map_or(0..0, |tier| self.domain.tiers[tier as usize].1.clone());
+        let own = match known.exception.map(|exception| &exception.grants) {
+            None => 0..0,
+            Some(Grants::Unlimited) => return,
+            Some(Grants::Blocked(limit)) => return self.add(*limit, known.identity, self.cost),
+            Some(Grants::Limits(own)) => own.clone(),
+        };
+        let id = |limit: u32| &*self.snapshot.limits[limit as usize].id;
+        let in_place_of = |limit| own.clone().find(|&own| id(own) == id(limit)).unwrap_or(limit);
+        let is_addition = |own: &u32| !tier.clone().any(|limit| id(limit) == id(*own));
+        let limits: ArrayVec<u32, PLAN_MAX> =
+            tier.clone().map(in_place_of).chain(own.clone().filter(is_addition)).take(PLAN_MAX).collect();
+        for limit in limits {
+            self.add(limit, known.identity, self.cost);
+        }
+    }
+
+    fn add_closest(&mut self, set: &RuleSet, path: Option<&str>, known: &[Option<Known<'s>>], hasher: &KeyHasher) {
+        let Some(rule) = set.patterns.closest(path, |rule| self.accepts(rule, known)) else { return };
+        // In the order of the domain's kinds, so that the order of the request does not make another key.
+        let counted = (0..self.domain.kinds.len() as u32)
+            .filter(|kind| set.kinds & (1 << kind) != 0)
+            .filter_map(|kind| known.iter().flatten().find(|known| known.kind == kind))
+            .map(|known| known.identity);
+        let identity = counted.reduce(|all, next| hasher.and(all, next)).unwrap_or(IdentityHash::EVERYONE);
+        for limit in rule.limits.clone() {
+            self.add(limit, identity, self.cost.saturating_mul(rule.cost));
+        }
+    }
+
+    fn accepts(&self, rule: &Rule, known: &[Option<Known<'s>>]) -> bool {
+        let method = rule
+            .method
+            .as_deref()
+            .is_none_or(|wanted| self.request.method.is_some_and(|method| method.eq_ignore_ascii_case(wanted)));
+        let tier = || {
+            rule.tiers.as_ref().is_none_or(|wanted| {
+                known.iter().flatten().any(|known| known.tier.is_some_and(|tier| wanted.contains(&tier)))
+            })
+        };
+        let holds = |(kind, matcher): &(u32, Matcher)| {
+            let place = known.iter().position(|known| known.is_some_and(|known| known.kind == *kind));
+            place.is_some_and(|place| matcher.matches(self.request.identities[place].value()))
+        };
+        method && tier() && rule.condition.iter().all(holds)
+    }
+
+    fn add(&mut self, limit: u32, identity: IdentityHash, cost: u64) {
+        // Compiling made sure that no request meets more.
+        let _ = self.plan.try_push(Charge { limit, identity, cost });
+    }
+}

@@ -1,0 +1,261 @@
+//! The table: where a key's bucket is found, made room for, and taken back when idle.
+//!
+//! Bounded by construction, and never locked. A key has two candidate lines of four slots each. A slot is 128 bits, tag
+//! and word, and changes only by a compare-and-swap of the whole, so a swap that was meant for one key can never touch
+//! the bucket of another: whatever happened in between, the tag or the word differs, or the state is the very same.
+//! An active slot is taken only while it is idle, which loses nothing; a live one is never evicted.
+//!
+//! # First touch
+//!
+//! The one danger is that two threads put one key into two slots, which would double its limit.
+//!
+//! 1. A thread that finds no slot of its key *claims* a free one: it swaps in its key, marked claimed, with a nonce that
+//!    no other attempt has.
+//! 2. It scans all candidates. An active slot of the key: it takes the claim back and uses that. Several claims of the
+//!    key: the one in the lowest place wins, and every other is swapped away to empty, by whoever sees it.
+//! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only after
+//!    a scan that began when the winner's claim, with this nonce, was already there.
+//!
+//! *Why only one becomes active.* Suppose claims c1 and c2 of one key both did, after scans S1 and S2. All accesses are in
+//! one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a late swap
+//! from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was published, so
+//! after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active. Contradiction.
+//!
+//! *Why nobody waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or swap it
+//! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
+//! attempt fail has finished its own.
+
+use crate::{
+    bucket::{Next, Swap, update},
+    sync::{Cell128, Counter},
+    time::Nanos,
+    word::{Held, KeyBits, LIMITS_MAX, Slot, State},
+};
+
+/// Slots of a line. Loom checks the same code over lines of one slot, so two candidates a key.
+const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
+
+/// Bytes of table per key that it is made for: the slots of 1.5 keys.
+pub const BYTES_PER_KEY: usize = 24;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([Cell128; WAYS]);
+
+/// A key, hashed: where its slots are and how they are marked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    bits: KeyBits,
+    hash: u64,
+}
+
+impl Key {
+    /// `limit` is the index of a limit (below 2^20), `hash` the keyed hash of the limit's name and what it counts.
+    pub(crate) fn new(limit: u32, hash: u64) -> Self {
+        debug_assert!((limit as usize) < LIMITS_MAX);
+        Self { bits: KeyBits::new(limit, hash), hash }
+    }
+
+    pub(crate) fn bits(self) -> KeyBits {
+        self.bits
+    }
+}
+
+/// No slot is free for a new key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Full;
+
+/// What an operation met on its way: the evidence of concurrency tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    /// Lost races.
+    pub(crate) retries: u64,
+    /// Slots taken over from an idle key.
+    pub(crate) reuses: u64,
+    /// Claims of other threads that were swapped away or made active.
+    pub(crate) resolved: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    lines: Box<[Line]>,
+    nonces: Counter,
+}
+
+/// A cell and what it held when it was read.
+type Seen<'t> = (&'t Cell128, Slot);
+
+/// What a scan of all candidates of a key saw.
+struct Scan<'t> {
+    active: bool,
+    /// Claims of the key, lowest place first.
+    claims: [Option<Seen<'t>>; 2 * WAYS],
+    free: Option<Seen<'t>>,
+}
+
+impl Table {
+    /// A table for `max_keys` live keys.
+    pub(crate) fn new(max_keys: usize) -> Self {
+        let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
+        Self { lines: (0..lines).map(|_| Line::default()).collect(), nonces: Counter::default() }
+    }
+
+    /// What is held for `key`, if it has a slot.
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<Held> {
+        self.find(key).map(|(_, slot)| slot.held())
+    }
+
+    /// Applies `transition` to what is held for `key`, or to `None` when it has no slot: then a write takes a slot that
+    /// is free at `now`.
+    ///
+    /// `transition` must be pure: it is called again after every lost race.
+    #[inline]
+    pub(crate) fn update<T>(
+        &self,
+        key: Key,
+        now: Nanos,
+        met: &mut Met,
+        mut transition: impl FnMut(Option<Held>) -> Next<Held, T>,
+    ) -> Result<T, Full> {
+        loop {
+            if let Some((cell, seen)) = self.find(key) {
+                // `None` when the slot changed hands: then look again.
+                let outcome = update(cell, seen, &mut met.retries, |slot| {
+                    if slot.state() != State::Active || !slot.holds(key.bits) {
+                        return Next::Leave(None);
+                    }
+                    match transition(Some(slot.held())) {
+                        Next::Leave(answer) => Next::Leave(Some(answer)),
+                        Next::Write(held, answer) => Next::Write(Slot::active(key.bits, held), Some(answer)),
+                    }
+                });
+                if let Some(answer) = outcome {
+                    return Ok(answer);
+                }
+            } else {
+                match transition(None) {
+                    Next::Leave(answer) => return Ok(answer),
+                    Next::Write(held, answer) => {
+                        if self.insert(key, held, now, met)? {
+                            return Ok(answer);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes every active slot of `limit` to `transition` once; a slot that changes meanwhile is passed again.
+    pub(crate) fn sweep(&self, limit: u32, mut transition: impl FnMut(Held) -> Option<Held>) {
+        for cell in self.lines.iter().flat_map(|line| &line.0) {
+            update(cell, Swap::load(cell), &mut 0, |slot| {
+                if slot.state() != State::Active || slot.limit() != limit {
+                    return Next::Leave(());
+                }
+                match transition(slot.held()) {
+                    Some(held) => Next::Write(Slot::active(slot.key(), held), ()),
+                    None => Next::Leave(()),
+                }
+            });
+        }
+    }
+
+    /// The two lines of a key, always different ones.
+    #[inline]
+    fn candidates(&self, key: Key) -> [&Line; 2] {
+        let lines = self.lines.len();
+        let place = |hash: u64| ((u128::from(hash) * lines as u128) >> 64) as usize;
+        let first = place(key.hash);
+        // Another multiple of the hash, by the golden ratio, picks the second line among the others.
+        let step =
+            1 + ((u128::from(key.hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (lines as u128 - 1)) >> 64) as usize;
+        let second = if first + step < lines { first + step } else { first + step - lines };
+        [&self.lines[first], &self.lines[second]]
+    }
+
+    /// Finds the key's active slot. Both sides of a line begin at the place that the key prefers.
+    #[inline]
+    fn find(&self, key: Key) -> Option<Seen<'_>> {
+        for line in self.candidates(key) {
+            for way in 0..WAYS {
+                let cell = &line.0[(key.bits.spread() + way) % WAYS];
+                let slot = Swap::load(cell);
+                if slot.holds(key.bits) && slot.state() == State::Active {
+                    return Some((cell, slot));
+                }
+            }
+        }
+        None
+    }
+
+    /// Reads every candidate slot once. Free: the first free place of the emptier line, the key's first line when even.
+    fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
+        let mut scan = Scan { active: false, claims: [None; 2 * WAYS], free: None };
+        let (mut claims, mut free_most) = (0, 0);
+        for line in self.candidates(key) {
+            let (mut free_here, mut first_free) = (0, None);
+            for way in 0..WAYS {
+                let cell = &line.0[(key.bits.spread() + way) % WAYS];
+                let slot = Swap::load(cell);
+                if slot.holds(key.bits) {
+                    if slot.state() == State::Active {
+                        scan.active = true;
+                    } else {
+                        scan.claims[claims] = Some((cell, slot));
+                        claims += 1;
+                    }
+                } else if slot.is_free(now) {
+                    free_here += 1;
+                    first_free = first_free.or(Some((cell, slot)));
+                }
+            }
+            if free_here > free_most {
+                (free_most, scan.free) = (free_here, first_free);
+            }
+        }
+        scan
+    }
+
+    /// Makes `held` the key's bucket, unless it has one: see the head of this file. False when it turned out to have one.
+    #[cold]
+    fn insert(&self, key: Key, held: Held, now: Nanos, met: &mut Met) -> Result<bool, Full> {
+        let mut mine: Option<Seen<'_>> = None;
+        // The winning claim that was there before the scan under way began.
+        let mut known: Option<Slot> = None;
+        loop {
+            let scan = self.scan(key, now);
+            if scan.active {
+                if let Some((cell, claim)) = mine {
+                    // Fails when another thread swapped it away, or made it the active one.
+                    let _ = cell.swap(claim, Slot::EMPTY);
+                }
+                return Ok(false);
+            }
+            let [winner, others @ ..] = &scan.claims;
+            let Some((cell, winner)) = *winner else {
+                let (cell, free) = scan.free.ok_or(Full)?;
+                let claim = Slot::claimed(key.bits, self.nonces.next());
+                if cell.swap(free, claim).is_ok() {
+                    met.reuses += u64::from(free != Slot::EMPTY);
+                    (mine, known) = (Some((cell, claim)), Some(claim));
+                } else {
+                    met.retries += 1;
+                }
+                continue;
+            };
+            let swapped_away = others.iter().flatten().all(|&(cell, claim)| {
+                met.resolved += u64::from(mine.is_none_or(|(_, mine)| mine != claim));
+                cell.swap(claim, Slot::EMPTY).is_ok()
+            });
+            if swapped_away && known == Some(winner) {
+                met.resolved += u64::from(mine.is_none_or(|(_, mine)| mine != winner));
+                if cell.swap(winner, Slot::active(key.bits, held)).is_ok() {
+                    return Ok(true);
+                }
+                met.retries += 1;
+            }
+            known = Some(winner);
+        }
+    }
+}
