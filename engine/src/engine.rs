@@ -217,9 +217,9 @@ impl<C: Clock> Engine<C> {
             }
             let charged = charged?;
             if let Some(retry) = refused {
-                return Ok(decision(Some(account.decided_by(place, charged.word, now)), retry));
+                return Ok(decision(Some(account.decided_by(place, charged.word, charged.now)), retry));
             }
-            let receipt = Receipt { cost: charge.cost, charged_at: now, word: charged.word };
+            let receipt = Receipt { cost: charge.cost, charged_at: charged.now, word: charged.word };
             taken.push(Taken { account, receipt, site: charged.site });
         }
         let least = match &*taken {
@@ -227,7 +227,8 @@ impl<C: Clock> Engine<C> {
             [_] => 0,
             several => (0..several.len()).min_by_key(|&place| several[place].remaining()).unwrap_or(0),
         };
-        Ok(decision(Some(taken[least].account.decided_by(least, taken[least].receipt.word, now)), Retry::Now))
+        let Taken { account, receipt, .. } = &taken[least];
+        Ok(decision(Some(account.decided_by(least, receipt.word, receipt.charged_at)), Retry::Now))
     }
 
     fn account<'l>(&self, live: &'l Live, charge: &Charge) -> Account<'l> {
@@ -252,10 +253,11 @@ struct Account<'l> {
     cost: u64,
 }
 
-/// A verdict, and the word that it left or found.
+/// A verdict, the word that it left or found, and the time at which it was decided.
 struct Charged {
     verdict: Verdict,
     word: u64,
+    now: Nanos,
     site: Site,
 }
 
@@ -274,7 +276,7 @@ impl Account<'_> {
     fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
         let verdict = self.limit.meter.map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
         let word = if let Verdict::Admit(word) = verdict { word } else { word };
-        Charged { verdict, word, site }
+        Charged { verdict, word, now, site }
     }
 
     /// What the charge would answer. Writes nothing.
@@ -305,11 +307,13 @@ impl Account<'_> {
             return Ok(self.step(0, now, Site::Slot));
         }
         loop {
-            let outcome =
-                engine.table.update(self.key, now, &mut Met::default(), |held| match self.word(engine, held) {
+            let read_clock = || engine.clock.now();
+            let outcome = engine.table.update(self.key, now, read_clock, &mut Met::default(), |held, now| {
+                match self.word(engine, held) {
                     Ok(word) => self.next(self.step(word, now, Site::Slot)),
                     Err(newer) => Next::Leave(Err(newer)),
-                });
+                }
+            });
             if let Ok(charged) = outcome {
                 return charged;
             }
@@ -319,7 +323,7 @@ impl Account<'_> {
             if !admitted || engine.table.get(self.key).is_none() {
                 return Ok(charged);
             }
-            let receipt = Receipt { cost: self.cost, charged_at: now, word: charged.word };
+            let receipt = Receipt { cost: self.cost, charged_at: charged.now, word: charged.word };
             Taken { account: *self, receipt, site: Site::Overflow }.give_back(engine);
         }
     }
@@ -371,9 +375,13 @@ impl Taken<'_> {
             Site::Slot => {
                 let now = self.receipt.charged_at;
                 // A full table cannot be met: without a slot nothing is written.
-                let _ = engine.table.update(self.account.key, now, &mut Met::default(), |held| {
-                    held.and_then(given_back).map_or(Next::Leave(()), |held| Next::Write(held, ()))
-                });
+                let _ = engine.table.update(
+                    self.account.key,
+                    now,
+                    || now,
+                    &mut Met::default(),
+                    |held, _| held.and_then(given_back).map_or(Next::Leave(()), |held| Next::Write(held, ())),
+                );
             }
             Site::Overflow => {
                 let cell = self.account.overflow(engine);

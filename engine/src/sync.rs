@@ -122,7 +122,7 @@ mod real {
         }
 
         pub(crate) fn compare_exchange(&self, current: u128, new: u128) -> Result<u128, u128> {
-            let mut index_of = |value| {
+            let index_of = |value| {
                 let mut values = self.values.lock().expect("no thread of a model panics while it holds this");
                 values.iter().position(|&known| known == value).unwrap_or_else(|| {
                     values.push(value);

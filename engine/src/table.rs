@@ -14,7 +14,9 @@
 //! 2. It scans all candidates. An active slot of the key: it takes the claim back and uses that. Several claims of the
 //!    key: the one in the lowest place wins, and every other is swapped away to empty, by whoever sees it.
 //! 3. It swaps the winner to active, together with its own charge. Any thread may do this for any winner, but only after
-//!    a scan that began when the winner's claim, with this nonce, was already there.
+//!    a scan that began when the winner's claim, with this nonce, was already there. It decides the charge anew, at a time
+//!    read after that scan: the key's last bucket may have been taken over as idle at a time that this check, long stalled,
+//!    had not reached.
 //!
 //! *Why only one becomes active.* Suppose claims c1 and c2 of one key both did, after scans S1 and S2. All accesses are in
 //! one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a late swap
@@ -106,8 +108,8 @@ impl Table {
         self.find(key).map(|(_, slot)| slot.held())
     }
 
-    /// Applies `transition` to what is held for `key`, or to `None` when it has no slot: then a write takes a slot that
-    /// is free at `now`.
+    /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no slot. A write
+    /// then takes a slot that is free at `now`, and is decided anew at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
     #[inline]
@@ -115,8 +117,9 @@ impl Table {
         &self,
         key: Key,
         now: Nanos,
+        read_clock: impl Fn() -> Nanos,
         met: &mut Met,
-        mut transition: impl FnMut(Option<Held>) -> Next<Held, T>,
+        mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
     ) -> Result<T, Full> {
         loop {
             if let Some((cell, seen)) = self.find(key) {
@@ -125,7 +128,7 @@ impl Table {
                     if slot.state() != State::Active || !slot.holds(key.bits) {
                         return Next::Leave(None);
                     }
-                    match transition(Some(slot.held())) {
+                    match transition(Some(slot.held()), now) {
                         Next::Leave(answer) => Next::Leave(Some(answer)),
                         Next::Write(held, answer) => Next::Write(Slot::active(key.bits, held), Some(answer)),
                     }
@@ -134,13 +137,11 @@ impl Table {
                     return Ok(answer);
                 }
             } else {
-                match transition(None) {
-                    Next::Leave(answer) => return Ok(answer),
-                    Next::Write(held, answer) => {
-                        if self.insert(key, held, now, met)? {
-                            return Ok(answer);
-                        }
-                    }
+                if let Next::Leave(answer) = transition(None, now) {
+                    return Ok(answer);
+                }
+                if let Some(answer) = self.insert(key, now, met, || transition(None, read_clock()))? {
+                    return Ok(answer);
                 }
             }
         }
@@ -217,20 +218,29 @@ impl Table {
         scan
     }
 
-    /// Makes `held` the key's bucket, unless it has one: see the head of this file. False when it turned out to have one.
+    /// Gives the key a slot with what `transition` writes: see the head of this file. `None` when it turned out to have one.
     #[cold]
-    fn insert(&self, key: Key, held: Held, now: Nanos, met: &mut Met) -> Result<bool, Full> {
+    fn insert<T>(
+        &self,
+        key: Key,
+        now: Nanos,
+        met: &mut Met,
+        mut transition: impl FnMut() -> Next<Held, T>,
+    ) -> Result<Option<T>, Full> {
         let mut mine: Option<Seen<'_>> = None;
+        let take_back = |mine: Option<Seen<'_>>| {
+            if let Some((cell, claim)) = mine {
+                // Fails when another thread swapped it away, or made it the active one.
+                let _ = cell.swap(claim, Slot::EMPTY);
+            }
+        };
         // The winning claim that was there before the scan under way began.
         let mut known: Option<Slot> = None;
         loop {
             let scan = self.scan(key, now);
             if scan.active {
-                if let Some((cell, claim)) = mine {
-                    // Fails when another thread swapped it away, or made it the active one.
-                    let _ = cell.swap(claim, Slot::EMPTY);
-                }
-                return Ok(false);
+                take_back(mine);
+                return Ok(None);
             }
             let [winner, others @ ..] = &scan.claims;
             let Some((cell, winner)) = *winner else {
@@ -244,14 +254,22 @@ impl Table {
                 }
                 continue;
             };
-            let swapped_away = others.iter().flatten().all(|&(cell, claim)| {
-                met.resolved += u64::from(mine.is_none_or(|(_, mine)| mine != claim));
+            let is_foreign = |claim: Slot| u64::from(mine.is_none_or(|(_, mine)| mine != claim));
+            let others_are_gone = others.iter().flatten().all(|&(cell, claim)| {
+                met.resolved += is_foreign(claim);
                 cell.swap(claim, Slot::EMPTY).is_ok()
             });
-            if swapped_away && known == Some(winner) {
-                met.resolved += u64::from(mine.is_none_or(|(_, mine)| mine != winner));
+            if others_are_gone && known == Some(winner) {
+                let (held, answer) = match transition() {
+                    Next::Write(held, answer) => (held, answer),
+                    Next::Leave(answer) => {
+                        take_back(mine);
+                        return Ok(Some(answer));
+                    }
+                };
+                met.resolved += is_foreign(winner);
                 if cell.swap(winner, Slot::active(key.bits, held)).is_ok() {
-                    return Ok(true);
+                    return Ok(Some(answer));
                 }
                 met.retries += 1;
             }
@@ -259,3 +277,8 @@ impl Table {
         }
     }
 }
+
+#[cfg(all(test, engine_loom))]
+mod models;
+#[cfg(all(test, not(engine_loom)))]
+mod stress;
