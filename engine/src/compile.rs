@@ -315,8 +315,8 @@ fn meter(report: &mut Report<'_>, limit: &policy::Limit) -> Option<Meter> {
     };
     match (limit.algorithm, limit.burst) {
         (Algorithm::TokenBucket, burst) => {
-            let burst = burst.unwrap_or(limit.limit.max(1));
             let number = limit.limit.clamp(1, NUMBER_MAX);
+            let burst = burst.unwrap_or(number);
             let bucket = TokenBucket::new(number, period_ns?, burst).map_err(|unfit| report.unfit(unfit)).ok()?;
             (limit.limit > 0).then_some(Meter::TokenBucket(bucket))
         }

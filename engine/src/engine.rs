@@ -17,7 +17,7 @@ use crate::{
     sync::{Cell64, Cell128},
     table::{Key, Met, Table},
     time::Nanos,
-    word::{Held, Slot, State},
+    word::{Held, KeyBits, Slot},
 };
 
 /// How many keys an engine has room for unless told otherwise.
@@ -125,12 +125,12 @@ impl<C: Clock> Engine<C> {
         let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
         let Publisher { ledger, retired } = &mut *publisher;
         let version = self.version.load() + 1;
-        let sweep = |limit: u32, convert: &dyn Fn(Held) -> Option<Held>| {
+        let sweep = |limit: u32, convert: &dyn Fn(Held) -> Held| {
             self.table.sweep(limit, convert);
             for cell in self.registry.overflows(limit) {
-                update(cell, Swap::load(cell), &mut 0, |slot: Slot| match convert(slot.held()) {
-                    Some(held) if slot.state() == State::Active => Next::Write(Slot::active(slot.key(), held), ()),
-                    _ => Next::Leave(()),
+                // Empty ones too, so that no check which began before the sweep writes into one after it.
+                update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
+                    Next::Write(overflow_slot(limit, convert(slot.held())), ())
                 });
             }
         };
@@ -233,8 +233,13 @@ impl<C: Clock> Engine<C> {
 
     fn account<'l>(&self, live: &'l Live, charge: &Charge) -> Account<'l> {
         let limit = &live.limits[charge.limit as usize];
-        Account { limit, key: Key::new(limit.index, self.hasher.key(limit.hash, charge.identity)), cost: charge.cost }
+        let key = Key::new(limit.index, self.hasher.key(limit.hash, charge.identity));
+        Account { limit, version: live.version, key, cost: charge.cost }
     }
+}
+
+fn overflow_slot(limit: u32, held: Held) -> Slot {
+    Slot::active(KeyBits::new(limit, 0), held)
 }
 
 fn refusal(verdict: Verdict) -> Option<Retry> {
@@ -249,6 +254,8 @@ fn refusal(verdict: Verdict) -> Option<Retry> {
 #[derive(Clone, Copy)]
 struct Account<'l> {
     limit: &'l LiveLimit,
+    /// Of the snapshot that `limit` belongs to.
+    version: u64,
     key: Key,
     cost: u64,
 }
@@ -286,15 +293,21 @@ impl Account<'_> {
     }
 
     /// The word of the key's slot; without one, that of its overflow bucket, from which a slot would start.
+    #[inline]
     fn word<C: Clock>(&self, engine: &Engine<C>, held: Option<Held>) -> Result<u64, Newer> {
-        match held {
-            Some(held) => self.limit.current(held),
-            None => self.overflow_word(Swap::load(self.overflow(engine))),
-        }
+        let held = held.unwrap_or_else(|| Swap::load(self.overflow(engine)).held());
+        self.current(engine, held)
     }
 
-    fn overflow_word(&self, slot: Slot) -> Result<u64, Newer> {
-        if slot.state() == State::Active { self.limit.current(slot.held()) } else { Ok(0) }
+    /// What was read, under the numbers of the snapshot, if that is still the newest.
+    #[inline]
+    fn current<C: Clock>(&self, engine: &Engine<C>, held: Held) -> Result<u64, Newer> {
+        if self.is_stale(engine) { Err(Newer) } else { self.limit.current(held) }
+    }
+
+    fn is_stale<C: Clock>(&self, engine: &Engine<C>) -> bool {
+        // A snapshot is in place before its version is: a newer one than the version says is the newest.
+        engine.version() > self.version
     }
 
     fn overflow<'e, C: Clock>(&self, engine: &'e Engine<C>) -> &'e Cell128 {
@@ -331,9 +344,9 @@ impl Account<'_> {
     #[cold]
     fn charge_overflow<C: Clock>(&self, engine: &Engine<C>, now: Nanos) -> Result<Charged, Newer> {
         let cell = self.overflow(engine);
-        update(cell, Swap::load(cell), &mut 0, |slot| match self.overflow_word(slot) {
+        update(cell, Swap::load(cell), &mut 0, |slot| match self.current(engine, slot.held()) {
             Ok(word) => match self.next(self.step(word, now, Site::Overflow)) {
-                Next::Write(held, charged) => Next::Write(Slot::active(self.key.bits(), held), charged),
+                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.index, held), charged),
                 Next::Leave(charged) => Next::Leave(charged),
             },
             Err(newer) => Next::Leave(Err(newer)),
@@ -366,7 +379,8 @@ impl Taken<'_> {
     fn give_back<C: Clock>(&self, engine: &Engine<C>) {
         let limit = self.account.limit;
         let given_back = |held: Held| {
-            let meter = limit.meter.filter(|_| held.generation == limit.generation)?;
+            let is_same = held.generation == limit.generation && !self.account.is_stale(engine);
+            let meter = limit.meter.filter(|_| is_same)?;
             // The clock after the word: what time has returned up to now must not be returned again.
             let word = meter.give_back(held.word, engine.clock.now(), &self.receipt)?;
             Some(Held { word, ..held })
@@ -386,7 +400,7 @@ impl Taken<'_> {
             Site::Overflow => {
                 let cell = self.account.overflow(engine);
                 update(cell, Swap::load(cell), &mut 0, |slot: Slot| match given_back(slot.held()) {
-                    Some(held) => Next::Write(Slot::active(slot.key(), held), ()),
+                    Some(held) => Next::Write(overflow_slot(limit.index, held), ()),
                     None => Next::Leave(()),
                 });
             }

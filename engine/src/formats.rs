@@ -47,10 +47,10 @@ impl Policy {
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
         let problem = match format {
             Format::Toml => match toml::Deserializer::parse(text) {
-                Err(error) => from_toml(String::new(), &error, text),
+                Err(error) => from_toml("", &error, text),
                 Ok(document) => match serde_path_to_error::deserialize(document) {
                     Ok(policy) => return Ok(policy),
-                    Err(error) => from_toml(error.path().to_string(), error.inner(), text),
+                    Err(error) => from_toml(&error.path().to_string(), error.inner(), text),
                 },
             },
             Format::Json => {
@@ -58,9 +58,9 @@ impl Policy {
                 match serde_path_to_error::deserialize(&mut document) {
                     Ok(policy) => match document.end() {
                         Ok(()) => return Ok(policy),
-                        Err(error) => from_json(String::new(), &error),
+                        Err(error) => from_json("", &error),
                     },
-                    Err(error) => from_json(error.path().to_string(), error.inner()),
+                    Err(error) => from_json(&error.path().to_string(), error.inner()),
                 }
             }
             Format::Yaml => {
@@ -73,7 +73,7 @@ impl Policy {
                 });
                 match outcome {
                     Ok(policy) => return Ok(policy),
-                    Err(error) => from_yaml(path, &error),
+                    Err(error) => from_yaml(&path, &error),
                 }
             }
         };
@@ -93,30 +93,32 @@ impl Snapshot {
     }
 }
 
-fn from_toml(path: String, error: &toml::de::Error, text: &str) -> Problem {
+fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {
     let line = error.span().map(|span| line_at(text, span.start));
     Problem { path: plain(path), line, message: error.message().trim_end().to_owned() }
 }
 
-fn from_json(path: String, error: &serde_json::Error) -> Problem {
+fn from_json(path: &str, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
     // serde_json repeats the place at the end of its message.
     let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
     Problem { path: plain(path), line: (error.line() > 0).then(|| error.line()), message }
 }
 
-fn from_yaml(path: String, error: &serde_saphyr::Error) -> Problem {
+fn from_yaml(path: &str, error: &serde_saphyr::Error) -> Problem {
     let line = error.location().map(|location| location.line() as usize);
     let message = error.without_snippet().to_string();
     // The place and the drawing around it are ours to show.
     let message = message.lines().next().unwrap_or_default();
-    let message = message.split(" at line ").next().unwrap_or(message).trim_start_matches("error: ").to_owned();
+    let message = message.split(" at line ").next().unwrap_or(message).trim_start_matches("error: ");
+    // Advice to programmers.
+    let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message).to_owned();
     Problem { path: plain(path), line, message }
 }
 
-/// serde's path of the whole document is `.`.
-fn plain(path: String) -> String {
-    if path == "." { String::new() } else { path }
+/// serde writes `.` for the whole document, and `?` for a field whose name it did not get to read.
+fn plain(path: &str) -> String {
+    path.trim_end_matches('?').trim_end_matches('.').to_owned()
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
@@ -196,7 +198,7 @@ impl<'de, T: serde::Deserialize<'de>> Visitor<'de> for Follow<'_, T> {
         while let Some(key) = entries.next_key::<String>()? {
             match self.steps {
                 [Step::Key(wanted), below @ ..] if key == *wanted => {
-                    found = entries.next_value_seed(Follow::new(below))?
+                    found = entries.next_value_seed(Follow::new(below))?;
                 }
                 _ => drop(entries.next_value::<IgnoredAny>()?),
             }

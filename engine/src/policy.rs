@@ -7,6 +7,8 @@ use serde::{
     de::{self, MapAccess, Visitor},
 };
 
+use crate::algorithm::NUMBER_MAX;
+
 /// The whole document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,11 +105,12 @@ pub struct Limit {
     /// How it counts.
     pub algorithm: Algorithm,
     /// Tokens per period; 0 denies everything.
+    #[serde(deserialize_with = "whole")]
     pub limit: u64,
     /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week`, `month`.
     pub period: String,
     /// Most tokens at once, for the buckets; the limit unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "some_whole", skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
     /// Does it deny, or only count what it would deny?
     #[serde(default, skip_serializing_if = "is_default")]
@@ -237,7 +240,7 @@ pub struct Rule {
     #[serde(default, rename = "where", deserialize_with = "each_key_once", skip_serializing_if = "BTreeMap::is_empty")]
     pub condition: BTreeMap<String, String>,
     /// Multiplies the request's cost.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one", deserialize_with = "whole", skip_serializing_if = "is_one")]
     pub cost: u64,
     /// Its limits, checked in this order.
     pub limits: Vec<Limit>,
@@ -281,6 +284,52 @@ fn is_one(number: &u64) -> bool {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// A whole number, with one message in every format for what is none.
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeVisitor;
+
+        impl Visitor<'_> for WholeVisitor {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a whole number from 0 to {NUMBER_MAX}")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Whole, E> {
+                self.visit_i128(number.into())
+            }
+
+            fn visit_i128<E: de::Error>(self, number: i128) -> Result<Whole, E> {
+                let whole = u64::try_from(number).map(Whole);
+                whole.map_err(|_| {
+                    E::custom(format!("{number} is out of range; expected a whole number from 0 to {NUMBER_MAX}"))
+                })
+            }
+
+            fn visit_u128<E: de::Error>(self, number: u128) -> Result<Whole, E> {
+                self.visit_i128(i128::try_from(number).unwrap_or(i128::MAX))
+            }
+        }
+
+        deserializer.deserialize_any(WholeVisitor)
+    }
+}
+
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Whole::deserialize(deserializer).map(|Whole(number)| number)
+}
+
+fn some_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    whole(deserializer).map(Some)
 }
 
 /// A map in which a repeated key is an error rather than a silent replacement.

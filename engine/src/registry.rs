@@ -38,7 +38,7 @@ impl Registry {
 
     /// The overflow bucket of a key of `limit`.
     pub(crate) fn overflow(&self, limit: u32, key: Key) -> &Cell128 {
-        &self.limits[limit as usize].overflow[key.bits().spread() % OVERFLOW_BUCKETS]
+        &self.overflows(limit)[key.bits().spread() % OVERFLOW_BUCKETS]
     }
 
     /// All overflow buckets of `limit`.
@@ -81,8 +81,9 @@ struct Change {
 pub(crate) struct Newer;
 
 impl LiveLimit {
-    /// The word of a bucket under today's numbers: one of an older generation is converted as of the instants of the
-    /// changes since.
+    /// The word of a bucket under this snapshot's numbers: one of an older generation is converted as of the instants of
+    /// the changes since. Only for a snapshot that was still the newest after the bucket was read: generations are counted
+    /// modulo 32, and a sweep keeps every bucket within 15 of the newest.
     #[inline]
     pub(crate) fn current(&self, held: Held) -> Result<u64, Newer> {
         if held.generation == self.generation {
@@ -145,7 +146,7 @@ impl Ledger {
         at: Nanos,
         hasher: &KeyHasher,
         registry: &Registry,
-        sweep: impl Fn(u32, &dyn Fn(Held) -> Option<Held>),
+        sweep: impl Fn(u32, &dyn Fn(Held) -> Held),
     ) -> Result<Live, PublishError> {
         let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
         if self.limits.len() + new > LIMITS_MAX {
@@ -177,7 +178,7 @@ impl Ledger {
 }
 
 impl Entry {
-    fn change(&mut self, to: Meter, at: Nanos, sweep: &impl Fn(u32, &dyn Fn(Held) -> Option<Held>)) {
+    fn change(&mut self, to: Meter, at: Nanos, sweep: &impl Fn(u32, &dyn Fn(Held) -> Held)) {
         let Some(from) = self.meter.replace(to) else { return };
         if from == to {
             return;
@@ -187,8 +188,8 @@ impl Entry {
             // a recent snapshot.
             let (changes, generation) = (&self.changes, self.generation);
             sweep(self.index, &|held| {
-                let behind = held.generation.behind(generation).filter(|&behind| behind > 0)?;
-                Some(Held { generation, word: carried_over(held.word, changes, behind) })
+                let behind = held.generation.behind(generation).unwrap_or_default();
+                Held { generation, word: carried_over(held.word, changes, behind) }
             });
             self.changes.drain(..Generation::WINDOW / 2);
         }

@@ -147,17 +147,16 @@ impl Table {
         }
     }
 
-    /// Passes every active slot of `limit` to `transition` once; a slot that changes meanwhile is passed again.
-    pub(crate) fn sweep(&self, limit: u32, mut transition: impl FnMut(Held) -> Option<Held>) {
+    /// Passes what every bucket of `limit` holds to `transition` once; a bucket that changes meanwhile is passed again.
+    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
+    pub(crate) fn sweep(&self, limit: u32, transition: impl Fn(Held) -> Held) {
         for cell in self.lines.iter().flat_map(|line| &line.0) {
-            update(cell, Swap::load(cell), &mut 0, |slot| {
-                if slot.state() != State::Active || slot.limit() != limit {
-                    return Next::Leave(());
+            update(cell, Swap::load(cell), &mut 0, |slot| match slot.state() {
+                State::Active if slot.limit() == limit => {
+                    Next::Write(Slot::active(slot.key(), transition(slot.held())), ())
                 }
-                match transition(slot.held()) {
-                    Some(held) => Next::Write(Slot::active(slot.key(), held), ()),
-                    None => Next::Leave(()),
-                }
+                State::Claimed if slot.limit() == limit => Next::Write(Slot::EMPTY, ()),
+                _ => Next::Leave(()),
             });
         }
     }

@@ -52,7 +52,10 @@ impl Admissions {
                 let t = u128::from(at - self.0[first].0);
                 // sum <= b + n*t/p, without a division.
                 let excess = sum.saturating_sub(u128::from(burst)) * u128::from(period_ns);
-                assert!(excess <= u128::from(limit) * t, "{sum} in {t} ns at {limit} per {period_ns} ns, burst {burst}");
+                assert!(
+                    excess <= u128::from(limit) * t,
+                    "{sum} in {t} ns at {limit} per {period_ns} ns, burst {burst}"
+                );
             }
         }
     }
@@ -330,7 +333,10 @@ fn rates_above_one_token_a_nanosecond_are_neither_clamped_nor_unlimited() {
 
 #[test]
 fn large_quotas_do_not_overflow() {
-    assert!(TokenBucket::new(1, 86_400 * SECOND, NUMBER_MAX).is_err(), "would take longer than a hundred years to refill");
+    assert!(
+        TokenBucket::new(1, 86_400 * SECOND, NUMBER_MAX).is_err(),
+        "would take longer than a hundred years to refill"
+    );
     let mut held = Held::new(bucket(NUMBER_MAX, 366 * 86_400 * SECOND, NUMBER_MAX));
     assert!(held.admits(NOW, NUMBER_MAX));
     assert!(!held.admits(NOW, NUMBER_MAX));

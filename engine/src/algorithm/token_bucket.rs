@@ -44,7 +44,8 @@ impl TokenBucket {
         match u64::try_from(fill_ns) {
             Ok(fill_ns) if fill_ns <= FILL_MAX_NS => Ok(Self { tokens, period_ns, fill_ns, burst }),
             _ => {
-                let message = format!("{burst} tokens would take longer than a hundred years to come back; lower the burst");
+                let message =
+                    format!("{burst} tokens would take longer than a hundred years to come back; lower the burst");
                 Err(Unfit { field: "burst", message })
             }
         }

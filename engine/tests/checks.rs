@@ -1,0 +1,460 @@
+//! The engine through its doors: which limits a request meets, what a decision says, and what a publish keeps.
+
+use std::{sync::Barrier, time::Duration};
+
+use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
+
+const SECOND: u64 = 1_000_000_000;
+/// The beginning of a minute and of a day in 2026.
+const NOW: u64 = 1_790_035_200 * SECOND;
+
+struct Bench {
+    clock: ManualClock,
+    engine: Engine<ManualClock>,
+}
+
+impl Bench {
+    fn new(policy: &str) -> Self {
+        Self::with_max_keys(policy, 1_000)
+    }
+
+    fn with_max_keys(policy: &str, max_keys: usize) -> Self {
+        let clock = ManualClock::at(NOW);
+        let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
+        bench.publish(policy);
+        bench
+    }
+
+    fn publish(&self, policy: &str) {
+        let snapshot = Snapshot::parse(policy, Format::Toml).expect("a good policy");
+        self.engine.publish(snapshot).expect("few limits");
+    }
+
+    /// `identities` are `KIND=VALUE`; `to` is an endpoint, with a method before it when there is a space.
+    fn check(&self, identities: &[&str], to: &str, cost: u64) -> Decision<'_> {
+        self.met(identities, to, cost).0
+    }
+
+    /// The decision, and the full names of the limits that were looked at.
+    fn met(&self, identities: &[&str], to: &str, cost: u64) -> (Decision<'_>, Vec<&str>) {
+        let split = |identity| {
+            let (kind, value) = str::split_once(identity, '=').expect("KIND=VALUE");
+            Identity::new(kind, value).expect("valid")
+        };
+        let identities: Vec<_> = identities.iter().map(|identity| split(identity)).collect();
+        let mut request = Request::new(&identities).and_then(|request| request.cost(cost)).expect("valid");
+        if let Some((method, endpoint)) = to.split_once(' ') {
+            request = request.method(method).endpoint(endpoint).expect("valid");
+        } else if !to.is_empty() {
+            request = request.endpoint(to).expect("valid");
+        }
+        let mut met = Vec::new();
+        let decision = self.engine.check_observing(&request, |limit| met.push(self.engine.limit_name(limit)));
+        (decision, met)
+    }
+
+    fn admitted(&self, identities: &[&str], tries: usize) -> usize {
+        (0..tries).filter(|_| self.check(identities, "", 1).is_allowed()).count()
+    }
+}
+
+fn one_tier(limits: &str) -> String {
+    format!(
+        "[domains.default]\ndefaults = {{ ip = \"t\", user = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\nlimits = [{limits}]\n"
+    )
+}
+
+fn bucket(id: &str, limit: u64, period: &str) -> String {
+    format!("{{ id = \"{id}\", algorithm = \"token_bucket\", limit = {limit}, period = \"{period}\" }}")
+}
+
+fn window(id: &str, limit: u64, period: &str) -> String {
+    bucket(id, limit, period).replace("token_bucket", "fixed_window")
+}
+
+#[test]
+fn before_a_policy_everything_is_allowed() {
+    let engine = Engine::with_max_keys(10);
+    let who = [Identity::new("ip", "192.0.2.1").expect("valid")];
+    let decision = engine.check(&Request::new(&who).expect("valid"));
+    assert!(decision.is_allowed());
+    assert_eq!(
+        (decision.limit_id(), decision.limit(), decision.remaining(), decision.reset_after()),
+        (None, None, None, None)
+    );
+    assert_eq!(decision.policy_version(), 0);
+}
+
+#[test]
+fn a_decision_says_what_it_should() {
+    let bench = Bench::new(&one_tier(&bucket("minute", 60, "1m")));
+    let decision = bench.check(&["ip=a"], "", 10);
+    assert_eq!(decision.retry(), Retry::Now);
+    assert_eq!(decision.limit_id(), Some("default/tier:t/minute"));
+    assert_eq!((decision.limit(), decision.remaining()), (Some(60), Some(50)));
+    assert_eq!(decision.reset_after(), Some(Duration::from_secs(10)));
+    assert_eq!(decision.policy_version(), 1);
+    assert!(bench.check(&["ip=a"], "", 50).is_allowed());
+    let denied = bench.check(&["ip=a"], "", 2);
+    assert_eq!(denied.retry(), Retry::After(Duration::from_secs(2)));
+    assert_eq!((denied.remaining(), denied.reset_after()), (Some(0), Some(Duration::from_mins(1))));
+    assert_eq!(bench.check(&["ip=a"], "", 61).retry(), Retry::Never);
+    bench.clock.advance(2 * SECOND);
+    assert!(bench.check(&["ip=a"], "", 2).is_allowed(), "waiting exactly that long is enough");
+    assert!(bench.check(&["ip=b"], "", 60).is_allowed(), "another value has another bucket");
+    assert!(bench.check(&["user=b"], "", 60).is_allowed(), "another kind has another bucket");
+    assert_eq!(bench.check(&["device=x"], "", 1).limit_id(), None, "a kind that the policy never speaks of");
+}
+
+#[test]
+fn the_limit_with_the_least_remaining_is_shown() {
+    let bench = Bench::new(&one_tier(
+        &[bucket("second", 10, "1s"), bucket("minute", 12, "1m"), window("day", 50, "1d")].join(", "),
+    ));
+    assert_eq!(bench.check(&["ip=a"], "", 5).limit_id(), Some("default/tier:t/second"));
+    bench.clock.advance(SECOND);
+    let decision = bench.check(&["ip=a"], "", 2);
+    assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/minute"), Some(5)));
+}
+
+#[test]
+fn several_limits_are_charged_all_or_none() {
+    let bench = Bench::new(&one_tier(&[bucket("second", 10, "1s"), bucket("minute", 12, "1m")].join(", ")));
+    assert!(bench.check(&["ip=a"], "", 10).is_allowed());
+    bench.clock.advance(SECOND);
+    for _ in 0..5 {
+        let (denied, met) = bench.met(&["ip=a"], "", 5);
+        assert_eq!(denied.limit_id(), Some("default/tier:t/minute"));
+        assert_eq!(met, ["default/tier:t/second", "default/tier:t/minute"]);
+    }
+    assert!(bench.check(&["ip=a"], "", 2).is_allowed(), "the denials charged neither");
+    let (denied, met) = bench.met(&["ip=a"], "", 9);
+    assert_eq!((denied.limit_id(), met), (Some("default/tier:t/second"), vec!["default/tier:t/second"]));
+}
+
+#[test]
+fn a_limit_of_zero_denies_everything() {
+    let bench = Bench::new(&one_tier(&bucket("none", 0, "1s")));
+    let decision = bench.check(&["ip=a"], "", 1);
+    assert_eq!(decision.retry(), Retry::Never);
+    assert_eq!(
+        (decision.limit(), decision.remaining(), decision.limit_id()),
+        (Some(0), Some(0), Some("default/tier:t/none"))
+    );
+}
+
+#[test]
+fn windows_end_together_for_everyone() {
+    let bench = Bench::new(&one_tier(&window("minute", 3, "1m")));
+    bench.clock.advance(59 * SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 5), 3);
+    assert_eq!(bench.check(&["ip=a"], "", 1).retry(), Retry::After(Duration::from_secs(1)));
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 5), 3);
+}
+
+const LAYERED: &str = r#"
+    [domains.default]
+    defaults = { ip = "anonymous", user = "free" }
+    tier_hint = true
+    [[domains.default.tiers]]
+    id = "anonymous"
+    limits = [{ id = "minute", algorithm = "token_bucket", limit = 60, period = "1m" }]
+    [[domains.default.tiers]]
+    id = "free"
+    limits = [
+      { id = "second", algorithm = "token_bucket", limit = 10, period = "1s" },
+      { id = "minute", algorithm = "token_bucket", limit = 100, period = "1m" },
+    ]
+    [[domains.default.tiers]]
+    id = "pro"
+    limits = [{ id = "minute", algorithm = "token_bucket", limit = 1000, period = "1m" }]
+    [[domains.default.tiers]]
+    id = "internal"
+    unlimited = true
+    [[domains.default.clients]]
+    kind = "user"
+    value = "ada"
+    tier = "pro"
+    [[domains.default.clients]]
+    kind = "user"
+    value = "bot-*"
+    override = { limits = [
+      { id = "minute", algorithm = "token_bucket", limit = 5, period = "1m" },
+      { id = "day", algorithm = "token_bucket", limit = 50, period = "1d" },
+    ] }
+    [[domains.default.clients]]
+    kind = "ip"
+    value = "10.0.0.0/8"
+    tier = "internal"
+    [[domains.default.clients]]
+    kind = "ip"
+    value = "10.6.6.6"
+    override = { blocked = true, until = "2026-09-22T00:01:00Z", reason = "abuse" }
+    [[domains.default.rules]]
+    id = "all"
+    endpoint = "*"
+    per = "everyone"
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 1000, period = "1s" }]
+    [[domains.default.rules]]
+    id = "api"
+    endpoint = "/api/*"
+    per = "ip"
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 50, period = "1s" }]
+    [[domains.default.rules]]
+    id = "search"
+    endpoint = "/api/search"
+    method = "GET"
+    per = "ip"
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 5, period = "1s" }]
+    [[domains.default.rules]]
+    id = "trial"
+    endpoint = "/api/search"
+    method = "GET"
+    per = "ip"
+    where = { plan = "trial*" }
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 1, period = "1s" }]
+    [[domains.default.rules]]
+    id = "export"
+    endpoint = "/api/users/{id}/export"
+    per = ["user", "ip"]
+    tiers = ["free"]
+    cost = 10
+    limits = [{ id = "hour", algorithm = "token_bucket", limit = 20, period = "1h" }]
+    [[domains.default.rules]]
+    id = "off"
+    endpoint = "/api/*"
+    per = "user"
+    enabled = false
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 1, period = "1s" }]
+"#;
+
+#[test]
+fn a_request_meets_its_limits_in_the_stated_order() {
+    let bench = Bench::new(LAYERED);
+    let everyone = "default/rule:all/second";
+    for (identities, to, expected) in [
+        (&["ip=192.0.2.1"][..], "", vec!["default/tier:anonymous/minute", everyone]),
+        (&["user=u"], "/", vec!["default/tier:free/second", "default/tier:free/minute", everyone]),
+        (&["user=ada"], "/", vec!["default/tier:pro/minute", everyone]),
+        (&["ip=10.1.2.3"], "/api/x", vec!["default/rule:api/second", everyone]),
+        // The closest rule of a counted set alone; sets at the place of their last kind; everyone last.
+        (
+            &["ip=192.0.2.1"],
+            "GET /api/search",
+            vec!["default/tier:anonymous/minute", "default/rule:search/second", everyone],
+        ),
+        (
+            &["ip=192.0.2.1"],
+            "POST /api/search",
+            vec!["default/tier:anonymous/minute", "default/rule:api/second", everyone],
+        ),
+        (
+            &["ip=192.0.2.1", "plan=trial-7"],
+            "GET /api//./search?q",
+            vec!["default/tier:anonymous/minute", "default/rule:trial/second", everyone],
+        ),
+        (
+            &["plan=gold", "ip=192.0.2.1"],
+            "GET /api/search",
+            vec!["default/tier:anonymous/minute", "default/rule:search/second", everyone],
+        ),
+        (
+            &["ip=192.0.2.1", "user=u"],
+            "/api/users/7/export",
+            vec![
+                "default/tier:anonymous/minute",
+                "default/rule:api/second",
+                "default/tier:free/second",
+                "default/tier:free/minute",
+                "default/rule:export/hour",
+                everyone,
+            ],
+        ),
+        // Not of the tier that the rule is for.
+        (
+            &["user=ada", "ip=10.1.2.3"],
+            "/api/users/7/export",
+            vec!["default/tier:pro/minute", "default/rule:api/second", everyone],
+        ),
+        // Its own limits replace the tier's of the same id, in their place, and the others are added.
+        (
+            &["user=bot-7"],
+            "/",
+            vec![
+                "default/tier:free/second",
+                "default/client:user:bot-*/minute",
+                "default/client:user:bot-*/day",
+                everyone,
+            ],
+        ),
+    ] {
+        let (decision, met) = bench.met(identities, to, 1);
+        assert_eq!(met, expected, "{identities:?} {to}");
+        assert!(decision.is_allowed());
+    }
+}
+
+#[test]
+fn a_combination_counts_the_same_in_any_order_and_costs_its_factor() {
+    let bench = Bench::new(LAYERED);
+    assert!(bench.check(&["ip=192.0.2.1", "user=u"], "/api/users/7/export", 1).is_allowed());
+    assert!(bench.check(&["user=u", "ip=192.0.2.1"], "/api/users/8/export", 1).is_allowed());
+    let denied = bench.check(&["ip=192.0.2.1", "user=u"], "/api/users/9/export", 1);
+    assert_eq!((denied.limit_id(), denied.is_allowed()), (Some("default/rule:export/hour"), false));
+    assert!(bench.check(&["ip=192.0.2.1", "user=v"], "/api/users/7/export", 1).is_allowed());
+    assert!(bench.check(&["ip=192.0.2.2", "user=u"], "/api/users/7/export", 1).is_allowed());
+}
+
+#[test]
+fn an_override_ends_by_the_engines_clock() {
+    let bench = Bench::new(LAYERED);
+    assert_eq!(NOW + 60 * SECOND, 1_790_035_260 * SECOND);
+    let denied = bench.check(&["ip=10.6.6.6"], "/", 1);
+    assert_eq!((denied.retry(), denied.limit_id()), (Retry::Never, Some("default/client:ip:10.6.6.6/blocked")));
+    bench.clock.advance(60 * SECOND);
+    let decision = bench.check(&["ip=10.6.6.6"], "/", 1);
+    assert!(decision.is_allowed());
+    assert_eq!(bench.met(&["ip=10.6.6.6"], "/", 1).1, ["default/tier:anonymous/minute", "default/rule:all/second"]);
+}
+
+#[test]
+fn a_hint_is_heard_only_where_allowed_and_for_nobody_assigned() {
+    let limit_of = |policy: &str, user: &str| {
+        let bench = Bench::new(policy);
+        let who = [Identity::new("user", user).expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        bench.engine.check(&request.tier("anonymous")).limit()
+    };
+    assert_eq!(limit_of(LAYERED, "u"), Some(60));
+    assert_eq!(limit_of(LAYERED, "ada"), Some(1_000));
+    assert_eq!(limit_of(&LAYERED.replace("tier_hint = true", ""), "u"), Some(10));
+}
+
+#[test]
+fn an_unknown_domain_has_no_limits() {
+    let bench = Bench::new(&one_tier(&bucket("one", 1, "1s")));
+    let who = [Identity::new("ip", "a").expect("valid")];
+    let request = Request::new(&who).expect("valid").domain("elsewhere");
+    assert!((0..3).all(|_| bench.engine.check(&request).is_allowed()));
+    assert_eq!(bench.engine.check(&request).limit_id(), None);
+}
+
+#[test]
+fn a_publish_keeps_what_was_used() {
+    let bench = Bench::new(&one_tier(&bucket("minute", 100, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 200), 100);
+    bench.publish(&one_tier(&bucket("minute", 1_000, "1m")));
+    assert_eq!(bench.check(&["ip=a"], "", 1).remaining(), Some(899));
+    assert_eq!(bench.admitted(&["ip=a"], 2_000), 899, "100 used of 100, raised to 1,000: 900 left at once");
+    // Lowered: used is at most the new capacity, and comes back at the new rate.
+    bench.publish(&one_tier(&bucket("minute", 60, "1m")));
+    assert_eq!(bench.check(&["ip=a"], "", 1).retry(), Retry::After(Duration::from_secs(1)));
+    // To another algorithm and back.
+    bench.publish(&one_tier(&window("minute", 80, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 200), 20);
+    bench.publish(&one_tier(&bucket("minute", 90, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 200), 10);
+}
+
+#[test]
+fn conversion_is_as_of_the_publish_however_late_the_touch() {
+    let bench = Bench::new(&one_tier(&bucket("minute", 60, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 60), 60);
+    bench.clock.advance(30 * SECOND);
+    // 30 used; from now on one comes back every 10 seconds.
+    bench.publish(&one_tier(&bucket("minute", 6, "1m")));
+    bench.publish(&one_tier(&bucket("minute", 60, "1m")));
+    // 6 used at most, by the change in between; from now on one a second.
+    bench.clock.advance(2 * SECOND);
+    assert_eq!(bench.check(&["ip=a"], "", 1).remaining(), Some(60 - 4 - 1));
+}
+
+#[test]
+fn equal_numbers_and_absence_keep_the_bucket() {
+    let policy = one_tier(&bucket("minute", 10, "1m"));
+    let bench = Bench::new(&policy);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 10);
+    bench.publish(&policy);
+    bench.publish(&one_tier(&bucket("other", 10, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 20), 10, "another name, another bucket");
+    bench.publish(&one_tier(&bucket("minute", 0, "1m")));
+    assert_eq!(bench.admitted(&["ip=a"], 20), 0);
+    bench.publish(&policy);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 0, "closing and opening a limit forgets nothing");
+    bench.clock.advance(60 * SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 10);
+}
+
+/// Generations come round again; what was not touched since must not be taken for new.
+#[test]
+fn a_bucket_survives_more_publishes_than_generations() {
+    let day = |limit: u64| one_tier(&bucket("day", limit, "1d"));
+    let bench = Bench::new(&day(1_000));
+    assert!(bench.check(&["ip=idle"], "", 500).is_allowed());
+    for publish in 0..200 {
+        bench.publish(&day(if publish % 2 == 0 { 2_000 } else { 1_000 }));
+        assert!(bench.check(&["ip=busy"], "", 1).is_allowed());
+    }
+    assert_eq!(bench.check(&["ip=idle"], "", 1).remaining(), Some(499));
+    assert_eq!(bench.check(&["ip=busy"], "", 1).remaining(), Some(799));
+}
+
+#[test]
+fn a_handle_stays_right_across_publishes() {
+    let bench = Bench::new(&one_tier(&bucket("minute", 10, "1m")));
+    let mut handle = bench.engine.handle("default/tier:t/minute", "ip").expect("is there");
+    assert!(bench.engine.handle("default/tier:t/none", "ip").is_none());
+    let decision = handle.check(b"a", 4).expect("valid");
+    assert_eq!((decision.remaining(), decision.limit_id()), (Some(6), Some("default/tier:t/minute")));
+    assert_eq!(bench.check(&["ip=a"], "", 1).remaining(), Some(5), "the same bucket as through the policy");
+    bench.publish(&one_tier(&bucket("minute", 100, "1m")));
+    let decision = handle.check(b"a", 1).expect("valid");
+    assert_eq!((decision.remaining(), decision.policy_version()), (Some(94), 2));
+    bench.publish(&one_tier(&bucket("other", 1, "1m")));
+    assert_eq!(handle.check(b"a", 1).expect("valid").limit_id(), None);
+    assert!(handle.check(b"a", 0).is_err() && handle.check(b"", 1).is_err());
+}
+
+/// An attacker who floods keys frees nobody: live buckets stay, and new keys share the overflow buckets.
+#[test]
+fn when_the_table_is_full_new_keys_share_the_limits_overflow() {
+    let bench = Bench::with_max_keys(&one_tier(&bucket("minute", 2, "1m")), 100);
+    assert_eq!(bench.admitted(&["ip=victim"], 5), 2);
+    let flood: usize = (0..10_000).map(|n| bench.admitted(&[&format!("ip=attacker-{n}")], 1)).sum();
+    // 1.5 slots a key, and eight overflow buckets of the limit's own numbers.
+    assert!(flood <= 150 + 8 * 2, "{flood} admitted");
+    assert!(flood >= 100, "{flood} admitted");
+    assert_eq!(bench.admitted(&["ip=victim"], 5), 0, "a live bucket is never forgotten");
+    bench.clock.advance(60 * SECOND);
+    assert_eq!(bench.admitted(&["ip=attacker-9999"], 5), 2, "idle slots are taken back");
+}
+
+/// Eight threads, three stacked limits, publishes all the while: no limit ever admits more than its bound.
+#[test]
+fn concurrent_checks_keep_every_bound_while_policies_are_published() {
+    let policy = |limit: u64| {
+        one_tier(
+            &[bucket("second", 5_000, "1s"), bucket("minute", limit, "1m"), window("day", 100_000, "1d")].join(", "),
+        )
+    };
+    let bench = Bench::new(&policy(20_000));
+    let (threads, start) = (4, Barrier::new(5));
+    let admitted: u64 = std::thread::scope(|scope| {
+        let check = || {
+            start.wait();
+            (0..100_000).map(|n| u64::from(bench.check(&[&format!("ip={}", n % 3)], "", 1).is_allowed())).sum::<u64>()
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
+        start.wait();
+        for publish in 0..100 {
+            bench.publish(&policy(20_000 + publish % 2));
+            bench.clock.advance(SECOND / 1_000);
+        }
+        running.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    // In 0.1 s of the clock: the burst of a second and a tenth of one more, three keys.
+    let bound = 3 * (5_000 + 500);
+    assert!(admitted <= bound, "{admitted} admitted, {bound} allowed");
+    assert!(admitted >= 3 * 5_000, "{admitted} admitted: a neighbour was denied for good");
+}

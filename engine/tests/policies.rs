@@ -1,0 +1,482 @@
+//! Policy documents: what is refused, with field and line, in every format; and what is read.
+
+use tidegate::{
+    Problem, Snapshot,
+    formats::Format::{self, Json, Toml, Yaml},
+    policy::Policy,
+};
+
+/// A document with a problem: what to change in the good one, and what must be said.
+struct Bad {
+    what: &'static str,
+    change: fn(&mut serde_json::Value),
+    path: &'static str,
+    says: &'static str,
+}
+
+fn good() -> serde_json::Value {
+    serde_json::json!({ "domains": { "default": {
+        "defaults": { "ip": "free", "user": "free" },
+        "tiers": [
+            { "id": "free", "limits": [
+                { "id": "burst", "algorithm": "token_bucket", "limit": 10, "period": "1s", "burst": 20 },
+                { "id": "minute", "algorithm": "fixed_window", "limit": 1000, "period": "1m" },
+            ] },
+            { "id": "internal", "unlimited": true },
+        ],
+        "clients": [{ "kind": "ip", "value": "10.0.0.0/8", "tier": "internal" }],
+        "rules": [
+            { "id": "search", "endpoint": "/search", "method": "GET", "per": "ip",
+              "limits": [{ "id": "search", "algorithm": "token_bucket", "limit": 5, "period": "1s" }] },
+        ],
+    } } })
+}
+
+fn domain(document: &mut serde_json::Value) -> &mut serde_json::Value {
+    &mut document["domains"]["default"]
+}
+
+fn limit(document: &mut serde_json::Value) -> &mut serde_json::Value {
+    &mut domain(document)["tiers"][0]["limits"][0]
+}
+
+fn push_rule(document: &mut serde_json::Value, change: fn(&mut serde_json::Value)) {
+    let mut rule = domain(document)["rules"][0].clone();
+    rule["id"] = "other".into();
+    change(&mut rule);
+    domain(document)["rules"].as_array_mut().expect("a list").push(rule);
+}
+
+const FIRST_LIMIT: &str = "domains.default.tiers[0].limits[0]";
+
+const BAD: &[Bad] = &[
+    Bad {
+        what: "an unknown algorithm",
+        change: |d| limit(d)["algorithm"] = "magic".into(),
+        path: "domains.default.tiers[0].limits[0].algorithm",
+        says: "unknown variant `magic`",
+    },
+    Bad {
+        what: "an algorithm to come",
+        change: |d| limit(d)["algorithm"] = "leaky_bucket".into(),
+        path: "domains.default.tiers[0].limits[0].algorithm",
+        says: "not built yet",
+    },
+    Bad {
+        what: "an unknown key",
+        change: |d| limit(d)["brust"] = 1.into(),
+        path: "domains.default.tiers[0].limits[0].brust",
+        says: "unknown field `brust`",
+    },
+    Bad {
+        what: "an unknown key of a domain",
+        change: |d| domain(d)["tier"] = 1.into(),
+        path: "domains.default.tier",
+        says: "unknown field `tier`",
+    },
+    Bad {
+        what: "a missing key",
+        change: |d| drop(limit(d).as_object_mut().expect("a table").remove("period")),
+        path: FIRST_LIMIT,
+        says: "missing field `period`",
+    },
+    Bad {
+        what: "a zero period",
+        change: |d| limit(d)["period"] = "0s".into(),
+        path: "domains.default.tiers[0].limits[0].period",
+        says: "zero",
+    },
+    Bad {
+        what: "a period without unit",
+        change: |d| limit(d)["period"] = "60".into(),
+        path: "domains.default.tiers[0].limits[0].period",
+        says: "no unit",
+    },
+    Bad {
+        what: "a calendar period",
+        change: |d| limit(d)["period"] = "day".into(),
+        path: "domains.default.tiers[0].limits[0].period",
+        says: "not built yet",
+    },
+    Bad {
+        what: "a window of part of a second",
+        change: |d| domain(d)["tiers"][0]["limits"][1]["period"] = "1500ms".into(),
+        path: "domains.default.tiers[0].limits[1].period",
+        says: "whole seconds",
+    },
+    Bad {
+        what: "a window above its bound",
+        change: |d| domain(d)["tiers"][0]["limits"][1]["limit"] = 16_777_217.into(),
+        path: "domains.default.tiers[0].limits[1].limit",
+        says: "16777216",
+    },
+    Bad {
+        what: "a burst of a window",
+        change: |d| domain(d)["tiers"][0]["limits"][1]["burst"] = 5.into(),
+        path: "domains.default.tiers[0].limits[1].burst",
+        says: "no burst",
+    },
+    Bad {
+        what: "a burst below 1",
+        change: |d| limit(d)["burst"] = 0.into(),
+        path: "domains.default.tiers[0].limits[0].burst",
+        says: "from 1",
+    },
+    Bad {
+        what: "a negative burst",
+        change: |d| limit(d)["burst"] = (-1).into(),
+        path: "domains.default.tiers[0].limits[0].burst",
+        says: "a whole number from 0",
+    },
+    Bad {
+        what: "a limit of half a token",
+        change: |d| limit(d)["limit"] = 1.5.into(),
+        path: "domains.default.tiers[0].limits[0].limit",
+        says: "a whole number from 0",
+    },
+    Bad {
+        what: "a limit in words",
+        change: |d| limit(d)["limit"] = "ten".into(),
+        path: "domains.default.tiers[0].limits[0].limit",
+        says: "a whole number from 0",
+    },
+    Bad {
+        what: "a number above 2^53 - 1",
+        change: |d| limit(d)["limit"] = (1u64 << 53).into(),
+        path: "domains.default.tiers[0].limits[0].limit",
+        says: "9007199254740991",
+    },
+    Bad {
+        what: "a burst above 2^53 - 1",
+        change: |d| limit(d)["burst"] = (1u64 << 53).into(),
+        path: "domains.default.tiers[0].limits[0].burst",
+        says: "9007199254740991",
+    },
+    Bad {
+        what: "a shadow limit",
+        change: |d| limit(d)["mode"] = "shadow".into(),
+        path: "domains.default.tiers[0].limits[0].mode",
+        says: "not built yet",
+    },
+    Bad {
+        what: "a shared limit",
+        change: |d| limit(d)["sharing"] = "strict".into(),
+        path: "domains.default.tiers[0].limits[0].sharing",
+        says: "not built yet",
+    },
+    Bad {
+        what: "a duplicate limit",
+        change: |d| domain(d)["tiers"][0]["limits"][1]["id"] = "burst".into(),
+        path: "domains.default.tiers[0].limits[1].id",
+        says: "another limit here is called `burst`",
+    },
+    Bad {
+        what: "a duplicate tier",
+        change: |d| domain(d)["tiers"][1]["id"] = "free".into(),
+        path: "domains.default.tiers[1].id",
+        says: "another tier here is called `free`",
+    },
+    Bad {
+        what: "a duplicate rule",
+        change: |d| {
+            push_rule(d, |rule| {
+                rule["id"] = "search".into();
+                rule["endpoint"] = "/x".into();
+            });
+        },
+        path: "domains.default.rules[1].id",
+        says: "another rule here is called `search`",
+    },
+    Bad {
+        what: "two rules that are equal",
+        change: |d| push_rule(d, |_| ()),
+        path: "domains.default.rules[1].endpoint",
+        says: "rule `search` has the same pattern",
+    },
+    Bad {
+        what: "two rules that differ in the parameter's name",
+        change: |d| {
+            domain(d)["rules"][0]["endpoint"] = "/a/{x}".into();
+            push_rule(d, |rule| rule["endpoint"] = "/a/{y}".into());
+        },
+        path: "domains.default.rules[1].endpoint",
+        says: "rule `search` has the same pattern",
+    },
+    Bad {
+        what: "two rules that count the same kinds in another order",
+        change: |d| {
+            domain(d)["rules"][0]["per"] = serde_json::json!(["ip", "user"]);
+            push_rule(d, |rule| rule["per"] = serde_json::json!(["user", "ip"]));
+        },
+        path: "domains.default.rules[1].endpoint",
+        says: "rule `search` has the same pattern",
+    },
+    Bad {
+        what: "a tier that does not exist",
+        change: |d| domain(d)["defaults"]["ip"] = "gold".into(),
+        path: "domains.default.defaults.ip",
+        says: "no tier is called `gold`; there are free, internal",
+    },
+    Bad {
+        what: "a client's tier that does not exist",
+        change: |d| domain(d)["clients"][0]["tier"] = "gold".into(),
+        path: "domains.default.clients[0].tier",
+        says: "no tier is called `gold`",
+    },
+    Bad {
+        what: "a rule's tier that does not exist",
+        change: |d| domain(d)["rules"][0]["tiers"] = serde_json::json!(["free", "gold"]),
+        path: "domains.default.rules[0].tiers[1]",
+        says: "no tier is called `gold`",
+    },
+    Bad {
+        what: "a tier without limits",
+        change: |d| domain(d)["tiers"][0]["limits"] = serde_json::json!([]),
+        path: "domains.default.tiers[0]",
+        says: "needs limits, or `unlimited = true`",
+    },
+    Bad {
+        what: "a tier with limits that is unlimited",
+        change: |d| domain(d)["tiers"][0]["unlimited"] = true.into(),
+        path: "domains.default.tiers[0].unlimited",
+        says: "not both",
+    },
+    Bad {
+        what: "an id in capitals",
+        change: |d| domain(d)["tiers"][0]["id"] = "Free".into(),
+        path: "domains.default.tiers[0].id",
+        says: "is not an id",
+    },
+    Bad {
+        what: "a kind in capitals",
+        change: |d| domain(d)["rules"][0]["per"] = "IP".into(),
+        path: "domains.default.rules[0].per",
+        says: "is not a kind",
+    },
+    Bad {
+        what: "a pattern without slash",
+        change: |d| domain(d)["rules"][0]["endpoint"] = "search".into(),
+        path: "domains.default.rules[0].endpoint",
+        says: "must begin with `/`",
+    },
+    Bad {
+        what: "an address that is none",
+        change: |d| domain(d)["clients"][0]["value"] = "10.0.0.300".into(),
+        path: "domains.default.clients[0].value",
+        says: "neither an address nor a CIDR block",
+    },
+    Bad {
+        what: "a client with nothing",
+        change: |d| drop(domain(d)["clients"][0].as_object_mut().expect("a table").remove("tier")),
+        path: "domains.default.clients[0]",
+        says: "needs a tier or an override",
+    },
+    Bad {
+        what: "an override of two sorts",
+        change: |d| domain(d)["clients"][0]["override"] = serde_json::json!({ "blocked": true, "unlimited": true }),
+        path: "domains.default.clients[0].override",
+        says: "exactly one",
+    },
+    Bad {
+        what: "an end that is no instant",
+        change: |d| domain(d)["clients"][0]["override"] = serde_json::json!({ "blocked": true, "until": "tomorrow" }),
+        path: "domains.default.clients[0].override.until",
+        says: "RFC 3339",
+    },
+    Bad {
+        what: "a cost of zero",
+        change: |d| domain(d)["rules"][0]["cost"] = 0.into(),
+        path: "domains.default.rules[0].cost",
+        says: "from 1",
+    },
+    Bad { what: "no domain", change: |d| d["domains"] = serde_json::json!({}), path: "domains", says: "no domain" },
+    Bad {
+        what: "more limits than a request may meet",
+        change: |d| {
+            let limits: Vec<_> = (0..40)
+                .map(|n| {
+                    let mut limit = limit(d).clone();
+                    limit["id"] = format!("l{n}").into();
+                    limit
+                })
+                .collect();
+            domain(d)["tiers"][0]["limits"] = limits.into();
+        },
+        path: "domains.default",
+        says: "at most 64",
+    },
+];
+
+fn write(document: &serde_json::Value, format: Format) -> String {
+    match format {
+        Json => serde_json::to_string_pretty(document).expect("writes"),
+        Toml => toml::to_string_pretty(document).expect("writes"),
+        // Block style, as people write it.
+        Yaml => yaml(document, 0),
+    }
+}
+
+fn yaml(value: &serde_json::Value, depth: usize) -> String {
+    let indent = "  ".repeat(depth);
+    match value {
+        serde_json::Value::Object(fields) if !fields.is_empty() => {
+            let lines: Vec<_> =
+                fields.iter().map(|(key, value)| format!("\n{indent}{key}: {}", yaml(value, depth + 1))).collect();
+            lines.concat()
+        }
+        serde_json::Value::Array(items) if !items.is_empty() => {
+            let lines: Vec<_> = items.iter().map(|item| format!("\n{indent}-{}", yaml(item, depth + 1))).collect();
+            lines.concat()
+        }
+        scalar => format!(" {scalar}"),
+    }
+}
+
+fn problems(text: &str, format: Format) -> Vec<Problem> {
+    Snapshot::parse(text, format).expect_err("a bad document").iter().cloned().collect()
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_field_and_line_in_every_format() {
+    for format in [Toml, Yaml, Json] {
+        let text = write(&good(), format);
+        Snapshot::parse(&text, format).unwrap_or_else(|problems| panic!("{format:?}: {problems}\n{text}"));
+        for Bad { what, change, path, says } in BAD {
+            let mut document = good();
+            change(&mut document);
+            let text = write(&document, format);
+            let found = problems(&text, format);
+            let Some(problem) = found.iter().find(|problem| problem.path == *path) else {
+                panic!("{what} in {format:?}: {path} is not named in {found:#?}\n{text}");
+            };
+            assert!(problem.message.contains(says), "{what} in {format:?}: {problem}");
+            // The line is the field's own: it holds the field's name, or begins the list or table.
+            let line = text.lines().nth(problem.line.unwrap_or_else(|| panic!("{what} in {format:?} has no line")) - 1);
+            let line = line.unwrap_or_else(|| panic!("{what} in {format:?}: line {:?} does not exist", problem.line));
+            let field = path.rsplit('.').next().expect("a field");
+            let is_item = field.contains('[')
+                || matches!(*path, "domains" | "domains.default" | "domains.default.clients[0].override");
+            assert!(
+                is_item || line.contains(field),
+                "{what} in {format:?}: line {:?} is `{line}`\n{text}",
+                problem.line
+            );
+        }
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let mut document = good();
+    limit(&mut document)["period"] = "0s".into();
+    domain(&mut document)["defaults"]["ip"] = "gold".into();
+    domain(&mut document)["rules"][0]["endpoint"] = "x".into();
+    assert_eq!(problems(&write(&document, Toml), Toml).len(), 3);
+}
+
+#[test]
+fn text_that_is_no_document_is_refused_with_its_line() {
+    for (text, format, line) in [
+        ("[domains.default\n", Toml, Some(1)),
+        ("[domains.default]\ntiers = 5\n", Toml, Some(2)),
+        ("domains = 1\ndomains = 2\n", Toml, Some(2)),
+        ("{\"domains\": {}\n", Json, Some(2)),
+        ("{\"domains\": {}} x", Json, Some(1)),
+        ("domains: [\n", Yaml, None),
+        ("domains:\n  default: &a [*a]\n", Yaml, None),
+        ("", Toml, None),
+        ("", Yaml, None),
+        ("", Json, None),
+        ("\u{0}\u{1}", Yaml, None),
+    ] {
+        let found = problems(text, format);
+        assert_eq!(found.len(), 1);
+        assert!(!found[0].message.is_empty());
+        if line.is_some() {
+            assert_eq!(found[0].line, line, "{text:?}: {}", found[0]);
+        }
+    }
+}
+
+#[test]
+fn a_repeated_key_is_refused_in_every_format() {
+    for (text, format) in [
+        ("[domains.default]\n[domains.default]\n", Toml),
+        ("domains:\n  default: {}\n  default: {}\n", Yaml),
+        ("{\"domains\": {\"default\": {}, \"default\": {}}}", Json),
+        ("{\"domains\": {}, \"domains\": {}}", Json),
+    ] {
+        assert!(Snapshot::parse(text, format).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_three_formats_carry_the_same_document() {
+    let [toml, yaml, json] =
+        [Toml, Yaml, Json].map(|format| Policy::parse(&write(&good(), format), format).expect("good"));
+    assert_eq!(toml, yaml);
+    assert_eq!(toml, json);
+    let again = serde_json::to_string(&toml).expect("writes");
+    assert_eq!(Policy::parse(&again, Json).expect("its own writing"), toml);
+}
+
+/// The example of the format's description, with everything that it shows.
+#[test]
+fn the_whole_example_is_read() {
+    let text = r#"
+        [domains.default]
+        defaults = { ip = "anonymous", user = "free" }
+        tier_hint = false
+        on_error = "open"
+        headers = "x-ratelimit"
+        reset = "epoch"
+        timezone = "UTC"
+
+        [[domains.default.tiers]]
+        id = "free"
+        limits = [
+          { id = "burst",  algorithm = "token_bucket", limit = 10,    period = "1s", burst = 20 },
+          { id = "minute", algorithm = "fixed_window", limit = 1000,  period = "1m" },
+        ]
+        [[domains.default.tiers]]
+        id = "anonymous"
+        limits = [ { id = "minute", algorithm = "token_bucket", limit = 60, period = "1m" } ]
+        [[domains.default.tiers]]
+        id = "pro"
+        limits = [ { id = "minute", algorithm = "token_bucket", limit = 10000, period = "1m" } ]
+        [[domains.default.tiers]]
+        id = "internal"
+        unlimited = true
+
+        [[domains.default.clients]]
+        kind = "api_key"
+        value = "k-123"
+        tier = "pro"
+        label = "Acme"
+        override = { blocked = true, until = "2027-01-01T00:00:00Z", reason = "abuse" }
+
+        [[domains.default.rules]]
+        id = "search"
+        endpoint = "/api/v1/search"
+        method = "GET"
+        per = "ip"
+        tiers = ["free"]
+        where = { plan = "trial*" }
+        cost = 1
+        limits = [ { id = "search", algorithm = "token_bucket", limit = 5, period = "1s" } ]
+        enabled = true
+    "#;
+    let snapshot = Snapshot::parse(text, Toml).expect("the example is right");
+    let names: Vec<&str> = snapshot.limit_names().collect();
+    assert_eq!(
+        names,
+        [
+            "default/tier:free/burst",
+            "default/tier:free/minute",
+            "default/tier:anonymous/minute",
+            "default/tier:pro/minute",
+            "default/client:api_key:k-123/blocked",
+            "default/rule:search/search",
+        ]
+    );
+}
