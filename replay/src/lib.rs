@@ -1,1 +1,54 @@
-//! x
+//! What a policy would have done to the traffic of an access log.
+//!
+//! Log lines go in, in any order; the engine that decides real traffic decides each request on a virtual clock, in order
+//! of time; out comes a [`Report`]: totals, per limit, per client, a timeline. This crate opens nothing: it reads from
+//! the readers it is given, and a log of any length in bounded memory (what it keeps per distinct client is small).
+//!
+//! ```
+//! use tidegate::{Snapshot, formats::Format};
+//! use tidegate_replay::{Options, Replay};
+//!
+//! let policy = Snapshot::parse(r#"
+//!     [domains.default]
+//!     defaults = { ip = "free" }
+//!     [[domains.default.tiers]]
+//!     id = "free"
+//!     limits = [{ id = "minute", algorithm = "token_bucket", limit = 1, period = "1m" }]
+//! "#, Format::Toml)?;
+//! let log = r#"192.0.2.7 - - [05/Jan/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5
+//! 192.0.2.7 - - [05/Jan/2026:09:00:01 +0000] "GET /again HTTP/1.1" 200 5
+//! "#;
+//! let mut replay = Replay::new(policy, &Options::default())?;
+//! replay.read(log.as_bytes(), "access.log", |_| ())?;
+//! let report = replay.finish(20);
+//! assert_eq!((report.allowed, report.denied), (1, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The way of a line: `source` (gzip or not), `lines`, `format` with `combined` and `json` (times in `stamp`), `window`
+//! (back into order of time), `replay` (the engine), `clients` and `timeline` (counts), `report`, `text` with `table` and
+//! `chart`. [`demo`] makes a log where there is none.
+
+mod chart;
+mod clients;
+mod combined;
+pub mod demo;
+mod format;
+mod json;
+mod lines;
+mod replay;
+mod report;
+mod source;
+mod stamp;
+mod table;
+mod text;
+mod timeline;
+mod window;
+
+pub use format::LogFormat;
+pub use lines::LINE_BYTES_MAX;
+pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};
+pub use report::{ClientRow, LimitRow, Report, TimelineRow};
+pub use stamp::Utc;
+pub use text::{Look, text};
+pub use window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX};

@@ -1,0 +1,94 @@
+//! Who came, and how it went: one row per identity. A client that was met before costs a lookup and no allocation; a
+//! new one costs its name and a few dozen bytes.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use tidegate::time::Nanos;
+
+use crate::{report::ClientRow, stamp::Utc};
+
+/// Place of an identity in [`Clients`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ClientId(u32);
+
+/// Kinds of identities that a log tells of. In the order of their names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Ip,
+    User,
+}
+
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::User => "user",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Client {
+    kind: Kind,
+    value: Arc<str>,
+    allowed: u64,
+    denied: u64,
+    first_denied_at: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    rows: Vec<Client>,
+    places: [FxHashMap<Arc<str>, u32>; 2],
+}
+
+impl Clients {
+    /// The identity's place, a new one if it was never met.
+    #[inline]
+    pub(crate) fn id(&mut self, kind: Kind, value: &str) -> ClientId {
+        let places = &mut self.places[kind as usize];
+        if let Some(&place) = places.get(value) {
+            return ClientId(place);
+        }
+        let (place, value) = (self.rows.len() as u32, Arc::<str>::from(value));
+        places.insert(Arc::clone(&value), place);
+        self.rows.push(Client { kind, value, allowed: 0, denied: 0, first_denied_at: None });
+        ClientId(place)
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, id: ClientId) -> &str {
+        &self.rows[id.0 as usize].value
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, id: ClientId, now: Nanos, is_allowed: bool) {
+        let row = &mut self.rows[id.0 as usize];
+        if is_allowed {
+            row.allowed += 1;
+        } else {
+            row.denied += 1;
+            row.first_denied_at.get_or_insert(now);
+        }
+    }
+
+    /// The `top` busiest denied identities (0: all identities), most denied first, then most allowed, then by name.
+    pub(crate) fn into_rows(self, top: usize) -> Vec<ClientRow> {
+        let Self { mut rows, places } = self;
+        // The maps hold the values as well; without them each row is the only owner.
+        drop(places);
+        rows.sort_unstable_by(|a, b| {
+            (b.denied, b.allowed, a.kind, &a.value).cmp(&(a.denied, a.allowed, b.kind, &b.value))
+        });
+        rows.truncate(if top == 0 { usize::MAX } else { top });
+        let row = |client: Client| ClientRow {
+            kind: client.kind.name(),
+            value: client.value.as_ref().into(),
+            allowed: client.allowed,
+            denied: client.denied,
+            first_denied_at: client.first_denied_at.map(Utc),
+        };
+        rows.into_iter().map(row).collect()
+    }
+}

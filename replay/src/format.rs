@@ -1,0 +1,166 @@
+//! Which format a line has, and what every format tells: who came, when, and for what.
+
+use std::{borrow::Cow, str::FromStr};
+
+use crate::{combined, json, stamp::Stamps};
+
+/// The format of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// Line by line: one that begins with `{` is JSON, every other is common or combined.
+    #[default]
+    Auto,
+    /// `ADDRESS IDENT USER [TIME] "REQUEST" STATUS BYTES`; whatever comes after it is left alone.
+    Common,
+    /// Common, then `"REFERER" "AGENT"`.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "common" => Ok(Self::Common),
+            "combined" => Ok(Self::Combined),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("`{name}` is not a log format; auto, common, combined and json are")),
+        }
+    }
+}
+
+/// One request, as its line tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Record<'l> {
+    pub(crate) time: u64,
+    pub(crate) client: Cow<'l, str>,
+    pub(crate) user: Option<Cow<'l, str>>,
+    pub(crate) target: Target<'l>,
+}
+
+/// What was asked for, as far as it can be told: servers log requests that never became one, too.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Target<'l> {
+    pub(crate) method: Option<Cow<'l, str>>,
+    /// The path without its query.
+    pub(crate) endpoint: Option<Cow<'l, str>>,
+}
+
+/// Why a line cannot be read.
+pub(crate) type Why = Cow<'static, str>;
+
+/// Reads lines of one format.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    format: LogFormat,
+    stamps: Stamps,
+}
+
+impl Parser {
+    pub(crate) fn new(format: LogFormat) -> Self {
+        Self { format, stamps: Stamps::default() }
+    }
+
+    /// `line` has no space around it.
+    pub(crate) fn read<'l>(&mut self, line: &'l [u8]) -> Result<Record<'l>, Why> {
+        match self.format {
+            LogFormat::Auto if line.first() == Some(&b'{') => json::read(line),
+            LogFormat::Auto | LogFormat::Common => combined::read(line, false, &mut self.stamps),
+            LogFormat::Combined => combined::read(line, true, &mut self.stamps),
+            LogFormat::Json => json::read(line),
+        }
+    }
+}
+
+/// The longest word that is taken for a method.
+const METHOD_BYTES_MAX: usize = 32;
+
+impl<'l> Target<'l> {
+    /// Of a request line: `GET /path HTTP/1.1`, `GET /path`, or a path alone. A path may have spaces, as some clients
+    /// send them. Bytes that are not UTF-8 are replaced.
+    pub(crate) fn of_request(request: &'l [u8]) -> Self {
+        let request = request.trim_ascii();
+        if request.first() == Some(&b'/') {
+            return Self { method: None, endpoint: Some(endpoint(request)) };
+        }
+        let Some(space) = memchr::memchr(b' ', request) else { return Self::default() };
+        let (method, path) = (&request[..space], request[space..].trim_ascii());
+        if method.len() > METHOD_BYTES_MAX || !method.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b)) {
+            return Self::default();
+        }
+        let path = match memchr::memrchr(b' ', path) {
+            Some(space) if path[space + 1..].starts_with(b"HTTP/") => path[..space].trim_ascii_end(),
+            _ => path,
+        };
+        if path.is_empty() || path.starts_with(b"HTTP/") {
+            return Self::default();
+        }
+        Self { method: Some(readable(method)), endpoint: Some(endpoint(path)) }
+    }
+
+    /// Of a method and a path or address in fields of their own.
+    pub(crate) fn of_fields(method: Option<Cow<'l, str>>, path: Option<Cow<'l, str>>) -> Self {
+        let endpoint = path.filter(|path| !path.is_empty() && path != "-").map(|path| match path {
+            Cow::Borrowed(path) => endpoint(path.as_bytes()),
+            Cow::Owned(path) => Cow::Owned(endpoint(path.as_bytes()).into_owned()),
+        });
+        let is_method = |method: &Cow<'_, str>| (1..=METHOD_BYTES_MAX).contains(&method.len()) && method != "-";
+        Self { method: method.filter(is_method), endpoint }
+    }
+}
+
+/// Text, with bytes that are not UTF-8 replaced. Nearly all is UTF-8, and that is found out fastest by itself.
+pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+/// The path of `address`, without scheme, host, query and fragment.
+fn endpoint(address: &[u8]) -> Cow<'_, str> {
+    let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
+    let path = &address[..end];
+    if path.first() == Some(&b'/') {
+        return readable(path);
+    }
+    let is_scheme = |scheme: &[u8]| !scheme.is_empty() && scheme.iter().all(u8::is_ascii_alphanumeric);
+    let after_scheme = memchr::memmem::find(path, b"://").filter(|&at| is_scheme(&path[..at])).map(|at| at + 3);
+    match after_scheme.map(|host| (host, memchr::memchr(b'/', &path[host..]))) {
+        Some((host, Some(slash))) => readable(&path[host + slash..]),
+        Some((_, None)) => Cow::Borrowed("/"),
+        None => readable(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_lines_become_methods_and_paths() {
+        for (request, method, path) in [
+            ("GET /a/b?q=1 HTTP/1.1", Some("GET"), Some("/a/b")),
+            ("GET /a", Some("GET"), Some("/a")),
+            ("GET /a b HTTP/1.0", Some("GET"), Some("/a b")),
+            ("GET /HTTP/x HTTP/1.0", Some("GET"), Some("/HTTP/x")),
+            ("M-SEARCH * HTTP/1.1", Some("M-SEARCH"), Some("*")),
+            ("GET http://example.org/a?q HTTP/1.1", Some("GET"), Some("/a")),
+            ("GET http://example.org HTTP/1.1", Some("GET"), Some("/")),
+            ("GET https://example.org?q HTTP/1.1", Some("GET"), Some("/")),
+            ("GET /to/http://example.org HTTP/1.1", Some("GET"), Some("/to/http://example.org")),
+            ("CONNECT example.org:443 HTTP/1.1", Some("CONNECT"), Some("example.org:443")),
+            ("/only#here", None, Some("/only")),
+            ("GET / HTTP/1.1", Some("GET"), Some("/")),
+            ("-", None, None),
+            ("", None, None),
+            ("GET", None, None),
+            ("GET HTTP/1.1", None, None),
+            (r"\x16\x03\x01 \x00", None, None),
+        ] {
+            let target = Target::of_request(request.as_bytes());
+            assert_eq!((target.method.as_deref(), target.endpoint.as_deref()), (method, path), "{request}");
+        }
+        assert_eq!(Target::of_request(b"GET /\xff HTTP/1.1").endpoint.as_deref(), Some("/\u{fffd}"));
+    }
+}

@@ -1,0 +1,367 @@
+//! The replay itself: lines in, decisions on a virtual clock, a report out.
+
+use std::{
+    error::Error,
+    fmt,
+    io::{self, Read},
+};
+
+use tidegate::{
+    Engine, Identity, PublishError, Request, RequestError, Snapshot,
+    clock::ManualClock,
+    time::{Nanos, SECOND_NS},
+};
+
+use crate::{
+    clients::{Clients, Kind},
+    format::{LogFormat, Parser, Record, Why},
+    lines::{LINE_BYTES_MAX, Line, Lines},
+    report::{LimitRow, Report},
+    source,
+    stamp::Utc,
+    timeline::Timeline,
+    window::{Visit, WINDOW_LINES_MAX, Window},
+};
+
+/// How far lines may be out of order unless told otherwise: an hour.
+pub const DEFAULT_WINDOW_NS: u64 = 3_600 * SECOND_NS;
+
+/// How many unreadable lines are kept to be shown.
+pub const UNREADABLE_SHOWN: usize = 10;
+
+/// Lines between two calls for progress.
+const PROGRESS_LINES: u64 = 8_192;
+
+/// Any number, the same in every run: where keys lie in the table decides nothing that is reported.
+const SEED: u64 = 1;
+
+/// How to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Format of the lines.
+    pub format: LogFormat,
+    /// How far lines may be out of order, in nanoseconds.
+    pub window_ns: u64,
+    /// Room for counters, 24 bytes each; see [`keys_for`].
+    pub max_keys: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { format: LogFormat::Auto, window_ns: DEFAULT_WINDOW_NS, max_keys: keys_for(None) }
+    }
+}
+
+/// Room for counters that is enough for a log of so many bytes; for one of unknown length, or a very long one, room for
+/// millions.
+///
+/// A counter every 128 bytes: about one for every line, even if each were of another client.
+#[must_use]
+pub fn keys_for(log_bytes: Option<u64>) -> usize {
+    log_bytes.map_or(1 << 21, |bytes| (bytes / 128).clamp(1 << 16, 1 << 23) as usize)
+}
+
+/// A line that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnreadableLine {
+    /// Name of the log.
+    pub log: String,
+    /// Its number, from 1, blank lines counted.
+    pub number: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for UnreadableLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.log, self.number, self.why)
+    }
+}
+
+/// A log that could not be read to its end, or not at all.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Reading stopped. Lines before that count.
+    Broken {
+        /// Name of the log.
+        log: String,
+        /// Lines that were read.
+        lines: u64,
+        /// What happened.
+        error: io::Error,
+    },
+    /// It has lines, and none of them can be read.
+    Unreadable {
+        /// The first of them.
+        first: UnreadableLine,
+        /// How many there are.
+        lines: u64,
+    },
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken { log, lines: 0, error } => write!(f, "{log}: cannot be read: {error}"),
+            Self::Broken { log, lines, error } => {
+                write!(f, "{log}: cannot be read beyond line {lines}: {error}; what was read counts")
+            }
+            Self::Unreadable { first, lines: 1 } => write!(f, "{first}; it is the only line"),
+            Self::Unreadable { first, lines } => {
+                write!(f, "{}: none of its {lines} lines can be read; line {}: {}", first.log, first.number, first.why)
+            }
+        }
+    }
+}
+
+impl Error for ReadError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Broken { error, .. } => Some(error),
+            Self::Unreadable { .. } => None,
+        }
+    }
+}
+
+/// Decides the requests of logs as a policy would have.
+#[derive(Debug)]
+pub struct Replay {
+    parser: Parser,
+    window: Window,
+    judge: Judge,
+    unreadable: u64,
+    first_unreadable: Vec<UnreadableLine>,
+}
+
+impl Replay {
+    /// A replay of this policy.
+    pub fn new(policy: Snapshot, options: &Options) -> Result<Self, PublishError> {
+        Ok(Self {
+            parser: Parser::new(options.format),
+            window: Window::new(options.window_ns, WINDOW_LINES_MAX),
+            judge: Judge::new(policy, options.max_keys)?,
+            unreadable: 0,
+            first_unreadable: Vec::new(),
+        })
+    }
+
+    /// Reads a log, gzip or plain; `name` is for messages. Several logs read one after the other are one log.
+    ///
+    /// `progress` is told now and then how many lines were read in all.
+    pub fn read(&mut self, log: impl Read, name: &str, mut progress: impl FnMut(u64)) -> Result<(), ReadError> {
+        let broken = |lines, error| ReadError::Broken { log: name.to_owned(), lines, error };
+        let mut lines = Lines::new(source::plain(log).map_err(|error| broken(0, error))?);
+        let (mut read, mut refused, mut first_refused, requests_before) = (0, 0, None, self.requests());
+        loop {
+            let (number, line) = match lines.next() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) => return Err(broken(read, error)),
+            };
+            read = number;
+            let outcome = match line {
+                Line::Whole(line) if line.trim_ascii().is_empty() => continue,
+                Line::Whole(line) => self.take(line.trim_ascii()),
+                Line::TooLong => Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
+            };
+            if let Err(why) = outcome {
+                let line = UnreadableLine { log: name.to_owned(), number, why: why.into_owned() };
+                if self.first_unreadable.len() < UNREADABLE_SHOWN {
+                    self.first_unreadable.push(line.clone());
+                }
+                first_refused.get_or_insert(line);
+                refused += 1;
+                self.unreadable += 1;
+            }
+            if number.is_multiple_of(PROGRESS_LINES) {
+                progress(self.lines());
+            }
+        }
+        progress(self.lines());
+        match first_refused {
+            Some(first) if self.requests() == requests_before => Err(ReadError::Unreadable { first, lines: refused }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lines so far that were not blank.
+    #[must_use]
+    pub fn lines(&self) -> u64 {
+        self.window.lines() + self.unreadable
+    }
+
+    /// Requests so far: lines that could be read.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.window.lines()
+    }
+
+    /// The first lines that could not be read, at most [`UNREADABLE_SHOWN`].
+    #[must_use]
+    pub fn first_unreadable(&self) -> &[UnreadableLine] {
+        &self.first_unreadable
+    }
+
+    /// Decides what still waits, and reports. `clients_max` bounds the list of clients; 0 lists all.
+    #[must_use]
+    pub fn finish(mut self, clients_max: usize) -> Report {
+        while let Some((time, visit)) = self.window.take() {
+            self.judge.decide(time, &visit);
+        }
+        let (lines, requests) = (self.lines(), self.requests());
+        let Judge { limits, clients, timeline, allowed, denied, first, last, .. } = self.judge;
+        let (bucket_seconds, timeline) = timeline.into_rows();
+        Report {
+            lines,
+            requests,
+            unreadable: self.unreadable,
+            late: self.window.late(),
+            allowed,
+            denied,
+            from: first.map(Utc),
+            to: last.map(Utc),
+            limits: limits.into_iter().filter(|limit| limit.checked > 0 || !is_of_client(&limit.limit_id)).collect(),
+            clients: clients.into_rows(clients_max),
+            bucket_seconds,
+            timeline,
+        }
+    }
+
+    /// Puts a line into the window, and decides what is due.
+    fn take(&mut self, line: &[u8]) -> Result<(), Why> {
+        let record = self.parser.read(line)?;
+        let visit = self.judge.visit(&record).map_err(|error| error.to_string())?;
+        self.window.put(record.time, visit);
+        while let Some((time, visit)) = self.window.take_due() {
+            self.judge.decide(time, &visit);
+        }
+        Ok(())
+    }
+}
+
+/// True for a limit of a client's own override: `DOMAIN/client:KIND:VALUE/LIMIT`.
+fn is_of_client(limit_id: &str) -> bool {
+    limit_id.split_once('/').is_some_and(|(_domain, owner)| owner.starts_with("client:"))
+}
+
+/// The engine, its clock, and the counts.
+#[derive(Debug)]
+struct Judge {
+    engine: Engine<ManualClock>,
+    clock: ManualClock,
+    /// By their index in the engine.
+    limits: Vec<LimitRow>,
+    clients: Clients,
+    timeline: Timeline,
+    allowed: u64,
+    denied: u64,
+    first: Option<Nanos>,
+    last: Option<Nanos>,
+}
+
+impl Judge {
+    fn new(policy: Snapshot, max_keys: usize) -> Result<Self, PublishError> {
+        let clock = ManualClock::default();
+        let engine = Engine::for_simulation(max_keys, clock.clone(), SEED);
+        // A fresh engine numbers the limits of its first policy in their order.
+        let row = |name: &str| LimitRow {
+            id: name.rsplit('/').next().unwrap_or(name).to_owned(),
+            limit_id: name.to_owned(),
+            checked: 0,
+            denied: 0,
+        };
+        let limits = policy.limit_names().map(row).collect();
+        engine.publish(policy)?;
+        Ok(Self {
+            engine,
+            clock,
+            limits,
+            clients: Clients::default(),
+            timeline: Timeline::default(),
+            allowed: 0,
+            denied: 0,
+            first: None,
+            last: None,
+        })
+    }
+
+    /// What is kept of a line until its turn comes.
+    fn visit(&mut self, record: &Record<'_>) -> Result<Visit, RequestError> {
+        let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
+        with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ())?;
+        let (method_text, path) = (method.unwrap_or_default(), endpoint.unwrap_or_default());
+        let mut text = String::with_capacity(method_text.len() + path.len());
+        text.push_str(method_text);
+        text.push_str(path);
+        Ok(Visit {
+            client: self.clients.id(Kind::Ip, &record.client),
+            user: record.user.as_ref().map(|user| self.clients.id(Kind::User, user)),
+            method_bytes: method.map(|method| method.len() as u8),
+            has_endpoint: endpoint.is_some(),
+            text: text.into_boxed_str(),
+        })
+    }
+
+    fn decide(&mut self, now: Nanos, visit: &Visit) {
+        self.clock.set(now);
+        let (method, endpoint) = visit.text.split_at(visit.method_bytes.map_or(0, usize::from));
+        let method = visit.method_bytes.map(|_| method);
+        let user = visit.user.map(|user| self.clients.value(user));
+        let (engine, limits) = (&self.engine, &mut self.limits);
+        let is_allowed = with_request(
+            self.clients.value(visit.client),
+            user,
+            method,
+            visit.has_endpoint.then_some(endpoint),
+            |request| {
+                let mut last_met = None;
+                let decision = engine.check_observing(request, |limit| {
+                    if let Some(limit) = limits.get_mut(limit.place()) {
+                        limit.checked += 1;
+                    }
+                    last_met = Some(limit.place());
+                });
+                // The last one that was looked at is the one that refused.
+                if !decision.is_allowed()
+                    && let Some(limit) = last_met.and_then(|place| limits.get_mut(place))
+                {
+                    limit.denied += 1;
+                }
+                decision.is_allowed()
+            },
+        );
+        // The same parts made a request when the line was read.
+        let Ok(is_allowed) = is_allowed else { return };
+        for identity in [Some(visit.client), visit.user].into_iter().flatten() {
+            self.clients.count(identity, now, is_allowed);
+        }
+        self.timeline.count(now, is_allowed);
+        *(if is_allowed { &mut self.allowed } else { &mut self.denied }) += 1;
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+    }
+}
+
+/// Makes the request of a line: the client's address, and the user where the log has one.
+fn with_request<T>(
+    client: &str,
+    user: Option<&str>,
+    method: Option<&str>,
+    endpoint: Option<&str>,
+    run: impl FnOnce(&Request<'_>) -> T,
+) -> Result<T, RequestError> {
+    let client = Identity::new(Kind::Ip.name(), client)?;
+    let both = match user {
+        Some(user) => [client, Identity::new(Kind::User.name(), user)?],
+        None => [client, client],
+    };
+    let mut request = Request::new(&both[..if user.is_some() { 2 } else { 1 }])?;
+    if let Some(method) = method {
+        request = request.method(method);
+    }
+    if let Some(endpoint) = endpoint {
+        request = request.endpoint(endpoint)?;
+    }
+    Ok(run(&request))
+}

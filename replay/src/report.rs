@@ -1,0 +1,74 @@
+//! What a replay found. As JSON its fields stand in the order in which they stand here; the same input gives the same
+//! bytes.
+
+use serde::Serialize;
+
+use crate::stamp::Utc;
+
+/// What the policy would have done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Report {
+    /// Lines that were not blank: `requests` and `unreadable` together.
+    pub lines: u64,
+    /// Lines that were decided.
+    pub requests: u64,
+    /// Lines that could not be read.
+    pub unreadable: u64,
+    /// Requests that came too late for their place in time, and were decided at the newest time.
+    pub late: u64,
+    /// Requests that were allowed.
+    pub allowed: u64,
+    /// Requests that were denied.
+    pub denied: u64,
+    /// Time of the first decision; none without requests.
+    pub from: Option<Utc>,
+    /// Time of the last decision.
+    pub to: Option<Utc>,
+    /// Every limit of a tier or rule, in the policy's order, and of clients' own those that were looked at.
+    pub limits: Vec<LimitRow>,
+    /// Identities, most denied first.
+    pub clients: Vec<ClientRow>,
+    /// Length of a row of `timeline`: the shortest of 1, 10, 60, 600, 3,600 and 86,400 that gives at most 1,000 rows.
+    pub bucket_seconds: u64,
+    /// From the first request to the last, without gaps.
+    pub timeline: Vec<TimelineRow>,
+}
+
+/// How one limit did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LimitRow {
+    /// Its own id, the last part of its full name.
+    pub id: String,
+    /// Its full name.
+    pub limit_id: String,
+    /// Requests that it was looked at for.
+    pub checked: u64,
+    /// Requests that it was the first to refuse.
+    pub denied: u64,
+}
+
+/// How one client fared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ClientRow {
+    /// `ip` or `user`.
+    pub kind: &'static str,
+    /// Its address or name.
+    pub value: String,
+    /// Its requests that were allowed.
+    pub allowed: u64,
+    /// Its requests that were denied.
+    pub denied: u64,
+    /// When it was denied first.
+    pub first_denied_at: Option<Utc>,
+}
+
+/// What happened in a stretch of time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TimelineRow {
+    /// Its beginning, a multiple of its length since the epoch.
+    pub at: Utc,
+    /// Requests that were allowed.
+    pub allowed: u64,
+    /// Requests that were denied.
+    pub denied: u64,
+}

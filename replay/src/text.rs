@@ -1,0 +1,176 @@
+//! A report for people: totals, limits, denied clients, a timeline.
+
+use std::fmt::Write;
+
+use crate::{
+    chart,
+    report::{ClientRow, Report},
+    stamp::Utc,
+    table::Table,
+};
+
+/// How a text is to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Characters of a line.
+    pub width: usize,
+    /// May it have colours?
+    pub color: bool,
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Clone, Copy)]
+pub(crate) enum Paint {
+    Heading,
+    Allowed,
+    Denied,
+}
+
+impl Look {
+    pub(crate) fn paint(&self, paint: Paint, text: &str) -> String {
+        let code = match paint {
+            Paint::Heading => "1",
+            Paint::Allowed => "32",
+            Paint::Denied => "31",
+        };
+        if self.color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The report as text, for a terminal or a file.
+#[must_use]
+pub fn text(report: &Report, look: &Look) -> String {
+    let sections = [totals(report, look), limits(report, look), clients(report, look), chart::lines(report, look)];
+    let mut text = String::new();
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        for line in section {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn totals(report: &Report, look: &Look) -> Vec<String> {
+    let mut read = format!("{} lines, {} requests", grouped(report.lines), grouped(report.requests));
+    for (count, what) in [(report.unreadable, "unreadable"), (report.late, "late")] {
+        if count > 0 {
+            // A string takes whatever is written to it.
+            let _ = write!(read, ", {} {what}", grouped(count));
+        }
+    }
+    let mut lines = vec![read];
+    if let (Some(from), Some(to)) = (report.from, report.to) {
+        lines.push(format!("{} to {} UTC", moment(from), moment(to)));
+    }
+    lines.push(String::new());
+    let mut table = Table::new(["Decisions", "", ""]);
+    for (name, count) in [("allowed", report.allowed), ("denied", report.denied)] {
+        table.row([name.to_owned(), grouped(count), share(count, report.requests)]);
+    }
+    lines.extend(with_heading(table.lines(look.width), "Decisions", look));
+    lines
+}
+
+fn limits(report: &Report, look: &Look) -> Vec<String> {
+    if report.limits.is_empty() {
+        return vec!["The policy has no limits.".to_owned()];
+    }
+    let mut table = Table::new(["Limits", "checked", "denied", "of checked"]);
+    for limit in &report.limits {
+        let share = if limit.checked == 0 { "never met".to_owned() } else { share(limit.denied, limit.checked) };
+        table.row([shown(&limit.limit_id), grouped(limit.checked), grouped(limit.denied), share]);
+    }
+    with_heading(table.lines(look.width), "Limits", look)
+}
+
+fn clients(report: &Report, look: &Look) -> Vec<String> {
+    let denied: Vec<&ClientRow> = report.clients.iter().filter(|client| client.denied > 0).collect();
+    if denied.is_empty() {
+        return vec!["Nobody was denied.".to_owned()];
+    }
+    let mut table = Table::new(["Busiest denied clients", "allowed", "denied", "first denied (UTC)"]);
+    for client in denied {
+        table.row([
+            format!("{:<4}  {}", client.kind, shown(&client.value)),
+            grouped(client.allowed),
+            grouped(client.denied),
+            client.first_denied_at.map(moment).unwrap_or_default(),
+        ]);
+    }
+    with_heading(table.lines(look.width), "Busiest denied clients", look)
+}
+
+/// Paints the heading where it stands, once the columns line up.
+fn with_heading(mut lines: Vec<String>, heading: &str, look: &Look) -> Vec<String> {
+    lines[0] = lines[0].replacen(heading, &look.paint(Paint::Heading, heading), 1);
+    lines
+}
+
+/// `2015-05-17 10:05:03`.
+fn moment(at: Utc) -> String {
+    at.timestamp().strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Names come from strangers: nothing in them may move the cursor.
+fn shown(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// `12,345`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// In percent with one digit. Only none is 0 and only all is 100.
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return String::new();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    if part > 0 && percent < 0.1 {
+        return "<0.1 %".to_owned();
+    }
+    if part < whole && percent > 99.9 {
+        return ">99.9 %".to_owned();
+    }
+    format!("{percent:.1} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (u64::MAX, "18,446,744,073,709,551,615")] {
+            assert_eq!(grouped(number), text);
+        }
+        for (part, whole, text) in [
+            (0, 0, ""),
+            (0, 9, "0.0 %"),
+            (1, 3, "33.3 %"),
+            (9, 9, "100.0 %"),
+            (1, 9_999, "<0.1 %"),
+            (9_998, 9_999, ">99.9 %"),
+        ] {
+            assert_eq!(share(part, whole), text);
+        }
+    }
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(shown("a\x1b[2Jb\r\n\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}\u{fffd}");
+    }
+}

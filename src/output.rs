@@ -1,0 +1,43 @@
+//! How commands end and how they speak: results to standard output, everything else to standard error.
+
+use std::{
+    fmt::Display,
+    io::{self, ErrorKind, Write},
+};
+
+/// How a command that ran to its end ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// Exit status 0.
+    Well,
+    /// The answer is no: exit status 1.
+    No,
+    /// With a result, but not a whole one; standard error says why: exit status 2.
+    Partly,
+}
+
+/// Why a command could not do what it was asked to, for people: exit status 2.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl Failure {
+    /// About a file.
+    pub(crate) fn of_file(file: &str, why: impl Display) -> Self {
+        Self(format!("{file}: {why}"))
+    }
+}
+
+/// Writes a result. A reader that has read enough, such as `head`, is not an error.
+pub(crate) fn say(result: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(result).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::of_file("standard output", error)),
+        _ => Ok(()),
+    }
+}
+
+/// Tells what went wrong.
+pub(crate) fn complain(what: impl Display) {
+    // There is nobody else to tell.
+    let _ = writeln!(io::stderr().lock(), "tidegate: {what}");
+}

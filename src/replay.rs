@@ -1,0 +1,136 @@
+//! `tidegate replay`: opens what it is told to, and prints the report.
+
+use std::{
+    fs::{self, File},
+    io::{self, IsTerminal, Read},
+    path::{Path, PathBuf},
+};
+
+use tidegate::{Snapshot, formats::Format};
+use tidegate_replay::{Look, Options, ReadError, Replay, Report, demo, keys_for, text};
+
+use crate::{
+    cli::{Output, ReplayArguments},
+    output::{Ended, Failure, complain, say},
+    policy,
+    progress::Progress,
+};
+
+const STANDARD_INPUT: &str = "-";
+
+/// Characters of a line where nobody says how wide the screen is.
+const WIDTH: usize = 100;
+
+/// Gzip makes logs this much smaller, or less.
+const GZIP_RATIO: u64 = 20;
+
+pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, Failure> {
+    let policy = match &arguments.policy {
+        Some(file) => policy::load(file)?,
+        None => demo_policy()?,
+    };
+    let options = |log_bytes| Options {
+        format: arguments.format.into(),
+        window_ns: arguments.window,
+        max_keys: keys_for(log_bytes),
+    };
+    let (report, ended) = if arguments.demo {
+        (demo_report(policy, &options(Some(0)), arguments.seed, arguments.top)?, Ended::Well)
+    } else {
+        let sizes = arguments.logs.iter().map(|log| size(log)).collect::<Result<Vec<_>, _>>()?;
+        let bytes = sizes.iter().copied().sum::<Option<u64>>();
+        // Whether a log is gzip is known when it is read; the room is for the worst case only if its name says so.
+        let is_gzip = |log: &PathBuf| log.extension().is_some_and(|extension| extension == "gz");
+        let ratio = if arguments.logs.iter().any(is_gzip) { GZIP_RATIO } else { 1 };
+        let mut replay = start(policy, &options(bytes.map(|bytes| bytes.saturating_mul(ratio))))?;
+        let progress = Progress::new(bytes);
+        let outcome = read_all(&mut replay, &arguments.logs, &progress);
+        progress.clear();
+        let ended = outcome?;
+        tell_unreadable(&replay);
+        (replay.finish(arguments.top), ended)
+    };
+    match arguments.output {
+        Output::Text => say(text(&report, &look(no_color)).as_bytes())?,
+        Output::Json => {
+            let mut json = serde_json::to_vec(&report).map_err(|error| Failure(error.to_string()))?;
+            json.push(b'\n');
+            say(&json)?;
+        }
+    }
+    Ok(ended)
+}
+
+/// The demo's log under a policy.
+pub(crate) fn demo_report(policy: Snapshot, options: &Options, seed: u64, top: usize) -> Result<Report, Failure> {
+    let mut replay = start(policy, options)?;
+    replay.read(demo::log(seed).as_bytes(), "demo", |_| ()).map_err(|error| Failure(error.to_string()))?;
+    Ok(replay.finish(top))
+}
+
+/// The policy that comes with the demo.
+pub(crate) fn demo_policy() -> Result<Snapshot, Failure> {
+    Snapshot::parse(demo::POLICY, Format::Toml).map_err(|problems| Failure(problems.to_string()))
+}
+
+/// As wide as the screen, and in colours where somebody looks who did not ask for none.
+pub(crate) fn look(no_color: bool) -> Look {
+    let stdout = io::stdout();
+    let width = terminal_size::terminal_size_of(&stdout).map_or(WIDTH, |(width, _)| usize::from(width.0));
+    Look { width, color: stdout.is_terminal() && !no_color }
+}
+
+fn start(policy: Snapshot, options: &Options) -> Result<Replay, Failure> {
+    Replay::new(policy, options).map_err(|error| Failure(error.to_string()))
+}
+
+/// How long a log is on the disk; `None` for standard input and for pipes.
+fn size(log: &Path) -> Result<Option<u64>, Failure> {
+    if log.as_os_str() == STANDARD_INPUT {
+        return Ok(None);
+    }
+    let about = fs::metadata(log).map_err(|error| cannot_read(log, &error))?;
+    Ok(about.is_file().then_some(about.len()))
+}
+
+fn read_all(replay: &mut Replay, logs: &[PathBuf], progress: &Progress) -> Result<Ended, Failure> {
+    let mut broken = Vec::new();
+    for log in logs {
+        let name = log.display().to_string();
+        let input: Box<dyn Read> = if log.as_os_str() == STANDARD_INPUT {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(File::open(log).map_err(|error| cannot_read(log, &error))?)
+        };
+        match replay.read(progress.watch(input), &name, |lines| progress.lines(lines)) {
+            Ok(()) => {}
+            Err(error @ ReadError::Broken { .. }) => broken.push(error),
+            Err(error) => return Err(Failure(error.to_string())),
+        }
+    }
+    if replay.requests() == 0 {
+        let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
+        let why =
+            broken.first().map_or_else(|| format!("{}: no line to replay", names.join(", ")), ToString::to_string);
+        return Err(Failure(why));
+    }
+    for error in &broken {
+        complain(format_args!("warning: {error}"));
+    }
+    Ok(if broken.is_empty() { Ended::Well } else { Ended::Partly })
+}
+
+fn tell_unreadable(replay: &Replay) {
+    let shown = replay.first_unreadable();
+    for line in shown {
+        complain(format_args!("cannot read {line}"));
+    }
+    let more = replay.lines() - replay.requests() - shown.len() as u64;
+    if more > 0 {
+        complain(format_args!("and {more} more lines that cannot be read"));
+    }
+}
+
+fn cannot_read(log: &Path, error: &io::Error) -> Failure {
+    Failure::of_file(&log.display().to_string(), format!("the log cannot be read: {error}"))
+}
