@@ -50,6 +50,12 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         tell_unreadable(&replay);
         (replay.finish(arguments.top), ended)
     };
+    if report.overflow_charges > 0 {
+        complain(format_args!(
+            "warning: more counters than fit were live at once; {} charges went to shared ones, so denials are too many",
+            report.overflow_charges
+        ));
+    }
     match arguments.output {
         Output::Text => say(text(&report, &look(no_color)).as_bytes())?,
         Output::Json => {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{algorithm::Meter, registry::Registry, time::Nanos};
+use crate::{
+    algorithm::{Meter, Verdict},
+    registry::Registry,
+    time::Nanos,
+};
 
 /// When a request may come again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +27,8 @@ pub enum Retry {
 #[must_use]
 pub struct Decision<'e> {
     pub(crate) policy_version: u64,
+    pub(crate) verdict: Verdict,
     pub(crate) decided_by: Option<DecidedBy>,
-    pub(crate) retry: Retry,
     pub(crate) registry: &'e Registry,
 }
 
@@ -45,13 +49,17 @@ impl<'e> Decision<'e> {
     /// May the request go on?
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.retry == Retry::Now
+        matches!(self.verdict, Verdict::Admit(_))
     }
 
     /// When it may come again.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        self.retry
+        match self.verdict {
+            Verdict::Admit(_) => Retry::Now,
+            Verdict::Later { wait_ns } => Retry::After(Duration::from_nanos(wait_ns)),
+            Verdict::Never => Retry::Never,
+        }
     }
 
     /// Full name of the limit that decided; `None` when no limit applied.

@@ -9,12 +9,12 @@ use crate::{
     algorithm::{Receipt, Verdict},
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
-    decision::{DecidedBy, Decision, Retry},
+    decision::{DecidedBy, Decision},
     hash::KeyHasher,
     registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,
     snapshot::{Charge, PLAN_MAX, Snapshot},
-    sync::{Cell64, Cell128},
+    sync::{Cell64, Cell128, Counter},
     table::{Key, Met, Table},
     time::Nanos,
     word::{Held, KeyBits, Slot},
@@ -55,6 +55,7 @@ pub struct Engine<C = SystemClock> {
     /// Version of `live`, for handles to look at.
     version: Cell64,
     publisher: Mutex<Publisher>,
+    overflow_charges: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +115,7 @@ impl<C: Clock> Engine<C> {
             live: ArcSwap::from_pointee(nothing),
             version: Cell64::new(0),
             publisher: Mutex::default(),
+            overflow_charges: Counter::default(),
         }
     }
 
@@ -145,6 +147,13 @@ impl<C: Clock> Engine<C> {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load()
+    }
+
+    /// How often an overflow bucket was charged, because the table had no slot for a key: if this grows, the engine needs
+    /// more `max_keys`.
+    #[must_use]
+    pub fn overflow_charges(&self) -> u64 {
+        self.overflow_charges.count()
     }
 
     /// Full name of a limit.
@@ -187,50 +196,56 @@ impl<C: Clock> Engine<C> {
         &self.hasher
     }
 
-    /// All or nothing over the limits of `plan`: looks before it charges, so that the common denial writes nothing, and
-    /// gives back what it took when a later limit refuses in a race.
-    #[inline]
+    /// Decides a plan.
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        let decision =
-            |decided_by, retry| Decision { policy_version: live.version, decided_by, retry, registry: &self.registry };
-        if plan.len() > 1 {
-            for (place, charge) in plan.iter().enumerate() {
-                let account = self.account(live, charge);
-                let looked = account.look(self, now)?;
-                if let Some(retry) = refusal(looked.verdict) {
-                    return Ok(decision(Some(account.decided_by(place, looked.word, now)), retry));
-                }
+        match plan {
+            [] => Ok(Decision {
+                policy_version: live.version,
+                verdict: Verdict::Admit(0),
+                decided_by: None,
+                registry: &self.registry,
+            }),
+            [one] => self.decide_one(live, one, now),
+            several => self.decide_several(live, several, now),
+        }
+    }
+
+    /// Decides a plan of one limit.
+    #[inline(always)]
+    pub(crate) fn decide_one(&self, live: &Live, charge: &Charge, now: Nanos) -> Result<Decision<'_>, Newer> {
+        let account = self.account(live, charge);
+        Ok(account.decision(self, 0, account.charge(self, now)?))
+    }
+
+    /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
+    /// a later limit refuses in a race.
+    fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+        for (place, charge) in plan.iter().enumerate() {
+            let account = self.account(live, charge);
+            let looked = account.look(self, now)?;
+            if !looked.is_admitted() {
+                return Ok(account.decision(self, place, looked));
             }
         }
         let mut taken: ArrayVec<Taken<'_>, PLAN_MAX> = ArrayVec::new();
         for (place, charge) in plan.iter().enumerate() {
             let account = self.account(live, charge);
-            let charged = account.charge(self, now);
-            let refused = match &charged {
-                Ok(charged) => refusal(charged.verdict),
-                Err(Newer) => None,
-            };
-            if refused.is_some() || charged.is_err() {
-                for taken in &taken {
-                    taken.give_back(self);
+            match account.charge(self, now) {
+                Ok(charged) if charged.is_admitted() => taken.push(Taken { account, charged }),
+                refused => {
+                    for taken in &taken {
+                        taken.give_back(self);
+                    }
+                    return Ok(account.decision(self, place, refused?));
                 }
             }
-            let charged = charged?;
-            if let Some(retry) = refused {
-                return Ok(decision(Some(account.decided_by(place, charged.word, charged.now)), retry));
-            }
-            let receipt = Receipt { cost: charge.cost, charged_at: charged.now, word: charged.word };
-            taken.push(Taken { account, receipt, site: charged.site });
         }
-        let least = match &*taken {
-            [] => return Ok(decision(None, Retry::Now)),
-            [_] => 0,
-            several => (0..several.len()).min_by_key(|&place| several[place].remaining()).unwrap_or(0),
-        };
-        let Taken { account, receipt, .. } = &taken[least];
-        Ok(decision(Some(account.decided_by(least, receipt.word, receipt.charged_at)), Retry::Now))
+        let least = (0..taken.len()).min_by_key(|&place| taken[place].remaining()).unwrap_or(0);
+        let Taken { account, charged } = taken[least];
+        Ok(account.decision(self, least, charged))
     }
 
+    #[inline(always)]
     fn account<'l>(&self, live: &'l Live, charge: &Charge) -> Account<'l> {
         let limit = &live.limits[charge.limit as usize];
         let key = Key::new(limit.index, self.hasher.key(limit.hash, charge.identity));
@@ -240,14 +255,6 @@ impl<C: Clock> Engine<C> {
 
 fn overflow_slot(limit: u32, held: Held) -> Slot {
     Slot::active(KeyBits::new(limit, 0), held)
-}
-
-fn refusal(verdict: Verdict) -> Option<Retry> {
-    match verdict {
-        Verdict::Admit(_) => None,
-        Verdict::Later { wait_ns } => Some(Retry::After(std::time::Duration::from_nanos(wait_ns))),
-        Verdict::Never => Some(Retry::Never),
-    }
 }
 
 /// One limit of a check, with the key that it counts.
@@ -261,6 +268,7 @@ struct Account<'l> {
 }
 
 /// A verdict, the word that it left or found, and the time at which it was decided.
+#[derive(Clone, Copy)]
 struct Charged {
     verdict: Verdict,
     word: u64,
@@ -275,11 +283,25 @@ enum Site {
     Overflow,
 }
 
-impl Account<'_> {
-    fn decided_by(&self, place: usize, word: u64, now: Nanos) -> DecidedBy {
-        DecidedBy { place, limit: self.limit.index, meter: self.limit.meter, word, now }
+impl Charged {
+    fn is_admitted(&self) -> bool {
+        matches!(self.verdict, Verdict::Admit(_))
     }
 
+    fn receipt(&self, cost: u64) -> Receipt {
+        Receipt { cost, charged_at: self.now, word: self.word }
+    }
+}
+
+impl Account<'_> {
+    #[inline(always)]
+    fn decision<'e, C: Clock>(&self, engine: &'e Engine<C>, place: usize, charged: Charged) -> Decision<'e> {
+        let Charged { verdict, word, now, .. } = charged;
+        let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.limit.meter, word, now };
+        Decision { policy_version: self.version, verdict, decided_by: Some(decided_by), registry: &engine.registry }
+    }
+
+    #[inline(always)]
     fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
         let verdict = self.limit.meter.map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
         let word = if let Verdict::Admit(word) = verdict { word } else { word };
@@ -293,18 +315,19 @@ impl Account<'_> {
     }
 
     /// The word of the key's slot; without one, that of its overflow bucket, from which a slot would start.
-    #[inline]
+    #[inline(always)]
     fn word<C: Clock>(&self, engine: &Engine<C>, held: Option<Held>) -> Result<u64, Newer> {
         let held = held.unwrap_or_else(|| Swap::load(self.overflow(engine)).held());
         self.current(engine, held)
     }
 
     /// What was read, under the numbers of the snapshot, if that is still the newest.
-    #[inline]
+    #[inline(always)]
     fn current<C: Clock>(&self, engine: &Engine<C>, held: Held) -> Result<u64, Newer> {
         if self.is_stale(engine) { Err(Newer) } else { self.limit.current(held) }
     }
 
+    #[inline(always)]
     fn is_stale<C: Clock>(&self, engine: &Engine<C>) -> bool {
         // A snapshot is in place before its version is: a newer one than the version says is the newest.
         engine.version() > self.version
@@ -314,7 +337,7 @@ impl Account<'_> {
         engine.registry.overflow(self.limit.index, self.key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge<C: Clock>(&self, engine: &Engine<C>, now: Nanos) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
@@ -331,18 +354,17 @@ impl Account<'_> {
                 return charged;
             }
             let charged = self.charge_overflow(engine, now)?;
-            let admitted = matches!(charged.verdict, Verdict::Admit(_));
             // Somebody may have found a slot for the key meanwhile: then that is where it counts.
-            if !admitted || engine.table.get(self.key).is_none() {
+            if !charged.is_admitted() || engine.table.get(self.key).is_none() {
                 return Ok(charged);
             }
-            let receipt = Receipt { cost: self.cost, charged_at: charged.now, word: charged.word };
-            Taken { account: *self, receipt, site: Site::Overflow }.give_back(engine);
+            Taken { account: *self, charged }.give_back(engine);
         }
     }
 
     #[cold]
     fn charge_overflow<C: Clock>(&self, engine: &Engine<C>, now: Nanos) -> Result<Charged, Newer> {
+        engine.overflow_charges.next();
         let cell = self.overflow(engine);
         update(cell, Swap::load(cell), &mut 0, |slot| match self.current(engine, slot.held()) {
             Ok(word) => match self.next(self.step(word, now, Site::Overflow)) {
@@ -353,6 +375,7 @@ impl Account<'_> {
         })
     }
 
+    #[inline(always)]
     fn next(&self, charged: Charged) -> Next<Held, Result<Charged, Newer>> {
         match charged.verdict {
             Verdict::Admit(word) => Next::Write(Held { generation: self.limit.generation, word }, Ok(charged)),
@@ -362,32 +385,32 @@ impl Account<'_> {
 }
 
 /// A charge that stands, unless a later limit refuses.
+#[derive(Clone, Copy)]
 struct Taken<'l> {
     account: Account<'l>,
-    receipt: Receipt,
-    site: Site,
+    charged: Charged,
 }
 
 impl Taken<'_> {
     fn remaining(&self) -> u64 {
-        let meter = self.account.limit.meter;
-        meter.map_or(0, |meter| meter.remaining(self.receipt.word, self.receipt.charged_at))
+        self.account.limit.meter.map_or(0, |meter| meter.remaining(self.charged.word, self.charged.now))
     }
 
     /// To the bucket as it is now, if the same numbers rule it; otherwise the charge stands, against the client.
     #[cold]
     fn give_back<C: Clock>(&self, engine: &Engine<C>) {
         let limit = self.account.limit;
+        let receipt = self.charged.receipt(self.account.cost);
         let given_back = |held: Held| {
             let is_same = held.generation == limit.generation && !self.account.is_stale(engine);
             let meter = limit.meter.filter(|_| is_same)?;
             // The clock after the word: what time has returned up to now must not be returned again.
-            let word = meter.give_back(held.word, engine.clock.now(), &self.receipt)?;
+            let word = meter.give_back(held.word, engine.clock.now(), &receipt)?;
             Some(Held { word, ..held })
         };
-        match self.site {
+        match self.charged.site {
             Site::Slot => {
-                let now = self.receipt.charged_at;
+                let now = receipt.charged_at;
                 // A full table cannot be met: without a slot nothing is written.
                 let _ = engine.table.update(
                     self.account.key,

@@ -60,8 +60,12 @@ impl<'e, C: Clock> Handle<'e, C> {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let charge = self.place.map(|limit| Charge { limit, identity, cost });
-            if let Ok(decision) = self.engine.decide(&self.live, charge.as_slice(), self.engine.clock().now()) {
+            let now = self.engine.clock().now();
+            let decision = match self.place {
+                Some(limit) => self.engine.decide_one(&self.live, &Charge { limit, identity, cost }, now),
+                None => self.engine.decide(&self.live, &[], now),
+            };
+            if let Ok(decision) = decision {
                 return Ok(decision);
             }
         }

@@ -20,6 +20,12 @@ mod real {
             // Relaxed: uniqueness comes from the read-modify-write itself; nothing is published through it.
             self.0.fetch_add(1, Ordering::Relaxed)
         }
+
+        /// Numbers given so far.
+        pub(crate) fn count(&self) -> u64 {
+            // Relaxed: a figure for people.
+            self.0.load(Ordering::Relaxed)
+        }
     }
 
     /// 64 bits that are swapped together.
@@ -75,6 +81,10 @@ mod real {
     impl Counter {
         pub(crate) fn next(&self) -> u64 {
             self.0.fetch_add(1, Ordering::Relaxed)
+        }
+
+        pub(crate) fn count(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
         }
     }
 

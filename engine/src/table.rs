@@ -112,7 +112,7 @@ impl Table {
     /// then takes a slot that is free at `now`, and is decided anew at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update<T>(
         &self,
         key: Key,
@@ -162,7 +162,7 @@ impl Table {
     }
 
     /// The two lines of a key, always different ones.
-    #[inline]
+    #[inline(always)]
     fn candidates(&self, key: Key) -> [&Line; 2] {
         let lines = self.lines.len();
         let place = |hash: u64| ((u128::from(hash) * lines as u128) >> 64) as usize;
@@ -175,7 +175,7 @@ impl Table {
     }
 
     /// Finds the key's active slot. Both sides of a line begin at the place that the key prefers.
-    #[inline]
+    #[inline(always)]
     fn find(&self, key: Key) -> Option<Seen<'_>> {
         for line in self.candidates(key) {
             for way in 0..WAYS {

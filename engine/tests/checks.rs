@@ -425,6 +425,7 @@ fn when_the_table_is_full_new_keys_share_the_limits_overflow() {
     // 1.5 slots a key, and eight overflow buckets of the limit's own numbers.
     assert!(flood <= 150 + 8 * 2, "{flood} admitted");
     assert!(flood >= 100, "{flood} admitted");
+    assert!(bench.engine.overflow_charges() > 0, "and it shows");
     assert_eq!(bench.admitted(&["ip=victim"], 5), 0, "a live bucket is never forgotten");
     bench.clock.advance(60 * SECOND);
     assert_eq!(bench.admitted(&["ip=attacker-9999"], 5), 2, "idle slots are taken back");

@@ -145,6 +145,7 @@ mod tests {
             clients: Vec::new(),
             bucket_seconds,
             timeline: counts.iter().enumerate().map(row).collect(),
+            overflow_charges: 0,
         }
     }
 

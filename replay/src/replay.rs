@@ -210,6 +210,7 @@ impl Replay {
             self.judge.decide(time, &visit);
         }
         let (lines, requests) = (self.lines(), self.requests());
+        let overflow_charges = self.judge.engine.overflow_charges();
         let Judge { limits, clients, timeline, allowed, denied, first, last, .. } = self.judge;
         let (bucket_seconds, timeline) = timeline.into_rows();
         Report {
@@ -225,6 +226,7 @@ impl Replay {
             clients: clients.into_rows(clients_max),
             bucket_seconds,
             timeline,
+            overflow_charges,
         }
     }
 

@@ -32,6 +32,9 @@ pub struct Report {
     pub bucket_seconds: u64,
     /// From the first request to the last, without gaps.
     pub timeline: Vec<TimelineRow>,
+    /// Charges for which the engine had no room: above 0, some clients shared a counter and fared worse than they should.
+    #[serde(skip)]
+    pub overflow_charges: u64,
 }
 
 /// How one limit did.

@@ -81,7 +81,7 @@ macro_rules! each {
 
 impl Meter {
     /// Decides a cost of at least 1 at time `now`.
-    #[inline]
+    #[inline(always)]
     pub fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
         each!(self, algorithm => algorithm.step(word, now, cost))
     }

@@ -62,7 +62,7 @@ impl TokenBucket {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
         if cost > self.burst {
             return Verdict::Never;

@@ -1,0 +1,153 @@
+//! Rules of the house that are tests: what a file may use, and where orderings and unsafe code may stand.
+
+use std::{collections::HashMap, fs, path::Path};
+
+/// From the ground up: a file uses only what stands before it. This is the order of the engine's head comment.
+const LAYERS: &[&str] = &[
+    "time",
+    "word",
+    "algorithm",
+    "sync",
+    "bucket",
+    "table",
+    "clock",
+    "hash",
+    "request",
+    "problem",
+    "policy",
+    "pattern",
+    "clients",
+    "snapshot",
+    "compile",
+    "formats",
+    "registry",
+    "decision",
+    "engine",
+    "handle",
+];
+
+/// Files by the module at the top that they belong to, without their tests.
+fn sources() -> Vec<(String, String)> {
+    fn visit(folder: &Path, found: &mut Vec<(String, String)>, root: &Path) {
+        for entry in fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
+            if entry.is_dir() {
+                visit(&entry, found, root);
+                continue;
+            }
+            let relative = entry.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
+            let text = fs::read_to_string(&entry).expect("text");
+            found.push((relative, text));
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    visit(&root, &mut found, &root);
+    // What follows here in table/ are its models and stress tests.
+    found.retain(|(file, _)| !file.starts_with("table/"));
+    assert!(found.len() > 20, "the sources were not found");
+    found
+}
+
+/// Lines of code without comments and without the tests at the end.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let end = ["#[cfg(test)]", "#[cfg(all(test"].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn a_file_uses_only_what_stands_below_it() {
+    let rank: HashMap<&str, usize> = LAYERS.iter().enumerate().map(|(rank, layer)| (*layer, rank)).collect();
+    let mut seen = 0;
+    for (file, text) in sources() {
+        let module = file.split(['/', '.']).next().expect("a name").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let own = *rank.get(module.as_str()).unwrap_or_else(|| panic!("{file} has no place among the layers"));
+        let text: String = code(&text).collect::<Vec<_>>().join(" ");
+        // `crate::x` and `crate::{x::.., y}`.
+        for after in text.split("crate::").skip(1) {
+            let names: Vec<&str> = match after.strip_prefix('{') {
+                Some(group) => top_level(group),
+                None => vec![after],
+            };
+            for name in names {
+                let name: String = name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let Some(used) = rank.get(name.as_str()) else { continue };
+                seen += 1;
+                assert!(*used <= own, "{file} uses {name}, which stands above it");
+            }
+        }
+    }
+    assert!(seen > 40, "only {seen} uses were found: the test reads the files wrongly");
+}
+
+/// The parts of `a::{b, c}, d}` up to the closing brace, split at the commas of the outer level.
+fn top_level(group: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (place, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                parts.push(&group[start..place]);
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&group[start..place]);
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts
+}
+
+#[test]
+fn memory_orderings_are_named_in_one_file() {
+    for (file, text) in sources() {
+        let names = code(&text).filter(|line| line.contains("Ordering::") && !line.contains("cmp::Ordering")).count();
+        assert!(names == 0 || file == "sync.rs", "{file} names a memory ordering; sync.rs alone does");
+        if file == "sync.rs" {
+            assert!(names > 5, "the test reads the file wrongly");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for (file, text) in sources() {
+        assert!(text.starts_with("//! "), "{file} has no comment at its head");
+    }
+}
+
+/// The engine does no I/O, runs on no runtime, and logs nothing.
+#[test]
+fn the_engine_stays_within_its_dependency_budget() {
+    let manifest = include_str!("../Cargo.toml");
+    let dependencies =
+        manifest.split("[dependencies]").nth(1).expect("a section").split("\n[").next().expect("its end");
+    let allowed = [
+        "arc-swap",
+        "arrayvec",
+        "boxcar",
+        "jiff",
+        "portable-atomic",
+        "quanta",
+        "rapidhash",
+        "serde",
+        "serde-saphyr",
+        "serde_json",
+        "serde_path_to_error",
+        "toml",
+    ];
+    for line in dependencies.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let name = line.split(['.', ' ', '=']).next().expect("a name");
+        assert!(allowed.contains(&name), "{name} is not in the engine's budget");
+    }
+    for (file, text) in sources() {
+        for banned in ["std::net::Tcp", "std::fs", "std::thread", "std::io", "println!", "tokio", "std::sync::RwLock"] {
+            assert!(!code(&text).any(|line| line.contains(banned)), "{file} uses {banned}");
+        }
+    }
+}
