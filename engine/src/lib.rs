@@ -46,3 +46,8 @@ pub use request::{
 };
 pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
+
+/// The README's example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
