@@ -33,11 +33,36 @@ impl Block {
     }
 }
 
+impl Block {
+    /// The block of the addresses that begin with `10.1.` or `2001:db8:`.
+    fn of_prefix(prefix: &str) -> Option<Self> {
+        let (parts, separator, part_bits, parts_max) = match prefix.strip_suffix('.') {
+            Some(parts) => (parts, '.', 8, 3),
+            None => (prefix.strip_suffix(':')?, ':', 16, 7),
+        };
+        let count = parts.split(separator).count();
+        let is_part = |part: &str| !part.is_empty();
+        if count > parts_max || !parts.split(separator).all(is_part) {
+            return None;
+        }
+        // The same address with zeros for the rest.
+        let rest = if separator == '.' { ".0".repeat(4 - count) } else { "::".to_owned() };
+        Some(Self::of(format!("{parts}{rest}").parse().ok()?, (part_bits * count) as u8))
+    }
+}
+
 impl Matcher {
-    /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block.
+    /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block. A
+    /// prefix of addresses is a block, so that the longest wins whichever way it is written.
     pub(crate) fn parse(kind: &str, value: &str) -> Result<Self, String> {
         if let Some(prefix) = value.strip_suffix('*') {
-            return Ok(Self::Prefix(prefix.into()));
+            return match prefix {
+                "" => Ok(Self::Prefix("".into())),
+                _ if kind == "ip" => Block::of_prefix(prefix).map(Self::Block).ok_or_else(|| {
+                    format!("`{value}` is no whole part of an address; write 10.1.*, 2001:db8:* or a CIDR block")
+                }),
+                _ => Ok(Self::Prefix(prefix.into())),
+            };
         }
         if kind != "ip" {
             return Ok(Self::Exact(value.into()));
@@ -96,10 +121,6 @@ impl ClientMap {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.blocks.is_empty() && self.prefixes.is_empty()
-    }
-
     /// The client that `value` is.
     #[inline]
     pub(crate) fn find(&self, value: &str) -> Option<u32> {
@@ -135,7 +156,7 @@ mod tests {
     #[test]
     fn the_longest_match_wins() {
         let mut clients = ClientMap::default();
-        let values = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "10.*", "2001:db8::/32", "2001:db8::1", "0.0.0.0/0"];
+        let values = ["10.0.0.0/8", "10.1.*", "10.1.2.3", "*", "2001:db8:*", "2001:db8::1", "0.0.0.0/0"];
         for (client, value) in values.iter().enumerate() {
             assert!(clients.insert(Matcher::parse("ip", value).expect("valid"), client as u32));
         }
@@ -146,9 +167,8 @@ mod tests {
             ("192.0.2.1", Some(6)),
             ("2001:0db8:0:0::1", Some(5)),
             ("2001:db8::2", Some(4)),
-            ("::1", None),
-            ("10.x", Some(3)),
-            ("x", None),
+            ("::1", Some(3)),
+            ("x", Some(3)),
         ] {
             assert_eq!(clients.find(value), expected, "{value}");
         }
@@ -168,7 +188,24 @@ mod tests {
 
     #[test]
     fn addresses_that_are_none_are_refused() {
-        for value in ["localhost", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0.1/8", "10.0.0.0/-1", ""] {
+        for value in [
+            "10*",
+            "10.1*",
+            "1.2.3.4.*",
+            "300.*",
+            "x*",
+            ".*",
+            ":*",
+            "10..1.*",
+            "2001:db8::*",
+            "localhost",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/x",
+            "10.0.0.1/8",
+            "10.0.0.0/-1",
+            "",
+        ] {
             assert!(Matcher::parse("ip", value).is_err(), "{value}");
         }
         assert!(Matcher::parse("user", "10.0.0.1/8").is_ok());

@@ -1,6 +1,6 @@
 //! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
 
 use rapidhash::RapidHashMap;
 
@@ -9,7 +9,7 @@ use crate::{
     clients::{ClientMap, Matcher},
     hash::KeyHasher,
     pattern::{Pattern, PatternTree},
-    policy::{self, Algorithm, Mode, Per, Policy, Sharing},
+    policy::{self, Algorithm, Headers, Mode, OnError, Per, Policy, Reset, Sharing},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -54,6 +54,15 @@ impl Compiler<'_> {
         if self.source.timezone.as_deref().is_some_and(|zone| zone != "UTC") {
             report.field("timezone").not_built("a time zone", "leave it out, or write UTC");
         }
+        if self.source.on_error != OnError::default() {
+            report.field("on_error").not_built("a door that is closed on errors", "leave it out, or write open");
+        }
+        if self.source.headers != Headers::default() {
+            report.field("headers").not_built("another family of headers", "leave it out, or write x-ratelimit");
+        }
+        if self.source.reset != Reset::default() {
+            report.field("reset").not_built("a reset in seconds from now", "leave it out, or write epoch");
+        }
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -68,8 +77,10 @@ impl Compiler<'_> {
         }
         let clients = self.clients(report);
         let rule_sets = self.rule_sets(report);
-        let domain = Domain { tier_hint: self.source.tier_hint, kinds: self.kinds, tiers, clients, rule_sets };
-        let most = most_limits(&domain);
+        let mut domain =
+            Domain { tier_hint: self.source.tier_hint, most_limits: 0, kinds: self.kinds, tiers, clients, rule_sets };
+        let most = most_limits(self.source, &domain);
+        domain.most_limits = most;
         if most > PLAN_MAX {
             report.wrong(format!(
                 "one request could meet {most} limits of this domain; at most {PLAN_MAX} fit: shorten the lists of limits"
@@ -149,7 +160,13 @@ impl Compiler<'_> {
             check_unique(&mut report.field("id"), &mut ids, &source.id, "rule");
             let pattern = Pattern::parse(&source.endpoint).map_err(|why| report.field("endpoint").wrong(why)).ok();
             let kinds = self.counted_kinds(&mut report.field("per"), &source.per);
-            let Some(rule) = self.rule(report, source) else { continue };
+            let limits_before = self.limits.len();
+            let rule = self.rule(report, source);
+            if !source.enabled {
+                // It was checked; its limits are not the policy's.
+                self.limits.truncate(limits_before);
+                continue;
+            }
             let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
             let method = source.method.as_ref().map(|method| method.to_ascii_uppercase());
             let tiers: Option<BTreeSet<&String>> = source.tiers.as_ref().map(|tiers| tiers.iter().collect());
@@ -157,9 +174,6 @@ impl Compiler<'_> {
             let rank = (method.is_none(), std::cmp::Reverse(source.condition.len()), tiers.is_none());
             let identity = (pattern, rank, method, &source.condition, tiers);
             let same = sets.entry(kinds).or_default();
-            if !source.enabled {
-                continue;
-            }
             match same.entry(identity) {
                 Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
                 Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
@@ -181,7 +195,7 @@ impl Compiler<'_> {
         compiled.collect()
     }
 
-    fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule) -> Option<Rule> {
+    fn rule(&mut self, report: &mut Report<'_>, source: &policy::Rule) -> Rule {
         if source
             .method
             .as_ref()
@@ -206,13 +220,12 @@ impl Compiler<'_> {
         for (name, value) in &source.condition {
             let report = &mut report.field("where");
             let kind = self.kind(&mut report.field(name), name);
-            if let Some(matcher) = matcher(&mut report.field(name), name, value) {
-                condition.push((kind?, matcher));
-            }
+            let matcher = matcher(&mut report.field(name), name, value);
+            condition.extend(kind.zip(matcher));
         }
         let owner = format!("{}/rule:{}", self.name, source.id);
         let limits = self.limits_of(report, &owner, &source.limits);
-        Some(Rule { method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits })
+        Rule { method: source.method.as_deref().map(Into::into), tiers, condition, cost: source.cost, limits }
     }
 
     fn counted_kinds(&mut self, report: &mut Report<'_>, per: &Per) -> Option<u64> {
@@ -367,18 +380,33 @@ fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p
     }
 }
 
-/// The most limits that one request could meet.
-fn most_limits(domain: &Domain) -> usize {
-    let longest_tier = domain.tiers.iter().map(|(_, limits)| limits.len()).max().unwrap_or(0);
-    let own = |client: &Client| match client.exception.as_ref().map(|exception| &exception.grants) {
-        Some(Grants::Limits(own)) => own.len(),
-        Some(Grants::Blocked(_)) => 1,
-        _ => 0,
+/// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
+fn most_limits(source: &policy::Domain, domain: &Domain) -> usize {
+    let tier = |id: &String| source.tiers.iter().find(|tier| tier.id == *id);
+    let longest = source.tiers.iter().max_by_key(|tier| tier.limits.len());
+    let mut by_kind: HashMap<&str, usize> = HashMap::new();
+    let mut meets = |kind, count: usize| {
+        let most = by_kind.entry(kind).or_default();
+        *most = count.max(*most);
     };
-    let longest_own = domain.clients.iter().map(own).max().unwrap_or(0);
-    let has_limits = |kind: &&Kind| domain.tier_hint || kind.default_tier.is_some() || !kind.clients.is_empty();
-    let kinds = domain.kinds.iter().filter(has_limits).count().min(IDENTITIES_MAX);
+    let unassigned = |kind: &Kind| {
+        let default = source.defaults.get(&*kind.name).and_then(tier);
+        if source.tier_hint { longest.or(default) } else { default }
+    };
+    for kind in &domain.kinds {
+        meets(&*kind.name, unassigned(kind).map_or(0, |tier| tier.limits.len()));
+    }
+    for client in &source.clients {
+        let kind = domain.kinds.iter().find(|kind| *kind.name == *client.kind);
+        let base = client.tier.as_ref().map_or_else(|| kind.and_then(unassigned), tier);
+        let base: &[policy::Limit] = base.map_or(&[], |tier| &tier.limits);
+        let own: &[policy::Limit] = client.exception.as_ref().map_or(&[], |exception| &exception.limits);
+        let added = own.iter().filter(|own| base.iter().all(|limit| limit.id != own.id)).count();
+        meets(&client.kind, (base.len() + added).max(1));
+    }
+    let mut by_kind: Vec<usize> = by_kind.into_values().collect();
+    by_kind.sort_unstable_by(|a, b| b.cmp(a));
     let by_rules =
         domain.rule_sets.iter().map(|set| set.patterns.each().map(|rule| rule.limits.len()).max().unwrap_or(0));
-    kinds * (longest_tier + longest_own) + by_rules.sum::<usize>()
+    by_kind.iter().take(IDENTITIES_MAX).sum::<usize>() + by_rules.sum::<usize>()
 }

@@ -82,10 +82,11 @@ impl Policy {
 }
 
 impl Snapshot {
-    /// Reads and compiles a document. Every problem names its field and its line.
+    /// Reads and compiles a document. Every problem names its field, the first twenty their lines too.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
         Self::compile(&Policy::parse(text, format)?).map_err(|mut problems| {
-            for problem in &mut problems.0 {
+            // Finding a line reads the document once more.
+            for problem in problems.0.iter_mut().take(20) {
                 problem.line = line_of(text, format, &problem.path);
             }
             problems

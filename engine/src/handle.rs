@@ -8,7 +8,7 @@ use crate::{
     decision::Decision,
     engine::Engine,
     hash::KeyHasher,
-    registry::Live,
+    registry::{Live, Newer},
     request::{RequestError, VALUE_BYTES_MAX},
     snapshot::Charge,
 };
@@ -65,8 +65,10 @@ impl<'e, C: Clock> Handle<'e, C> {
                 Some(limit) => self.engine.decide_one(&self.live, &Charge { limit, identity, cost }, now),
                 None => self.engine.decide(&self.live, &[], now),
             };
-            if let Ok(decision) = decision {
-                return Ok(decision);
+            match decision {
+                Ok(decision) => return Ok(decision),
+                // A newer snapshot is in place, if perhaps not its version yet.
+                Err(Newer) => self.look_up_again(),
             }
         }
     }

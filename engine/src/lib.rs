@@ -11,8 +11,9 @@
 //! * concurrent: `sync`, `bucket`, `table`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `compile`, [`formats`];
-//! * the doors: `registry`, `decision`, `engine`, `handle`.
+//! * the doors: `registry`, `decision`, `account`, `engine`, `handle`.
 
+mod account;
 pub mod algorithm;
 mod bucket;
 mod clients;

@@ -48,19 +48,25 @@ fn remove_dots(path: &[u8], plain: &mut PathBuffer) {
     }
 }
 
-/// Decodes `%XX` where it stands for a letter, a digit, `-`, `.`, `_` or `~`; leaves every other octet as it is.
+/// Decodes `%XX` where it stands for a letter, a digit, `-`, `.`, `_` or `~`; writes the others with capital digits.
 fn decode_unreserved(segment: &[u8], plain: &mut PathBuffer) {
     let hex = |byte: u8| (byte as char).to_digit(16);
+    let is_unreserved = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
     let mut rest = segment;
     while let [first, tail @ ..] = rest {
-        let decoded = match rest {
-            [b'%', high, low, ..] => hex(*high).zip(hex(*low)).map(|(high, low)| (high * 16 + low) as u8),
+        rest = tail;
+        let triplet = match (first, tail) {
+            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)).map(|(high_value, low_value)| {
+                rest = &tail[2..];
+                ((high_value * 16 + low_value) as u8, [high.to_ascii_uppercase(), low.to_ascii_uppercase()])
+            }),
             _ => None,
         };
-        let is_unreserved = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-        let (byte, tail) = decoded.filter(is_unreserved).map_or((*first, tail), |byte| (byte, &rest[3..]));
-        plain.push(byte);
-        rest = tail;
+        match triplet {
+            None => plain.push(*first),
+            Some((byte, _)) if is_unreserved(&byte) => plain.push(byte),
+            Some((_, [high, low])) => plain.extend([b'%', high, low]),
+        }
     }
 }
 
@@ -222,6 +228,7 @@ mod tests {
             ("/../../a", "/a"),
             ("/%61%2Db/%7e", "/a-b/~"),
             ("/a%2Fb", "/a%2Fb"),
+            ("/caf%c3%a9", "/caf%C3%A9"),
             ("/%2e%2E/x", "/x"),
             ("/50%", "/50%"),
             ("/%zz", "/%zz"),

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use crate::{
     algorithm::Meter,
     hash::KeyHasher,
-    snapshot::Snapshot,
+    snapshot::{CompiledLimit, Snapshot},
     sync::Cell128,
     table::Key,
     time::Nanos,
@@ -64,8 +64,8 @@ pub(crate) struct LiveLimit {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
     pub(crate) generation: Generation,
-    /// The changes that led to `generation`, the last one last.
-    changes: Box<[Change]>,
+    /// How this publish changed its numbers, if it did.
+    change: Option<Change>,
 }
 
 /// One change of a limit's numbers.
@@ -81,22 +81,23 @@ struct Change {
 pub(crate) struct Newer;
 
 impl LiveLimit {
-    /// The word of a bucket under this snapshot's numbers: one of an older generation is converted as of the instants of
-    /// the changes since. Only for a snapshot that was still the newest after the bucket was read: generations are counted
-    /// modulo 32, and a sweep keeps every bucket within 15 of the newest.
+    /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
+    ///
+    /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
+    /// what is left, so there are no older ones.
     #[inline]
     pub(crate) fn current(&self, held: Held) -> Result<u64, Newer> {
         if held.generation == self.generation {
             return Ok(held.word);
         }
-        let behind = held.generation.behind(self.generation).ok_or(Newer)?;
-        Ok(carried_over(held.word, &self.changes, behind))
+        let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
+        Ok(change.from.carry_over(held.word, change.at, &change.to))
     }
-}
 
-fn carried_over(word: u64, changes: &[Change], behind: usize) -> u64 {
-    let missed = &changes[changes.len().saturating_sub(behind)..];
-    missed.iter().fold(word, |word, change| change.from.carry_over(word, change.at, &change.to))
+    /// Must the buckets be converted?
+    pub(crate) fn has_changed(&self) -> bool {
+        self.change.is_some()
+    }
 }
 
 /// The state of publishing: what each limit's numbers are and were.
@@ -112,7 +113,6 @@ struct Entry {
     /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
     meter: Option<Meter>,
     generation: Generation,
-    changes: Vec<Change>,
 }
 
 /// A policy that the engine cannot take. Nothing changed.
@@ -137,8 +137,7 @@ impl fmt::Display for PublishError {
 impl std::error::Error for PublishError {}
 
 impl Ledger {
-    /// Binds a snapshot. Where the history of a limit becomes too long for generations to be told apart, `sweep` is
-    /// called first with the limit's index and a conversion that brings every bucket to today's numbers.
+    /// Binds a snapshot that becomes the policy at `at`.
     pub(crate) fn bind(
         &mut self,
         snapshot: Arc<Snapshot>,
@@ -146,31 +145,21 @@ impl Ledger {
         at: Nanos,
         hasher: &KeyHasher,
         registry: &Registry,
-        sweep: impl Fn(u32, &dyn Fn(Held) -> Held),
     ) -> Result<Live, PublishError> {
         let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
         if self.limits.len() + new > LIMITS_MAX {
             return Err(PublishError::TooManyLimits);
         }
-        let bind = |limit: &crate::snapshot::CompiledLimit| {
+        let bind = |limit: &CompiledLimit| {
             let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| Entry {
                 index: registry.limits.push(Registered { name: limit.name.clone(), overflow: Default::default() })
                     as u32,
                 hash: hasher.name(&limit.name),
                 meter: limit.meter,
                 generation: Generation::default(),
-                changes: Vec::new(),
             });
-            if let Some(meter) = limit.meter {
-                entry.change(meter, at, &sweep);
-            }
-            LiveLimit {
-                index: entry.index,
-                hash: entry.hash,
-                meter: limit.meter,
-                generation: entry.generation,
-                changes: entry.changes.as_slice().into(),
-            }
+            let change = limit.meter.and_then(|meter| entry.change(meter, at));
+            LiveLimit { index: entry.index, hash: entry.hash, meter: limit.meter, generation: entry.generation, change }
         };
         let limits = snapshot.limits.iter().map(bind).collect();
         Ok(Live { snapshot, version, limits })
@@ -178,22 +167,9 @@ impl Ledger {
 }
 
 impl Entry {
-    fn change(&mut self, to: Meter, at: Nanos, sweep: &impl Fn(u32, &dyn Fn(Held) -> Held)) {
-        let Some(from) = self.meter.replace(to) else { return };
-        if from == to {
-            return;
-        }
-        if self.changes.len() == Generation::WINDOW - 1 {
-            // Everything written before is brought up to date; the newer half stays, for checks that are under way with
-            // a recent snapshot.
-            let (changes, generation) = (&self.changes, self.generation);
-            sweep(self.index, &|held| {
-                let behind = held.generation.behind(generation).unwrap_or_default();
-                Held { generation, word: carried_over(held.word, changes, behind) }
-            });
-            self.changes.drain(..Generation::WINDOW / 2);
-        }
-        self.changes.push(Change { from, to, at });
+    fn change(&mut self, to: Meter, at: Nanos) -> Option<Change> {
+        let from = self.meter.replace(to).filter(|from| *from != to)?;
         self.generation = self.generation.next();
+        Some(Change { from, to, at })
     }
 }

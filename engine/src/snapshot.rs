@@ -41,6 +41,8 @@ pub(crate) struct CompiledLimit {
 
 #[derive(Debug)]
 pub(crate) struct Domain {
+    /// The most that one request can meet.
+    pub(crate) most_limits: usize,
     pub(crate) tier_hint: bool,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
@@ -122,6 +124,12 @@ impl Snapshot {
     #[must_use]
     pub fn limit_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.limits.iter().map(|limit| &*limit.name)
+    }
+
+    /// The most limits that one request can meet: how many keys it may need at once.
+    #[must_use]
+    pub fn most_limits_per_request(&self) -> usize {
+        self.domains.values().map(|domain| domain.most_limits).max().unwrap_or(0)
     }
 
     /// Works out the limits that `request` meets at time `now`: none in a domain that the policy does not have.

@@ -2,8 +2,8 @@
 //!
 //! Every cell of the engine is a single atomic that holds a bucket's whole truth, and every access to it is `SeqCst`, so
 //! that all of them stand in one total order and the protocols can be read, and are checked, as plain interleavings. On
-//! x86-64 a `SeqCst` load is a plain load and every compare-and-swap is a full barrier anyway; on 64-bit ARM both have
-//! instructions of their own. Measured, nothing weaker is faster here.
+//! x86-64 that costs nothing over acquire and release: every compare-and-swap is a full barrier anyway, and a `SeqCst`
+//! load is the same instruction. (A 128-bit load needs AVX; on older processors it is a compare-and-swap.)
 
 #[cfg(not(engine_loom))]
 mod real {

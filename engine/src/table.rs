@@ -18,10 +18,12 @@
 //!    read after that scan: the key's last bucket may have been taken over as idle at a time that this check, long stalled,
 //!    had not reached.
 //!
-//! *Why only one becomes active.* Suppose claims c1 and c2 of one key both did, after scans S1 and S2. All accesses are in
-//! one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a late swap
-//! from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was published, so
-//! after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active. Contradiction.
+//! *Why no two are active at once.* Suppose claims c1 and c2 of one key are, made so after scans S1 and S2. All accesses
+//! are in one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a
+//! late swap from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was
+//! published, so after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active.
+//! Contradiction. One that was active and was taken over as idle in between is no longer active; that it loses nothing is
+//! what the time read anew is for: it is not before the time at which the bucket was found idle.
 //!
 //! *Why nobody waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or swap it
 //! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
@@ -147,15 +149,21 @@ impl Table {
         }
     }
 
-    /// Passes what every bucket of `limit` holds to `transition` once; a bucket that changes meanwhile is passed again.
-    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
-    pub(crate) fn sweep(&self, limit: u32, transition: impl Fn(Held) -> Held) {
+    /// True when the key has a slot, or a claim to one.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let mut slots = self.candidates(key).into_iter().flat_map(|line| &line.0).map(Swap::load);
+        slots.any(|slot| slot.holds(key.bits))
+    }
+
+    /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
+    /// again. Claims are swapped away, so that no check which began before the sweep makes one active after it.
+    pub(crate) fn sweep(&self, concerns: impl Fn(u32) -> bool, convert: impl Fn(u32, Held) -> Held) {
         for cell in self.lines.iter().flat_map(|line| &line.0) {
-            update(cell, Swap::load(cell), &mut 0, |slot| match slot.state() {
-                State::Active if slot.limit() == limit => {
-                    Next::Write(Slot::active(slot.key(), transition(slot.held())), ())
+            update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
+                State::Active if concerns(slot.limit()) => {
+                    Next::Write(Slot::active(slot.key(), convert(slot.limit(), slot.held())), ())
                 }
-                State::Claimed if slot.limit() == limit => Next::Write(Slot::EMPTY, ()),
+                State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, ()),
                 _ => Next::Leave(()),
             });
         }

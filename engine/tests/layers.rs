@@ -22,6 +22,7 @@ const LAYERS: &[&str] = &[
     "formats",
     "registry",
     "decision",
+    "account",
     "engine",
     "handle",
 ];

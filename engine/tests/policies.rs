@@ -81,6 +81,30 @@ const BAD: &[Bad] = &[
         says: "missing field `period`",
     },
     Bad {
+        what: "a door's answer to come",
+        change: |d| domain(d)["on_error"] = "closed".into(),
+        path: "domains.default.on_error",
+        says: "not built yet",
+    },
+    Bad {
+        what: "headers to come",
+        change: |d| domain(d)["headers"] = "ietf".into(),
+        path: "domains.default.headers",
+        says: "not built yet",
+    },
+    Bad {
+        what: "a reset to come",
+        change: |d| domain(d)["reset"] = "delta".into(),
+        path: "domains.default.reset",
+        says: "not built yet",
+    },
+    Bad {
+        what: "a time zone to come",
+        change: |d| domain(d)["timezone"] = "Europe/Paris".into(),
+        path: "domains.default.timezone",
+        says: "not built yet",
+    },
+    Bad {
         what: "a zero period",
         change: |d| limit(d)["period"] = "0s".into(),
         path: "domains.default.tiers[0].limits[0].period",
@@ -363,6 +387,39 @@ fn what_is_wrong_is_refused_with_field_and_line_in_every_format() {
             );
         }
     }
+}
+
+/// Own limits of the same ids replace the tier's, so they do not count twice.
+#[test]
+fn a_policy_of_which_no_request_meets_too_many_limits_is_taken() {
+    let mut document = good();
+    let ids: Vec<_> = (0..20).map(|n| format!("l{n}")).collect();
+    let limits: Vec<_> = ids
+        .iter()
+        .map(|id| {
+            let mut limit = limit(&mut document).clone();
+            limit["id"] = id.as_str().into();
+            limit
+        })
+        .collect();
+    domain(&mut document)["tiers"][0]["limits"] = limits.clone().into();
+    domain(&mut document)["clients"] =
+        serde_json::json!([{ "kind": "user", "value": "u", "override": { "limits": limits } }]);
+    let snapshot =
+        Snapshot::parse(&write(&document, Json), Json).expect("20 of the ip, 20 of the user, one of the rule");
+    assert_eq!(snapshot.most_limits_per_request(), 41);
+}
+
+/// A rule that is off is checked, and is not there.
+#[test]
+fn a_disabled_rule_leaves_nothing_behind() {
+    let mut document = good();
+    domain(&mut document)["rules"][0]["enabled"] = false.into();
+    let names =
+        |document: &serde_json::Value| Snapshot::parse(&write(document, Json), Json).map(|s| s.limit_names().len());
+    assert_eq!(names(&document), Ok(2));
+    domain(&mut document)["rules"][0]["endpoint"] = "wrong".into();
+    assert!(names(&document).is_err());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Loom models of the table: every interleaving of a few threads over two candidate slots.
+//! Loom models of the table: the interleavings of a few threads over two candidate slots, all of them or, where that is
+//! too many, those with as many preemptions as the model says.
 
 use loom::{model::Builder, sync::Arc, thread};
 
@@ -251,6 +252,83 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
     });
 }
 
+/// A check finds no slot, charges the key's overflow bucket instead, and looks whether the key has a slot by then; another
+/// finds a slot, and starts from the overflow bucket. Both together admit no more than one bucket may.
+#[test]
+fn an_overflow_charge_and_a_new_slot_do_not_both_start_from_nothing() {
+    check_within(Some(3), || {
+        let table = table();
+        let overflow = Arc::new(crate::sync::Cell64::new(0));
+        assert_eq!(charge(&table, key(2)), Ok(()));
+        assert_eq!(charge(&table, key(3)), Ok(()));
+        // One token a bucket. True when admitted.
+        let admit = |table: &Table, overflow: &crate::sync::Cell64| loop {
+            let outcome = table.update(
+                key(1),
+                NOW,
+                || NOW,
+                &mut Met::default(),
+                |held, _| {
+                    let used = held.map_or_else(|| overflow.load(), |held| held.word);
+                    if used > NOW {
+                        Next::Leave(false)
+                    } else {
+                        Next::Write(Held { word: LIVE, ..Held::default() }, true)
+                    }
+                },
+            );
+            if let Ok(is_admitted) = outcome {
+                return is_admitted;
+            }
+            let is_admitted = overflow.compare_exchange(0, LIVE).is_ok();
+            if !is_admitted || !table.has(key(1)) {
+                return is_admitted;
+            }
+            overflow.store(0);
+        };
+        let (other, its_overflow) = (Arc::clone(&table), Arc::clone(&overflow));
+        let thread = thread::spawn(move || {
+            empty(&other, key(2));
+            admit(&other, &its_overflow)
+        });
+        let first = admit(&table, &overflow);
+        let second = thread.join().expect("no panic");
+        assert!(!(first && second), "both were admitted");
+    });
+}
+
+/// A claim of before a sweep does not become active after it.
+#[test]
+fn a_sweep_swaps_claims_away() {
+    check_within(None, || {
+        let (table, version) = (table(), Arc::new(crate::sync::Cell64::new(0)));
+        let (other, its_version) = (Arc::clone(&table), Arc::clone(&version));
+        let next = Held::default().generation.next();
+        let thread = thread::spawn(move || {
+            its_version.store(1);
+            other.sweep(|_| true, |_, held| Held { generation: next, ..held });
+        });
+        // Writes the old generation while the old version is the newest, as a check does.
+        let outcome = table.update(
+            key(1),
+            NOW,
+            || NOW,
+            &mut Met::default(),
+            |_, _| {
+                if version.load() > 0 {
+                    Next::Leave(())
+                } else {
+                    Next::Write(Held { word: LIVE, ..Held::default() }, ())
+                }
+            },
+        );
+        assert_eq!(outcome, Ok(()));
+        thread.join().expect("no panic");
+        let generation = table.get(key(1)).map(|held| held.generation);
+        assert!(generation.is_none_or(|generation| generation == next), "a bucket of before the sweep was left");
+    });
+}
+
 #[test]
 fn in_a_full_set_new_keys_are_told_and_nobody_is_evicted() {
     check_within(None, || {
@@ -274,7 +352,7 @@ fn a_sweep_beside_a_charge_loses_neither() {
         let other = Arc::clone(&table);
         let next = Held::default().generation.next();
         let thread = thread::spawn(move || {
-            other.sweep(1, |held| Held { generation: next, word: held.word + 100 });
+            other.sweep(|limit| limit == 1, |_, held| Held { generation: next, word: held.word + 100 });
         });
         assert_eq!(charge(&table, key(1)), Ok(()));
         thread.join().expect("no panic");
