@@ -62,8 +62,8 @@ A request counts as the identity `ip`, and as `user` where the line names one; i
 path without the query; its cost is 1. Requests are decided in order of time, those of one instant in
 the order of their lines.
 
-Exit status: 0, or 2 when something could not be read; a log that breaks off is reported as far as
-it goes.";
+Exit status: 0; 2 when something could not be read (a log that breaks off is reported as far as it
+goes), or when there was no room for every counter.";
 
 /// Shows what a policy would have done to the traffic of access logs.
 #[derive(Debug, Args)]
@@ -95,6 +95,9 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_WINDOW", default_value = "1h",
         value_parser = tidegate::time::parse_period)]
     pub(crate) window: u64,
+    /// Room for so many counters at once, 24 bytes each; by the size of the logs unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", value_parser = max_keys)]
+    pub(crate) max_keys: Option<usize>,
 }
 
 /// Says whether a policy is right, and if not, everything that is wrong with it.
@@ -112,6 +115,12 @@ pub(crate) struct CheckArguments {
     /// Format of the policy; by the file's name unless given.
     #[arg(long, env = "TIDEGATE_POLICY_FORMAT", value_enum)]
     pub(crate) format: Option<PolicyFormatName>,
+}
+
+/// From 1 to a billion (24 GB).
+fn max_keys(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
+    number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -29,20 +29,22 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         Some(file) => policy::load(file)?,
         None => demo_policy()?,
     };
-    let options = |log_bytes| Options {
+    let options = |policy: &Snapshot, log_bytes| Options {
         format: arguments.format.into(),
         window_ns: arguments.window,
-        max_keys: keys_for(log_bytes),
+        max_keys: arguments.max_keys.unwrap_or_else(|| keys_for(policy, log_bytes)),
     };
     let (report, ended) = if arguments.demo {
-        (demo_report(policy, &options(Some(0)), arguments.seed, arguments.top)?, Ended::Well)
+        let options = options(&policy, Some(0));
+        (demo_report(policy, &options, arguments.seed, arguments.top)?, Ended::Well)
     } else {
         let sizes = arguments.logs.iter().map(|log| size(log)).collect::<Result<Vec<_>, _>>()?;
         let bytes = sizes.iter().copied().sum::<Option<u64>>();
         // Whether a log is gzip is known when it is read; the room is for the worst case only if its name says so.
         let is_gzip = |log: &PathBuf| log.extension().is_some_and(|extension| extension == "gz");
         let ratio = if arguments.logs.iter().any(is_gzip) { GZIP_RATIO } else { 1 };
-        let mut replay = start(policy, &options(bytes.map(|bytes| bytes.saturating_mul(ratio))))?;
+        let options = options(&policy, bytes.map(|bytes| bytes.saturating_mul(ratio)));
+        let mut replay = start(policy, &options)?;
         let progress = Progress::new(bytes);
         let outcome = read_all(&mut replay, &arguments.logs, &progress);
         progress.clear();
@@ -50,12 +52,16 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         tell_unreadable(&replay);
         (replay.finish(arguments.top), ended)
     };
-    if report.overflow_charges > 0 {
+    let ended = if report.overflow_charges > 0 {
         complain(format_args!(
-            "warning: more counters than fit were live at once; {} charges went to shared ones, so denials are too many",
+            "warning: more counters than fit were live at once, so some clients shared one and were denied too often \
+             ({} charges); give room with --max-keys",
             report.overflow_charges
         ));
-    }
+        Ended::Partly
+    } else {
+        ended
+    };
     match arguments.output {
         Output::Text => say(text(&report, &look(no_color)).as_bytes())?,
         Output::Json => {

@@ -25,8 +25,9 @@ Try next:
 const TOP: usize = 5;
 
 pub(crate) fn run(no_color: bool) -> Result<Ended, Failure> {
-    let options = Options { max_keys: keys_for(Some(0)), ..Options::default() };
-    let report = demo_report(demo_policy()?, &options, demo::DEFAULT_SEED, TOP)?;
+    let policy = demo_policy()?;
+    let options = Options { max_keys: keys_for(&policy, Some(0)), ..Options::default() };
+    let report = demo_report(policy, &options, demo::DEFAULT_SEED, TOP)?;
     let page = [WHAT_IT_IS, &text(&report, &look(no_color)), WHAT_TO_TRY].concat();
     say(page.as_bytes()).map(|()| Ended::Well)
 }

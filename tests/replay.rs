@@ -225,3 +225,36 @@ fn a_reader_that_leaves_early_is_no_error() {
         assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
     }
 }
+
+/// A log in which every short line is of another client, under three limits: there is room for all of them, whichever way
+/// the log comes. Where there is not, it is said, and the exit status says so too.
+#[test]
+fn a_log_of_many_clients_has_room_or_says_that_it_has_not() {
+    let folder = Folder::new();
+    let limit = |id: &str| format!("{{ id = \"{id}\", algorithm = \"token_bucket\", limit = 2, period = \"1d\" }}");
+    let limits = [limit("a"), limit("b"), limit("c")].join(", ");
+    folder.put(
+        "policy.toml",
+        format!("[domains.default]\ndefaults = {{ ip = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\nlimits = [{limits}]\n"),
+    );
+    let line = |n: u32| {
+        format!(
+            "10.{}.{}.{} - - [05/Jan/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n",
+            n >> 16,
+            n >> 8 & 255,
+            n & 255
+        )
+    };
+    let text: String = (0..100_000).map(line).collect();
+    let path = folder.put("many.log", &text);
+    let from_file = folder.replay(&path, &["--output", "json"]);
+    assert!(from_file.stdout.contains("\"allowed\":100000,\"denied\":0"), "{}", from_file.stderr);
+    assert_eq!(from_file.status, Some(0));
+    let policy = folder.0.path().join("policy.toml").display().to_string();
+    let from_input = tidegate_reading(text.as_bytes(), ["replay", "-", "--policy", &policy, "--output", "json"]);
+    assert_eq!(from_input.stdout, from_file.stdout);
+    let cramped = folder.replay(&path, &["--output", "json", "--max-keys", "1000"]);
+    assert!(cramped.stderr.contains("--max-keys"), "{}", cramped.stderr);
+    assert_eq!(cramped.status, Some(2));
+    assert_eq!(folder.replay(&path, &["--max-keys", "0"]).status, Some(2));
+}

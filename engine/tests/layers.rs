@@ -104,6 +104,18 @@ fn top_level(group: &str) -> Vec<&str> {
     parts
 }
 
+/// The list at the head of lib.rs is this one.
+#[test]
+fn the_documented_order_is_the_tested_one() {
+    let head = include_str!("../src/lib.rs");
+    let listed: Vec<&str> = head
+        .lines()
+        .filter(|line| line.starts_with("//! * "))
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect();
+    assert_eq!(listed, LAYERS);
+}
+
 #[test]
 fn memory_orderings_are_named_in_one_file() {
     for (file, text) in sources() {
@@ -133,6 +145,7 @@ fn the_engine_stays_within_its_dependency_budget() {
         "arrayvec",
         "boxcar",
         "jiff",
+        "loom",
         "portable-atomic",
         "quanta",
         "rapidhash",

@@ -63,7 +63,7 @@ impl<'l> Fields<'l> {
             Value::Fields(_) | Value::Other => None,
         };
         let text = |found: Found<'l>| match found {
-            Some((_, Value::Text(text))) if !text.is_empty() && text != "-" => Some(text),
+            Some((_, Value::Text(text))) => Some(text),
             _ => None,
         };
         let target = match (text(self.endpoint), self.request) {
@@ -89,23 +89,26 @@ impl<'l> Fields<'l> {
         ];
         for (names, found) in lists {
             if let Some(place) = names.iter().position(|known| *known == name) {
-                // A name that is there without a value leaves the field to the next name.
-                if !matches!(value, Value::Other) && found.as_ref().is_none_or(|(better, _)| place < *better) {
-                    *found = Some((place, value));
-                }
-                return;
+                return keep_better(found, value.says_something().then_some((place, value)));
             }
         }
         match value {
             Value::Text(request) if name == REQUEST => self.request = Some(request),
             Value::Fields(fields) if name == REQUEST => {
-                self.client = fields.client.or(self.client.take());
-                self.user = fields.user.or(self.user.take());
-                self.method = fields.method.or(self.method.take());
-                self.endpoint = fields.endpoint.or(self.endpoint.take());
+                keep_better(&mut self.client, fields.client);
+                keep_better(&mut self.user, fields.user);
+                keep_better(&mut self.method, fields.method);
+                keep_better(&mut self.endpoint, fields.endpoint);
             }
             _ => {}
         }
+    }
+}
+
+/// Of two finds the one whose name stands first in its list.
+fn keep_better<'l>(found: &mut Found<'l>, other: Found<'l>) {
+    if other.as_ref().is_some_and(|(place, _)| found.as_ref().is_none_or(|(best, _)| place < best)) {
+        *found = other;
     }
 }
 
@@ -125,6 +128,17 @@ enum Value<'l> {
     Fields(Box<Fields<'l>>),
     /// Nothing that a field could be.
     Other,
+}
+
+impl Value<'_> {
+    /// A name that is there without a value leaves the field to the next name.
+    fn says_something(&self) -> bool {
+        match self {
+            Self::Text(text) => !text.is_empty() && text != "-",
+            Self::Number(_) | Self::Fields(_) => true,
+            Self::Other => false,
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Value<'de> {
@@ -255,6 +269,10 @@ mod tests {
                 Some("/a"),
             ),
             (r#"{"time":null,"ts":1431857103,"ip":null,"client_ip":"192.0.2.7"}"#, NS, None, None, None),
+            // The order of the list counts, not that of the line.
+            (r#"{"request":{"remote":"x"},"ip":"192.0.2.7","ts":1431857103}"#, NS, None, None, None),
+            (r#"{"ip":"192.0.2.7","request":{"remote":"x"},"ts":1431857103}"#, NS, None, None, None),
+            (r#"{"ts":1431857103,"ip":"192.0.2.7","user":"-","remote_user":"ada"}"#, NS, Some("ada"), None, None),
         ] {
             let record = read(line.as_bytes()).expect(line);
             assert_eq!((record.time, &*record.client, record.user.as_deref()), (time, "192.0.2.7", user), "{line}");

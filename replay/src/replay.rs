@@ -32,7 +32,7 @@ pub const UNREADABLE_SHOWN: usize = 10;
 /// Lines between two calls for progress.
 const PROGRESS_LINES: u64 = 8_192;
 
-/// Any number, the same in every run: where keys lie in the table decides nothing that is reported.
+/// Any number, the same in every run: where keys lie in the table decides nothing that is reported while all have room.
 const SEED: u64 = 1;
 
 /// How to replay.
@@ -48,17 +48,22 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { format: LogFormat::Auto, window_ns: DEFAULT_WINDOW_NS, max_keys: keys_for(None) }
+        Self { format: LogFormat::Auto, window_ns: DEFAULT_WINDOW_NS, max_keys: 1 << 20 }
     }
 }
 
-/// Room for counters that is enough for a log of so many bytes; for one of unknown length, or a very long one, room for
-/// millions.
-///
-/// A counter every 128 bytes: about one for every line, even if each were of another client.
+/// Bytes of a short line: an address, a time, a request and a status.
+const SHORT_LINE_BYTES: u64 = 64;
+
+/// Room for counters that is enough for a log of so many bytes even if every line were of another client: each request
+/// needs as many as the policy may charge it, and a table that is half empty finds a slot for every one. At least 65,536 (1.6 MB), at most 16 million (400 MB); 4 million for a log of
+/// unknown length. [`Report::overflow_charges`] tells when it was not enough.
 #[must_use]
-pub fn keys_for(log_bytes: Option<u64>) -> usize {
-    log_bytes.map_or(1 << 21, |bytes| (bytes / 128).clamp(1 << 16, 1 << 23) as usize)
+pub fn keys_for(policy: &Snapshot, log_bytes: Option<u64>) -> usize {
+    let per_request = policy.most_limits_per_request() as u64;
+    log_bytes
+        .map_or(1 << 22, |bytes| (bytes / SHORT_LINE_BYTES).saturating_mul(2 * per_request).clamp(1 << 16, 1 << 24))
+        as usize
 }
 
 /// A line that could not be read.
