@@ -102,8 +102,16 @@ impl<'l> Account<'l> {
     /// The word of the key's slot; without one, that of its overflow bucket, from which a slot would start.
     #[inline(always)]
     fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, Newer> {
-        let held = held.unwrap_or_else(|| Swap::load(self.overflow(buckets)).held());
+        let held = match held {
+            Some(held) => held,
+            None => self.held_by_overflow(buckets),
+        };
         self.current(buckets, held)
+    }
+
+    #[cold]
+    fn held_by_overflow<C: Clock>(&self, buckets: &Buckets<C>) -> Held {
+        Swap::load(self.overflow(buckets)).held()
     }
 
     /// What was read, under the numbers of the snapshot, if that is still the newest.

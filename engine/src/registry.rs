@@ -85,11 +85,13 @@ impl LiveLimit {
     ///
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
     /// what is left, so there are no older ones.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn current(&self, held: Held) -> Result<u64, Newer> {
-        if held.generation == self.generation {
-            return Ok(held.word);
-        }
+        if held.generation == self.generation { Ok(held.word) } else { self.converted(held) }
+    }
+
+    #[cold]
+    fn converted(&self, held: Held) -> Result<u64, Newer> {
         let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
         Ok(change.from.carry_over(held.word, change.at, &change.to))
     }

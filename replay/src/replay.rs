@@ -55,15 +55,18 @@ impl Default for Options {
 /// Bytes of a short line: an address, a time, a request and a status.
 const SHORT_LINE_BYTES: u64 = 64;
 
+/// More counters at once than most logs have, in 100 MB.
+const KEYS_MAX: u64 = 1 << 22;
+
 /// Room for counters that is enough for a log of so many bytes even if every line were of another client: each request
-/// needs as many as the policy may charge it, and a table that is half empty finds a slot for every one. At least 65,536 (1.6 MB), at most 16 million (400 MB); 4 million for a log of
-/// unknown length. [`Report::overflow_charges`] tells when it was not enough.
+/// needs as many as the policy may charge it, and a table that is half empty finds a slot for every one. At least 65,536
+/// (1.6 MB), at most 4 million (100 MB), which is also for a log of unknown length. [`Report::overflow_charges`] tells when
+/// it was not enough.
 #[must_use]
 pub fn keys_for(policy: &Snapshot, log_bytes: Option<u64>) -> usize {
     let per_request = policy.most_limits_per_request() as u64;
-    log_bytes
-        .map_or(1 << 22, |bytes| (bytes / SHORT_LINE_BYTES).saturating_mul(2 * per_request).clamp(1 << 16, 1 << 24))
-        as usize
+    let keys = |bytes: u64| (bytes / SHORT_LINE_BYTES).saturating_mul(2 * per_request);
+    log_bytes.map_or(KEYS_MAX, keys).clamp(1 << 16, KEYS_MAX) as usize
 }
 
 /// A line that could not be read.
