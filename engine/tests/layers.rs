@@ -165,3 +165,15 @@ fn the_engine_stays_within_its_dependency_budget() {
         }
     }
 }
+
+/// The pinned toolchain is the stated minimum, so every run of the tests tests the minimum.
+#[test]
+fn the_pinned_toolchain_is_the_minimum_version() {
+    let quoted = |text: &str, key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key)).map(str::to_owned);
+        line.and_then(|line| line.split('"').nth(1).map(str::to_owned)).unwrap_or_else(|| panic!("{key} is not stated"))
+    };
+    let pinned = quoted(include_str!("../../rust-toolchain.toml"), "channel");
+    let minimum = quoted(include_str!("../../Cargo.toml"), "rust-version");
+    assert_eq!(pinned, format!("{minimum}.0"));
+}

@@ -111,6 +111,28 @@ proptest! {
         admitted.assert_token_bound(limit, period, burst);
     }
 
+    /// The slow, exact model: tokens are counted in units of 1/period, and come back `limit` units a nanosecond. Where a
+    /// token takes whole nanoseconds the bucket decides the same; elsewhere it never admits what the model would refuse.
+    #[test]
+    fn a_token_bucket_decides_as_the_exact_model((limit, period) in rates(), burst in bursts(), calls in calls()) {
+        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let mut held = Held::new(Meter::TokenBucket(bucket));
+        let (unit, full) = (u128::from(period), u128::from(burst) * u128::from(period));
+        let (mut now, mut available) = (NOW, full);
+        for (gap, cost) in calls {
+            now = now.saturating_add(gap);
+            available = full.min(available.saturating_add(u128::from(gap).saturating_mul(u128::from(limit))));
+            let needed = u128::from(cost) * unit;
+            let is_admitted = held.admits(now, cost);
+            prop_assert!(!is_admitted || needed <= available, "admitted {} with {} of {}", cost, available / unit, burst);
+            if period.is_multiple_of(limit) {
+                prop_assert_eq!(is_admitted, needed <= available);
+                prop_assert_eq!(u128::from(held.meter.remaining(held.word, now)), (available - if is_admitted { needed } else { 0 }) / unit);
+            }
+            available -= if is_admitted { needed } else { 0 };
+        }
+    }
+
     #[test]
     fn remaining_is_the_largest_cost_that_is_admitted((limit, period) in rates(), burst in bursts(), calls in calls()) {
         let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
