@@ -279,7 +279,7 @@ impl Compiler<'_> {
         if place.is_none() {
             let ids: Vec<&str> = self.source.tiers.iter().map(|tier| tier.id.as_str()).collect();
             let known =
-                if ids.is_empty() { "there are none".to_owned() } else { format!("there are {}", ids.join(", ")) };
+                if ids.is_empty() { "there are none".to_owned() } else { format!("the tiers are {}", ids.join(", ")) };
             report.wrong(format!("no tier is called `{id}`; {known}"));
         }
         place.map(|place| place as u32)

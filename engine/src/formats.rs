@@ -89,6 +89,7 @@ impl Snapshot {
             for problem in problems.0.iter_mut().take(20) {
                 problem.line = line_of(text, format, &problem.path);
             }
+            problems.0.sort_by_key(|problem| (problem.line.is_none(), problem.line));
             problems
         })
     }

@@ -27,12 +27,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a policy, in the order of the document. Never empty.
+/// Everything that is wrong with a policy; read from text, in the order of its lines. Never empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
-    /// The problems, in the order of the document.
+    /// The problems.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }

@@ -239,7 +239,7 @@ const BAD: &[Bad] = &[
         what: "a tier that does not exist",
         change: |d| domain(d)["defaults"]["ip"] = "gold".into(),
         path: "domains.default.defaults.ip",
-        says: "no tier is called `gold`; there are free, internal",
+        says: "no tier is called `gold`; the tiers are free, internal",
     },
     Bad {
         what: "a client's tier that does not exist",
@@ -428,7 +428,9 @@ fn all_problems_are_told_at_once() {
     limit(&mut document)["period"] = "0s".into();
     domain(&mut document)["defaults"]["ip"] = "gold".into();
     domain(&mut document)["rules"][0]["endpoint"] = "x".into();
-    assert_eq!(problems(&write(&document, Toml), Toml).len(), 3);
+    let found = problems(&write(&document, Toml), Toml);
+    assert_eq!(found.len(), 3);
+    assert!(found.is_sorted_by_key(|problem| problem.line), "{found:#?}");
 }
 
 #[test]
