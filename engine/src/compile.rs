@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
 use rapidhash::RapidHashMap;
 
 use crate::{
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, TokenBucket},
+    algorithm::NUMBER_MAX,
     clients::{ClientMap, Matcher},
     hash::KeyHasher,
+    limit::meter,
     pattern::{Pattern, PatternTree},
-    policy::{self, Algorithm, Headers, Mode, OnError, Per, Policy, Reset, Sharing},
+    policy::{self, Headers, OnError, Per, Policy, Reset},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
         Client, CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot,
     },
-    time::{Nanos, parse_period},
+    time::Nanos,
 };
 
 /// A field of one of these names asks for all identities together.
@@ -304,47 +305,6 @@ fn kinds_of(domain: &policy::Domain) -> Vec<Kind> {
         clients: ClientMap::default(),
     };
     names.into_iter().filter(|name| is_kind(name) && name != EVERYONE).map(kind).collect()
-}
-
-/// The numbers of a limit; `None` also for a limit that admits nothing.
-fn meter(report: &mut Report<'_>, limit: &policy::Limit) -> Option<Meter> {
-    if limit.mode != Mode::Enforce {
-        report.field("mode").not_built("`shadow`", "leave it out, or write enforce");
-    }
-    if limit.sharing != Sharing::Local {
-        report.field("sharing").not_built("sharing over machines", "leave it out, or write local");
-    }
-    if limit.on_failure.is_some() {
-        report.field("on_failure").not_built("sharing over machines", "leave it out");
-    }
-    if limit.limit > NUMBER_MAX {
-        report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
-    }
-    let period_ns = if matches!(limit.period.as_str(), "day" | "week" | "month") {
-        report.field("period").not_built("a calendar period", "write 1d or 7d, aligned to UTC");
-        return None;
-    } else {
-        parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok()
-    };
-    match (limit.algorithm, limit.burst) {
-        (Algorithm::TokenBucket, burst) => {
-            let number = limit.limit.clamp(1, NUMBER_MAX);
-            let burst = burst.unwrap_or(number);
-            let bucket = TokenBucket::new(number, period_ns?, burst).map_err(|unfit| report.unfit(unfit)).ok()?;
-            (limit.limit > 0).then_some(Meter::TokenBucket(bucket))
-        }
-        (Algorithm::FixedWindow, burst) => {
-            if burst.is_some() {
-                report.field("burst").wrong("a fixed window has no burst; leave it out, or use token_bucket");
-            }
-            let window = FixedWindow::new(limit.limit.max(1), period_ns?).map_err(|unfit| report.unfit(unfit)).ok()?;
-            (limit.limit > 0).then_some(Meter::FixedWindow(window))
-        }
-        _ => {
-            report.field("algorithm").not_built("this algorithm", "use token_bucket or fixed_window");
-            None
-        }
-    }
 }
 
 fn matcher(report: &mut Report<'_>, kind: &str, value: &str) -> Option<Matcher> {

@@ -10,7 +10,7 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `bucket`, `table`;
 //! * keys and time: [`clock`], `hash`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `compile`, [`formats`];
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
 //! * the doors: `registry`, `decision`, `account`, `engine`, `handle`.
 
 mod account;
@@ -25,6 +25,7 @@ mod engine;
 pub mod formats;
 mod handle;
 mod hash;
+mod limit;
 mod pattern;
 pub mod policy;
 mod problem;

@@ -18,6 +18,7 @@ const LAYERS: &[&str] = &[
     "pattern",
     "clients",
     "snapshot",
+    "limit",
     "compile",
     "formats",
     "registry",
