@@ -1,6 +1,9 @@
 //! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
+};
 
 use rapidhash::RapidHashMap;
 
@@ -169,13 +172,8 @@ impl Compiler<'_> {
                 continue;
             }
             let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
-            let method = source.method.as_ref().map(|method| method.to_ascii_uppercase());
-            let tiers: Option<BTreeSet<&String>> = source.tiers.as_ref().map(|tiers| tiers.iter().collect());
-            // With a method before without, then with more conditions before fewer.
-            let rank = (method.is_none(), std::cmp::Reverse(source.condition.len()), tiers.is_none());
-            let identity = (pattern, rank, method, &source.condition, tiers);
             let same = sets.entry(kinds).or_default();
-            match same.entry(identity) {
+            match same.entry(Closeness::new(pattern, source)) {
                 Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
                 Entry::Occupied(taken) => report.field("endpoint").wrong(format!(
                     "rule `{}` has the same pattern, method, `per`, `tiers` and `where`",
@@ -188,8 +186,8 @@ impl Compiler<'_> {
         sets.sort_by_key(|(kinds, _)| kinds.count_ones());
         let compiled = sets.into_iter().map(|(kinds, rules)| {
             let mut patterns = PatternTree::default();
-            for ((pattern, ..), (_, rule)) in rules {
-                patterns.values(&pattern).push(rule);
+            for (closeness, (_, rule)) in rules {
+                patterns.values(&closeness.pattern).push(rule);
             }
             RuleSet { kinds, patterns }
         });
@@ -284,6 +282,47 @@ impl Compiler<'_> {
             report.wrong(format!("no tier is called `{id}`; {known}"));
         }
         place.map(|place| place as u32)
+    }
+}
+
+/// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Closeness<'p> {
+    pattern: Pattern,
+    // With a method before without, then with more conditions before fewer.
+    has_no_method: bool,
+    conditions: Reverse<usize>,
+    has_no_tiers: bool,
+    method: Option<String>,
+    condition: &'p BTreeMap<String, String>,
+    tiers: Option<BTreeSet<&'p String>>,
+}
+
+impl<'p> Closeness<'p> {
+    fn new(pattern: Pattern, rule: &'p policy::Rule) -> Self {
+        Self {
+            pattern,
+            has_no_method: rule.method.is_none(),
+            conditions: Reverse(rule.condition.len()),
+            has_no_tiers: rule.tiers.is_none(),
+            method: rule.method.as_ref().map(|method| method.to_ascii_uppercase()),
+            condition: &rule.condition,
+            tiers: rule.tiers.as_ref().map(|tiers| tiers.iter().collect()),
+        }
+    }
+}
+
+impl policy::Domain {
+    /// Its rules as people look for them: by path, and the closest first of those that match the same path.
+    #[must_use]
+    pub fn rules_by_closeness(&self) -> Vec<&policy::Rule> {
+        let mut rules: Vec<_> = self
+            .rules
+            .iter()
+            .map(|rule| (Pattern::parse(&rule.endpoint).ok().map(|pattern| Closeness::new(pattern, rule)), rule))
+            .collect();
+        rules.sort_by(|(left, _), (right, _)| left.cmp(right));
+        rules.into_iter().map(|(_, rule)| rule).collect()
     }
 }
 

@@ -87,6 +87,14 @@ impl<'e> Decision<'e> {
             .map(|by| Duration::from_nanos(by.meter.map_or(0, |meter| meter.reset_after_ns(by.word, by.now))))
     }
 
+    /// When the limit has all of its quota again, if nobody comes meanwhile: time since the Unix epoch, by the engine's
+    /// clock.
+    #[must_use]
+    pub fn reset_at(&self) -> Option<Duration> {
+        let by = self.decided_by?;
+        Some(Duration::from_nanos(by.now).saturating_add(self.reset_after()?))
+    }
+
     /// Place in the plan of the limit that decided.
     #[must_use]
     pub fn place(&self) -> Option<usize> {

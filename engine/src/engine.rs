@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use crate::{
     snapshot::{Charge, PLAN_MAX, Snapshot},
     sync::{Cell64, Counter},
     table::Table,
+    tally::{Counts, NoLimit, Tally, Totals},
     time::Nanos,
     word::{Held, Slot},
 };
@@ -55,6 +56,7 @@ pub struct Engine<C = SystemClock> {
     live: ArcSwap<Live>,
     publisher: Mutex<Publisher>,
     give_backs: Counter,
+    tally: Tally,
 }
 
 #[derive(Debug, Default)]
@@ -119,10 +121,12 @@ impl<C: Clock> Engine<C> {
             live: ArcSwap::from_pointee(nothing),
             publisher: Mutex::default(),
             give_backs: Counter::default(),
+            tally: Tally::new(),
         }
     }
 
-    /// Makes `snapshot` the policy of every check that begins from now on, and answers its version, counted from 1.
+    /// Makes `snapshot` the policy of every check that begins from now on, and answers its version: one more than that of
+    /// the policy before, counted from 1.
     ///
     /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900. The engine
     /// remembers every name that it ever had, about 200 bytes each, up to a million.
@@ -130,18 +134,48 @@ impl<C: Clock> Engine<C> {
     /// The new policy decides at once. Where it changes a limit's numbers, this then goes through the whole table before it
     /// returns (milliseconds for a million keys), while checks go on.
     pub fn publish(&self, snapshot: impl Into<Arc<Snapshot>>) -> Result<u64, PublishError> {
-        // Nothing in a publish panics, so nothing half done is taken over here.
-        let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
-        let Publisher { ledger, retired } = &mut *publisher;
-        let buckets = &self.buckets;
+        let mut publisher = self.publisher();
         let version = self.version() + 1;
-        let live = ledger.bind(snapshot.into(), version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
+        self.put_in_force(&mut publisher, snapshot.into(), version)?;
+        Ok(version)
+    }
+
+    /// As [`publish`](Self::publish), under a version of the caller's, for policies whose versions are counted elsewhere. It
+    /// must be above that of the policy before.
+    pub fn publish_version(&self, snapshot: impl Into<Arc<Snapshot>>, version: u64) -> Result<(), PublishError> {
+        let mut publisher = self.publisher();
+        let present = self.version();
+        if version <= present {
+            return Err(PublishError::OldVersion { given: version, present });
+        }
+        self.put_in_force(&mut publisher, snapshot.into(), version)
+    }
+
+    /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
+    pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
+        self.publisher().ledger.has_room_for(snapshot)
+    }
+
+    fn publisher(&self) -> MutexGuard<'_, Publisher> {
+        // Nothing in a publish panics, so nothing half done is taken over here.
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put_in_force(
+        &self,
+        Publisher { ledger, retired }: &mut Publisher,
+        snapshot: Arc<Snapshot>,
+        version: u64,
+    ) -> Result<(), PublishError> {
+        let buckets = &self.buckets;
+        let live = ledger.bind(snapshot, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
+        self.tally.make_room(buckets.registry.len());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
         self.buckets.version.store(version);
         self.convert_buckets(&live);
         retired.retain(|live| Arc::strong_count(live) > 1);
-        Ok(version)
+        Ok(())
     }
 
     /// Brings every bucket of a limit that changed to its new numbers. Checks do the same for what they meet on the way;
@@ -188,6 +222,19 @@ impl<C: Clock> Engine<C> {
         self.give_backs.count()
     }
 
+    /// Decisions since the engine was made.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.tally.totals()
+    }
+
+    /// The limits of the present policy, in its order, with what each decided since the engine was made.
+    #[must_use]
+    pub fn limit_counts(&self) -> Vec<(LimitIndex, Counts)> {
+        let live = self.live.load();
+        live.limits.iter().map(|limit| (LimitIndex(limit.index), self.tally.counts(limit.index))).collect()
+    }
+
     /// Full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
@@ -212,8 +259,28 @@ impl<C: Clock> Engine<C> {
             for charge in &plan[..looked_at] {
                 met(LimitIndex(live.limits[charge.limit as usize].index));
             }
+            if plan.is_empty() {
+                let known = live.snapshot.has_domain(request.domain);
+                self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
+            } else {
+                self.count(&live, &plan, &decision);
+            }
             return decision;
         }
+    }
+
+    /// Counts a decision over a plan that has limits.
+    #[inline]
+    pub(crate) fn count(&self, live: &Live, plan: &[Charge], decision: &Decision<'_>) {
+        match decision.decided_by {
+            Some(by) if !decision.is_allowed() => self.tally.denied(by.limit),
+            _ => self.tally.allowed(plan.iter().map(|charge| live.limits[charge.limit as usize].index)),
+        }
+    }
+
+    /// Counts a request that met no limit.
+    pub(crate) fn count_no_limit(&self) {
+        self.tally.no_limit(NoLimit::Applies);
     }
 
     pub(crate) fn live(&self) -> Arc<Live> {
@@ -228,15 +295,20 @@ impl<C: Clock> Engine<C> {
         &self.buckets.hasher
     }
 
+    /// The decision where no limit applies.
+    pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
+        Decision {
+            policy_version: live.version,
+            verdict: Verdict::Admit(0),
+            decided_by: None,
+            registry: &self.buckets.registry,
+        }
+    }
+
     /// Decides a plan.
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         match plan {
-            [] => Ok(Decision {
-                policy_version: live.version,
-                verdict: Verdict::Admit(0),
-                decided_by: None,
-                registry: &self.buckets.registry,
-            }),
+            [] => Ok(self.unlimited(live)),
             [one] => self.decide_one(live, one, now),
             several => self.decide_several(live, several, now),
         }

@@ -61,12 +61,16 @@ impl<'e, C: Clock> Handle<'e, C> {
                 self.look_up_again();
             }
             let now = self.engine.clock().now();
-            let decision = match self.place {
-                Some(limit) => self.engine.decide_one(&self.live, &Charge { limit, identity, cost }, now),
-                None => self.engine.decide(&self.live, &[], now),
+            let Some(limit) = self.place else {
+                self.engine.count_no_limit();
+                return Ok(self.engine.unlimited(&self.live));
             };
-            match decision {
-                Ok(decision) => return Ok(decision),
+            let charge = Charge { limit, identity, cost };
+            match self.engine.decide_one(&self.live, &charge, now) {
+                Ok(decision) => {
+                    self.engine.count(&self.live, &[charge], &decision);
+                    return Ok(decision);
+                }
                 // A newer snapshot is in place, if perhaps not its version yet.
                 Err(Newer) => self.look_up_again(),
             }

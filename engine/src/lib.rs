@@ -8,7 +8,7 @@
 //! a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `bucket`, `table`;
+//! * concurrent: `sync`, `bucket`, `table`, `tally`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
 //! * the doors: `registry`, `decision`, `account`, `engine`, `handle`.
@@ -34,6 +34,7 @@ mod request;
 mod snapshot;
 mod sync;
 mod table;
+mod tally;
 pub mod time;
 mod word;
 
@@ -48,6 +49,7 @@ pub use request::{
 };
 pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
+pub use tally::{Counts, Totals};
 
 /// The README's example is compiled and run.
 #[cfg(doctest)]

@@ -80,12 +80,12 @@ pub(crate) enum Part {
     Rest,
 }
 
-/// An endpoint pattern.
+/// An endpoint pattern. Of patterns that match the same path, the closest is the least.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Pattern {
+    Path(Vec<Part>),
     /// `*`: everything, also a request without endpoint.
     Any,
-    Path(Vec<Part>),
 }
 
 impl Pattern {

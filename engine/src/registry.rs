@@ -32,6 +32,11 @@ impl Registry {
         Self { limits: boxcar::Vec::new() }
     }
 
+    /// How many limits it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.limits.count()
+    }
+
     pub(crate) fn name(&self, limit: u32) -> &str {
         self.limits.get(limit as usize).map_or("", |registered| &registered.name)
     }
@@ -123,6 +128,13 @@ struct Entry {
 pub enum PublishError {
     /// The engine has known as many limits as it can since it started.
     TooManyLimits,
+    /// The version is not above that of the present policy.
+    OldVersion {
+        /// The version that was given.
+        given: u64,
+        /// The version of the present policy.
+        present: u64,
+    },
 }
 
 impl fmt::Display for PublishError {
@@ -132,6 +144,9 @@ impl fmt::Display for PublishError {
                 f,
                 "more than {LIMITS_MAX} limits with different names since the engine started; restart it, or name fewer"
             ),
+            Self::OldVersion { given, present } => {
+                write!(f, "version {given} is not above version {present}, which is in force")
+            }
         }
     }
 }
@@ -139,6 +154,11 @@ impl fmt::Display for PublishError {
 impl std::error::Error for PublishError {}
 
 impl Ledger {
+    pub(crate) fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
+        let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
+        if self.limits.len() + new > LIMITS_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
+    }
+
     /// Binds a snapshot that becomes the policy at `at`.
     pub(crate) fn bind(
         &mut self,
@@ -148,10 +168,7 @@ impl Ledger {
         hasher: &KeyHasher,
         registry: &Registry,
     ) -> Result<Live, PublishError> {
-        let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
-        if self.limits.len() + new > LIMITS_MAX {
-            return Err(PublishError::TooManyLimits);
-        }
+        self.has_room_for(&snapshot)?;
         let bind = |limit: &CompiledLimit| {
             let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| Entry {
                 index: registry.limits.push(Registered { name: limit.name.clone(), overflow: Default::default() })

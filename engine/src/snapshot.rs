@@ -132,6 +132,10 @@ impl Snapshot {
         self.domains.values().map(|domain| domain.most_limits).max().unwrap_or(0)
     }
 
+    pub(crate) fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
     /// Works out the limits that `request` meets at time `now`: none in a domain that the policy does not have.
     pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher) -> Plan {
         let mut plan = Plan::new();

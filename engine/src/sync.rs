@@ -148,3 +148,24 @@ mod real {
 }
 
 pub(crate) use real::{Cell64, Cell128, Counter};
+
+/// A number of the calling thread's own, counted from 0.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    use std::{
+        cell::Cell,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            // Relaxed: uniqueness comes from the read-modify-write itself.
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}

@@ -546,3 +546,25 @@ fn the_policy_of_the_readme_is_right() {
     let policy = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a policy");
     assert_eq!(Snapshot::parse(policy, Toml).expect("right").limit_names().len(), 4);
 }
+
+#[test]
+fn rules_are_listed_as_they_win() {
+    let rule = |id: &str, endpoint: &str, more: &str| {
+        format!(
+            "[[domains.default.rules]]\nid = \"{id}\"\nendpoint = \"{endpoint}\"\nper = \"ip\"\n{more}\
+             limits = [{{ id = \"l\", algorithm = \"token_bucket\", limit = 1, period = \"1s\" }}]\n"
+        )
+    };
+    let text = [
+        rule("all", "*", ""),
+        rule("rest", "/users/*", ""),
+        rule("any", "/users/{id}", ""),
+        rule("post", "/users/me", "method = \"POST\"\n"),
+        rule("me", "/users/me", ""),
+        rule("trial", "/users/me", "where = { plan = \"trial\" }\n"),
+    ]
+    .concat();
+    let policy = Policy::parse(&text, Format::Toml).expect("a good policy");
+    let ids: Vec<&str> = policy.domains["default"].rules_by_closeness().iter().map(|rule| rule.id.as_str()).collect();
+    assert_eq!(ids, ["post", "trial", "me", "any", "rest", "all"]);
+}

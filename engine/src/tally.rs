@@ -1,0 +1,137 @@
+//! Counts of decisions, in all and per limit. Striped: a thread counts on a stripe that few others share, and readers
+//! add the stripes up.
+
+use std::thread;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{Counter, thread_number};
+
+/// More threads than this share stripes.
+const STRIPES_MAX: usize = 64;
+
+/// Decisions since the engine was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Allowed, with or without a limit.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Of those allowed, the ones that met no limit.
+    pub no_limit: u64,
+    /// Of those without a limit, the ones that named a domain which the policy does not have.
+    pub unknown_domain: u64,
+}
+
+/// What a limit's part was in decisions since the engine was made, over all policies that had it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Requests that were allowed and charged to it.
+    pub allowed: u64,
+    /// Requests that it was the first to refuse.
+    pub denied: u64,
+}
+
+/// How a request ended that met no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoLimit {
+    Applies,
+    UnknownDomain,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tally {
+    stripes: Box<[CachePadded<Stripe>]>,
+}
+
+#[derive(Debug, Default)]
+struct Stripe {
+    /// Charged to one limit or more.
+    charged: Counter,
+    denied: Counter,
+    no_limit: Counter,
+    unknown_domain: Counter,
+    /// By index of the limit.
+    limits: boxcar::Vec<LimitCells>,
+}
+
+#[derive(Debug, Default)]
+struct LimitCells {
+    allowed: Counter,
+    denied: Counter,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let stripes = processors.next_power_of_two().min(STRIPES_MAX);
+        Self { stripes: (0..stripes).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Makes room for limits with indices below `limits`. One caller at a time.
+    pub(crate) fn make_room(&self, limits: usize) {
+        for stripe in &self.stripes {
+            while stripe.limits.count() < limits {
+                stripe.limits.push(LimitCells::default());
+            }
+        }
+    }
+
+    #[inline]
+    fn stripe(&self) -> &Stripe {
+        &self.stripes[thread_number() & (self.stripes.len() - 1)]
+    }
+
+    /// A request was charged to these limits.
+    #[inline]
+    pub(crate) fn allowed(&self, limits: impl Iterator<Item = u32>) {
+        let stripe = self.stripe();
+        stripe.charged.next();
+        for limit in limits {
+            if let Some(cells) = stripe.limits.get(limit as usize) {
+                cells.allowed.next();
+            }
+        }
+    }
+
+    /// A request was refused by this limit.
+    #[inline]
+    pub(crate) fn denied(&self, limit: u32) {
+        let stripe = self.stripe();
+        stripe.denied.next();
+        if let Some(cells) = stripe.limits.get(limit as usize) {
+            cells.denied.next();
+        }
+    }
+
+    /// A request met no limit.
+    pub(crate) fn no_limit(&self, why: NoLimit) {
+        let stripe = self.stripe();
+        stripe.no_limit.next();
+        if why == NoLimit::UnknownDomain {
+            stripe.unknown_domain.next();
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.stripes.iter().fold(Totals::default(), |sum, stripe| {
+            let no_limit = stripe.no_limit.count();
+            Totals {
+                allowed: sum.allowed + stripe.charged.count() + no_limit,
+                denied: sum.denied + stripe.denied.count(),
+                no_limit: sum.no_limit + no_limit,
+                unknown_domain: sum.unknown_domain + stripe.unknown_domain.count(),
+            }
+        })
+    }
+
+    pub(crate) fn counts(&self, limit: u32) -> Counts {
+        self.stripes.iter().filter_map(|stripe| stripe.limits.get(limit as usize)).fold(
+            Counts::default(),
+            |sum, cells| Counts {
+                allowed: sum.allowed + cells.allowed.count(),
+                denied: sum.denied + cells.denied.count(),
+            },
+        )
+    }
+}
