@@ -1,0 +1,13 @@
+//! The front doors of a Tidegate server: where other services ask it. Each door turns what it reads into the engine's
+//! [`Request`](tidegate::Request), and the engine's [`Decision`](tidegate::Decision) into what it writes; none decides
+//! anything itself.
+//!
+//! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
+//!   how that is told), `wire` (bodies), `body` (reads one), `headers` (of answers), `metrics`.
+
+mod body;
+mod error;
+mod headers;
+pub mod http;
+mod metrics;
+mod wire;

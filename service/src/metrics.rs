@@ -1,0 +1,132 @@
+//! What is counted, in the text format of `OpenMetrics`. Labels have a fixed number of values: routes, codes and
+//! the limits of the policy, never keys.
+
+use std::{fmt, sync::Arc};
+
+use actix_web::http::StatusCode;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+    },
+    registry::Registry,
+};
+use tidegate::{Engine, clock::Clock};
+
+/// The media type of [`Metrics::text`].
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What this door counts, and where all that is counted is written.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    refused: Family<Refused, Counter>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Answered {
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Refused {
+    code: &'static str,
+}
+
+impl Metrics {
+    /// Those of a door to this engine, and the engine's own.
+    pub(crate) fn new<C: Clock>(engine: Arc<Engine<C>>) -> Self {
+        let (requests, refused) = (Family::default(), Family::default());
+        let mut registry = Registry::with_prefix("tidegate");
+        registry.register_collector(Box::new(OfEngine(engine)));
+        registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
+        let help = "Bad requests over HTTP by code of error, those inside a batch too; nothing was charged for them";
+        registry.register("http_bad_requests", help, Family::clone(&refused));
+        Self { registry, requests, refused }
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self, route: &'static str, status: StatusCode) {
+        self.requests.get_or_create(&Answered { route, status: status.as_u16() }).inc();
+    }
+
+    /// A request, or a check of a batch, was refused with this code.
+    pub(crate) fn refused(&self, code: &'static str) {
+        self.refused.get_or_create(&Refused { code }).inc();
+    }
+
+    /// All of it, as a scrape reads it.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// What the engine counts, read when it is asked for.
+struct OfEngine<C>(Arc<Engine<C>>);
+
+impl<C> fmt::Debug for OfEngine<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfEngine")
+    }
+}
+
+impl<C: Clock> Collector for OfEngine<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(engine) = self;
+        encoder
+            .encode_descriptor("build", "This build of Tidegate", None, MetricType::Info)?
+            .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        encoder
+            .encode_descriptor("policy_version", "Version of the policy that decides", None, MetricType::Gauge)?
+            .encode_gauge(&engine.version())?;
+
+        let totals = engine.totals();
+        let results = [([("result", "allowed")], totals.allowed), ([("result", "denied")], totals.denied)];
+        counters(&mut encoder, "decisions", "Decisions by result", results)?;
+        for (name, help, count) in [
+            ("no_limit_checks", "Allowed because no limit applied", totals.no_limit),
+            (
+                "unknown_domain_checks",
+                "Of those without a limit, the ones that named a domain which the policy does not have",
+                totals.unknown_domain,
+            ),
+            (
+                "overflow_charges",
+                "Charges to overflow buckets, because the table of keys was full",
+                engine.overflow_charges(),
+            ),
+            ("give_backs", "Charges given back because a later limit refused in a race", engine.give_backs()),
+        ] {
+            ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+
+        let limits = engine.limit_counts();
+        let by_limit = limits.iter().flat_map(|&(limit, counts)| {
+            let labels = |result| [("limit_id", engine.limit_name(limit)), ("result", result)];
+            [(labels("allowed"), counts.allowed), (labels("denied"), counts.denied)]
+        });
+        let help = "Decisions by limit of the present policy: allowed and charged to it, or denied by it first";
+        counters(&mut encoder, "limit_decisions", help, by_limit)
+    }
+}
+
+/// Writes one metric with labels: a counter for each set of them.
+fn counters<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, count) in counts {
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

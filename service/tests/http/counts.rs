@@ -1,0 +1,71 @@
+//! Health, and what is counted.
+
+use crate::{HUNDRED, support::Server, user};
+
+#[test]
+fn it_is_alive_at_once_and_ready_with_a_policy() {
+    let server = Server::without_policy();
+    assert_eq!((server.get("/healthz").status, server.get("/healthz").text().as_str()), (200, "ok\n"));
+    let answer = server.get("/readyz");
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("no policy has been published"), "{}", answer.text());
+    assert_eq!(server.metric("tidegate_policy_version"), 0);
+    server.publish(HUNDRED);
+    assert_eq!(server.get("/readyz").status, 200);
+    assert_eq!(server.metric("tidegate_policy_version"), 1);
+}
+
+#[test]
+fn heads_have_no_body() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n");
+        // Were there a body, the next answer would not be read.
+        assert_eq!(connection.head(&head).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn decisions_and_requests_are_counted() {
+    let server = Server::with(&format!(
+        r#"{HUNDRED}
+        [[domains.default.clients]]
+        kind = "user"
+        value = 'q"b\s'
+        override = {{ limits = [{{ id = "own", algorithm = "token_bucket", limit = 1, period = "1m" }}] }}"#
+    ));
+    for _ in 0..103 {
+        server.check(&user("ada"));
+    }
+    server.check(r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#);
+    server.check(&user("ada").replace("]}", r#"],"domain":"shop"}"#));
+    server.check("{");
+    server.check(r#"{"identities":[]}"#);
+    server.get("/nowhere");
+    for (series, count) in [
+        (r#"tidegate_decisions_total{result="allowed"}"#, 102),
+        (r#"tidegate_decisions_total{result="denied"}"#, 3),
+        (r#"tidegate_limit_decisions_total{limit_id="default/tier:free/minute",result="allowed"}"#, 100),
+        (r#"tidegate_limit_decisions_total{limit_id="default/tier:free/minute",result="denied"}"#, 3),
+        (r#"tidegate_limit_decisions_total{limit_id="default/client:user:q\"b\\s/own",result="allowed"}"#, 0),
+        ("tidegate_no_limit_checks_total", 2),
+        ("tidegate_unknown_domain_checks_total", 1),
+        ("tidegate_overflow_charges_total", 0),
+        ("tidegate_give_backs_total", 0),
+        (concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1),
+        (r#"tidegate_http_requests_total{route="/v1/check",status="200"}"#, 102),
+        (r#"tidegate_http_requests_total{route="/v1/check",status="429"}"#, 3),
+        (r#"tidegate_http_requests_total{route="/v1/check",status="400"}"#, 2),
+        (r#"tidegate_http_requests_total{route="other",status="404"}"#, 1),
+        (r#"tidegate_http_bad_requests_total{code="bad_json"}"#, 1),
+        (r#"tidegate_http_bad_requests_total{code="bad_identities"}"#, 1),
+        (r#"tidegate_http_bad_requests_total{code="not_found"}"#, 1),
+    ] {
+        assert_eq!(server.metric(series), count, "{series}");
+    }
+    let answer = server.get("/metrics");
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    assert!(answer.text().ends_with("# EOF\n"));
+    assert!(!answer.text().contains("ada"), "keys are never labels");
+}

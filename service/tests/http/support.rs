@@ -1,0 +1,198 @@
+//! A server in the process of the test, on a port of its own, with a clock that stands still; and a client for requests
+//! that no library would send.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use actix_web::dev::ServerHandle;
+use serde_json::{Value, json};
+use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+use tidegate_service::http::Http;
+
+/// The time when a test begins, in Unix seconds: the first of a minute.
+pub(crate) const START: u64 = 1_700_000_040;
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Arc<Engine<ManualClock>>,
+    pub(crate) clock: ManualClock,
+    handle: ServerHandle,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Server {
+    /// With this policy; TOML.
+    pub(crate) fn with(policy: &str) -> Self {
+        let server = Self::without_policy();
+        server.publish(policy);
+        server
+    }
+
+    pub(crate) fn without_policy() -> Self {
+        let clock = ManualClock::at(START * SECOND_NS);
+        let engine = Arc::new(Engine::for_simulation(10_000, clock.clone(), 7));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let http = Http { listener, engine: Arc::clone(&engine), workers: 2 };
+        let (started, handle) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let server = http.serve()?;
+                started.send(server.handle()).expect("the test waits");
+                server.await
+            })
+        });
+        let handle = handle.recv().expect("the server starts");
+        Self { address, engine, clock, handle, thread: Some(thread) }
+    }
+
+    pub(crate) fn publish(&self, policy: &str) {
+        let snapshot = Snapshot::parse(policy, Format::Toml).expect("a right policy");
+        self.engine.publish(snapshot).expect("room for its limits");
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::to(self.address)
+    }
+
+    /// What is left of `user`'s only limit, without charging it: a denied check.
+    pub(crate) fn remaining(&self, user: &str) -> Value {
+        let cost = (1_u64 << 53) - 1;
+        let body = json!({"identities": [{"kind": "user", "value": user}], "cost": cost});
+        self.check(&body.to_string()).json()["remaining"].clone()
+    }
+
+    /// One check on a connection of its own.
+    pub(crate) fn check(&self, body: &str) -> Answer {
+        self.connect().post("/v1/check", body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.connect().send(format!("GET {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n"))
+    }
+
+    /// The value of one line of the metrics.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let text = self.get("/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        assert!(line.is_some(), "{series} is not in\n{text}");
+        line.and_then(|number| number.parse().ok()).expect("a number")
+    }
+
+    /// Ends it as the binary would, and says how it ended.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        drop(self.handle.stop(true));
+        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the server does not panic"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.handle.stop(false));
+    }
+}
+
+/// A connection on which a test writes what it likes.
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream.set_nodelay(true).expect("a socket");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    pub(crate) fn send(&mut self, request: impl AsRef<[u8]>) -> Answer {
+        self.write(request);
+        self.answer()
+    }
+
+    /// Posts JSON.
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.send(request(path, "Content-Type: application/json\r\n", body))
+    }
+
+    /// Reads one answer, and leaves the next in place.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let mut answer = self.answer_head();
+        let length = answer.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+        answer.body.resize(length, 0);
+        self.stream.read_exact(&mut answer.body).expect("as long as it says");
+        answer
+    }
+
+    /// Asks for what has no body.
+    pub(crate) fn head(&mut self, request: &str) -> Answer {
+        self.write(request);
+        self.answer_head()
+    }
+
+    fn answer_head(&mut self) -> Answer {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.stream.read_line(&mut line).expect("an answer, not a reset"),
+                0,
+                "the connection was closed"
+            );
+            let line = line.trim_end().to_owned();
+            if line.is_empty() {
+                break;
+            }
+            head.push(line);
+        }
+        let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
+        let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
+        let headers: Vec<_> = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+        Answer { status, headers, body: Vec::new() }
+    }
+
+    /// True when the server has nothing more to say and closed.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0))
+    }
+}
+
+/// The text of a POST.
+pub(crate) fn request(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("UTF-8")
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}
