@@ -1,0 +1,104 @@
+//! The data folder: where the database lies, and that one process at a time has it.
+//!
+//! A folder is new when it is absent or empty. Once it has held a database, a marker says so, and a database that is then
+//! missing stops the start: an empty policy must never take the place of a lost one.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::start::StartError;
+
+const LOCK: &str = "tidegate.lock";
+const DATABASE: &str = "tidegate.db";
+/// The first database while it is made: renamed when it is whole.
+const UNFINISHED: &str = "tidegate.db.new";
+const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.db.\n";
+
+/// A data folder that this process alone has.
+#[derive(Debug)]
+pub(crate) struct DataFolder {
+    path: PathBuf,
+    lock: File,
+    is_new: bool,
+}
+
+impl DataFolder {
+    /// Takes the folder, which is made when it is absent.
+    pub(crate) fn take(path: &Path) -> Result<Self, StartError> {
+        let broken = |why: io::Error| StartError::Folder { path: path.to_owned(), why: why.to_string() };
+        make_private(path).map_err(broken)?;
+        let lock = path.join(LOCK);
+        let mut lock =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(broken)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StartError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(broken(error)),
+        }
+        let mut marker = String::new();
+        lock.read_to_string(&mut marker).map_err(broken)?;
+        let mut folder = Self { path: path.to_owned(), lock, is_new: false };
+        if folder.database().try_exists().map_err(broken)? {
+            // A first start that broke off after the database was whole, or a database put here from a backup.
+            folder.mark().map_err(broken)?;
+            return Ok(folder);
+        }
+        if !marker.is_empty() {
+            return Err(StartError::Missing(folder.database()));
+        }
+        for entry in fs::read_dir(path).map_err(broken)? {
+            let name = entry.map_err(broken)?.file_name();
+            let name = name.to_string_lossy();
+            if name != LOCK && !name.starts_with(UNFINISHED) {
+                return Err(StartError::NotEmpty { path: path.to_owned(), found: name.into_owned() });
+            }
+        }
+        folder.is_new = true;
+        Ok(folder)
+    }
+
+    /// Has it no database yet?
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
+    /// Where the first database is made; what an earlier try left there is removed.
+    pub(crate) fn unfinished(&self) -> io::Result<PathBuf> {
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            match fs::remove_file(self.path.join(format!("{UNFINISHED}{suffix}"))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(self.path.join(UNFINISHED))
+    }
+
+    /// The first database is whole and closed: it takes its name.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        fs::rename(self.path.join(UNFINISHED), self.database())?;
+        File::open(&self.path)?.sync_all()?;
+        self.mark()
+    }
+
+    fn mark(&mut self) -> io::Result<()> {
+        self.lock.rewind()?;
+        self.lock.write_all(MARKER.as_bytes())?;
+        self.lock.sync_all()
+    }
+}
+
+/// Password hashes are in it: nobody else looks in.
+fn make_private(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}

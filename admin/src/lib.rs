@@ -1,0 +1,25 @@
+//! Tidegate's control plane: who may sign in, what is published, and the dashboard that shows it.
+//!
+//! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
+//! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
+//! `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
+//! `passwords`, `setup` and `access` (people), `routes` (the REST calls), `server`.
+
+mod access;
+mod body;
+mod figures;
+mod folder;
+mod objects;
+mod passwords;
+mod problem;
+mod published;
+mod publisher;
+mod routes;
+mod secrets;
+mod server;
+mod setup;
+mod start;
+mod store;
+
+pub use server::{Admin, Settings};
+pub use start::StartError;

@@ -1,0 +1,120 @@
+//! Passwords: which are taken, and argon2id off the threads that answer requests.
+
+use std::sync::LazyLock;
+
+use actix_web::web;
+use argon2::{
+    Argon2,
+    password_hash::{PasswordHasher, PasswordVerifier, phc::PasswordHash},
+};
+use tokio::sync::Semaphore;
+
+use crate::problem::Problem;
+
+/// The fewest characters of a password.
+pub(crate) const CHARACTERS_MIN: usize = 12;
+/// The longest password, in bytes: hashing more only costs time.
+const BYTES_MAX: usize = 1_024;
+/// Each takes 19 MiB and a core for some ten milliseconds.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Passwords that are long enough and still the first to be tried.
+const COMMON: [&str; 16] = [
+    "111111111111",
+    "123123123123",
+    "123456123456",
+    "1234567890123",
+    "123456789012",
+    "abcdefghijkl",
+    "adminadminadmin",
+    "administrator",
+    "changemechangeme",
+    "iloveyou1234",
+    "letmeinletmein",
+    "password1234",
+    "passwordpassword",
+    "qwerty123456",
+    "qwertyuiop123",
+    "tidegatetidegate",
+];
+
+/// Why a password is not taken.
+pub(crate) fn refuse(password: &str) -> Option<String> {
+    let lower = password.to_lowercase();
+    if password.chars().count() < CHARACTERS_MIN {
+        Some(format!("{CHARACTERS_MIN} characters or more; a few words make a good password"))
+    } else if password.len() > BYTES_MAX {
+        Some(format!("at most {BYTES_MAX} bytes fit"))
+    } else if COMMON.contains(&lower.as_str()) || is_one_character(&lower) {
+        Some("this is one of the first that anybody would try; a few words make a good password".to_owned())
+    } else {
+        None
+    }
+}
+
+fn is_one_character(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(|first| characters.all(|other| other == first))
+}
+
+/// The argon2id hash of a password, as a PHC string.
+pub(crate) async fn hash(password: String) -> Result<String, Problem> {
+    let failed = |why: String| Problem::Internal(format!("hashing a password: {why}"));
+    off_thread(move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string()))
+        .await?
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// Is this the password of `hash`? For a name that nobody has, `None`: it takes as long.
+pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<bool, Problem> {
+    /// Of a password that nobody has.
+    static NOBODY: LazyLock<Option<String>> = LazyLock::new(|| {
+        let password = crate::secrets::secret().ok()?;
+        Some(Argon2::default().hash_password(password.as_bytes()).ok()?.to_string())
+    });
+    off_thread(move || {
+        let is_somebody = hash.is_some();
+        let hash = hash.or_else(|| NOBODY.clone()).unwrap_or_default();
+        let verify = |hash: &str| {
+            let hash = PasswordHash::new(hash).ok()?;
+            // Longer ones are never set, so they need not be hashed.
+            let password = password.as_bytes().get(..BYTES_MAX).unwrap_or(password.as_bytes());
+            Argon2::default().verify_password(password, &hash).ok()
+        };
+        verify(&hash).is_some() && is_somebody && password.len() <= BYTES_MAX
+    })
+    .await
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let _turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
+    web::block(work).await.map_err(|error| Problem::Internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_long_and_common_passwords_are_refused() {
+        for password in ["", "short", "elevenchars", "Password1234", "zzzzzzzzzzzzzz", &"x y".repeat(400)] {
+            assert!(refuse(password).is_some(), "{password}");
+        }
+        for password in ["correct horse battery", "ééééééééééüü", "p4ssphrase-of-12"] {
+            assert_eq!(refuse(password), None, "{password}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_right_password_of_somebody_is_verified() {
+        let hash = hash("correct horse battery".to_owned()).await.expect("a hash");
+        assert!(hash.starts_with("$argon2id$"), "{hash}");
+        let verify = async |password: &str, hash: Option<&str>| {
+            verify(password.to_owned(), hash.map(str::to_owned)).await.expect("an answer")
+        };
+        assert!(verify("correct horse battery", Some(&hash)).await);
+        assert!(!verify("correct horse batterz", Some(&hash)).await);
+        assert!(!verify("correct horse battery", None).await);
+        assert!(!verify("correct horse battery", Some("nonsense")).await);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a request can be refused for, and the one table from it to a status, a stable code and words
+//! (RFC 9457, problem details).
+
+use std::fmt;
+
+use actix_web::{HttpResponse, ResponseError, http::StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Why a request was refused.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// Nobody is signed in.
+    Unauthorized,
+    /// A change without the header that only our own page can send.
+    Csrf,
+    WrongCredentials,
+    /// What was not found.
+    NotFound(String),
+    MethodNotAllowed,
+    /// The body cannot be read.
+    BadJson(FieldError),
+    TooLarge,
+    /// Objects that changed meanwhile.
+    Conflict(Vec<Value>),
+    /// Keys of objects that `if_match` does not name.
+    PreconditionRequired(Vec<String>),
+    /// Fields that are wrong.
+    Invalid(Vec<FieldError>),
+    /// The server's fault; the words are for its log.
+    Internal(String),
+}
+
+/// A field that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FieldError {
+    /// JSON pointer into the request's body; empty for the whole.
+    pub(crate) pointer: String,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl FieldError {
+    pub(crate) fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), code: "invalid", message: message.into() }
+    }
+}
+
+impl Problem {
+    /// One field is wrong.
+    pub(crate) fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid(vec![FieldError::invalid(pointer, message)])
+    }
+
+    /// The table.
+    fn row(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized", "Sign in first"),
+            Self::Csrf => (StatusCode::FORBIDDEN, "csrf", "This request did not come from the dashboard"),
+            Self::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong_credentials", "Wrong name or password"),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found", "Not found"),
+            Self::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This cannot be done here")
+            }
+            Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json", "The body cannot be read"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
+            Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "conflict", "Somebody changed this meanwhile"),
+            Self::PreconditionRequired(_) => {
+                (StatusCode::PRECONDITION_REQUIRED, "precondition_required", "Say which state you change")
+            }
+            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Something is wrong with the request"),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Unauthorized => "There is no session, or it has ended.".to_owned(),
+            Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
+            Self::WrongCredentials => "Wrong name or password.".to_owned(),
+            Self::NotFound(what) => what.clone(),
+            Self::MethodNotAllowed => "Another method may do what you want.".to_owned(),
+            Self::BadJson(field) => field.message.clone(),
+            Self::TooLarge => format!("At most {} bytes fit.", crate::body::BYTES_MAX),
+            Self::Conflict(objects) => match objects.len() {
+                1 => "One object was changed since you read it. Nothing was published.".to_owned(),
+                count => format!("{count} objects were changed since you read them. Nothing was published."),
+            },
+            Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
+            Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
+            Self::Internal(_) => "It is written in the server's log, under the request's id.".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internal(why) => f.write_str(why),
+            other => f.write_str(&other.detail()),
+        }
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.row().0
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let (status, code, title) = self.row();
+        let mut body = json!({
+            "type": "about:blank", "code": code, "title": title, "status": status.as_u16(), "detail": self.detail(),
+        });
+        match self {
+            Self::BadJson(field) => body["errors"] = json!([field]),
+            Self::Invalid(fields) => body["errors"] = json!(fields),
+            Self::Conflict(objects) => body["conflicts"] = json!(objects),
+            _ => {}
+        }
+        HttpResponse::build(status).content_type("application/problem+json").body(body.to_string())
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Internal(format!("database: {error}"))
+    }
+}

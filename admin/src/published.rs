@@ -1,0 +1,112 @@
+//! The policy in force, as the control plane knows it: version, document, and when each object changed last.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+use tidegate::{Snapshot, formats::Format, policy::Policy};
+
+use crate::{
+    objects::ObjectKey,
+    start::StartError,
+    store::{NewVersion, Revision, Store, Version, sha256},
+};
+
+/// A published policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) version: Version,
+    pub(crate) policy: Policy,
+    pub(crate) revisions: BTreeMap<ObjectKey, Revised>,
+    /// What this version changed.
+    pub(crate) touched: Vec<ObjectKey>,
+}
+
+/// When an object changed last, and by whom.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Revised {
+    #[serde(rename = "revision")]
+    pub(crate) version: u64,
+    #[serde(rename = "changed_by")]
+    pub(crate) by: String,
+    #[serde(rename = "changed_at")]
+    pub(crate) at: String,
+}
+
+impl Published {
+    /// Entity tag of an object that the policy has.
+    pub(crate) fn etag(&self, key: &ObjectKey) -> String {
+        key.etag(self.revisions.get(key).map_or(0, |revised| revised.version))
+    }
+
+    /// The newest version of the database, compiled.
+    pub(crate) async fn load(store: &Store, database: &std::path::Path) -> Result<(Self, Snapshot), StartError> {
+        let damaged = |why: String| StartError::Damaged { path: database.to_owned(), why };
+        let failed = |error: sqlx::Error| StartError::Database { path: database.to_owned(), why: error.to_string() };
+        let newest = store.newest_version().await.map_err(failed)?;
+        let (version, document) = newest.ok_or_else(|| damaged("it has no policy".to_owned()))?;
+        if sha256(&document) != version.sha256 {
+            return Err(damaged(format!(
+                "the document of policy version {} is not what was published",
+                version.version
+            )));
+        }
+        let refused = |problems| StartError::Policy { version: version.version, problems };
+        let policy = Policy::parse(&document, Format::Json).map_err(refused)?;
+        let snapshot = Snapshot::compile(&policy).map_err(refused)?;
+        let revisions = store.revisions().await.map_err(failed)?.into_iter().filter_map(revised).collect();
+        Ok((Self { version, policy, revisions, touched: Vec::new() }, snapshot))
+    }
+}
+
+fn revised(row: Revision) -> Option<(ObjectKey, Revised)> {
+    // A kind that this build does not know has no place here; its revision stays in the database.
+    let kind = row.kind.parse().ok()?;
+    let key = ObjectKey { kind, domain: row.domain, id: row.id };
+    Some((key, Revised { version: row.version, by: row.author, at: row.published_at }))
+}
+
+/// The document as it is stored and hashed.
+pub(crate) fn document(policy: &Policy) -> Result<String, serde_json::Error> {
+    serde_json::to_string(policy)
+}
+
+/// The names in which an object's key is stored.
+pub(crate) fn columns(keys: &[ObjectKey]) -> Vec<(&str, &str, &str)> {
+    keys.iter().map(|key| (key.domain.as_str(), key.kind.name(), key.id.as_str())).collect()
+}
+
+/// The policy of a first start.
+pub(crate) const EXAMPLE: &str = include_str!("example.toml");
+
+/// Writes the first version.
+pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {
+    let wrong = |error: &dyn std::fmt::Display| sqlx::Error::Protocol(format!("the example policy: {error}"));
+    let policy = Policy::parse(EXAMPLE, Format::Toml).map_err(|error| wrong(&error))?;
+    let document = document(&policy).map_err(|error| wrong(&error))?;
+    let version = Version {
+        version: 1,
+        sha256: sha256(&document),
+        author: "tidegate".to_owned(),
+        message: "The example policy of a first start".to_owned(),
+        published_at: jiff::Timestamp::now().to_string(),
+    };
+    let touched: Vec<ObjectKey> = crate::objects::keys(&policy).collect();
+    store
+        .add_version(NewVersion {
+            version: &version,
+            document: &document,
+            touched: &columns(&touched),
+            answered: None,
+            audit: crate::store::Audit {
+                actor: "tidegate",
+                address: "",
+                action: "policy.publish",
+                object: "version:1",
+                result: "done",
+            },
+        })
+        .await
+}
+
+/// What readers share.
+pub(crate) type Shared = Arc<Published>;

@@ -1,0 +1,36 @@
+//! What a form needs to know of this build: algorithms, their parameters, bounds.
+
+use actix_web::{HttpResponse, web};
+use serde_json::json;
+use tidegate::{PLAN_MAX, algorithm::NUMBER_MAX, policy::Algorithm};
+
+use super::resource;
+use crate::{passwords, publisher::MESSAGE_BYTES_MAX, server::State};
+
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config.service(resource("/meta").get(show));
+}
+
+async fn show(state: web::Data<State>) -> HttpResponse {
+    HttpResponse::Ok().json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "algorithms": [
+            {
+                "id": Algorithm::TokenBucket, "label": "Token bucket", "parameters": ["limit", "period", "burst"],
+                "help": "Refills steadily; an idle client may send a whole burst at once.",
+            },
+            {
+                "id": Algorithm::FixedWindow, "label": "Fixed window", "parameters": ["limit", "period"],
+                "help": "Counts in windows that end together for everyone; up to twice the limit around a boundary.",
+            },
+        ],
+        "bounds": {
+            "number_max": NUMBER_MAX,
+            "id_pattern": "[a-z][a-z0-9_-]{0,63}",
+            "limits_max": PLAN_MAX,
+            "message_bytes_max": MESSAGE_BYTES_MAX,
+            "password_characters_min": passwords::CHARACTERS_MIN,
+        },
+        "check_url": state.check_url,
+    }))
+}

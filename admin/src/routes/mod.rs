@@ -1,0 +1,43 @@
+//! The REST calls, by subject.
+
+mod figures;
+mod meta;
+mod page;
+mod policy;
+mod session;
+mod stream;
+
+use actix_web::{HttpRequest, HttpResponse, Resource, middleware::from_fn, web};
+
+use crate::{access::guard, problem::Problem};
+
+/// Every route of the admin server.
+pub(crate) fn configure(config: &mut web::ServiceConfig) {
+    let api = web::scope("/api/v1")
+        .wrap(from_fn(guard))
+        .configure(session::routes)
+        .configure(meta::routes)
+        .configure(policy::routes)
+        .configure(figures::routes)
+        .configure(stream::routes)
+        .default_service(web::to(unknown));
+    config
+        .service(api)
+        .route("/healthz", web::get().to(async || "ok\n"))
+        .route("/readyz", web::get().to(ready))
+        .default_service(web::to(page::page));
+}
+
+async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(Problem::NotFound(format!("There is nothing at {}.", request.path())))
+}
+
+/// A path that is refused by name where another method is wanted.
+fn resource(path: &str) -> Resource {
+    web::resource(path).default_service(web::to(async || Err::<HttpResponse, _>(Problem::MethodNotAllowed)))
+}
+
+/// Has an enforceable policy, or it would not have started.
+async fn ready(state: web::Data<crate::server::State>) -> HttpResponse {
+    HttpResponse::Ok().body(format!("policy version {}\n", state.publisher.published().version.version))
+}

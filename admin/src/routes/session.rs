@@ -1,0 +1,176 @@
+//! Signing in and out, and the first administrator.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    cookie::{Cookie, SameSite, time},
+    http::StatusCode,
+    web::{self, Data},
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::resource;
+use crate::{
+    access::{COOKIE, SignedIn, address},
+    body::Body,
+    passwords,
+    problem::{FieldError, Problem},
+    secrets::{now, secret},
+    server::State,
+    store::{Audit, Session, sha256},
+};
+
+/// How long a session lives, in seconds.
+const LIFE_SECONDS: i64 = 12 * 60 * 60;
+
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(resource("/session").get(show).post(sign_in).delete(sign_out))
+        .service(resource("/setup").get(is_open).post(set_up));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Credentials {
+    name: String,
+    password: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FirstAdministrator {
+    code: String,
+    name: String,
+    password: String,
+}
+
+async fn show(state: Data<State>, signed_in: SignedIn) -> HttpResponse {
+    answer(StatusCode::OK, &state, &signed_in.session)
+}
+
+fn answer(status: StatusCode, state: &State, session: &Session) -> HttpResponse {
+    let Session { name, role, csrf, expires_at } = session;
+    let expires_at = jiff::Timestamp::from_second(*expires_at).map(|at| at.to_string()).unwrap_or_default();
+    HttpResponse::build(status).json(json!({
+        "name": name, "role": role, "csrf": csrf, "expires_at": expires_at, "environment": state.environment,
+    }))
+}
+
+async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credentials>) -> Result<HttpResponse, Problem> {
+    let Credentials { name, password } = body.value;
+    let user = state.store.user(&name).await?;
+    let hash = user.as_ref().map(|user| user.password_hash.clone());
+    let is_right = passwords::verify(password, hash).await?;
+    if let Some(user) = user.filter(|_| is_right) {
+        return begin(StatusCode::OK, &state, &request, user.id, &name).await;
+    }
+    let line = Audit {
+        // Whoever asks chooses it: no more than a name's length is kept.
+        actor: &name.chars().take(32).collect::<String>(),
+        address: &address(&request),
+        action: "session.begin",
+        object: "",
+        result: "wrong name or password",
+    };
+    state.store.audit(line).await?;
+    Err(Problem::WrongCredentials)
+}
+
+/// Begins a session of a user whose right to it was seen.
+async fn begin(
+    status: StatusCode,
+    state: &State,
+    request: &HttpRequest,
+    user: i64,
+    name: &str,
+) -> Result<HttpResponse, Problem> {
+    let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
+    let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
+    let token_sha256 = sha256(&token);
+    let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result: "done" };
+    let begins_at = now();
+    state.store.begin_session(&token_sha256, user, &csrf, begins_at, begins_at + LIFE_SECONDS, line).await?;
+    let session = state.store.session(&token_sha256, begins_at).await?.ok_or(Problem::Unauthorized)?;
+    let mut response = answer(status, state, &session);
+    let cookie = cookie(state, token).max_age(time::Duration::seconds(LIFE_SECONDS)).finish();
+    response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
+    Ok(response)
+}
+
+fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'static> {
+    Cookie::build(COOKIE, token).path("/").http_only(true).same_site(SameSite::Strict).secure(state.secure_cookies)
+}
+
+async fn sign_out(state: Data<State>, request: HttpRequest, signed_in: SignedIn) -> Result<HttpResponse, Problem> {
+    let line = Audit {
+        actor: &signed_in.session.name,
+        address: &address(&request),
+        action: "session.end",
+        object: "",
+        result: "done",
+    };
+    state.store.end_session(&signed_in.token_sha256, line).await?;
+    let mut response = HttpResponse::NoContent().finish();
+    let mut removal = cookie(&state, String::new()).finish();
+    removal.make_removal();
+    response.add_cookie(&removal).map_err(|error| Problem::Internal(error.to_string()))?;
+    Ok(response)
+}
+
+fn gone() -> Problem {
+    Problem::NotFound(
+        "This link was used, is older than 60 minutes, or was printed before the server's last start. While there is no \
+         administrator, restarting the server prints a new one."
+            .to_owned(),
+    )
+}
+
+async fn is_open(state: Data<State>) -> Result<HttpResponse, Problem> {
+    if state.store.has_administrator().await? {
+        return Err(gone());
+    }
+    Ok(HttpResponse::Ok().json(json!({ "open": true, "name": "admin" })))
+}
+
+async fn set_up(
+    state: Data<State>,
+    request: HttpRequest,
+    body: Body<FirstAdministrator>,
+) -> Result<HttpResponse, Problem> {
+    let FirstAdministrator { code, name, password } = body.value;
+    if !state.setup.admits(&code) {
+        return Err(gone());
+    }
+    let mut wrong = Vec::new();
+    if !is_name(&name) {
+        wrong.push(FieldError::invalid(
+            "/name",
+            "begin with a-z, go on with a-z, 0-9, `_`, `.` and `-`, 32 characters at most",
+        ));
+    }
+    if let Some(why) = passwords::refuse(&password) {
+        wrong.push(FieldError::invalid("/password", why));
+    }
+    if !wrong.is_empty() {
+        return Err(Problem::Invalid(wrong));
+    }
+    let hash = passwords::hash(password).await?;
+    let line = Audit {
+        actor: &name,
+        address: &address(&request),
+        action: "setup",
+        object: &format!("user:{name}"),
+        result: "done",
+    };
+    let added = state.store.add_first_administrator(&name, &hash, now(), line).await?;
+    state.setup.close();
+    begin(StatusCode::CREATED, &state, &request, added.ok_or_else(gone)?, &name).await
+}
+
+/// `[a-z][a-z0-9_.-]{0,31}`.
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    bytes.len() <= 32
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-'))
+}

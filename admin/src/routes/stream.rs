@@ -1,0 +1,196 @@
+//! The event stream: the present state first, then changes. A reader that is slow misses samples, is told so, and gets
+//! the newest; the server never waits for it.
+
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+
+use actix_web::{
+    HttpResponse,
+    http::header::{self, CacheControl, CacheDirective},
+    web::{self, Bytes, Data, Query},
+};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{self, Instant, Interval},
+};
+
+use super::resource;
+use crate::{
+    access::SignedIn,
+    figures::Sample,
+    published::{Published, Shared},
+    secrets::now,
+    server::State,
+};
+
+/// Between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a browser waits before it connects again.
+const RETRY_MS: u32 = 2_000;
+
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config.service(resource("/stream").get(open));
+}
+
+#[derive(Deserialize)]
+struct Topics {
+    /// Separated by commas.
+    #[serde(default)]
+    topics: String,
+}
+
+async fn open(state: Data<State>, signed_in: SignedIn, query: Query<Topics>) -> HttpResponse {
+    let wants_figures = query.topics.split(',').any(|topic| topic == "metrics");
+    let reader = Reader::new(state, signed_in, wants_figures);
+    let events = stream::unfold(reader, async |mut reader| {
+        reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
+    });
+    HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .insert_header(CacheControl(vec![CacheDirective::NoStore]))
+        // For proxies that hold back what comes in small pieces.
+        .insert_header((header::HeaderName::from_static("x-accel-buffering"), "no"))
+        .streaming(Box::pin(events))
+}
+
+struct Reader {
+    state: Data<State>,
+    signed_in: SignedIn,
+    wants_figures: bool,
+    figures: watch::Receiver<Arc<Sample>>,
+    published: watch::Receiver<Shared>,
+    stopping: watch::Receiver<bool>,
+    heartbeat: Interval,
+    /// Sequence of the last sample that was sent.
+    sent: u64,
+    waiting: VecDeque<String>,
+    is_over: bool,
+}
+
+enum Happened {
+    Stop,
+    Publish,
+    Sample,
+    Heartbeat,
+}
+
+impl Reader {
+    fn new(state: Data<State>, signed_in: SignedIn, wants_figures: bool) -> Self {
+        let mut reader = Self {
+            figures: state.figures.subscribe(),
+            published: state.publisher.subscribe(),
+            stopping: state.stopping.subscribe(),
+            heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
+            state,
+            signed_in,
+            wants_figures,
+            sent: 0,
+            waiting: VecDeque::new(),
+            is_over: false,
+        };
+        let version = reader.published.borrow_and_update().version.version;
+        reader.waiting.push_back(format!("retry: {RETRY_MS}\n\n"));
+        reader.waiting.push_back(reader.hello(version));
+        if wants_figures {
+            let newest = reader.figures.borrow_and_update().clone();
+            reader.push_sample(&newest);
+        }
+        reader
+    }
+
+    /// The next piece of the stream; `None` at its end.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            if self.is_over {
+                return None;
+            }
+            // The senders live as long as the state, which this reader holds.
+            let happened = tokio::select! {
+                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                _ = self.published.changed() => Happened::Publish,
+                _ = self.figures.changed(), if self.wants_figures => Happened::Sample,
+                _ = self.heartbeat.tick() => Happened::Heartbeat,
+            };
+            match happened {
+                Happened::Stop => self.end("shutting down"),
+                Happened::Publish => {
+                    let published = self.published.borrow_and_update().clone();
+                    self.waiting.push_back(publication(&published));
+                }
+                Happened::Sample => {
+                    let newest = self.figures.borrow_and_update().clone();
+                    self.push_sample(&newest);
+                }
+                Happened::Heartbeat if self.is_signed_in().await => self.waiting.push_back(": alive\n\n".to_owned()),
+                Happened::Heartbeat => self.end("session ended"),
+            }
+        }
+    }
+
+    fn hello(&self, policy_version: u64) -> String {
+        let session = &self.signed_in.session;
+        let data = json!({
+            "server_time_ms": jiff::Timestamp::now().as_millisecond(),
+            "build": self.state.build,
+            "policy_version": policy_version,
+            "role": session.role,
+            "session_end": jiff::Timestamp::from_second(session.expires_at).map(|at| at.to_string()).ok(),
+        });
+        event("hello", None, &data)
+    }
+
+    fn push_sample(&mut self, sample: &Sample) {
+        /// What every reader gets, and whether this one missed something.
+        #[derive(Serialize)]
+        struct Sent<'a> {
+            #[serde(flatten)]
+            sample: &'a Sample,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            gap: Option<bool>,
+        }
+
+        let is_gap = self.sent != 0 && sample.sequence > self.sent + 1;
+        self.sent = sample.sequence;
+        let data = Sent { sample, gap: is_gap.then_some(true) };
+        self.waiting.push_back(event("metrics", Some(sample.sequence), &data));
+    }
+
+    async fn is_signed_in(&self) -> bool {
+        match self.state.store.session(&self.signed_in.token_sha256, now()).await {
+            Ok(session) => session.is_some(),
+            // The database has trouble, not the reader.
+            Err(_) => true,
+        }
+    }
+
+    fn end(&mut self, reason: &str) {
+        self.waiting.push_back(event("bye", None, &json!({ "reason": reason })));
+        self.is_over = true;
+    }
+}
+
+fn publication(published: &Published) -> String {
+    let touched: Vec<Value> = published
+        .touched
+        .iter()
+        .map(|key| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": published.etag(key) }))
+        .collect();
+    let version = &published.version;
+    let data = json!({
+        "version": version.version, "author": version.author, "message": version.message,
+        "published_at": version.published_at, "touched": touched,
+    });
+    event("policy.published", None, &data)
+}
+
+fn event(name: &str, id: Option<u64>, data: &impl Serialize) -> String {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    // Plain data with text keys: it is always JSON, on one line.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\n{id}data: {data}\n\n")
+}

@@ -1,0 +1,210 @@
+//! The admin server as one value: opened from settings, served until it is told to stop. Tests open the same value on
+//! port 0 with a database of their own.
+
+use std::{
+    convert::Infallible,
+    future::{Future, pending},
+    io,
+    net::TcpListener,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_web::{
+    App, Error, HttpServer,
+    body::MessageBody,
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::{self, HeaderName, HeaderValue},
+    middleware::{Next, from_fn},
+    web,
+};
+use tidegate::Engine;
+use tokio::sync::watch;
+
+use crate::{
+    body,
+    figures::Figures,
+    folder::DataFolder,
+    published::{Published, write_first},
+    publisher::Publisher,
+    routes,
+    secrets::secret,
+    setup::Setup,
+    start::StartError,
+    store::Store,
+};
+
+/// What the page may do: nothing but be itself and ask this server.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                                       connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// How long a stop waits for requests that are being answered, in seconds.
+const DRAIN_SECONDS: u64 = 5;
+/// How long a client may take to send a request's head.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What an admin server is made of.
+#[derive(Debug)]
+pub struct Settings {
+    /// Folder of the database; made when it is absent.
+    pub data: PathBuf,
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// The engine that decides by what is published here.
+    pub engine: Arc<Engine>,
+    /// Shown on the page, so that nobody takes one for the other.
+    pub environment: Option<String>,
+    /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
+    pub check_url: Option<String>,
+}
+
+/// What handlers share.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) publisher: Arc<Publisher>,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) setup: Setup,
+    pub(crate) environment: Option<String>,
+    pub(crate) check_url: Option<String>,
+    /// Cookies only over TLS: everywhere but on loopback.
+    pub(crate) secure_cookies: bool,
+    /// Tells one run of the server from another.
+    pub(crate) build: String,
+    /// True when the server is being stopped.
+    pub(crate) stopping: watch::Sender<bool>,
+}
+
+/// An admin server, its database open and its policy in force.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    state: web::Data<State>,
+    setup_code: Option<String>,
+    is_first_start: bool,
+    // Nobody else takes the folder while this lives.
+    _folder: DataFolder,
+}
+
+impl Admin {
+    /// Opens the database, or makes it with the example policy, and publishes its newest version to the engine.
+    ///
+    /// # Errors
+    ///
+    /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
+    /// taken for an empty one.
+    pub async fn open(settings: Settings) -> Result<Self, StartError> {
+        let Settings { data, listener, engine, environment, check_url } = settings;
+        let mut folder = DataFolder::take(&data)?;
+        let is_first_start = folder.is_new();
+        let store =
+            if is_first_start { Store::create(&mut folder, write_first).await? } else { Store::open(&folder).await? };
+        let (published, snapshot) = Published::load(&store, &folder.database()).await?;
+        engine.publish_version(snapshot, published.version.version).map_err(StartError::Engine)?;
+        let random = |error: getrandom::Error| StartError::Random(error.to_string());
+        let has_administrator = store
+            .has_administrator()
+            .await
+            .map_err(|error| StartError::Database { path: folder.database(), why: error.to_string() })?;
+        let (setup, setup_code) = if has_administrator {
+            (Setup::default(), None)
+        } else {
+            let (setup, code) = Setup::open().map_err(random)?;
+            (setup, Some(code))
+        };
+        let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let state = State {
+            publisher: Arc::new(Publisher::new(store.clone(), Arc::clone(&engine), published)),
+            store,
+            figures: Arc::new(Figures::new(engine)),
+            setup,
+            environment,
+            check_url,
+            secure_cookies: !is_loopback,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            stopping: watch::Sender::new(false),
+        };
+        Ok(Self { listener, state: web::Data::new(state), setup_code, is_first_start, _folder: folder })
+    }
+
+    /// Was the database made just now?
+    #[must_use]
+    pub fn is_first_start(&self) -> bool {
+        self.is_first_start
+    }
+
+    /// Path of the one-time link for the first administrator, below the server's address; `None` when there is one.
+    #[must_use]
+    pub fn setup_path(&self) -> Option<String> {
+        self.setup_code.as_ref().map(|code| format!("/setup#code={code}"))
+    }
+
+    /// Version of the policy in force.
+    #[must_use]
+    pub fn policy_version(&self) -> u64 {
+        self.state.publisher.published().version.version
+    }
+
+    /// Serves until `stop` ends; then lets open requests end, for five seconds at most.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let state = self.state.clone();
+        let server = HttpServer::new(move || {
+            App::new()
+                .app_data(state.clone())
+                .app_data(web::PayloadConfig::new(body::BYTES_MAX))
+                .wrap(from_fn(dress))
+                .configure(routes::configure)
+        })
+        // A handful of people, and the machine has other work.
+        .workers(2)
+        .client_request_timeout(REQUEST_TIMEOUT)
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals()
+        .listen(self.listener)?
+        .run();
+        let handle = server.handle();
+        // The server goes on while it drains, so this never ends before it.
+        let drain = async {
+            stop.await;
+            self.state.stopping.send_replace(true);
+            handle.stop(true).await;
+            pending::<Infallible>().await
+        };
+        let ended = tokio::select! {
+            ended = server => ended,
+            never = self.state.figures.run() => match never {},
+            never = drain => match never {},
+        };
+        self.state.store.close().await;
+        ended
+    }
+}
+
+/// Puts on every answer what no handler should have to think of, and writes the server's faults to the log.
+async fn dress(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    // Only to find an answer in the log again: without random numbers it has none.
+    let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
+    let (method, path) = (request.method().clone(), request.path().to_owned());
+    let mut response = next.call(request).await?;
+    if let Some(error) = response.response().error().filter(|_| response.status().is_server_error()) {
+        tracing::error!(id, %method, path, %error, "request failed");
+    }
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    Ok(response)
+}

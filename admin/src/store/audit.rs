@@ -1,0 +1,42 @@
+//! The audit log: who did what, and who was refused.
+
+use sqlx::{SqliteConnection, query};
+
+use super::Store;
+
+/// One line of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Audit<'a> {
+    /// Name of the user; what was given as a name when nobody is signed in; `tidegate` for the server itself.
+    pub(crate) actor: &'a str,
+    /// Address of the connection.
+    pub(crate) address: &'a str,
+    /// Such as `policy.publish`.
+    pub(crate) action: &'a str,
+    pub(crate) object: &'a str,
+    /// `done`, or why it was refused.
+    pub(crate) result: &'a str,
+}
+
+impl Audit<'_> {
+    /// Writes the line with the change that it is about: both, or none.
+    pub(super) async fn write(&self, connection: &mut SqliteConnection) -> sqlx::Result<()> {
+        query("INSERT INTO audit (at, actor, address, action, object, result) VALUES (?, ?, ?, ?, ?, ?)")
+            .bind(jiff::Timestamp::now().to_string())
+            .bind(self.actor)
+            .bind(self.address)
+            .bind(self.action)
+            .bind(self.object)
+            .bind(self.result)
+            .execute(connection)
+            .await
+            .map(drop)
+    }
+}
+
+impl Store {
+    /// Writes a line about what changed nothing.
+    pub(crate) async fn audit(&self, line: Audit<'_>) -> sqlx::Result<()> {
+        line.write(&mut *self.pool.acquire().await?).await
+    }
+}

@@ -1,0 +1,108 @@
+//! Users and their sessions.
+
+use sqlx::{query, query_as};
+
+use super::{Audit, Store};
+
+/// Who may sign in.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) id: i64,
+    /// argon2id, PHC string.
+    pub(crate) password_hash: String,
+}
+
+/// Who is signed in.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) name: String,
+    pub(crate) role: String,
+    /// What a change must bring along in a header.
+    pub(crate) csrf: String,
+    /// Unix seconds.
+    pub(crate) expires_at: i64,
+}
+
+impl Store {
+    pub(crate) async fn has_administrator(&self) -> sqlx::Result<bool> {
+        let (found,): (bool,) =
+            query_as("SELECT EXISTS (SELECT 1 FROM users WHERE role = 'admin')").fetch_one(&self.pool).await?;
+        Ok(found)
+    }
+
+    /// Adds the first administrator; `None` when there is one already.
+    pub(crate) async fn add_first_administrator(
+        &self,
+        name: &str,
+        password_hash: &str,
+        at: i64,
+        audit: Audit<'_>,
+    ) -> sqlx::Result<Option<i64>> {
+        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let added: Option<(i64,)> = query_as(
+            "INSERT INTO users (name, role, password_hash, created_at)
+             SELECT ?, 'admin', ?, ? WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin') RETURNING id",
+        )
+        .bind(name)
+        .bind(password_hash)
+        .bind(at)
+        .fetch_optional(&mut *change)
+        .await?;
+        if added.is_some() {
+            audit.write(&mut change).await?;
+        }
+        change.commit().await?;
+        Ok(added.map(|(id,)| id))
+    }
+
+    pub(crate) async fn user(&self, name: &str) -> sqlx::Result<Option<User>> {
+        let found: Option<(i64, String)> = query_as("SELECT id, password_hash FROM users WHERE name = ?")
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(found.map(|(id, password_hash)| User { id, password_hash }))
+    }
+
+    /// Begins a session, and forgets those that ended.
+    pub(crate) async fn begin_session(
+        &self,
+        token_sha256: &str,
+        user: i64,
+        csrf: &str,
+        now: i64,
+        expires_at: i64,
+        audit: Audit<'_>,
+    ) -> sqlx::Result<()> {
+        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        query("DELETE FROM sessions WHERE expires_at <= ?").bind(now).execute(&mut *change).await?;
+        query("INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at) VALUES (?, ?, ?, ?, ?)")
+            .bind(token_sha256)
+            .bind(user)
+            .bind(csrf)
+            .bind(now)
+            .bind(expires_at)
+            .execute(&mut *change)
+            .await?;
+        audit.write(&mut change).await?;
+        change.commit().await
+    }
+
+    pub(crate) async fn session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
+        let found: Option<(String, String, String, i64)> = query_as(
+            "SELECT name, role, csrf, expires_at FROM sessions JOIN users ON users.id = user_id
+             WHERE token_sha256 = ? AND expires_at > ?",
+        )
+        .bind(token_sha256)
+        .bind(now)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(found.map(|(name, role, csrf, expires_at)| Session { name, role, csrf, expires_at }))
+    }
+
+    pub(crate) async fn end_session(&self, token_sha256: &str, audit: Audit<'_>) -> sqlx::Result<()> {
+        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        query("DELETE FROM sessions WHERE token_sha256 = ?").bind(token_sha256).execute(&mut *change).await?;
+        audit.write(&mut change).await?;
+        change.commit().await
+    }
+}

@@ -1,0 +1,149 @@
+//! Published versions of the policy, and in which of them each object changed last.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use sqlx::{query, query_as};
+
+use super::{Audit, Store};
+
+/// Hex SHA-256.
+pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A published version.
+#[derive(Clone, Debug, Serialize, sqlx::FromRow)]
+#[expect(clippy::struct_field_names, reason = "its number is called so in the database and in every answer")]
+pub(crate) struct Version {
+    #[sqlx(try_from = "i64")]
+    pub(crate) version: u64,
+    pub(crate) sha256: String,
+    pub(crate) author: String,
+    pub(crate) message: String,
+    /// RFC 3339.
+    pub(crate) published_at: String,
+}
+
+/// In which version an object changed last.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(crate) struct Revision {
+    pub(crate) domain: String,
+    pub(crate) kind: String,
+    pub(crate) id: String,
+    #[sqlx(try_from = "i64")]
+    pub(crate) version: u64,
+    pub(crate) author: String,
+    pub(crate) published_at: String,
+}
+
+/// What a publish writes, all of it or nothing.
+#[derive(Debug)]
+pub(crate) struct NewVersion<'a> {
+    pub(crate) version: &'a Version,
+    pub(crate) document: &'a str,
+    /// Domain, kind and id of the objects that it changes.
+    pub(crate) touched: &'a [(&'a str, &'a str, &'a str)],
+    /// The key by which a repeat is known, digest of the request, and the answer to a repeat.
+    pub(crate) answered: Option<(&'a str, &'a Answered)>,
+    pub(crate) audit: Audit<'a>,
+}
+
+/// A request that was answered before.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(crate) struct Answered {
+    pub(crate) request_sha256: String,
+    pub(crate) answer: String,
+}
+
+impl Store {
+    pub(crate) async fn add_version(&self, new: NewVersion<'_>) -> sqlx::Result<()> {
+        let Version { version, sha256, author, message, published_at } = new.version;
+        let version = version.cast_signed();
+        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        query(
+            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at)
+             VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(version)
+        .bind(new.document)
+        .bind(sha256)
+        .bind(author)
+        .bind(message)
+        .bind(published_at)
+        .execute(&mut *change)
+        .await?;
+        for (domain, kind, id) in new.touched {
+            query(
+                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES (?, ?, ?, ?)
+                 ON CONFLICT (domain, kind, id) DO UPDATE SET version = excluded.version",
+            )
+            .bind(domain)
+            .bind(kind)
+            .bind(id)
+            .bind(version)
+            .execute(&mut *change)
+            .await?;
+        }
+        if let Some((key, answered)) = new.answered {
+            query("INSERT INTO publish_keys (user, key, request_sha256, answer, version) VALUES (?, ?, ?, ?, ?)")
+                .bind(author)
+                .bind(key)
+                .bind(&answered.request_sha256)
+                .bind(&answered.answer)
+                .bind(version)
+                .execute(&mut *change)
+                .await?;
+        }
+        new.audit.write(&mut change).await?;
+        change.commit().await
+    }
+
+    /// The newest version with its document.
+    pub(crate) async fn newest_version(&self) -> sqlx::Result<Option<(Version, String)>> {
+        let found: Option<(i64, String, String, String, String, String)> = query_as(
+            "SELECT version, sha256, author, message, published_at, document FROM policy_versions
+             ORDER BY version DESC LIMIT 1",
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(found.map(|(version, sha256, author, message, published_at, document)| {
+            (Version { version: version.cast_unsigned(), sha256, author, message, published_at }, document)
+        }))
+    }
+
+    /// At most `count` versions before `before`, newest first.
+    pub(crate) async fn versions(&self, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
+        query_as(
+            "SELECT version, sha256, author, message, published_at FROM policy_versions WHERE version < ?
+             ORDER BY version DESC LIMIT ?",
+        )
+        .bind(i64::try_from(before).unwrap_or(i64::MAX))
+        .bind(count)
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    pub(crate) async fn revisions(&self) -> sqlx::Result<Vec<Revision>> {
+        query_as(
+            "SELECT domain, kind, id, version, author, published_at FROM policy_revisions JOIN policy_versions
+             USING (version)",
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// What this user's request with this key was answered.
+    pub(crate) async fn answered(&self, user: &str, key: &str) -> sqlx::Result<Option<Answered>> {
+        query_as("SELECT request_sha256, answer FROM publish_keys WHERE user = ? AND key = ?")
+            .bind(user)
+            .bind(key)
+            .fetch_optional(&self.pool)
+            .await
+    }
+}

@@ -1,0 +1,88 @@
+//! What is open, and what is not.
+
+use serde_json::json;
+
+use crate::support::{Client, fresh};
+
+/// Every call, and some that do not exist.
+const CLOSED: [(&str, &str); 16] = [
+    ("GET", "/api/v1/session"),
+    ("DELETE", "/api/v1/session"),
+    ("GET", "/api/v1/meta"),
+    ("GET", "/api/v1/metrics"),
+    ("GET", "/api/v1/stream"),
+    ("GET", "/api/v1/policy"),
+    ("GET", "/api/v1/policy/versions"),
+    ("POST", "/api/v1/policy/changes"),
+    ("GET", "/api/v1/tiers"),
+    ("GET", "/api/v1/tiers/free"),
+    ("GET", "/api/v1/rules"),
+    ("GET", "/api/v1/rules/sign-in"),
+    ("PATCH", "/api/v1/tiers"),
+    ("GET", "/api/v1/no-such-thing"),
+    ("GET", "/api/v1/"),
+    ("PUT", "/api/v1/setup"),
+];
+
+fn assert_all_closed(client: &Client) {
+    for (method, path) in CLOSED {
+        let answer = client.send(method, path, &[], None);
+        assert_eq!(answer.status, 401, "{method} {path}");
+        assert_eq!(answer.json()["code"], "unauthorized");
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        assert!(answer.header("content-security-policy").starts_with("default-src 'none'"), "{answer:?}");
+        assert!(!answer.header("x-request-id").is_empty());
+    }
+}
+
+#[test]
+fn without_a_session_nothing_but_sign_in_and_health_is_open() {
+    let (_folder, server) = fresh();
+    let mut stranger = server.stranger();
+    assert_all_closed(&stranger);
+    // Neither a made-up cookie nor one of another life opens anything.
+    stranger.cookie = "tidegate_session=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned();
+    assert_all_closed(&stranger);
+    for (method, path, status) in [
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/api/v1/setup", 200),
+        ("POST", "/api/v1/session", 400),
+        ("POST", "/api/v1/setup", 400),
+    ] {
+        assert_eq!(stranger.send(method, path, &[], None).status, status, "{method} {path}");
+    }
+}
+
+#[test]
+fn a_change_needs_the_sessions_token_in_a_header() {
+    let (_folder, server) = fresh();
+    let mut ana = server.administrator();
+    let token = std::mem::take(&mut ana.csrf);
+    for forged in ["", "x", &token[1..]] {
+        let answer = ana.send("DELETE", "/api/v1/session", &[("x-csrf-token", forged)], None);
+        assert_eq!((answer.status, &answer.json()["code"]), (403, &json!("csrf")), "{forged}");
+    }
+    assert_eq!(ana.get("/api/v1/session").status, 200, "reading needs none");
+    ana.csrf = token;
+    assert_eq!(ana.send("DELETE", "/api/v1/session", &[], None).status, 204);
+}
+
+#[test]
+fn signed_in_what_does_not_exist_is_said_not_to_exist() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for (method, path, status) in [
+        ("GET", "/api/v1/no-such-thing", 404),
+        ("GET", "/api/v1/tiers/none", 404),
+        ("GET", "/api/v1/tiers?domain=none", 404),
+        ("GET", "/api/v1/rules/none", 404),
+        ("PATCH", "/api/v1/tiers", 405),
+        ("GET", "/api/v1/policy/changes", 405),
+        ("GET", "/assets/none.js", 404),
+    ] {
+        let answer = ana.send(method, path, &[], None);
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert!(answer.json()["detail"].is_string(), "{answer:?}");
+    }
+}

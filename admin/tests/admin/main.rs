@@ -1,0 +1,8 @@
+//! The admin server over real sockets, each test with a database of its own.
+
+mod access;
+mod publishing;
+mod setup;
+mod storage;
+mod stream;
+mod support;

@@ -1,0 +1,91 @@
+//! The first administrator, signing in and signing out.
+
+use serde_json::json;
+
+use crate::support::{PASSWORD, Server, data_of, fresh};
+
+#[test]
+fn the_link_makes_one_administrator_once() {
+    let (_folder, server) = fresh();
+    let stranger = server.stranger();
+    let body = |code: &str, name: &str, password: &str| json!({ "code": code, "name": name, "password": password });
+    // What is wrong does not use the link up.
+    let wrong_code = stranger.post("/api/v1/setup", &body("guess", "ana", PASSWORD));
+    assert_eq!((wrong_code.status, &wrong_code.json()["code"]), (404, &json!("not_found")));
+    let wrong_fields = stranger.post("/api/v1/setup", &body(server.code(), "Ana", "short"));
+    assert_eq!((wrong_fields.status, wrong_fields.pointers()), (422, vec!["/name".to_owned(), "/password".to_owned()]));
+    let made = stranger.post("/api/v1/setup", &body(server.code(), "ana", PASSWORD));
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!((&made.json()["name"], &made.json()["role"]), (&json!("ana"), &json!("admin")));
+    assert_eq!(made.json()["environment"], "test");
+    let again = stranger.post("/api/v1/setup", &body(server.code(), "eve", PASSWORD));
+    assert_eq!(again.status, 404);
+    assert_eq!(stranger.get("/api/v1/setup").status, 404);
+}
+
+#[test]
+fn a_restart_prints_a_new_link_while_there_is_no_administrator() {
+    let (folder, mut server) = fresh();
+    let first = server.code().to_owned();
+    server.stop();
+    let mut server = Server::start(&data_of(&folder));
+    assert_ne!(server.code(), first);
+    let old = server.stranger().post("/api/v1/setup", &json!({ "code": first, "name": "eve", "password": PASSWORD }));
+    assert_eq!(old.status, 404, "the old link is dead");
+    let ana = server.administrator();
+    server.stop();
+    let server = Server::start(&data_of(&folder));
+    assert_eq!(server.setup_path, None);
+    // The session outlives the restart.
+    let mut later = server.stranger();
+    later.cookie = ana.cookie;
+    assert_eq!(later.get("/api/v1/session").json()["name"], "ana");
+}
+
+#[test]
+fn signing_in_takes_the_right_name_and_password() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let stranger = server.stranger();
+    for (name, password) in [("ana", "wrong horse battery"), ("eve", PASSWORD), ("", ""), ("ana", &"x".repeat(5_000))] {
+        let answer = stranger.post("/api/v1/session", &json!({ "name": name, "password": password }));
+        assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("wrong_credentials")), "{name}");
+        assert_eq!(answer.header("set-cookie"), "");
+    }
+    let answer = stranger.post("/api/v1/session", &json!({ "name": "ana", "password": PASSWORD }));
+    assert_eq!(answer.status, 200);
+    let cookie = answer.header("set-cookie");
+    for part in ["tidegate_session=", "HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!answer.text.contains(PASSWORD));
+    // Signing out ends this session, and no other.
+    let other = server.sign_in();
+    assert_eq!(other.send("DELETE", "/api/v1/session", &[], None).status, 204);
+    assert_eq!(other.get("/api/v1/session").status, 401);
+    assert_eq!(ana.get("/api/v1/session").status, 200);
+}
+
+#[test]
+fn bodies_that_cannot_be_read_are_refused_with_the_field() {
+    let (_folder, server) = fresh();
+    let stranger = server.stranger();
+    let send = |body: &[u8]| stranger.send("POST", "/api/v1/session", &[], Some(body.to_vec()));
+    for (body, pointer) in [
+        (b"".as_slice(), ""),
+        (b"{", ""),
+        (b"[]", ""),
+        (br#"{"name": 1, "password": "x"}"#, "/name"),
+        (br#"{"name": "ana", "password": "x", "remember": true}"#, "/remember"),
+        (br#"{"name": "ana"}"#, ""),
+        (br#"{"name": "ana", "password": "x"} x"#, ""),
+        (b"{\"name\": \"\xff\", \"password\": \"x\"}", "/name"),
+    ] {
+        let answer = send(body);
+        let text = String::from_utf8_lossy(body);
+        assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("bad_json")), "{text}: {answer:?}");
+        assert_eq!(answer.pointers(), [pointer], "{text}: {answer:?}");
+    }
+    let large = send(&vec![b' '; (1 << 20) + 1]);
+    assert_eq!((large.status, &large.json()["code"]), (413, &json!("too_large")));
+}

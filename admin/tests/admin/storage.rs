@@ -1,0 +1,178 @@
+//! A database that is missing, read-only, damaged, foreign or newer stops the start with a message, and is left as it is.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
+use tidegate_admin::StartError;
+
+use crate::support::{Server, data_of, fresh, open};
+
+/// A data folder with a database, whose server is stopped.
+fn used() -> (TempDir, PathBuf) {
+    let (folder, mut server) = fresh();
+    server.administrator();
+    server.stop();
+    let data = data_of(&folder);
+    (folder, data)
+}
+
+fn database(data: &Path) -> PathBuf {
+    data.join("tidegate.db")
+}
+
+/// The start is refused for this reason, in these words, and the database is the very same afterwards.
+fn assert_refused(data: &Path, words: &str, reason: impl Fn(&StartError) -> bool) {
+    let before = fs::read(database(data)).ok();
+    let error = open(data).expect_err("it must not start");
+    assert!(reason(&error), "{error:?}");
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!(fs::read(database(data)).ok(), before, "nothing was changed");
+}
+
+fn change(data: &Path, sql: &'static str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut connection = SqliteConnectOptions::new().filename(database(data)).connect().await.expect("it opens");
+        sqlx::raw_sql(sql).execute(&mut connection).await.expect("it is changed");
+        connection.close().await.expect("it closes");
+    });
+}
+
+#[test]
+fn a_database_that_is_missing_is_missed() {
+    let (_folder, data) = used();
+    fs::remove_file(database(&data)).expect("it was there");
+    assert_refused(&data, "put it back from a backup", |error| matches!(error, StartError::Missing(_)));
+    assert!(!database(&data).exists(), "no empty one took its place");
+}
+
+#[test]
+fn a_database_that_is_read_only_is_not_opened() {
+    let (_folder, data) = used();
+    fs::set_permissions(database(&data), Permissions::from_mode(0o444)).expect("it is ours");
+    assert_refused(&data, "read-only", |error| matches!(error, StartError::ReadOnly(_)));
+    fs::set_permissions(database(&data), Permissions::from_mode(0o600)).expect("it is ours");
+    open(&data).expect("all is well again");
+}
+
+#[test]
+fn a_database_that_is_damaged_is_not_opened() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage, &str); 5] = [
+        ("empty", |bytes| bytes.clear(), "empty"),
+        ("cut short", |bytes| bytes.truncate(bytes.len() / 2), "damaged"),
+        ("its first page overwritten", |bytes| bytes[..4_096].fill(b'x'), "not a Tidegate database"),
+        ("its pages overwritten", |bytes| bytes[4_096..].fill(0xa5), "damaged"),
+        ("another file", |bytes| *bytes = b"hello\n".to_vec(), "not a Tidegate database"),
+    ];
+    for (what, damage, words) in damages {
+        let (_folder, data) = used();
+        let mut bytes = fs::read(database(&data)).expect("it is there");
+        damage(&mut bytes);
+        fs::write(database(&data), bytes).expect("it is ours");
+        assert_refused(&data, words, |error| {
+            assert!(matches!(error, StartError::Damaged { .. } | StartError::Foreign(_)), "{what}: {error:?}");
+            true
+        });
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_what_was_published_is_not_enforced() {
+    let (_folder, data) = used();
+    change(
+        &data,
+        "DROP TRIGGER policy_versions_stay;
+         UPDATE policy_versions SET document = replace(document, '10000', '99999');",
+    );
+    assert_refused(&data, "not what was published", |error| matches!(error, StartError::Damaged { .. }));
+    let (_folder, data) = used();
+    change(&data, "DROP TRIGGER policy_versions_remain; PRAGMA foreign_keys = OFF; DELETE FROM policy_versions;");
+    assert_refused(&data, "no policy", |error| matches!(error, StartError::Damaged { .. }));
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_left_alone() {
+    let (_folder, data) = used();
+    change(
+        &data,
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'of the future', 1, x'00', 0);",
+    );
+    assert_refused(&data, "newer Tidegate", |error| matches!(error, StartError::Newer { found: 9_999, .. }));
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_not_taken() {
+    let folder = TempDir::new().expect("a folder");
+    fs::write(folder.path().join("thesis.tex"), "years").expect("it is ours");
+    assert_refused(folder.path(), "thesis.tex", |error| matches!(error, StartError::NotEmpty { .. }));
+    assert!(!database(folder.path()).exists());
+    // Another program's database under our name.
+    let folder = TempDir::new().expect("a folder");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let options = SqliteConnectOptions::new().filename(database(folder.path())).create_if_missing(true);
+        let mut connection = options.connect().await.expect("it opens");
+        sqlx::raw_sql("CREATE TABLE t (x)").execute(&mut connection).await.expect("it is changed");
+        connection.close().await.expect("it closes");
+    });
+    let error = open(folder.path()).expect_err("it must not start");
+    assert!(matches!(error, StartError::Foreign(_)), "{error:?}");
+}
+
+#[test]
+fn one_process_has_the_folder() {
+    let (folder, server) = fresh();
+    let error = open(&data_of(&folder)).expect_err("it is taken");
+    assert!(matches!(error, StartError::InUse(_)), "{error:?}");
+    drop(server);
+    open(&data_of(&folder)).expect("it is free");
+}
+
+#[test]
+fn a_first_start_that_broke_off_is_begun_anew() {
+    let folder = TempDir::new().expect("a folder");
+    fs::write(folder.path().join("tidegate.lock"), "").expect("it is ours");
+    fs::write(folder.path().join("tidegate.db.new"), "half").expect("it is ours");
+    fs::write(folder.path().join("tidegate.db.new-wal"), "half").expect("it is ours");
+    let server = Server::start(folder.path());
+    assert_eq!(server.engine.version(), 1);
+    let files: Vec<_> =
+        fs::read_dir(folder.path()).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
+    assert!(!files.iter().any(|file| file.to_string_lossy().starts_with("tidegate.db.new")), "{files:?}");
+}
+
+#[test]
+fn the_log_and_the_versions_are_only_added_to() {
+    let (_folder, data) = used();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut connection = SqliteConnectOptions::new().filename(database(&data)).connect().await.expect("it opens");
+        for sql in [
+            "UPDATE audit SET actor = 'nobody'",
+            "DELETE FROM audit",
+            "UPDATE policy_versions SET author = 'nobody'",
+            "DELETE FROM policy_versions",
+        ] {
+            let error = sqlx::raw_sql(sql).execute(&mut connection).await.expect_err("it is refused");
+            assert!(error.to_string().contains("only added to") || error.to_string().contains("never"), "{error}");
+        }
+        let lines: Vec<(String, String, String)> =
+            sqlx::query_as("SELECT actor, action, result FROM audit ORDER BY id")
+                .fetch_all(&mut connection)
+                .await
+                .expect("lines");
+        let lines: Vec<(&str, &str, &str)> =
+            lines.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+        assert_eq!(
+            lines,
+            [("tidegate", "policy.publish", "done"), ("ana", "setup", "done"), ("ana", "session.begin", "done")]
+        );
+    });
+}

@@ -1,0 +1,214 @@
+//! Starts an admin server as the binary does, on port 0, and asks it as a browser or a script would.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidegate::{Decision, Engine, Identity, Request};
+use tidegate_admin::{Admin, Settings, StartError};
+use tokio::{runtime, sync::oneshot};
+use ureq::Agent;
+
+pub(crate) const PASSWORD: &str = "correct horse battery";
+
+/// A running server. Stopped when it is dropped.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    pub(crate) setup_path: Option<String>,
+    pub(crate) engine: Arc<Engine>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Opens a server on this folder, without serving.
+pub(crate) fn open(data: &Path) -> Result<(), StartError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(Admin::open(settings(data).0)).map(drop)
+}
+
+fn settings(data: &Path) -> (Settings, Arc<Engine>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let engine = Arc::new(Engine::with_max_keys(10_000));
+    let settings = Settings {
+        data: data.to_owned(),
+        listener,
+        engine: Arc::clone(&engine),
+        environment: Some("test".to_owned()),
+        check_url: Some("http://127.0.0.1:1".to_owned()),
+    };
+    (settings, engine, url)
+}
+
+impl Server {
+    pub(crate) fn start(data: &Path) -> Self {
+        let (settings, engine, url) = settings(data);
+        let (opened, is_open) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let admin = Admin::open(settings).await.expect("it starts");
+                opened.send(admin.setup_path()).expect("somebody waits");
+                admin.serve(async { drop(stopped.await) }).await.expect("it serves");
+            });
+        });
+        let setup_path = is_open.recv().expect("it opens");
+        Self { url, setup_path, engine, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Stops as on Ctrl+C.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends well");
+        }
+    }
+
+    /// The code of the one-time link.
+    pub(crate) fn code(&self) -> &str {
+        self.setup_path.as_deref().and_then(|path| path.strip_prefix("/setup#code=")).expect("no administrator yet")
+    }
+
+    pub(crate) fn stranger(&self) -> Client {
+        let config = Agent::config_builder().http_status_as_error(false).build();
+        Client { url: self.url.clone(), agent: config.new_agent(), cookie: String::new(), csrf: String::new() }
+    }
+
+    /// Makes the first administrator.
+    pub(crate) fn administrator(&self) -> Client {
+        let mut client = self.stranger();
+        let body = json!({ "code": self.code(), "name": "ana", "password": PASSWORD });
+        client.enter("/api/v1/setup", &body);
+        client
+    }
+
+    /// A new session of the administrator that [`administrator`](Self::administrator) made.
+    pub(crate) fn sign_in(&self) -> Client {
+        let mut client = self.stranger();
+        client.enter("/api/v1/session", &json!({ "name": "ana", "password": PASSWORD }));
+        client
+    }
+
+    /// A request of this user, of cost 1.
+    pub(crate) fn check(&self, user: &str) -> Decision<'_> {
+        let who = [Identity::new("user", user).expect("valid")];
+        self.engine.check(&Request::new(&who).expect("valid"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A folder for a server's data, and the server that made its database.
+pub(crate) fn fresh() -> (TempDir, Server) {
+    let folder = TempDir::new().expect("a folder");
+    let server = Server::start(&data_of(&folder));
+    (folder, server)
+}
+
+/// The data folder inside a temporary one.
+pub(crate) fn data_of(folder: &TempDir) -> PathBuf {
+    folder.path().join("data")
+}
+
+/// A browser, signed in or not.
+pub(crate) struct Client {
+    url: String,
+    agent: Agent,
+    pub(crate) cookie: String,
+    pub(crate) csrf: String,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: ureq::http::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).expect("JSON")
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
+    }
+
+    /// Fields that are wrong.
+    pub(crate) fn pointers(&self) -> Vec<String> {
+        let json = self.json();
+        let errors = json["errors"].as_array().expect("a list of fields");
+        errors.iter().map(|error| error["pointer"].as_str().expect("text").to_owned()).collect()
+    }
+}
+
+impl Client {
+    fn enter(&mut self, path: &str, body: &Value) {
+        let answer = self.post(path, body);
+        assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+        let cookie = answer.header("set-cookie").split(';').next().expect("a part");
+        cookie.clone_into(&mut self.cookie);
+        answer.json()["csrf"].as_str().expect("text").clone_into(&mut self.csrf);
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], None)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[], Some(body.to_string().into_bytes()))
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
+            .header("cookie", &self.cookie);
+        if !self.csrf.is_empty() {
+            request = request.header("x-csrf-token", &self.csrf);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(body.unwrap_or_default()).expect("a request");
+        let mut answer = self.agent.run(request).expect("an answer");
+        let text = answer.body_mut().read_to_string().expect("text");
+        Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text }
+    }
+
+    /// A tier as the server has it: its tag and value.
+    pub(crate) fn tier(&self, id: &str) -> (String, Value) {
+        let answer = self.get(&format!("/api/v1/tiers/{id}"));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let json = answer.json();
+        (json["etag"].as_str().expect("a tag").to_owned(), json["value"].clone())
+    }
+
+    /// Publishes one tier.
+    pub(crate) fn publish_tier(&self, base_version: u64, etag: &str, value: &Value) -> Answer {
+        self.post("/api/v1/policy/changes", &tier_change(base_version, etag, value))
+    }
+}
+
+/// A change list of one tier.
+pub(crate) fn tier_change(base_version: u64, etag: &str, value: &Value) -> Value {
+    let id = value["id"].as_str().expect("a tier has an id");
+    let key = format!("tier:{id}");
+    json!({
+        "base_version": base_version,
+        "message": format!("change {id}"),
+        "changes": [{ "op": "put", "kind": "tier", "id": id, "value": value }],
+        "if_match": { key: etag },
+    })
+}
