@@ -1,6 +1,7 @@
-//! The commands and their settings. Each is a flag and a `TIDEGATE_*` variable, in that order of precedence.
+//! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
+//! order of precedence.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -9,21 +10,32 @@ use clap::{
 use tidegate::formats::Format;
 use tidegate_replay::LogFormat;
 
+use crate::ask::AskArguments;
+
+const HELP: &str = "\
+Every setting is a flag, a variable and a key of tidegate.toml, in that order of precedence:
+  --admin 127.0.0.1:9000      TIDEGATE_ADMIN=127.0.0.1:9000      admin = \"127.0.0.1:9000\"";
+
 /// A rate limiter in three sizes: a library, a server, a fleet.
 ///
-/// Without a command it explains itself and replays a demo.
+/// Without a command it serves, with the settings of `tidegate serve`.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, styles = Styles::plain(), max_term_width = 100)]
+#[command(name = "tidegate", version, styles = Styles::plain(), max_term_width = 100, after_help = HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Command,
     /// No colours; there are none in a file or a pipe anyway.
     #[arg(long, global = true, env = "NO_COLOR", value_parser = FalseyValueParser::new())]
     pub(crate) no_color: bool,
+    /// File of settings; tidegate.toml in the working folder, if it is there, unless given.
+    #[arg(long, global = true, value_name = "FILE", env = "TIDEGATE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Serve(ServeArguments),
+    Check(AskArguments),
     Replay(ReplayArguments),
     /// Works on policy documents.
     Policy {
@@ -35,6 +47,43 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     Check(CheckArguments),
+}
+
+/// Serves everything from one process: checks over HTTP, and the dashboard in the browser.
+///
+/// On the first start it publishes an example policy and prints a link with which the first administrator signs in.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tidegate serve
+  tidegate serve --data /var/lib/tidegate --environment prod-eu
+  tidegate serve --admin 127.0.0.1:0 --http 127.0.0.1:0    any free ports; they are printed
+
+Ctrl+C or SIGTERM lets open requests end and stops. What was published survives a crash at any time.")]
+pub(crate) struct ServeArguments {
+    /// Where the dashboard and its REST calls listen. Beyond loopback, put TLS before it: browsers then send the session
+    /// over https only.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:8080")]
+    pub(crate) admin: SocketAddr,
+    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
+    pub(crate) http: SocketAddr,
+    /// Folder of the database; made when it is absent.
+    #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
+    pub(crate) data: PathBuf,
+    /// Room for so many keys at once, 24 bytes each.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
+        value_parser = max_keys)]
+    pub(crate) max_keys: usize,
+    /// Threads that answer checks; one for each processor unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
+    pub(crate) workers: Option<usize>,
+    /// A name that the dashboard shows, so that nobody takes production for a test.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_ENVIRONMENT")]
+    pub(crate) environment: Option<String>,
+    /// What is logged to standard error: error, warn, info, debug or trace, also by module.
+    #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
+    pub(crate) log: String,
 }
 
 const REPLAY_HELP: &str = "\
@@ -73,7 +122,7 @@ pub(crate) struct ReplayArguments {
     #[arg(value_name = "LOG", required_unless_present = "demo", conflicts_with = "demo")]
     pub(crate) logs: Vec<PathBuf>,
     /// The policy: .toml, .yaml or .json. The demo brings its own unless one is given.
-    #[arg(long, value_name = "FILE", env = "TIDEGATE_POLICY", required_unless_present = "demo")]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_POLICY")]
     pub(crate) policy: Option<PathBuf>,
     /// Replay an hour of made-up traffic.
     #[arg(long)]
@@ -121,6 +170,12 @@ pub(crate) struct CheckArguments {
 fn max_keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
+}
+
+/// From 1 to 1,024.
+fn workers(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1_024).contains(number));
+    number.ok_or_else(|| "write a whole number from 1 to 1024".to_owned())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,46 +1,51 @@
 //! The command line of Tidegate. Here a command is read, run, and its exit status given; nowhere else does the process
 //! end.
 
+mod ask;
 mod cli;
 mod output;
 mod policy;
 mod progress;
 mod replay;
-mod welcome;
+mod serve;
+mod settings;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::{
-    cli::{Cli, Command, PolicyCommand},
-    output::{Ended, complain},
+    cli::{Command, PolicyCommand},
+    output::{Ended, Failure, complain},
+    settings::Unsettled,
 };
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match settings::read(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(Unsettled::Usage(error)) => {
             // Help for somebody who does not listen is no error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
+        Err(Unsettled::File(failure)) => return fail(&failure),
     };
     let outcome = match &cli.command {
-        None => welcome::run(cli.no_color),
-        Some(Command::Replay(arguments)) => replay::run(arguments, cli.no_color),
-        Some(Command::Policy { command: PolicyCommand::Check(arguments) }) => policy::check(arguments),
+        Command::Serve(arguments) => serve::run(arguments, cli.no_color),
+        Command::Check(arguments) => ask::run(arguments),
+        Command::Replay(arguments) => replay::run(arguments, cli.no_color),
+        Command::Policy { command: PolicyCommand::Check(arguments) } => policy::check(arguments),
     };
     match outcome {
         Ok(Ended::Well) => ExitCode::SUCCESS,
         Ok(Ended::No) => ExitCode::FAILURE,
         Ok(Ended::Partly) => ExitCode::from(2),
-        Err(failure) => {
-            complain(&failure.0);
-            ExitCode::from(2)
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    complain(&failure.0);
+    ExitCode::from(2)
 }

@@ -27,7 +27,8 @@ const GZIP_RATIO: u64 = 20;
 pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, Failure> {
     let policy = match &arguments.policy {
         Some(file) => policy::load(file)?,
-        None => demo_policy()?,
+        None if arguments.demo => demo_policy()?,
+        None => return Err(Failure("give a policy with --policy FILE, or replay a --demo".to_owned())),
     };
     let options = |policy: &Snapshot, log_bytes| Options {
         format: arguments.format.into(),

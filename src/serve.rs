@@ -1,0 +1,116 @@
+//! `tidegate serve`: binds, opens, says where it is, runs, and drains.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    io::{self, IsTerminal},
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread,
+};
+
+use tidegate::Engine;
+use tidegate_admin::{Admin, Settings};
+use tidegate_service::http::Http;
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    cli::ServeArguments,
+    output::{Ended, Failure, say},
+};
+
+pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
+    log_to_stderr(&arguments.log, no_color)?;
+    let admin = bind(arguments.admin, "the dashboard", "--admin")?;
+    let http = bind(arguments.http, "checks over HTTP", "--http")?;
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure(format!("no threads to serve with: {error}")))?;
+    runtime.block_on(serve(arguments, admin, http))
+}
+
+async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener) -> Result<Ended, Failure> {
+    let failure = |error: io::Error| Failure(error.to_string());
+    let (admin_url, http_url) = (url(&admin)?, url(&http)?);
+    let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
+    let settings = Settings {
+        data: arguments.data.clone(),
+        listener: admin,
+        engine: Arc::clone(&engine),
+        environment: arguments.environment.clone(),
+        check_url: Some(http_url.clone()),
+    };
+    let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
+    let workers = arguments.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let door = Http { listener: http, engine, workers }.serve().map_err(failure)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;
+    say(greeting(arguments, &admin, &admin_url, &http_url).as_bytes())?;
+
+    let door_handle = door.handle();
+    let (stop_admin, told_to_stop) = oneshot::channel::<()>();
+    let admin = admin.serve(async { drop(told_to_stop.await) });
+    let drain = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping: open requests may end");
+        drop(stop_admin);
+        door_handle.stop(true).await;
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        served = async { tokio::try_join!(admin, door) } => served.map(|_| Ended::Well).map_err(failure),
+        never = drain => match never {},
+    }
+}
+
+fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| {
+        Failure(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
+    })
+}
+
+fn url(listener: &TcpListener) -> Result<String, Failure> {
+    let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
+    Ok(format!("http://{address}"))
+}
+
+/// Where everything is, and what to do first.
+fn greeting(arguments: &ServeArguments, admin: &Admin, admin_url: &str, http_url: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let data = arguments.data.display();
+    let policy = admin.policy_version();
+    let note = if admin.is_first_start() { " (an example, to be changed)" } else { "" };
+    let sign_in = admin.setup_path().map_or_else(String::new, |path| {
+        format!(
+            "There is no administrator yet. This link makes the first one, once, within 60 minutes:\n\
+             sign in    {admin_url}{path}\n\n"
+        )
+    });
+    format!(
+        "Tidegate {version}\n\n\
+         dashboard  {admin_url}\n\
+         checks     {http_url}\n\
+         data       {data}\n\
+         policy     version {policy}{note}\n\n\
+         {sign_in}\
+         Ask for a decision from another terminal:\n  \
+           tidegate check user=ada --server {http_url}\n  \
+           curl -i {http_url}/v1/check --json '{{\"identities\": [{{\"kind\": \"user\", \"value\": \"ada\"}}]}}'\n\n\
+         Ctrl+C stops.\n"
+    )
+}
+
+fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
+    let colors = !no_color && io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
+    Ok(())
+}

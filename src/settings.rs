@@ -1,0 +1,113 @@
+//! Settings from three places: flags, `TIDEGATE_*` variables, and a file. What the file says is put on the command line
+//! where neither of the others speaks, so one parser checks all three.
+
+use std::{ffi::OsString, fs, io::ErrorKind, path::PathBuf};
+
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, parser::ValueSource};
+use toml::{Table, Value};
+
+use crate::{cli::Cli, output::Failure};
+
+/// Read when no file is named and it is there.
+const FILE: &str = "tidegate.toml";
+/// What runs when no command is given.
+const DEFAULT_COMMAND: &str = "serve";
+const PREFIX: &str = "TIDEGATE_";
+
+/// Why there are no settings.
+pub(crate) enum Unsettled {
+    /// The command line is wrong, or asks for help.
+    Usage(clap::Error),
+    /// The file is wrong.
+    File(Failure),
+}
+
+/// The command line with the settings of the file.
+pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
+    // Without a command it serves.
+    let parse = |line: &[OsString]| {
+        Cli::command().subcommand_required(false).arg_required_else_help(false).try_get_matches_from(line)
+    };
+    let mut matches = parse(&line).map_err(Unsettled::Usage)?;
+    if matches.subcommand_name().is_none() {
+        line.push(DEFAULT_COMMAND.into());
+        matches = parse(&line).map_err(Unsettled::Usage)?;
+    }
+    if let Some((name, table)) = file(&matches)? {
+        let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
+        let more = missing(&matches, &table).map_err(failure)?;
+        let end = line.iter().position(|argument| argument == "--").unwrap_or(line.len());
+        line.splice(end..end, more);
+        // It was right without the file's settings, so it is the file that is wrong.
+        matches = parse(&line).map_err(|error| failure(error.to_string()))?;
+    }
+    Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)
+}
+
+/// The file's name and what it holds.
+fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
+    let named = matches.get_one::<PathBuf>("config");
+    let path = named.cloned().unwrap_or_else(|| FILE.into());
+    let name = path.display().to_string();
+    let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let table = text.parse().map_err(|error: toml::de::Error| failure(error.to_string()))?;
+            Ok(Some((name, table)))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => Ok(None),
+        Err(error) => Err(failure(error.to_string())),
+    }
+}
+
+/// Settings of the file that neither a flag nor a variable gave, as flags.
+fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String> {
+    let command = Cli::command();
+    if let Some(unknown) = table.keys().find(|key| !knows(&command, key)) {
+        return Err(format!("{unknown}: no command has this setting; `tidegate COMMAND --help` lists them"));
+    }
+    let (mut command, mut matches, mut more) = (&command, matches, Vec::new());
+    loop {
+        for argument in command.get_arguments() {
+            let given = |id| {
+                matches.try_contains_id(id).is_ok_and(|present| present)
+                    && matches.value_source(id) != Some(ValueSource::DefaultValue)
+            };
+            let Some((value, long)) = key(argument).and_then(|key| table.get(&key)).zip(argument.get_long()) else {
+                continue;
+            };
+            if !given(argument.get_id().as_str()) {
+                more.extend(flag(long, value, matches!(argument.get_action(), ArgAction::SetTrue))?);
+            }
+        }
+        let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));
+        match below {
+            Some(below) => (command, matches) = below,
+            None => return Ok(more),
+        }
+    }
+}
+
+/// Name of a setting in the file: that of its variable, without the prefix.
+fn key(argument: &clap::Arg) -> Option<String> {
+    let variable = argument.get_env()?.to_str()?;
+    let key = variable.strip_prefix(PREFIX).unwrap_or(variable).to_ascii_lowercase();
+    (key != "config").then_some(key)
+}
+
+/// Does this command, or one below it, have the setting?
+fn knows(command: &clap::Command, name: &str) -> bool {
+    command.get_arguments().any(|argument| key(argument).is_some_and(|key| key == name))
+        || command.get_subcommands().any(|below| knows(below, name))
+}
+
+fn flag(long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, String> {
+    let value = match value {
+        Value::Boolean(on) if is_switch => return Ok(on.then(|| format!("--{long}").into())),
+        _ if is_switch => return Err(format!("{long}: write true or false")),
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        _ => return Err(format!("{long}: write a text or a whole number")),
+    };
+    Ok(Some(format!("--{long}={value}").into()))
+}

@@ -1,0 +1,279 @@
+//! `tidegate serve` as a process: what it says, where its settings come from, how it stops, and that being killed at any
+//! time loses nothing that was acknowledged.
+
+#[path = "support/server.rs"]
+mod server;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use ureq::Agent;
+
+use crate::{
+    server::Served,
+    support::{Run, command, tidegate},
+};
+
+const PASSWORD: &str = "correct horse battery";
+
+fn agent() -> Agent {
+    Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(10))).build().into()
+}
+
+/// A signed-in session: cookie and token.
+struct Session {
+    agent: Agent,
+    cookie: String,
+    csrf: String,
+}
+
+impl Session {
+    fn of_first_administrator(served: &Served) -> Self {
+        let agent = agent();
+        let body = json!({ "code": served.code(), "name": "ana", "password": PASSWORD });
+        let mut answer = agent.post(format!("{}/api/v1/setup", served.admin)).send_json(&body).expect("an answer");
+        assert_eq!(answer.status(), 201);
+        let cookie = answer.headers()["set-cookie"].to_str().expect("text");
+        let cookie = cookie.split(';').next().expect("a part").to_owned();
+        let csrf = json_of(&mut answer)["csrf"].as_str().expect("a token").to_owned();
+        Self { agent, cookie, csrf }
+    }
+
+    fn get(&self, served: &Served, path: &str) -> Value {
+        let url = format!("{}/api/v1{path}", served.admin);
+        json_of(&mut self.agent.get(url).header("cookie", &self.cookie).call().expect("an answer"))
+    }
+
+    /// Publishes the tier `free` with this limit; the version, or `None` where the server did not live to answer.
+    fn publish(&self, admin: &str, version: u64, etag: &str, limit: u64) -> Option<u64> {
+        let value = json!({
+            "id": "free",
+            "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" }],
+        });
+        let list = json!({
+            "base_version": version,
+            "message": format!("limit {limit}"),
+            "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": value }],
+            "if_match": { "tier:free": etag },
+        });
+        let request = self.agent.post(format!("{admin}/api/v1/policy/changes"));
+        let request = request.header("cookie", &self.cookie).header("x-csrf-token", &self.csrf);
+        let mut answer = request.send_json(&list).ok()?;
+        assert_eq!(answer.status(), 201, "{:?}", answer.body_mut().read_to_string());
+        json_of(&mut answer)["version"].as_u64()
+    }
+}
+
+fn json_of(answer: &mut ureq::http::Response<ureq::Body>) -> Value {
+    serde_json::from_str(&answer.body_mut().read_to_string().expect("text")).expect("JSON")
+}
+
+fn check(served: &Served, user: &str) -> (u16, Value) {
+    let body = json!({ "identities": [{ "kind": "user", "value": user }] });
+    let mut answer = agent().post(format!("{}/v1/check", served.checks)).send_json(&body).expect("an answer");
+    (answer.status().as_u16(), json_of(&mut answer))
+}
+
+/// The version in force and the limit that it gives the tier `free`, as the control plane and a check say.
+fn in_force(served: &Served, session: &Session) -> (u64, u64) {
+    let policy = session.get(served, "/policy");
+    let version = policy["version"].as_u64().expect("a version");
+    let limit = policy["document"]["domains"]["default"]["tiers"][0]["limits"][0]["limit"].as_u64().expect("a limit");
+    let (_, decision) = check(served, "ada");
+    assert_eq!(
+        (&decision["policy_version"], &decision["limit"]),
+        (&json!(version), &json!(limit)),
+        "both planes agree"
+    );
+    (version, limit)
+}
+
+#[test]
+fn a_limit_is_changed_under_live_traffic() {
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::start(&folder.path().join("data"));
+    for number in 0..100 {
+        assert_eq!(check(&served, "ada").0, 200, "check {number}");
+    }
+    let (status, denied) = check(&served, "ada");
+    // A token comes back every 600 ms.
+    if status == 429 {
+        assert!((1..=600).contains(&denied["retry_after_ms"].as_u64().expect("a time")), "{denied}");
+    }
+    let session = Session::of_first_administrator(&served);
+    assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 1_000), Some(2));
+    let (status, allowed) = check(&served, "ada");
+    assert_eq!((status, &allowed["policy_version"]), (200, &json!(2)));
+    assert!((899..=930).contains(&allowed["remaining"].as_u64().expect("a number")), "{allowed}");
+}
+
+#[test]
+fn tidegate_check_asks_it() {
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::start(folder.path());
+    let run = tidegate(["check", "--server", &served.checks, "user=ada"]);
+    assert_eq!((run.stderr.as_str(), run.status), ("", Some(0)), "{run:?}");
+    assert!(run.stdout.starts_with("allowed  default/tier:free/minute  99 of 100 left"), "{run:?}");
+}
+
+/// What a kill during publishes left: the version that was acknowledged last, or the one that was under way.
+#[test]
+fn a_hundred_kills_during_publishes_leave_whole_versions() {
+    const KILLS: u64 = 100;
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let mut served = Served::start(&data);
+    let session = Session::of_first_administrator(&served);
+    // Version N has the limit 1,000 + N.
+    assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 1_002), Some(2));
+    let (mut acknowledged, mut under_way_lost, mut under_way_kept) = (2, 0, 0);
+    for kill in 0..KILLS {
+        let (tell, acknowledgements) = mpsc::channel();
+        thread::scope(|scope| {
+            let (session, admin) = (&session, served.admin.clone());
+            scope.spawn(move || {
+                for version in acknowledged.. {
+                    let etag = format!("\"tier:free:{version}\"");
+                    let Some(next) = session.publish(&admin, version, &etag, 1_001 + version) else { break };
+                    tell.send(next).expect("somebody counts");
+                }
+            });
+            // At another place of a publish each time.
+            acknowledged = acknowledgements.recv().expect("it publishes");
+            thread::sleep(Duration::from_micros(kill * 137 % 4_000));
+            served.kill();
+            acknowledged = acknowledgements.iter().last().unwrap_or(acknowledged);
+        });
+        served = Served::start(&data);
+        let (version, limit) = in_force(&served, &session);
+        assert_eq!(limit, 1_000 + version, "a whole version");
+        match version - acknowledged {
+            0 => under_way_lost += 1,
+            1 => under_way_kept += 1,
+            _ => panic!("version {version} after {acknowledged} was acknowledged"),
+        }
+        acknowledged = version;
+    }
+    // Both happen: some kills came before the transaction was written, some after it, before the answer.
+    assert!(under_way_lost > 0 && under_way_kept > 0, "{under_way_lost} lost, {under_way_kept} kept");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a stop takes is what this is about")]
+fn ctrl_c_lets_requests_end_and_ends_well() {
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::start(folder.path());
+    assert_eq!(check(&served, "ada").0, 200);
+    let signalled = Command::new("kill").args(["-INT", &served.id().to_string()]).status().expect("kill is there");
+    assert!(signalled.success());
+    let began = Instant::now();
+    assert_eq!(served.wait(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(9));
+    // Nothing is left to be brought home.
+    assert!(!folder.path().join("tidegate.db-wal").exists());
+}
+
+fn serve_with(arguments: &[&str], folder: &Path) -> Run {
+    let data = folder.join("data");
+    let data = data.to_str().expect("text");
+    tidegate([&["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", data], arguments].concat())
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_said_with_what_to_do() {
+    let folder = TempDir::new().expect("a folder");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = taken.local_addr().expect("bound").to_string();
+    for (arguments, words) in [
+        (vec!["--admin", &taken], vec!["dashboard", &*taken, "--admin"]),
+        (vec!["--http", &taken], vec!["checks", &*taken, "--http"]),
+        (vec!["--log", "loud=shout"], vec!["--log", "info"]),
+        (vec!["--admin", "localhost"], vec!["--admin"]),
+        (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
+        (vec!["--config", "absent.toml"], vec!["absent.toml"]),
+    ] {
+        let arguments: Vec<&str> = arguments.into_iter().collect();
+        let name = arguments[0];
+        // The last of two flags would be a mistake of its own: each is given once.
+        let base: Vec<&str> = ["--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+            .chunks(2)
+            .filter(|pair| pair[0] != name)
+            .flatten()
+            .copied()
+            .collect();
+        let data = folder.path().join("data");
+        let run = tidegate([&["serve", "--data", data.to_str().expect("text")], &*base, &*arguments].concat());
+        assert_eq!(run.status, Some(2), "{run:?}");
+        for word in words {
+            assert!(run.stderr.contains(word), "{word}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_database_stops_the_start() {
+    let folder = TempDir::new().expect("a folder");
+    Served::start(&folder.path().join("data")).kill();
+    fs::write(folder.path().join("data/tidegate.db"), "not a database").expect("it is ours");
+    let run = serve_with(&[], folder.path());
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.contains("is not a Tidegate database"), "{run:?}");
+    assert_eq!(fs::read(folder.path().join("data/tidegate.db")).expect("it is there"), b"not a database");
+}
+
+#[test]
+fn flags_come_before_variables_and_variables_before_the_file() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tidegate.toml");
+    let run = |settings: &str, variable: Option<&str>, arguments: &[&str]| {
+        fs::write(&file, settings).expect("it is ours");
+        let mut command = command();
+        command.current_dir(folder.path()).args(arguments);
+        if let Some(value) = variable {
+            command.env("TIDEGATE_MAX_KEYS", value);
+        }
+        let output = command.output().expect("the binary runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    // Each place is heard, as its mistakes show; a better one is not asked for the worse.
+    let serve = ["serve"];
+    let (status, said) = run("max_keys = 0", None, &serve);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("tidegate.toml") && said.contains("--max-keys"), "{said}");
+    let (_, said) = run("max_keys = 0", Some("many"), &serve);
+    assert!(said.contains("many") && !said.contains("tidegate.toml"), "{said}");
+    let (_, said) = run("max_keys = 0", Some("many"), &["serve", "--max-keys", "all"]);
+    assert!(said.contains("all") && !said.contains("many"), "{said}");
+    // Plain `tidegate` serves, with the file's settings.
+    let (status, said) = run("max_keys = 0", None, &[]);
+    assert!(status == Some(2) && said.contains("--max-keys"), "{said}");
+    for (settings, words) in [
+        ("max_key = 1", vec!["tidegate.toml", "max_key"]),
+        ("max_keys = 1.5", vec!["tidegate.toml", "max-keys", "whole number"]),
+        ("max_keys = ", vec!["tidegate.toml", "line 1"]),
+        ("no_color = 1", vec!["tidegate.toml", "true or false"]),
+        ("config = \"x\"", vec!["tidegate.toml", "config"]),
+    ] {
+        let (status, said) = run(settings, None, &serve);
+        assert_eq!(status, Some(2), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    // The settings of one command do not trouble another.
+    let (status, said) = run("max_keys = 1000\nadmin = \"127.0.0.1:0\"\nseed = 7", None, &["replay", "--demo"]);
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = run("seed = \"x\"", None, &["replay", "--demo"]);
+    assert!(status == Some(2) && said.contains("tidegate.toml"), "{said}");
+}

@@ -1,0 +1,75 @@
+//! A server as somebody starts it: the binary, on free ports.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Stdio},
+    thread,
+};
+
+use super::command;
+
+/// A running `tidegate serve`. Killed when it is dropped.
+pub(crate) struct Served {
+    child: Child,
+    pub(crate) admin: String,
+    pub(crate) checks: String,
+    /// The one-time link, while there is no administrator.
+    pub(crate) sign_in: Option<String>,
+}
+
+impl Served {
+    /// Starts it on this data folder, and waits until it says where it is.
+    pub(crate) fn start(data: &Path) -> Self {
+        let mut child = command()
+            .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        let (mut admin, mut checks, mut sign_in) = (None, None, None);
+        // This is the last line that it prints.
+        for line in lines.by_ref().take_while(|line| line != "Ctrl+C stops.") {
+            match line.split_once("  ").map(|(name, value)| (name, value.trim().to_owned())) {
+                Some(("dashboard", url)) => admin = Some(url),
+                Some(("checks", url)) => checks = Some(url),
+                Some(("sign in", url)) => sign_in = Some(url),
+                _ => {}
+            }
+        }
+        // Nothing more is printed; if it were, nobody would have to wait for a reader.
+        thread::spawn(move || lines.for_each(drop));
+        Self { child, admin: admin.expect("it says where"), checks: checks.expect("it says where"), sign_in }
+    }
+
+    /// The code of the one-time link.
+    pub(crate) fn code(&self) -> &str {
+        let link = self.sign_in.as_deref().expect("no administrator yet");
+        link.split_once("#code=").expect("a code").1
+    }
+
+    /// As the system does when there is no memory left: at once, whatever it is doing.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The exit status of a server that was told to stop.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
