@@ -71,6 +71,13 @@ pub(crate) struct ServeArguments {
     /// Folder of the database; made when it is absent.
     #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
     pub(crate) data: PathBuf,
+    /// A policy that is kept in a file: published at the start when its content changed since it was last published from
+    /// there. Where the live policy was edited since, that one stays.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_POLICY")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Publish the file of --policy even where the live policy was edited since.
+    #[arg(long, env = "TIDEGATE_POLICY_FORCE", value_parser = FalseyValueParser::new())]
+    pub(crate) policy_force: bool,
     /// Room for so many keys at once, 24 bytes each.
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
         value_parser = max_keys)]

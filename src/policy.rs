@@ -32,8 +32,17 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<Ended, Failure> {
 
 /// The policy in a file, for a command that needs a right one.
 pub(crate) fn load(file: &Path) -> Result<Snapshot, Failure> {
+    load_as(file, Snapshot::parse)
+}
+
+/// The document in a file, which was found right.
+pub(crate) fn load_document(file: &Path) -> Result<Policy, Failure> {
+    load_as(file, |text, format| Snapshot::parse(text, format).and_then(|_| Policy::parse(text, format)))
+}
+
+fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) -> Result<T, Failure> {
     let format = format_of(file, None)?;
-    Snapshot::parse(&read(file)?, format).map_err(|problems| {
+    parse(&read(file)?, format).map_err(|problems| {
         let told = told(&name_of(file), &problems);
         Failure(format!("the policy is wrong\n{}", told.trim_end()))
     })

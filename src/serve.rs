@@ -2,15 +2,17 @@
 
 use std::{
     convert::Infallible,
+    fs,
     future::pending,
     io::{self, IsTerminal},
     net::{SocketAddr, TcpListener},
+    path::Path,
     sync::Arc,
     thread,
 };
 
 use tidegate::Engine;
-use tidegate_admin::{Admin, Settings};
+use tidegate_admin::{Admin, PolicyFile, PolicyFileOutcome, Settings};
 use tidegate_service::http::Http;
 use tokio::{
     runtime,
@@ -21,7 +23,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     cli::ServeArguments,
-    output::{Ended, Failure, say},
+    output::{Ended, Failure, complain, say},
+    policy,
 };
 
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
@@ -37,7 +40,9 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
     let failure = |error: io::Error| Failure(error.to_string());
     let (admin_url, http_url) = (url(&admin)?, url(&http)?);
     let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
+    let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
+        policy,
         data: arguments.data.clone(),
         listener: admin,
         engine: Arc::clone(&engine),
@@ -49,6 +54,12 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
     let door = Http { listener: http, engine, workers }.serve().map_err(failure)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;
+    if admin.policy_file() == Some(PolicyFileOutcome::Kept) {
+        complain(
+            "warning: the file of --policy changed, but the live policy was edited since it was last published from there, so \
+             that one stays in force; --policy-force publishes the file over it",
+        );
+    }
     say(greeting(arguments, &admin, &admin_url, &http_url).as_bytes())?;
 
     let door_handle = door.handle();
@@ -70,6 +81,12 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
     }
 }
 
+fn policy_file(file: &Path, force: bool) -> Result<PolicyFile, Failure> {
+    let policy = policy::load_document(file)?;
+    let name = fs::canonicalize(file).map_err(|error| Failure::of_file(&file.display().to_string(), error))?;
+    Ok(PolicyFile { name: name.display().to_string(), policy, force })
+}
+
 fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).map_err(|error| {
         Failure(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
@@ -86,7 +103,11 @@ fn greeting(arguments: &ServeArguments, admin: &Admin, admin_url: &str, http_url
     let version = env!("CARGO_PKG_VERSION");
     let data = arguments.data.display();
     let policy = admin.policy_version();
-    let note = if admin.is_first_start() { " (an example, to be changed)" } else { "" };
+    let note = match admin.policy_file() {
+        Some(PolicyFileOutcome::Published) => " (from the file of --policy)",
+        None if admin.is_first_start() => " (an example, to be changed)",
+        _ => "",
+    };
     let sign_in = admin.setup_path().map_or_else(String::new, |path| {
         format!(
             "There is no administrator yet. This link makes the first one, once, within 60 minutes:\n\

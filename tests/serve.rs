@@ -184,6 +184,43 @@ fn ctrl_c_lets_requests_end_and_ends_well() {
     assert!(!folder.path().join("tidegate.db-wal").exists());
 }
 
+#[test]
+fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
+    let folder = TempDir::new().expect("a folder");
+    let (data, file) = (folder.path().join("data"), folder.path().join("policy.toml"));
+    let write = |limit: u64, comment: &str| {
+        let text = format!(
+            "# {comment}\n[domains.default]\ndefaults = {{ user = \"free\" }}\n[[domains.default.tiers]]\nid = \"free\"\n\
+             limits = [{{ id = \"minute\", algorithm = \"token_bucket\", limit = {limit}, period = \"1m\" }}]\n"
+        );
+        fs::write(&file, text).expect("it is ours");
+    };
+    let file_name = file.to_str().expect("text").to_owned();
+    let start = |more: &[&str]| Served::start_with(&data, &[&["--policy", file_name.as_str()], more].concat());
+    write(5, "first");
+    let served = start(&[]);
+    let session = Session::of_first_administrator(&served);
+    assert_eq!(in_force(&served, &session), (2, 5), "after the example");
+    assert_eq!(session.get(&served, "/policy")["author"], "tidegate");
+    drop(served);
+    write(5, "another comment");
+    assert_eq!(in_force(&start(&[]), &session), (2, 5), "it says the same");
+    write(6, "more");
+    let served = start(&[]);
+    assert_eq!(in_force(&served, &session), (3, 6));
+    // Edited here: what is in the file waits.
+    assert_eq!(session.publish(&served.admin, 3, "\"tier:free:3\"", 60), Some(4));
+    drop(served);
+    write(7, "and more");
+    assert_eq!(in_force(&start(&[]), &session), (4, 60));
+    assert_eq!(in_force(&start(&["--policy-force"]), &session), (5, 7));
+    // A file that is wrong stops the start, with its name and line.
+    write(1 << 60, "too much");
+    let run = serve_with(&["--policy", &file_name], folder.path());
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("policy.toml:6: domains.default.tiers[0].limits[0].limit"), "{run:?}");
+}
+
 fn serve_with(arguments: &[&str], folder: &Path) -> Run {
     let data = folder.join("data");
     let data = data.to_str().expect("text");

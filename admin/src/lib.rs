@@ -2,7 +2,7 @@
 //!
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
-//! `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
+//! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
 //! `passwords`, `setup` and `access` (people), `routes` (the REST calls), `server`.
 
 mod access;
@@ -11,6 +11,7 @@ mod figures;
 mod folder;
 mod objects;
 mod passwords;
+mod policy_file;
 mod problem;
 mod published;
 mod publisher;
@@ -21,5 +22,6 @@ mod setup;
 mod start;
 mod store;
 
+pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use server::{Admin, Settings};
 pub use start::StartError;

@@ -58,7 +58,8 @@ impl ObjectKey {
 }
 
 /// An object, by value.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
 pub(crate) enum Object {
     Tier(Tier),
     Rule(Rule),
@@ -79,6 +80,16 @@ pub(crate) fn place(domain: &Domain, kind: Kind, id: &str) -> Option<usize> {
         Kind::Tier => domain.tiers.iter().position(|tier| tier.id == id),
         Kind::Rule => domain.rules.iter().position(|rule| rule.id == id),
     }
+}
+
+/// An object of a policy.
+pub(crate) fn find(policy: &Policy, key: &ObjectKey) -> Option<Object> {
+    let domain = policy.domains.get(&key.domain)?;
+    let place = place(domain, key.kind, &key.id)?;
+    Some(match key.kind {
+        Kind::Tier => Object::Tier(domain.tiers[place].clone()),
+        Kind::Rule => Object::Rule(domain.rules[place].clone()),
+    })
 }
 
 /// Where the engine's compiler reports what is wrong with an object.

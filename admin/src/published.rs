@@ -1,14 +1,19 @@
 //! The policy in force, as the control plane knows it: version, document, and when each object changed last.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use serde::Serialize;
 use tidegate::{Snapshot, formats::Format, policy::Policy};
 
 use crate::{
-    objects::ObjectKey,
+    objects::{self, ObjectKey},
+    policy_file::{self, PolicyFile, PolicyFileOutcome},
     start::StartError,
-    store::{NewVersion, Revision, Store, Version, sha256},
+    store::{Audit, NewVersion, Revision, Store, Version, sha256},
 };
 
 /// A published policy.
@@ -38,8 +43,20 @@ impl Published {
         key.etag(self.revisions.get(key).map_or(0, |revised| revised.version))
     }
 
+    /// Writes the policy of a file as the next version, if that is to be done.
+    pub(crate) async fn follow(&self, store: &Store, file: &PolicyFile) -> sqlx::Result<PolicyFileOutcome> {
+        let document = document(&file.policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+        let last = store.last_from_file(&file.name).await?;
+        let Version { version, sha256: live, .. } = &self.version;
+        let outcome = policy_file::decide(file, &sha256(&document), last.as_ref(), *version, live);
+        if outcome == PolicyFileOutcome::Published {
+            write_file(store, self, file).await?;
+        }
+        Ok(outcome)
+    }
+
     /// The newest version of the database, compiled.
-    pub(crate) async fn load(store: &Store, database: &std::path::Path) -> Result<(Self, Snapshot), StartError> {
+    pub(crate) async fn load(store: &Store, database: &Path) -> Result<(Self, Snapshot), StartError> {
         let damaged = |why: String| StartError::Damaged { path: database.to_owned(), why };
         let failed = |error: sqlx::Error| StartError::Database { path: database.to_owned(), why: error.to_string() };
         let newest = store.newest_version().await.map_err(failed)?;
@@ -78,30 +95,53 @@ pub(crate) fn columns(keys: &[ObjectKey]) -> Vec<(&str, &str, &str)> {
 /// The policy of a first start.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
-/// Writes the first version.
+/// Who publishes at a start.
+const SERVER: &str = "tidegate";
+
+/// Writes the first version: the example.
 pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {
-    let wrong = |error: &dyn std::fmt::Display| sqlx::Error::Protocol(format!("the example policy: {error}"));
-    let policy = Policy::parse(EXAMPLE, Format::Toml).map_err(|error| wrong(&error))?;
-    let document = document(&policy).map_err(|error| wrong(&error))?;
+    let example = Policy::parse(EXAMPLE, Format::Toml).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+    let touched: Vec<ObjectKey> = objects::keys(&example).collect();
+    write_whole(store, &example, 1, "The example policy of a first start", &touched, None).await
+}
+
+/// Writes the policy of a file as the version after `live`.
+pub(crate) async fn write_file(store: &Store, live: &Published, file: &PolicyFile) -> sqlx::Result<()> {
+    let changed = |key: &ObjectKey| objects::find(&live.policy, key) != objects::find(&file.policy, key);
+    let keys: BTreeSet<ObjectKey> = objects::keys(&live.policy).chain(objects::keys(&file.policy)).collect();
+    let touched: Vec<ObjectKey> = keys.into_iter().filter(changed).collect();
+    let message = format!("From {}", file.name);
+    write_whole(store, &file.policy, live.version.version + 1, &message, &touched, Some(&file.name)).await
+}
+
+async fn write_whole(
+    store: &Store,
+    policy: &Policy,
+    version: u64,
+    message: &str,
+    touched: &[ObjectKey],
+    file: Option<&str>,
+) -> sqlx::Result<()> {
+    let document = document(policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
     let version = Version {
-        version: 1,
+        version,
         sha256: sha256(&document),
-        author: "tidegate".to_owned(),
-        message: "The example policy of a first start".to_owned(),
+        author: SERVER.to_owned(),
+        message: message.to_owned(),
         published_at: jiff::Timestamp::now().to_string(),
     };
-    let touched: Vec<ObjectKey> = crate::objects::keys(&policy).collect();
     store
         .add_version(NewVersion {
             version: &version,
             document: &document,
-            touched: &columns(&touched),
+            touched: &columns(touched),
             answered: None,
-            audit: crate::store::Audit {
-                actor: "tidegate",
+            file,
+            audit: Audit {
+                actor: SERVER,
                 address: "",
                 action: "policy.publish",
-                object: "version:1",
+                object: &format!("version:{}", version.version),
                 result: "done",
             },
         })

@@ -131,6 +131,7 @@ impl Publisher {
                 document: &document,
                 touched: &columns(&touched),
                 answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
+                file: None,
                 audit: Audit {
                     actor: &author.name,
                     address: &author.address,
@@ -263,13 +264,8 @@ fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldEr
 
 /// The object as it is now, and who changed it.
 fn conflict(present: &Published, key: &ObjectKey) -> Value {
-    let object = present.policy.domains.get(&key.domain).and_then(|domain| {
-        let place = objects::place(domain, key.kind, &key.id)?;
-        Some(match key.kind {
-            Kind::Tier => json!({ "etag": present.etag(key), "value": domain.tiers[place] }),
-            Kind::Rule => json!({ "etag": present.etag(key), "value": domain.rules[place] }),
-        })
-    });
+    let object = objects::find(&present.policy, key);
+    let object = object.map(|object| json!({ "etag": present.etag(key), "value": object }));
     let revised = present.revisions.get(key);
     json!({
         "kind": key.kind, "domain": key.domain, "id": key.id, "present": object,

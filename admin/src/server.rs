@@ -19,13 +19,14 @@ use actix_web::{
     middleware::{Next, from_fn},
     web,
 };
-use tidegate::Engine;
+use tidegate::{Engine, Snapshot};
 use tokio::sync::watch;
 
 use crate::{
     body,
     figures::Figures,
     folder::DataFolder,
+    policy_file::{PolicyFile, PolicyFileOutcome},
     published::{Published, write_first},
     publisher::Publisher,
     routes,
@@ -54,6 +55,8 @@ pub struct Settings {
     pub engine: Arc<Engine>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
+    /// A policy that is kept in a file.
+    pub policy: Option<PolicyFile>,
     /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
     pub check_url: Option<String>,
 }
@@ -82,6 +85,7 @@ pub struct Admin {
     state: web::Data<State>,
     setup_code: Option<String>,
     is_first_start: bool,
+    policy_file: Option<PolicyFileOutcome>,
     // Nobody else takes the folder while this lives.
     _folder: DataFolder,
 }
@@ -94,18 +98,27 @@ impl Admin {
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
-        let Settings { data, listener, engine, environment, check_url } = settings;
+        let Settings { data, listener, engine, environment, policy, check_url } = settings;
         let mut folder = DataFolder::take(&data)?;
         let is_first_start = folder.is_new();
         let store =
             if is_first_start { Store::create(&mut folder, write_first).await? } else { Store::open(&folder).await? };
-        let (published, snapshot) = Published::load(&store, &folder.database()).await?;
+        let database = folder.database();
+        let failed = |error: sqlx::Error| StartError::Database { path: database.clone(), why: error.to_string() };
+        let (mut published, mut snapshot) = Published::load(&store, &database).await?;
+        let mut policy_file = None;
+        if let Some(file) = policy {
+            let wrong = |problems| StartError::PolicyFile { name: file.name.clone(), problems };
+            Snapshot::compile(&file.policy).map_err(wrong)?;
+            let outcome = published.follow(&store, &file).await.map_err(failed)?;
+            if outcome == PolicyFileOutcome::Published {
+                (published, snapshot) = Published::load(&store, &database).await?;
+            }
+            policy_file = Some(outcome);
+        }
         engine.publish_version(snapshot, published.version.version).map_err(StartError::Engine)?;
         let random = |error: getrandom::Error| StartError::Random(error.to_string());
-        let has_administrator = store
-            .has_administrator()
-            .await
-            .map_err(|error| StartError::Database { path: folder.database(), why: error.to_string() })?;
+        let has_administrator = store.has_administrator().await.map_err(failed)?;
         let (setup, setup_code) = if has_administrator {
             (Setup::default(), None)
         } else {
@@ -124,13 +137,19 @@ impl Admin {
             build: env!("CARGO_PKG_VERSION").to_owned(),
             stopping: watch::Sender::new(false),
         };
-        Ok(Self { listener, state: web::Data::new(state), setup_code, is_first_start, _folder: folder })
+        Ok(Self { listener, state: web::Data::new(state), setup_code, is_first_start, policy_file, _folder: folder })
     }
 
     /// Was the database made just now?
     #[must_use]
     pub fn is_first_start(&self) -> bool {
         self.is_first_start
+    }
+
+    /// What became of the policy that is kept in a file, if one was given.
+    #[must_use]
+    pub fn policy_file(&self) -> Option<PolicyFileOutcome> {
+        self.policy_file
     }
 
     /// Path of the one-time link for the first administrator, below the server's address; `None` when there is one.

@@ -53,6 +53,13 @@ pub enum StartError {
         /// What is wrong with it.
         problems: Problems,
     },
+    /// The policy of a file is wrong. It was not published.
+    PolicyFile {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        problems: Problems,
+    },
     /// The engine does not take the policy.
     Engine(PublishError),
     /// The operating system gives no random numbers.
@@ -111,6 +118,7 @@ impl fmt::Display for StartError {
                 "policy version {version} in the database is refused by this build; start the build that published it.\n\
                  {problems}"
             ),
+            Self::PolicyFile { name, problems } => write!(f, "the policy in {name} is wrong\n{problems}"),
             Self::Engine(error) => write!(f, "the engine does not take the policy: {error}"),
             Self::Random(why) => write!(f, "the operating system gives no random numbers: {why}"),
             Self::Database { path, why } => write!(f, "database {}: {why}", path.display()),

@@ -21,9 +21,15 @@ pub(crate) struct Served {
 impl Served {
     /// Starts it on this data folder, and waits until it says where it is.
     pub(crate) fn start(data: &Path) -> Self {
+        Self::start_with(data, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Self {
         let mut child = command()
             .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
             .arg(data)
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

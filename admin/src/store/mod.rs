@@ -16,7 +16,7 @@ use sqlx::{
 pub(crate) use self::{
     audit::Audit,
     people::Session,
-    versions::{Answered, NewVersion, Revision, Version, sha256},
+    versions::{Answered, FromFile, NewVersion, Revision, Version, sha256},
 };
 use crate::{folder::DataFolder, start::StartError};
 

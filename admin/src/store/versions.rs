@@ -51,7 +51,17 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) touched: &'a [(&'a str, &'a str, &'a str)],
     /// The key by which a repeat is known, digest of the request, and the answer to a repeat.
     pub(crate) answered: Option<(&'a str, &'a Answered)>,
+    /// Name of the file that it comes from.
+    pub(crate) file: Option<&'a str>,
     pub(crate) audit: Audit<'a>,
+}
+
+/// What was published last from a file.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(crate) struct FromFile {
+    pub(crate) sha256: String,
+    #[sqlx(try_from = "i64")]
+    pub(crate) version: u64,
 }
 
 /// A request that was answered before.
@@ -100,6 +110,17 @@ impl Store {
                 .execute(&mut *change)
                 .await?;
         }
+        if let Some(file) = new.file {
+            query(
+                "INSERT INTO policy_files (name, sha256, version) VALUES (?, ?, ?)
+                 ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, version = excluded.version",
+            )
+            .bind(file)
+            .bind(sha256)
+            .bind(version)
+            .execute(&mut *change)
+            .await?;
+        }
         new.audit.write(&mut change).await?;
         change.commit().await
     }
@@ -136,6 +157,11 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await
+    }
+
+    /// What was published last from the file of this name.
+    pub(crate) async fn last_from_file(&self, name: &str) -> sqlx::Result<Option<FromFile>> {
+        query_as("SELECT sha256, version FROM policy_files WHERE name = ?").bind(name).fetch_optional(&self.pool).await
     }
 
     /// What this user's request with this key was answered.

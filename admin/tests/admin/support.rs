@@ -40,6 +40,7 @@ fn settings(data: &Path) -> (Settings, Arc<Engine>, String) {
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
+        policy: None,
         check_url: Some("http://127.0.0.1:1".to_owned()),
     };
     (settings, engine, url)

@@ -1,0 +1,77 @@
+//! A policy that is kept in a file, in git perhaps: a start publishes what changed there, unless somebody edited the live
+//! policy since.
+
+use tidegate::policy::Policy;
+
+use crate::store::FromFile;
+
+/// A policy from a file.
+#[derive(Debug)]
+pub struct PolicyFile {
+    /// Names the file from one start to the next: its absolute path.
+    pub name: String,
+    /// What it holds.
+    pub policy: Policy,
+    /// Publish it even where the live policy was edited since.
+    pub force: bool,
+}
+
+/// What a start did with the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PolicyFileOutcome {
+    /// It was published.
+    Published,
+    /// It holds what was published from it last. Where that was edited since, the edits stay.
+    Unchanged,
+    /// The live policy was edited since, and stays in force.
+    Kept,
+}
+
+/// What to do with a file whose document has this digest, given what was published from it last and the live version.
+pub(crate) fn decide(
+    file: &PolicyFile,
+    sha256: &str,
+    last: Option<&FromFile>,
+    live_version: u64,
+    live_sha256: &str,
+) -> PolicyFileOutcome {
+    if live_sha256 == sha256 || last.is_some_and(|last| last.sha256 == sha256 && !file.force) {
+        return PolicyFileOutcome::Unchanged;
+    }
+    // Nobody edited the example of a first start yet.
+    let published = last.map_or(1, |last| last.version);
+    if live_version > published && !file.force { PolicyFileOutcome::Kept } else { PolicyFileOutcome::Published }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_published_when_it_changed_and_nobody_edited_since() {
+        use PolicyFileOutcome::{Kept, Published, Unchanged};
+        let last = |sha256: &str, version| Some(FromFile { sha256: sha256.to_owned(), version });
+        for (what, last, live, live_sha256, without, with_force) in [
+            ("never published, the example is live", None, 1, "example", Published, Published),
+            ("never published, edited", None, 2, "edited", Kept, Published),
+            ("unchanged", last("file", 2), 2, "file", Unchanged, Unchanged),
+            ("unchanged, edited since", last("file", 2), 3, "edited", Unchanged, Published),
+            ("changed", last("old", 2), 2, "old", Published, Published),
+            ("changed, edited since", last("old", 2), 3, "edited", Kept, Published),
+            ("changed to what somebody published", last("old", 2), 3, "file", Unchanged, Unchanged),
+        ] {
+            for (force, expected) in [(false, without), (true, with_force)] {
+                let file = PolicyFile {
+                    name: "/etc/policy.toml".to_owned(),
+                    policy: Policy { domains: BTreeMap::new() },
+                    force,
+                };
+                let outcome = decide(&file, "file", last.as_ref(), live, live_sha256);
+                assert_eq!(outcome, expected, "{what}, force {force}");
+            }
+        }
+    }
+}
