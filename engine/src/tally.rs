@@ -1,5 +1,5 @@
-//! Counts of decisions, in all and per limit. Striped: a thread counts on a stripe that few others share, and readers
-//! add the stripes up.
+//! Counts of decisions, in all and per limit. Striped: the first threads that come count on a stripe of their own, which
+//! takes no read-modify-write; the others share some. Readers add the stripes up.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{Counter, thread_number};
 
-/// More threads than this share stripes.
+/// At most so many threads have a stripe of their own, and so many stripes are shared.
 const STRIPES_MAX: usize = 64;
 
 /// Decisions since the engine was made.
@@ -41,6 +41,7 @@ pub(crate) enum NoLimit {
 
 #[derive(Debug)]
 pub(crate) struct Tally {
+    /// First those of one thread each, then those that are shared; as many, a power of two.
     stripes: Box<[CachePadded<Stripe>]>,
 }
 
@@ -64,8 +65,8 @@ struct LimitCells {
 impl Tally {
     pub(crate) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let stripes = processors.next_power_of_two().min(STRIPES_MAX);
-        Self { stripes: (0..stripes).map(|_| CachePadded::default()).collect() }
+        let half = (2 * processors).next_power_of_two().min(STRIPES_MAX);
+        Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect() }
     }
 
     /// Makes room for limits with indices below `limits`. One caller at a time.
@@ -77,19 +78,31 @@ impl Tally {
         }
     }
 
+    /// The calling thread's stripe, and how to count on it.
     #[inline]
-    fn stripe(&self) -> &Stripe {
-        &self.stripes[thread_number() & (self.stripes.len() - 1)]
+    fn stripe(&self) -> (&Stripe, impl Fn(&Counter) + use<>) {
+        let half = self.stripes.len() / 2;
+        let number = thread_number();
+        let is_own = number < half;
+        let stripe = &self.stripes[if is_own { number } else { half + (number & (half - 1)) }];
+        let count = move |counter: &Counter| {
+            if is_own {
+                counter.next_alone();
+            } else {
+                counter.next();
+            }
+        };
+        (stripe, count)
     }
 
     /// A request was charged to these limits.
     #[inline]
     pub(crate) fn allowed(&self, limits: impl Iterator<Item = u32>) {
-        let stripe = self.stripe();
-        stripe.charged.next();
+        let (stripe, count) = self.stripe();
+        count(&stripe.charged);
         for limit in limits {
             if let Some(cells) = stripe.limits.get(limit as usize) {
-                cells.allowed.next();
+                count(&cells.allowed);
             }
         }
     }
@@ -97,19 +110,19 @@ impl Tally {
     /// A request was refused by this limit.
     #[inline]
     pub(crate) fn denied(&self, limit: u32) {
-        let stripe = self.stripe();
-        stripe.denied.next();
+        let (stripe, count) = self.stripe();
+        count(&stripe.denied);
         if let Some(cells) = stripe.limits.get(limit as usize) {
-            cells.denied.next();
+            count(&cells.denied);
         }
     }
 
     /// A request met no limit.
     pub(crate) fn no_limit(&self, why: NoLimit) {
-        let stripe = self.stripe();
-        stripe.no_limit.next();
+        let (stripe, count) = self.stripe();
+        count(&stripe.no_limit);
         if why == NoLimit::UnknownDomain {
-            stripe.unknown_domain.next();
+            count(&stripe.unknown_domain);
         }
     }
 
