@@ -564,7 +564,7 @@ fn rules_are_listed_as_they_win() {
         rule("trial", "/users/me", "where = { plan = \"trial\" }\n"),
     ]
     .concat();
-    let policy = Policy::parse(&text, Format::Toml).expect("a good policy");
+    let policy = Policy::parse(&text, Toml).expect("a good policy");
     let ids: Vec<&str> = policy.domains["default"].rules_by_closeness().iter().map(|rule| rule.id.as_str()).collect();
     assert_eq!(ids, ["post", "trial", "me", "any", "rest", "all"]);
 }
