@@ -1,0 +1,47 @@
+/** The calls that the pages make, one line each. */
+import { request } from './request.ts';
+import type {
+  ChangeList,
+  ItemList,
+  Meta,
+  Metrics,
+  Published,
+  RuleItem,
+  Session,
+  SetupState,
+  TierItem,
+  VersionPage,
+} from './types.ts';
+
+const inDomain = (domain: string) => `?domain=${encodeURIComponent(domain)}`;
+
+export const getSession = () => request<Session>('/session', { open: true });
+export const signIn = (name: string, password: string) =>
+  request<Session>('/session', { method: 'POST', body: { name, password }, open: true });
+export const signOut = () => request<undefined>('/session', { method: 'DELETE', open: true });
+
+export const getSetup = () => request<SetupState>('/setup', { open: true });
+export const setUp = (code: string, name: string, password: string) =>
+  request<Session>('/setup', { method: 'POST', body: { code, name, password }, open: true });
+
+export const getMeta = () => request<Meta>('/meta');
+export const getMetrics = (signal?: AbortSignal) => request<Metrics>('/metrics', signal ? { signal } : {});
+
+export const getTiers = (domain: string, signal: AbortSignal) =>
+  request<ItemList<TierItem>>(`/tiers${inDomain(domain)}`, { signal });
+export const getTier = (domain: string, id: string, signal?: AbortSignal) =>
+  request<TierItem>(`/tiers/${encodeURIComponent(id)}${inDomain(domain)}`, signal ? { signal } : {});
+export const getRules = (domain: string, signal: AbortSignal) =>
+  request<ItemList<RuleItem>>(`/rules${inDomain(domain)}`, { signal });
+export const getRule = (domain: string, id: string, signal: AbortSignal) =>
+  request<RuleItem>(`/rules/${encodeURIComponent(id)}${inDomain(domain)}`, { signal });
+
+export const getVersions = (limit: number, signal: AbortSignal) =>
+  request<VersionPage>(`/policy/versions?limit=${limit}`, { signal });
+/** The same key again answers the first answer: a call whose answer was lost may be repeated. */
+export const publish = (list: ChangeList, idempotencyKey: string) =>
+  request<Published>('/policy/changes', {
+    method: 'POST',
+    body: list,
+    headers: { 'idempotency-key': idempotencyKey },
+  });

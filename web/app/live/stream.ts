@@ -1,0 +1,110 @@
+/**
+ * The tab's one event stream. The browser sees neither the status of a refused stream nor a silence, so an error is
+ * followed by a look at the session, and 20 s without an event count as an error. A hidden tab gives its connection
+ * back after 10 s: a browser has six to a host.
+ */
+
+export type Connection = 'connecting' | 'live' | 'reconnecting' | 'signed-out' | 'paused';
+
+export interface StreamHooks {
+  open(): EventSource;
+  /** Is there a session, none, or no answer? */
+  probe(): Promise<'in' | 'out' | 'down'>;
+  onEvent(name: string, data: unknown): void;
+  onConnection(connection: Connection): void;
+}
+
+export const EVENTS = ['hello', 'metrics', 'policy.published', 'bye'];
+
+const SILENCE_MS = 20_000;
+const RETRY_MS = 2_000;
+const RETRY_SOON_MS = 500;
+const HIDDEN_MS = 10_000;
+
+type Timer = ReturnType<typeof setTimeout>;
+
+export class Stream {
+  readonly #hooks: StreamHooks;
+  #source: EventSource | null = null;
+  #connection: Connection = 'paused';
+  #watchdog: Timer | undefined;
+  #retry: Timer | undefined;
+  #hiding: Timer | undefined;
+
+  constructor(hooks: StreamHooks) {
+    this.#hooks = hooks;
+  }
+
+  /** Opens the stream, also after signing in again. */
+  start(): void {
+    this.#close();
+    this.#become('connecting');
+    this.#connect();
+  }
+
+  stop(): void {
+    clearTimeout(this.#hiding);
+    this.#close();
+    this.#become('paused');
+  }
+
+  setVisible(visible: boolean): void {
+    clearTimeout(this.#hiding);
+    if (this.#connection === 'signed-out') return;
+    if (visible && this.#connection === 'paused') this.start();
+    if (!visible) {
+      this.#hiding = setTimeout(() => this.stop(), HIDDEN_MS);
+    }
+  }
+
+  #connect(): void {
+    const source = this.#hooks.open();
+    this.#source = source;
+    this.#watch();
+    source.addEventListener('error', () => void this.#lost(source));
+    for (const name of EVENTS) {
+      source.addEventListener(name, (event: MessageEvent<string>) => this.#receive(source, name, event.data));
+    }
+  }
+
+  #receive(source: EventSource, name: string, text: string): void {
+    if (source !== this.#source) return;
+    this.#watch();
+    this.#become('live');
+    this.#hooks.onEvent(name, JSON.parse(text));
+    if (name === 'bye') void this.#lost(source);
+  }
+
+  /** Starts the wait for the next event anew. */
+  #watch(): void {
+    clearTimeout(this.#watchdog);
+    const source = this.#source;
+    if (source) this.#watchdog = setTimeout(() => void this.#lost(source), SILENCE_MS);
+  }
+
+  async #lost(source: EventSource): Promise<void> {
+    if (source !== this.#source) return;
+    this.#close();
+    this.#become('reconnecting');
+    const found = await this.#hooks.probe();
+    if (this.#connection !== 'reconnecting' || this.#source) return;
+    if (found === 'out') {
+      this.#become('signed-out');
+      return;
+    }
+    this.#retry = setTimeout(() => this.#connect(), found === 'in' ? RETRY_SOON_MS : RETRY_MS);
+  }
+
+  #close(): void {
+    clearTimeout(this.#watchdog);
+    clearTimeout(this.#retry);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #become(connection: Connection): void {
+    if (connection === this.#connection) return;
+    this.#connection = connection;
+    this.#hooks.onConnection(connection);
+  }
+}

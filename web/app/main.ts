@@ -1,0 +1,12 @@
+/** Starts the dashboard. */
+import './tokens.css';
+import './base.css';
+import { mount } from 'svelte';
+import App from './App.svelte';
+import { clock } from './clock.svelte.ts';
+import { place } from './place.svelte.ts';
+import './settings.svelte.ts';
+
+place.listen();
+clock.start();
+mount(App, { target: document.body });

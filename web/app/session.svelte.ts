@@ -1,0 +1,77 @@
+/** Who is signed in, and what happens when the session ends under an open page. */
+import { untrack } from 'svelte';
+import { getMeta, getSession, signIn, signOut } from './api/calls.ts';
+import { guardCalls, Refused } from './api/request.ts';
+import type { Meta, Session } from './api/types.ts';
+import { changes } from './changes/changes.svelte.ts';
+import { follow } from './changes/follow.ts';
+import { live } from './live/live.svelte.ts';
+
+export type SessionState = 'unknown' | 'in' | 'out' | 'lost' | 'unreachable';
+
+class SessionKeeper {
+  state = $state<SessionState>('unknown');
+  who = $state.raw<Session | null>(null);
+  meta = $state.raw<Meta | null>(null);
+  #regained: (() => void)[] = [];
+
+  constructor() {
+    guardCalls({
+      // Whoever makes a call while it renders does not depend on the token.
+      csrf: () => untrack(() => this.who?.csrf ?? null),
+      signedOut: () => this.#lose(),
+      refresh: async () => {
+        this.who = await getSession();
+      },
+    });
+  }
+
+  /** Looks whether the browser still has a session. */
+  async start(): Promise<void> {
+    try {
+      await this.enter(await getSession());
+    } catch (error) {
+      const out = error instanceof Refused && error.problem.status === 401;
+      this.state = out ? 'out' : 'unreachable';
+    }
+  }
+
+  async signIn(name: string, password: string): Promise<void> {
+    await this.enter(await signIn(name, password));
+  }
+
+  async enter(who: Session): Promise<void> {
+    this.who = who;
+    changes.load(who.environment, who.name);
+    this.meta ??= await getMeta();
+    this.state = 'in';
+    live.start();
+    follow.start();
+    for (const resume of this.#regained.splice(0)) resume();
+  }
+
+  async signOut(dropChanges = false): Promise<void> {
+    await signOut();
+    live.stop();
+    if (dropChanges) changes.clear();
+    changes.leave();
+    this.who = null;
+    this.state = 'out';
+  }
+
+  algorithmLabel(id: string): string {
+    return this.meta?.algorithms.find((known) => known.id === id)?.label ?? id;
+  }
+
+  /** The stream found out first. */
+  noticeLoss(): void {
+    void this.#lose();
+  }
+
+  #lose(): Promise<void> {
+    if (this.state === 'in') this.state = 'lost';
+    return new Promise((resolve) => this.#regained.push(resolve));
+  }
+}
+
+export const session = new SessionKeeper();

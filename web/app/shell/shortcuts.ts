@@ -1,0 +1,47 @@
+/** Keys of every page. Single letters work only outside fields and dialogs, and can be switched off. */
+import { place } from '../place.svelte.ts';
+import { settings } from '../settings.svelte.ts';
+import { overlay } from './overlay.svelte.ts';
+
+const PAGES: Record<string, string> = { o: '/', t: '/tiers', r: '/rules', h: '/history' };
+const SECOND_KEY_MS = 1_500;
+
+let mainAction: (() => void) | null = null;
+let waitingSince: number | null = null;
+
+/** The page's main action, on Ctrl Enter. Answers how to take it back. */
+export function onMainAction(action: () => void): () => void {
+  mainAction = action;
+  return () => {
+    if (mainAction === action) mainAction = null;
+  };
+}
+
+export function onKey(event: KeyboardEvent): void {
+  if (event.defaultPrevented || document.querySelector('dialog[open]')) return;
+  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+    if (mainAction) event.preventDefault();
+    mainAction?.();
+    return;
+  }
+  const target = event.target instanceof HTMLElement ? event.target : null;
+  if (target?.matches('input, select, textarea, [contenteditable]')) {
+    if (event.key === 'Escape') target.blur();
+    return;
+  }
+  if (!settings.shortcuts || event.ctrlKey || event.metaKey || event.altKey) return;
+  const second = waitingSince !== null && event.timeStamp - waitingSince < SECOND_KEY_MS;
+  waitingSince = null;
+  if (second) {
+    const path = PAGES[event.key];
+    if (path !== undefined) place.go(place.to(path));
+  } else if (event.key === 'g') {
+    waitingSince = event.timeStamp;
+  } else if (event.key === '?') {
+    overlay.show('keys');
+  } else if (event.key === '/') {
+    const filter = document.querySelector<HTMLInputElement>('[data-filter]');
+    if (filter) event.preventDefault();
+    filter?.select();
+  }
+}

@@ -1,0 +1,76 @@
+/** Without a mouse. */
+import { expect, test } from './fixtures.ts';
+import { expectInForce, limitField, openTier, panel } from './steps.ts';
+
+test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
+  await admin.goto('/');
+  await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
+  await admin.keyboard.press('g');
+  await admin.keyboard.press('t');
+  await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeFocused();
+  await expect(admin.getByRole('row', { name: /^pro/ })).toBeVisible();
+
+  await admin.keyboard.press('/');
+  await expect(admin.getByLabel('Filter')).toBeFocused();
+  await admin.keyboard.type('prx');
+  await expect(admin.getByText('No tier matches “prx”')).toBeVisible();
+  await admin.getByRole('button', { name: 'Clear filter' }).press('Enter');
+  await admin.getByRole('region', { name: 'Tiers' }).focus();
+  await admin.keyboard.press('j');
+  await admin.keyboard.press('j');
+  await expect(admin.getByRole('link', { name: 'pro', exact: true })).toBeFocused();
+  await admin.keyboard.press('k');
+  await admin.keyboard.press('ArrowDown');
+  await admin.keyboard.press('Enter');
+  await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeFocused();
+
+  const burst = limitField(admin, 'minute', 'Burst');
+  while (!(await burst.evaluate((field) => field === document.activeElement)))
+    await admin.keyboard.press('Tab');
+  await admin.keyboard.type('300');
+  await admin.keyboard.press('Control+Enter');
+  await expect(panel(admin).getByLabel('Message')).toBeFocused();
+  await admin.keyboard.press('Control+Enter');
+  await expect(panel(admin).getByText('v2 in force')).toBeHidden();
+  await admin.keyboard.type('smaller bursts');
+  await admin.keyboard.press('Enter');
+  await expectInForce(admin, 2);
+  await admin.keyboard.press('Escape');
+  await expect(panel(admin)).toBeHidden();
+});
+
+test('the list of keys, and letters that can be switched off', async ({ admin }) => {
+  await openTier(admin, 'pro');
+  await admin.keyboard.press('?');
+  await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeVisible();
+  await admin.keyboard.press('Escape');
+  await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeHidden();
+  await limitField(admin, 'minute', 'Rate').press('?');
+  await expect(admin.getByRole('dialog')).toBeHidden();
+  await admin.getByRole('button', { name: 'Menu of admin' }).click();
+  await admin.getByLabel('Single-letter shortcuts').uncheck();
+  await admin.keyboard.press('Escape');
+  await admin.getByRole('heading', { level: 1 }).focus();
+  await admin.keyboard.press('?');
+  await expect(admin.getByRole('dialog')).toBeHidden();
+});
+
+test('a hidden tab gives its stream back and takes it up again', async ({ admin }) => {
+  test.setTimeout(90_000);
+  await admin.clock.install();
+  await admin.goto('/');
+  await admin.clock.runFor(2_000);
+  await expect(admin.getByText(/^● ?Live$/)).toBeVisible();
+  const hide = (hidden: boolean) =>
+    admin.evaluate((now) => {
+      Object.defineProperty(document, 'hidden', { value: now, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, hidden);
+  await hide(true);
+  await admin.clock.runFor(11_000);
+  await expect(admin.getByText(/^● ?Live$/)).toBeHidden();
+  const reopened = admin.waitForRequest(/\/api\/v1\/stream/);
+  await hide(false);
+  await reopened;
+  await expect(admin.getByText(/^● ?Live$/)).toBeVisible();
+});

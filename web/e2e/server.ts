@@ -1,0 +1,87 @@
+/** The real binary with a data folder of its own: started, asked, killed, and started again on the same ports. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+const START_MS = 20_000;
+
+export interface Decision {
+  allowed: boolean;
+  remaining: number | null;
+  limit_id: string | null;
+}
+
+export class Server {
+  dashboard = '';
+  checks = '';
+  /** Of the first administrator; empty once there is one. */
+  signInLink = '';
+  #folder = '';
+  #process: ChildProcess | null = null;
+
+  async start(): Promise<void> {
+    const binary = process.env['TIDEGATE_BIN'];
+    if (!binary) throw new Error('TIDEGATE_BIN must be the path of the tidegate binary');
+    this.#folder ||= await mkdtemp(join(tmpdir(), 'tidegate-e2e-'));
+    const [admin, http] = [this.dashboard, this.checks].map((url) =>
+      url === '' ? '127.0.0.1:0' : new URL(url).host,
+    );
+    const args = ['serve', '--data', this.#folder, '--admin', admin ?? '', '--http', http ?? ''];
+    const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+    this.#process = child;
+    await this.#read(child);
+  }
+
+  /** At once, as a crash would. */
+  async kill(): Promise<void> {
+    const child = this.#process;
+    this.#process = null;
+    if (!child || child.exitCode !== null) return;
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGKILL');
+    await ended;
+  }
+
+  async remove(): Promise<void> {
+    await this.kill();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  async check(user: string, path = '/x'): Promise<{ status: number; decision: Decision }> {
+    const answer = await fetch(`${this.checks}/v1/check`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ identities: [{ kind: 'user', value: user }], endpoint: path }),
+    });
+    return { status: answer.status, decision: (await answer.json()) as Decision };
+  }
+
+  /** Reads the addresses from what it prints, and waits until it is ready. */
+  async #read(child: ChildProcess): Promise<void> {
+    if (!child.stdout) throw new Error('no output to read');
+    const lines = createInterface({ input: child.stdout });
+    lines.on('line', (line) => {
+      const [, name, url = ''] = /^(dashboard|checks|sign in) +(http\S+)$/.exec(line) ?? [];
+      if (name === 'dashboard') this.dashboard = url;
+      if (name === 'checks') this.checks = url;
+      if (name === 'sign in') this.signInLink = url;
+    });
+    const until = Date.now() + START_MS;
+    while (Date.now() < until) {
+      if (child.exitCode !== null) throw new Error(`the server ended with ${child.exitCode}`);
+      if (this.dashboard !== '' && (await this.#isReady())) return;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    throw new Error('the server did not become ready');
+  }
+
+  async #isReady(): Promise<boolean> {
+    try {
+      return (await fetch(`${this.dashboard}/readyz`)).ok;
+    } catch {
+      return false;
+    }
+  }
+}

@@ -1,0 +1,42 @@
+/** Steps that several stories share, in the words of the page. */
+import { expect, type Locator, type Page } from '@playwright/test';
+
+export function limitField(
+  page: Page,
+  limit: string,
+  field: 'Rate' | 'Burst' | 'Limit' | 'Algorithm',
+): Locator {
+  return page.getByRole('group', { name: `Limit ${limit}` }).getByLabel(field, { exact: true });
+}
+
+export async function openTier(page: Page, id: string): Promise<void> {
+  await page.goto(`/tiers/${id}`);
+  await expect(page.getByRole('heading', { level: 1, name: `Tier ${id}` })).toBeVisible();
+  await expect(page.getByRole('checkbox', { name: 'Unlimited' })).toBeVisible();
+}
+
+export function panel(page: Page): Locator {
+  return page.getByRole('dialog', { name: 'Publish' });
+}
+
+export async function review(page: Page, message: string): Promise<Locator> {
+  await page.getByRole('button', { name: 'Review and publish' }).click();
+  const dialog = panel(page);
+  await dialog.getByLabel('Message').fill(message);
+  return dialog;
+}
+
+export async function expectInForce(page: Page, version: number): Promise<void> {
+  await expect(panel(page).getByText(`v${version} in force`)).toBeVisible();
+}
+
+export async function publishChange(page: Page, message: string, version: number): Promise<void> {
+  const dialog = await review(page, message);
+  await dialog.getByRole('button', { name: /^Publish/ }).click();
+  await expectInForce(page, version);
+  await dialog.getByRole('button', { name: 'Close' }).last().click();
+}
+
+export async function expectLive(page: Page): Promise<void> {
+  await expect(page.getByRole('status').filter({ hasText: /^● ?Live$/ })).toBeVisible();
+}

@@ -1,0 +1,129 @@
+/** The first story: from the printed link to a limit that holds. */
+import { expect, PASSWORD, test } from './fixtures.ts';
+import { expectInForce, expectLive, limitField, openTier, review } from './steps.ts';
+
+test('first administrator, first edit, and what was used stays used', async ({ server, browser, watch }) => {
+  watch.allow(/status of 422/);
+  const context = await browser.newContext({ baseURL: server.dashboard });
+  const page = await context.newPage();
+  await page.goto(server.signInLink);
+  await expect(page.getByLabel('Name')).toHaveValue('admin');
+  await page.getByLabel('Password', { exact: true }).fill('short');
+  await page.getByRole('button', { name: 'Create and sign in' }).click();
+  await expect(page.getByLabel('Password', { exact: true })).toHaveAttribute('aria-invalid', 'true');
+  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await page.getByRole('button', { name: 'Create and sign in' }).click();
+
+  await expect(page.getByRole('heading', { name: 'Overview' })).toBeVisible();
+  expect(page.url()).toBe(`${server.dashboard}/`);
+  await expectLive(page);
+  await expect(page.getByText('No decision yet')).toBeVisible();
+  await expect(page.getByRole('region', { name: 'Command' })).toContainText(`${server.checks}/v1/check`);
+
+  const begun = Date.now();
+  let allowed = 0;
+  while ((await server.check('ada')).status === 200) allowed += 1;
+  expect((await server.check('ada')).status).toBe(429);
+  // The bucket of 100 refills by 100 a minute meanwhile.
+  expect(allowed).toBeGreaterThanOrEqual(100);
+  expect(allowed).toBeLessThanOrEqual(Math.ceil(100 + ((Date.now() - begun) / 1000) * (100 / 60)));
+  const spent = Date.now();
+
+  await page.getByRole('link', { name: 'Tiers' }).click();
+  await expect(page.getByRole('row', { name: /^free/ })).toContainText('100 / 1m');
+  await page.getByRole('link', { name: 'free', exact: true }).click();
+  await limitField(page, 'minute', 'Rate').fill('1000 per minute');
+  await expect(page.getByText('draft')).toBeVisible();
+  const dialog = await review(page, 'more for everyone');
+  await expect(dialog.getByRole('row', { name: /minute rate/ })).toContainText('1000 / 1m');
+  await dialog.getByRole('button', { name: 'Publish v2' }).click();
+  await expect(dialog.getByText('Tick the box if that is meant')).toBeVisible();
+  await dialog.getByLabel('Yes, that is meant').check();
+  await dialog.getByRole('button', { name: 'Publish v2' }).click();
+  await expectInForce(page, 2);
+
+  const { status, decision } = await server.check('ada');
+  expect(status).toBe(200);
+  // 900 were left when it was published, less the one just asked; refilled since at most as fast as the new rate.
+  const refilled = ((Date.now() - spent) / 1000) * (1000 / 60) + 1;
+  expect(decision.remaining).toBeGreaterThanOrEqual(899);
+  expect(decision.remaining).toBeLessThanOrEqual(Math.ceil(899 + refilled));
+
+  await dialog.getByRole('link', { name: 'See it in History' }).click();
+  const row = page.getByRole('row', { name: /v2/ });
+  await expect(row).toContainText('more for everyone');
+  await expect(row).toContainText('in force');
+  await expect(row).toContainText('admin');
+  await context.close();
+});
+
+test('a setup link works once', async ({ admin, server, watch }) => {
+  watch.allow(/status of 404/);
+  await admin.goto(server.signInLink);
+  await expect(admin.getByRole('alert')).toContainText('An administrator exists already');
+  await admin.getByRole('link', { name: 'Go to sign-in' }).click();
+  await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
+});
+
+test('a wrong setup code says how to get a new one', async ({ server, browser, watch }) => {
+  watch.allow(/status of 404/);
+  const page = await browser.newPage({ baseURL: server.dashboard });
+  await page.goto('/setup#code=wrong');
+  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await page.getByRole('button', { name: 'Create and sign in' }).click();
+  await expect(page.getByRole('alert')).toContainText('restart tidegate');
+  await page.close();
+});
+
+test('sign-in goes where it was asked for, and says one thing for both faults', async ({ admin, watch }) => {
+  watch.allow(/status of (401|404)/);
+  await admin.context().clearCookies();
+  await admin.goto('/tiers/pro?filter=x');
+  await admin.getByLabel('Name').fill('admin');
+  await admin.getByLabel('Password', { exact: true }).fill('wrong and long enough');
+  await admin.getByRole('button', { name: 'Sign in' }).click();
+  await expect(admin.getByRole('alert')).toContainText('Wrong name or password');
+  await admin.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await admin.getByRole('button', { name: 'Sign in' }).click();
+  await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeVisible();
+  expect(new URL(admin.url()).pathname).toBe('/tiers/pro');
+});
+
+test('counts move while traffic flows, and the rows stand still', async ({ admin, server }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  const row = admin.locator('[data-limit="default/tier:free/minute"]');
+  await expect(row).toBeVisible();
+  const names = () =>
+    admin.locator('[data-limit]').evaluateAll((rows) => rows.map((one) => one.getAttribute('data-limit')));
+  const order = await names();
+  const flow = setInterval(() => void server.check('grace').catch(() => undefined), 20);
+  try {
+    const count = async () =>
+      Number((await row.locator('[data-figure=allowed]').textContent())?.replaceAll(',', ''));
+    await expect.poll(count).toBeGreaterThan(0);
+    const first = await count();
+    await expect.poll(count).toBeGreaterThan(first);
+    await expect(admin.getByRole('img', { name: /Allowed .* a second/ })).toBeVisible();
+    await admin.getByRole('button', { name: 'Show as table' }).click();
+    const table = admin.getByRole('region', { name: 'Decisions a second, table' });
+    await expect.poll(() => table.getByRole('row').count()).toBeGreaterThan(1);
+  } finally {
+    clearInterval(flow);
+  }
+  expect(await names()).toEqual(order);
+  await row.getByRole('link').click();
+  await expect(admin.getByRole('heading', { name: 'Tier free' })).toBeFocused();
+});
+
+test('the server has the last word, at the field', async ({ admin, watch }) => {
+  watch.allow(/status of 422/);
+  await openTier(admin, 'layered');
+  await limitField(admin, 'second', 'Burst').fill('9007199254740991');
+  const dialog = await review(admin, 'too much');
+  await dialog.getByRole('button', { name: 'Publish v2' }).click();
+  await expect(dialog.getByRole('alert')).toBeVisible();
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await expect(limitField(admin, 'second', 'Burst')).toHaveAttribute('aria-invalid', 'true');
+  await expect(limitField(admin, 'second', 'Burst')).toHaveValue('9007199254740991');
+});

@@ -1,0 +1,159 @@
+//! The dashboard, embedded: the files of the page that `build.rs` made, for a server to hand out.
+//!
+//! Every address of the page (`/tiers/pro`) answers [`index`]; a file is found by [`asset`], and one that is missing
+//! is a 404, never the page. Names under `assets/` carry a hash of their content, so they never change. The page
+//! works under a strict content security policy: nothing in it is inline, nothing comes from elsewhere.
+
+#[cfg(not(doc))]
+mod embedded;
+
+use std::borrow::Cow;
+
+const INDEX: &str = "index.html";
+
+/// One file of the page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Asset {
+    /// As it is.
+    pub bytes: Cow<'static, [u8]>,
+    /// The same, compressed with brotli, where that is smaller.
+    pub brotli: Option<Cow<'static, [u8]>>,
+    /// With its character set.
+    pub content_type: &'static str,
+    /// Weak, so that one tag serves both forms; quoted as the header has it.
+    pub etag: String,
+    /// May a browser keep it for ever? If not, it asks again each time.
+    pub immutable: bool,
+}
+
+/// A file of the page by its path without the leading slash, such as `assets/index-1a2b.js`.
+///
+/// ```
+/// assert!(tidegate_web::asset("assets/missing.js").is_none());
+/// ```
+#[must_use]
+pub fn asset(path: &str) -> Option<Asset> {
+    // The compressed forms are no files of their own.
+    if has_ending(path, "br") {
+        return None;
+    }
+    let (bytes, sha256) = embedded::file(path)?;
+    Some(Asset {
+        bytes,
+        brotli: embedded::file(&format!("{path}.br")).map(|(bytes, _)| bytes),
+        content_type: content_type(path),
+        etag: etag(&sha256),
+        immutable: path.starts_with("assets/"),
+    })
+}
+
+/// The page itself; an empty one in a build that could not have any.
+#[must_use]
+pub fn index() -> Asset {
+    asset(INDEX).unwrap_or_else(|| Asset {
+        bytes: Cow::Borrowed(b""),
+        brotli: None,
+        content_type: content_type(INDEX),
+        etag: etag(&[0; 32]),
+        immutable: false,
+    })
+}
+
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml; charset=utf-8",
+        Some("json") => "application/json",
+        Some("png") => "image/png",
+        _ => "application/octet-stream",
+    }
+}
+
+fn has_ending(path: &str, ending: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, found)| found == ending)
+}
+
+/// Half of the hash tells contents apart.
+fn etag(sha256: &[u8; 32]) -> String {
+    let half = sha256[..16].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
+    format!("W/\"{half:032x}\"")
+}
+
+/// Documentation is made without a page.
+#[cfg(doc)]
+mod embedded {
+    use std::borrow::Cow;
+
+    pub(crate) fn file(_path: &str) -> Option<(Cow<'static, [u8]>, [u8; 32])> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> String {
+        String::from_utf8(index().bytes.into_owned()).unwrap()
+    }
+
+    /// The first path in the page that has this ending, without the leading slash.
+    fn linked(ending: &str) -> String {
+        let page = page();
+        let path = page.split('"').find(|part| has_ending(part, ending));
+        path.expect("the page links to it").trim_start_matches('/').to_owned()
+    }
+
+    #[test]
+    fn the_page_is_asked_for_again_and_its_files_never() {
+        assert!(page().starts_with("<!doctype html>"));
+        assert!(!index().immutable);
+        assert_eq!(index().content_type, "text/html; charset=utf-8");
+        for (ending, content_type) in [("js", "text/javascript; charset=utf-8"), ("css", "text/css; charset=utf-8")] {
+            let asset = asset(&linked(ending)).unwrap();
+            assert!(asset.immutable, "{ending}");
+            assert_eq!(asset.content_type, content_type);
+        }
+    }
+
+    #[test]
+    fn text_has_a_smaller_form_that_is_no_file_of_its_own() {
+        let path = linked("js");
+        let asset = asset(&path).unwrap();
+        assert!(asset.brotli.is_some_and(|brotli| brotli.len() < asset.bytes.len()));
+        assert_eq!(super::asset(&format!("{path}.br")), None);
+    }
+
+    #[test]
+    fn the_script_stays_small() {
+        const BYTES_MAX: usize = 80_000;
+        let brotli = asset(&linked("js")).unwrap().brotli.unwrap();
+        assert!(brotli.len() <= BYTES_MAX, "{} bytes", brotli.len());
+    }
+
+    #[test]
+    fn missing_files_are_missing() {
+        for path in ["", "assets/missing.js", "assets", "../Cargo.toml", "/index.html", "tiers/pro"] {
+            assert_eq!(asset(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn tags_are_weak_quoted_and_differ() {
+        let (page, script) = (index().etag, asset(&linked("js")).unwrap().etag);
+        assert_ne!(page, script);
+        for tag in [page, script] {
+            assert!(tag.starts_with("W/\"") && tag.ends_with('"') && tag.len() == 36, "{tag}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_nothing_inline() {
+        let page = page();
+        for inline in ["<style", "style=", "<script>", "onload=", "http://", "https://"] {
+            assert!(!page.contains(inline), "{inline}");
+        }
+    }
+}

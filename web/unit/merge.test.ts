@@ -1,0 +1,163 @@
+/** Three-way merges: what is taken, what stays, what a person must decide. */
+import { expect, test } from 'vitest';
+import { sameForm } from '../app/policy/fields.ts';
+import { newRow, type TierForm } from '../app/policy/form.ts';
+import { merge, takeTheirs } from '../app/policy/merge.ts';
+import { edited, form, row } from './samples.ts';
+
+const rate = (id: string, typed: string) => (form: TierForm) => {
+  row(form, id).rate = typed;
+};
+const added = (id: string, typed: string) => (form: TierForm) => {
+  form.limits.push({ ...newRow(form, 'fixed_window'), id, rate: typed });
+};
+const removed = (id: string) => (form: TierForm) => {
+  form.limits = form.limits.filter((one) => one.id !== id);
+};
+
+test('different fields merge silently', () => {
+  const {
+    form: merged,
+    clashes,
+    taken,
+  } = merge(
+    form(),
+    edited((theirs) => (row(theirs, 'second').burst = '30')),
+    edited(rate('second', '15 / 1s')),
+  );
+  expect(clashes).toEqual([]);
+  expect(taken).toEqual(['limits/second/burst']);
+  expect(row(merged, 'second')).toMatchObject({ rate: '15 / 1s', burst: '30' });
+});
+
+test('the same field changed differently is a clash, and yours stands until it is decided', () => {
+  const theirs = edited(rate('minute', '300 / 1m'));
+  const { form: merged, clashes } = merge(form(), theirs, edited(rate('minute', '250 / 1m')));
+  expect(clashes).toEqual([
+    { path: 'limits/minute/rate', base: '1000 / 1m', theirs: '300 / 1m', yours: '250 / 1m' },
+  ]);
+  expect(row(merged, 'minute').rate).toBe('250 / 1m');
+  expect(row(takeTheirs(merged, theirs, 'limits/minute/rate'), 'minute').rate).toBe('300 / 1m');
+});
+
+test('equal values are no clash, however they are written', () => {
+  const { clashes } = merge(
+    form(),
+    edited(rate('minute', '2000 / 1m')),
+    edited(rate('minute', '2k per minute')),
+  );
+  expect(clashes).toEqual([]);
+});
+
+test('text that is not yet a rate is yours', () => {
+  const { form: merged, clashes } = merge(
+    form(),
+    edited(rate('minute', '300 / 1m')),
+    edited(rate('minute', '25')),
+  );
+  expect(clashes).toHaveLength(1);
+  expect(row(merged, 'minute').rate).toBe('25');
+});
+
+test('limits added on both sides are both there', () => {
+  const { form: merged, clashes } = merge(form(), edited(added('hour', '1/h')), edited(added('day', '1/d')));
+  expect(clashes).toEqual([]);
+  expect(merged.limits.map(({ id }) => id)).toEqual(['second', 'minute', 'hour', 'day']);
+  expect(new Set(merged.limits.map(({ key }) => key)).size).toBe(4);
+});
+
+test('a limit added on both sides clashes where it differs', () => {
+  const { clashes } = merge(form(), edited(added('hour', '1/h')), edited(added('hour', '2/h')));
+  expect(clashes).toEqual([{ path: 'limits/hour/rate', base: null, theirs: '1 / 1h', yours: '2 / 1h' }]);
+});
+
+test('a removal of an untouched limit is taken, also both at once', () => {
+  const mine = merge(form(), form(), edited(removed('minute')));
+  const theirs = merge(form(), edited(removed('minute')), form());
+  const both = merge(form(), edited(removed('minute')), edited(removed('minute')));
+  for (const { form: merged, clashes } of [mine, theirs, both]) {
+    expect(clashes).toEqual([]);
+    expect(merged.limits.map(({ id }) => id)).toEqual(['second']);
+  }
+});
+
+test('a limit removed here and changed there is one question', () => {
+  const theirs = edited(rate('minute', '300 / 1m'));
+  const { form: merged, clashes } = merge(form(), theirs, edited(removed('minute')));
+  expect(clashes).toMatchObject([{ path: 'limits/minute', yours: null, theirs: 'fixed_window 300 / 1m' }]);
+  expect(takeTheirs(merged, theirs, 'limits/minute').limits.map(({ id }) => id)).toContain('minute');
+
+  const other = merge(form(), edited(removed('minute')), edited(rate('minute', '250 / 1m')));
+  expect(other.clashes).toMatchObject([
+    { path: 'limits/minute', theirs: null, yours: 'fixed_window 250 / 1m' },
+  ]);
+  const without = takeTheirs(other.form, edited(removed('minute')), 'limits/minute');
+  expect(without.limits.map(({ id }) => id)).toEqual(['second']);
+});
+
+test('unlimited against a changed limit is one question, against nothing is none', () => {
+  const unlimited = edited((form) => (form.unlimited = true));
+  expect(merge(form(), unlimited, form())).toMatchObject({ form: { unlimited: true }, clashes: [] });
+  expect(merge(form(), form(), unlimited)).toMatchObject({ form: { unlimited: true }, clashes: [] });
+  const { clashes } = merge(form(), edited(rate('minute', '1/s')), unlimited);
+  expect(clashes).toMatchObject([{ path: '', yours: 'unlimited' }]);
+});
+
+test('fields that the form does not know are merged too', () => {
+  const shadow = (mode: string) => edited((form) => (row(form, 'second').kept = { mode }));
+  expect(merge(form(), shadow('shadow'), form())).toMatchObject({
+    clashes: [],
+    taken: ['limits/second/+mode'],
+  });
+  const { clashes } = merge(form(), shadow('shadow'), shadow('other'));
+  expect(clashes).toEqual([
+    { path: 'limits/second/+mode', base: null, theirs: '"shadow"', yours: '"other"' },
+  ]);
+});
+
+test('rows whose names are being typed are never lost', () => {
+  const typing = edited((form) => {
+    added('', '5/s')(form);
+    added('second', '6/s')(form);
+  });
+  const { form: merged } = merge(form(), edited(rate('second', '11 / 1s')), typing);
+  expect(merged.limits.map(({ rate }) => rate)).toEqual(['11 / 1s', '1000 / 1m', '5/s', '6/s']);
+});
+
+/** A small generator: the same edits on every run. */
+function random(seed: number): () => number {
+  let state = seed;
+  return () => (state = (state * 48271) % 2147483647) / 2147483647;
+}
+
+test('no edit gets lost, whoever makes it', () => {
+  const next = random(7);
+  const edits = [
+    ...['second', 'minute'].flatMap((id) => [rate(id, '1/s'), rate(id, '2/s'), removed(id)]),
+    added('hour', '3/h'),
+    added('hour', '4/h'),
+    added('day', '5/d'),
+    () => undefined,
+  ];
+  const pick = () => edits[Math.floor(next() * edits.length)] ?? (() => undefined);
+  for (let round = 0; round < 500; round += 1) {
+    const [theirs, yours] = [pick(), pick()].map((edit) => edited(edit));
+    if (!theirs || !yours) continue;
+    const merged = merge(form(), theirs, yours);
+    // With nothing to decide, both orders end alike; else deciding all for one side gives that side's values.
+    if (merged.clashes.length === 0) {
+      const other = merge(form(), yours, theirs);
+      expect(other.clashes).toEqual([]);
+      const sorted = (of: TierForm) => ({
+        ...of,
+        limits: of.limits.toSorted((a, b) => a.id.localeCompare(b.id)),
+      });
+      expect(sameForm(sorted(merged.form), sorted(other.form))).toBe(true);
+    } else {
+      let decided = merged.form;
+      for (const { path } of merged.clashes) decided = takeTheirs(decided, theirs, path);
+      expect(merge(theirs, theirs, decided).clashes).toEqual([]);
+      expect(merge(form(), theirs, decided).clashes).toEqual([]);
+    }
+  }
+});

@@ -1,0 +1,46 @@
+/** Periods: what people type, and what the document keeps. */
+import { expect, test } from 'vitest';
+import { parsePeriod, periodMs } from '../app/policy/period.ts';
+
+test.each([
+  ['250ms', '250ms'],
+  ['1s', '1s'],
+  ['s', '1s'],
+  ['15m', '15m'],
+  ['15 min', '15m'],
+  ['1h', '1h'],
+  ['hour', '1h'],
+  ['2 hours', '2h'],
+  ['1d', '1d'],
+  ['2 days', '2d'],
+  ['1 day', '1d'],
+  ['366d', '366d'],
+  [' 1M ', '1m'],
+  ['day', 'day'],
+  ['week', 'week'],
+  ['month', 'month'],
+])('%s is %s', (typed, period) => {
+  expect(parsePeriod(typed)).toBe(period);
+});
+
+test.each([
+  '',
+  '0s',
+  '1',
+  '1.5s',
+  '-1s',
+  '1w',
+  '2 weeks',
+  '367d',
+  '1 fortnight',
+  '١s',
+  '99999999999999999999d',
+])('%s is no period', (typed) => {
+  expect(parsePeriod(typed)).toBeNull();
+});
+
+test('a calendar unit has no fixed length', () => {
+  expect(periodMs('15m')).toBe(900_000);
+  expect(periodMs('day')).toBeNull();
+  expect(periodMs('nonsense')).toBeNull();
+});

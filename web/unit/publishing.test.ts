@@ -1,0 +1,98 @@
+/** Publishing the change list: what is sent, what is sent again, and what others did meanwhile. */
+import { flushSync } from 'svelte';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { ChangeList } from '../app/api/types.ts';
+import { changes } from '../app/changes/changes.svelte.ts';
+import { openClashes } from '../app/changes/entry.ts';
+import { publishAll } from '../app/changes/publishing.ts';
+import { grammar, item, layered, row, withLimit } from './samples.ts';
+
+let answers: (Response | null)[];
+let calls: { list: ChangeList; key: string | undefined }[];
+
+beforeEach(() => {
+  localStorage.clear();
+  [answers, calls] = [[], []];
+  changes.load(null, 'ana');
+  const entry = changes.open('default', item(1, layered), 1);
+  row(entry.form, 'minute').rate = '5 / 1m';
+  flushSync();
+  vi.stubGlobal('fetch', (_url: string, init: RequestInit) => {
+    const headers = init.headers as Record<string, string>;
+    calls.push({ list: JSON.parse(init.body as string) as ChangeList, key: headers['idempotency-key'] });
+    const answer = answers.shift();
+    return answer ? Promise.resolve(answer) : Promise.reject(new TypeError());
+  });
+});
+afterEach(() => {
+  changes.leave();
+  vi.unstubAllGlobals();
+});
+
+function json(status: number, body: unknown): Response {
+  return new Response(JSON.stringify(body), { status });
+}
+function done(version: number): Response {
+  const touched = { kind: 'tier', domain: 'default', id: 'layered', etag: `"tier:layered:${version}"` };
+  return json(201, { version, sha256: '', on_top_of: null, changes: [touched] });
+}
+function conflict(present: unknown): Response {
+  const one = { kind: 'tier', domain: 'default', id: 'layered', present, changed_by: 'ben', version: 2 };
+  return json(412, { code: 'conflict', status: 412, title: 'Conflict', conflicts: [one] });
+}
+
+test('the list goes out once, with base and tags, and is empty afterwards', async () => {
+  answers = [done(2)];
+  expect(await publishAll('why', grammar)).toMatchObject({ what: 'published', answer: { version: 2 } });
+  expect(calls[0]?.list).toMatchObject({
+    base_version: 1,
+    message: 'why',
+    if_match: { 'tier:layered': '"tier:layered:1"' },
+    changes: [
+      { op: 'put', kind: 'tier', domain: 'default', id: 'layered', value: withLimit('minute', { limit: 5 }) },
+    ],
+  });
+  expect(changes.changed).toHaveLength(0);
+  expect(await publishAll('why', grammar)).toEqual({ what: 'nothing' });
+});
+
+test('a conflict in other fields is merged and published on top, silently', async () => {
+  answers = [conflict(item(2, withLimit('second', { burst: 30 }))), done(3)];
+  expect(await publishAll('why', grammar)).toMatchObject({ what: 'published' });
+  expect(calls[1]?.list.if_match).toEqual({ 'tier:layered': '"tier:layered:2"' });
+  expect(calls[1]?.list.changes[0]?.value).toMatchObject({ limits: [{ burst: 30 }, { limit: 5 }] });
+  expect(calls[1]?.key).not.toBe(calls[0]?.key);
+});
+
+test('a conflict in the same field is for a person, and nothing is lost', async () => {
+  answers = [conflict(item(2, withLimit('minute', { limit: 6 })))];
+  expect(await publishAll('why', grammar)).toEqual({ what: 'clash' });
+  const [entry] = changes.changed;
+  expect(entry && openClashes(entry)).toMatchObject([{ theirs: '6 / 1m', yours: '5 / 1m' }]);
+  expect(await publishAll('why', grammar)).toEqual({ what: 'clash' });
+  expect(calls).toHaveLength(1);
+});
+
+test('an object that is gone is for a person too', async () => {
+  answers = [conflict(null)];
+  expect(await publishAll('why', grammar)).toEqual({ what: 'clash' });
+  expect(changes.changed[0]).toMatchObject({ deleted: true });
+});
+
+test('after a lost answer the same list has the same key, after a refusal a new one', async () => {
+  answers = [null, json(422, { code: 'invalid', status: 422, title: 'No' }), done(2)];
+  expect(await publishAll('why', grammar)).toEqual({ what: 'unreachable' });
+  expect(await publishAll('why', grammar)).toMatchObject({ what: 'refused' });
+  await publishAll('why', grammar);
+  const [lost, refused, last] = calls;
+  expect(lost?.key).toBeTruthy();
+  expect(refused?.key).toBe(lost?.key);
+  expect(last?.key).not.toBe(lost?.key);
+});
+
+test("the server's words stand at the field that they are about", async () => {
+  const errors = [{ pointer: '/changes/0/value/limits/1/period', code: 'x', message: 'too long' }];
+  answers = [json(422, { code: 'invalid', status: 422, title: 'No', errors })];
+  await publishAll('why', grammar);
+  expect(changes.changed[0]?.refused).toEqual({ '2/rate': 'too long' });
+});

@@ -1,0 +1,43 @@
+/** Addresses. */
+import { expect, test } from 'vitest';
+import { pathOf, routeOf, safeReturn } from '../app/router.ts';
+
+test.each([
+  ['/', 'overview', ''],
+  ['/tiers', 'tiers', ''],
+  ['/tiers/', 'tiers', ''],
+  ['/tiers/pro', 'tier', 'pro'],
+  ['/tiers/a%2Fb', 'tier', 'a/b'],
+  ['/rules/search', 'rule', 'search'],
+  ['/history', 'history', ''],
+  ['/login', 'login', ''],
+  ['/setup', 'setup', ''],
+  ['/tiers/pro/more', 'missing', ''],
+  ['/tiers/%', 'missing', ''],
+  ['/nodes', 'missing', ''],
+  ['//', 'overview', ''],
+])('%s', (path, page, id) => {
+  expect(routeOf(path)).toEqual({ page, id });
+});
+
+test('an id survives its path', () => {
+  for (const id of ['pro', 'a/b', '%', 'ü ?#']) expect(routeOf(pathOf('tier', id)).id).toBe(id);
+});
+
+test('the way back after signing in stays on this site', () => {
+  expect(safeReturn('/tiers/pro?filter=x')).toBe('/tiers/pro?filter=x');
+  for (const asked of [
+    null,
+    '',
+    'https://elsewhere',
+    '//elsewhere',
+    '/\\elsewhere',
+    '/a\\b',
+    '/\n/x',
+    'javascript:1',
+  ]) {
+    expect(safeReturn(asked)).toBe('/');
+  }
+  for (const asked of ['/login', '/login?return=/login', '/setup#code=1'])
+    expect(safeReturn(asked)).toBe('/');
+});

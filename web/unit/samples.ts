@@ -1,0 +1,68 @@
+/** Tiers and entries that the tests start from. */
+import type { Tier, TierItem } from '../app/api/types.ts';
+import { entryOf, type Entry } from '../app/changes/entry.ts';
+import { formOf, type Grammar, type LimitRow, type TierForm } from '../app/policy/form.ts';
+
+export const grammar: Grammar = {
+  algorithms: [
+    { id: 'token_bucket', label: 'Token bucket', help: '', parameters: ['limit', 'period', 'burst'] },
+    { id: 'fixed_window', label: 'Fixed window', help: '', parameters: ['limit', 'period'] },
+  ],
+  bounds: {
+    number_max: Number.MAX_SAFE_INTEGER,
+    id_pattern: '[a-z][a-z0-9_-]{0,63}',
+    limits_max: 3,
+    message_bytes_max: 200,
+    password_characters_min: 12,
+  },
+};
+
+export const layered: Tier = {
+  id: 'layered',
+  limits: [
+    { id: 'second', algorithm: 'token_bucket', limit: 10, period: '1s', burst: 20 },
+    { id: 'minute', algorithm: 'fixed_window', limit: 1000, period: '1m' },
+  ],
+};
+
+export function form(): TierForm {
+  return formOf(layered);
+}
+
+export function row(of: TierForm, id: string): LimitRow {
+  const found = of.limits.find((one) => one.id === id);
+  if (!found) throw new Error(`no limit ${id}`);
+  return found;
+}
+
+/** The form after an edit. */
+export function edited(edit: (form: TierForm) => void): TierForm {
+  const changed = form();
+  edit(changed);
+  return changed;
+}
+
+export function item(revision: number, value: Tier): TierItem {
+  return {
+    etag: `"tier:${value.id}:${revision}"`,
+    revision,
+    changed_by: 'ben',
+    changed_at: '2026-11-21T03:12:40Z',
+    default_of: [],
+    rules: [],
+    clients: 0,
+    value,
+  };
+}
+
+export function entry(edit: (form: TierForm) => void = () => undefined): Entry {
+  const started = entryOf('default', item(1, layered), 1);
+  edit(started.form);
+  return started;
+}
+
+/** The sample tier with one limit changed. */
+export function withLimit(id: string, numbers: Record<string, unknown>): Tier {
+  const limits = (layered.limits ?? []).map((limit) => (limit.id === id ? { ...limit, ...numbers } : limit));
+  return { ...layered, limits };
+}

@@ -1,0 +1,20 @@
+/** Builds the page into dist/. Imports only what `npm ci --omit=dev` installs, because cargo builds it so. */
+import { svelte } from '@sveltejs/vite-plugin-svelte';
+import { defineConfig } from 'vite';
+
+// Where `npm run dev` finds a running admin server.
+const admin = process.env.TIDEGATE_ADMIN ?? 'http://127.0.0.1:8080';
+
+export default defineConfig({
+  root: 'app',
+  plugins: [svelte({ configFile: '../svelte.config.js' })],
+  build: {
+    outDir: '../dist',
+    emptyOutDir: true,
+    target: 'es2022',
+    // The content security policy allows no inline script.
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+  },
+  server: { proxy: { '/api': { target: admin, changeOrigin: true } } },
+});
