@@ -72,8 +72,10 @@ pub(crate) struct State {
     pub(crate) check_url: Option<String>,
     /// Cookies only over TLS: everywhere but on loopback.
     pub(crate) secure_cookies: bool,
-    /// Tells one run of the server from another.
+    /// Tells a server with another page from this one.
     pub(crate) build: String,
+    /// Changes whenever a session was ended.
+    pub(crate) session_ended: watch::Sender<()>,
     /// True when the server is being stopped.
     pub(crate) stopping: watch::Sender<bool>,
 }
@@ -134,7 +136,8 @@ impl Admin {
             environment,
             check_url,
             secure_cookies: !is_loopback,
-            build: env!("CARGO_PKG_VERSION").to_owned(),
+            build: routes::build(),
+            session_ended: watch::Sender::new(()),
             stopping: watch::Sender::new(false),
         };
         Ok(Self { listener, state: web::Data::new(state), setup_code, is_first_start, policy_file, _folder: folder })

@@ -11,6 +11,8 @@ use actix_web::{HttpRequest, HttpResponse, Resource, middleware::from_fn, web};
 
 use crate::{access::guard, problem::Problem};
 
+pub(crate) use page::build;
+
 /// Every route of the admin server.
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
     let api = web::scope("/api/v1")

@@ -8,6 +8,14 @@ use crate::problem::Problem;
 const ABSENT: &str = "This build of Tidegate has no dashboard; it was built without the feature `dashboard`.\n\
                       The REST calls under /api/v1 are here.\n";
 
+/// The version, and what tells this build's page from others of the same version.
+pub(crate) fn build() -> String {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    #[cfg(feature = "dashboard")]
+    let version = format!("{version}+{}", tidegate_web::index().etag.trim_start_matches("W/").trim_matches('"'));
+    version
+}
+
 /// A file of the page.
 pub(super) async fn page(request: HttpRequest) -> Result<HttpResponse, Problem> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {

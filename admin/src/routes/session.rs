@@ -110,6 +110,7 @@ async fn sign_out(state: Data<State>, request: HttpRequest, signed_in: SignedIn)
         result: "done",
     };
     state.store.end_session(&signed_in.token_sha256, line).await?;
+    state.session_ended.send_replace(());
     let mut response = HttpResponse::NoContent().finish();
     let mut removal = cookie(&state, String::new()).finish();
     removal.make_removal();
@@ -129,7 +130,9 @@ async fn is_open(state: Data<State>) -> Result<HttpResponse, Problem> {
     if state.store.has_administrator().await? {
         return Err(gone());
     }
-    Ok(HttpResponse::Ok().json(json!({ "open": true, "name": "admin" })))
+    Ok(HttpResponse::Ok().json(json!({
+        "open": true, "name": "admin", "password_characters_min": passwords::CHARACTERS_MIN,
+    })))
 }
 
 async fn set_up(

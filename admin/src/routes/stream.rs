@@ -61,6 +61,7 @@ struct Reader {
     wants_figures: bool,
     figures: watch::Receiver<Arc<Sample>>,
     published: watch::Receiver<Shared>,
+    session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
     /// Sequence of the last sample that was sent.
@@ -73,6 +74,7 @@ enum Happened {
     Stop,
     Publish,
     Sample,
+    SessionEnd,
     Heartbeat,
 }
 
@@ -81,6 +83,7 @@ impl Reader {
         let mut reader = Self {
             figures: state.figures.subscribe(),
             published: state.publisher.subscribe(),
+            session_ended: state.session_ended.subscribe(),
             stopping: state.stopping.subscribe(),
             heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
             state,
@@ -114,6 +117,7 @@ impl Reader {
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
                 _ = self.published.changed() => Happened::Publish,
                 _ = self.figures.changed(), if self.wants_figures => Happened::Sample,
+                _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
             match happened {
@@ -126,8 +130,10 @@ impl Reader {
                     let newest = self.figures.borrow_and_update().clone();
                     self.push_sample(&newest);
                 }
-                Happened::Heartbeat if self.is_signed_in().await => self.waiting.push_back(": alive\n\n".to_owned()),
-                Happened::Heartbeat => self.end("session ended"),
+                // Somebody's session, this one perhaps; or its time is up.
+                Happened::SessionEnd | Happened::Heartbeat if !self.is_signed_in().await => self.end("session ended"),
+                Happened::SessionEnd => {}
+                Happened::Heartbeat => self.waiting.push_back(": alive\n\n".to_owned()),
             }
         }
     }

@@ -93,6 +93,19 @@ fn state_comes_first_and_then_what_changes() {
 }
 
 #[test]
+fn signing_out_ends_the_streams_of_that_session_at_once() {
+    let (_folder, server) = fresh();
+    let (ana, other) = (server.administrator(), server.sign_in());
+    let mut events = Events::open(&server.url, &ana, "");
+    let mut others = Events::open(&server.url, &other, "metrics");
+    assert_eq!(ana.send("DELETE", "/api/v1/session", &[], None).status, 204);
+    assert_eq!(events.next_called("bye")["reason"], "session ended");
+    assert_eq!(events.next(), None);
+    // The other session's goes on.
+    let _ = (others.next_called("metrics"), others.next_called("metrics"));
+}
+
+#[test]
 fn a_stream_without_topics_has_no_figures() {
     let (_folder, mut server) = fresh();
     let ana = server.administrator();
