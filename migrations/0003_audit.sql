@@ -1,4 +1,4 @@
--- Who did what, and who was refused. Rows are only ever added.
+-- Who did what, and whose sign-in was refused. Rows are only ever added.
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at      TEXT NOT NULL, -- RFC 3339

@@ -65,6 +65,9 @@ pub(crate) struct ServeArguments {
     /// over https only.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:8080")]
     pub(crate) admin: SocketAddr,
+    /// Where people reach the dashboard, when that is not where it listens: behind a proxy with TLS.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN_URL", value_parser = base_url)]
+    pub(crate) admin_url: Option<String>,
     /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
     pub(crate) http: SocketAddr,
@@ -177,6 +180,16 @@ pub(crate) struct CheckArguments {
 fn max_keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
+}
+
+/// Of a site, without a slash at its end.
+fn base_url(text: &str) -> Result<String, String> {
+    let is_url = ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if is_url {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err("write http:// or https:// and the host".to_owned())
+    }
 }
 
 /// From 1 to 1,024.

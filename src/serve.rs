@@ -38,11 +38,13 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
 
 async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
-    let (admin_url, http_url) = (url(&admin)?, url(&http)?);
+    let (admin_url, http_url) = (arguments.admin_url.clone().map_or_else(|| url(&admin), Ok)?, url(&http)?);
+    let is_exposed = !arguments.admin.ip().is_loopback() && arguments.admin_url.is_none();
     let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
         policy,
+        url: arguments.admin_url.clone(),
         data: arguments.data.clone(),
         listener: admin,
         engine: Arc::clone(&engine),
@@ -58,6 +60,12 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         complain(
             "warning: the file of --policy changed, but the live policy was edited since it was last published from there, so \
              that one stays in force; --policy-force publishes the file over it",
+        );
+    }
+    if is_exposed {
+        complain(
+            "warning: the dashboard is reachable from other machines, without TLS; browsers keep a session over https only, so \
+             put a proxy with TLS before it and name its address with --admin-url, or listen on loopback",
         );
     }
     say(greeting(arguments, &admin, &admin_url, &http_url).as_bytes())?;

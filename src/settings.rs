@@ -1,9 +1,9 @@
 //! Settings from three places: flags, `TIDEGATE_*` variables, and a file. What the file says is put on the command line
 //! where neither of the others speaks, so one parser checks all three.
 
-use std::{ffi::OsString, fs, io::ErrorKind, path::PathBuf};
+use std::{ffi::OsString, fs, io, path::PathBuf};
 
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, parser::ValueSource};
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use toml::{Table, Value};
 
 use crate::{cli::Cli, output::Failure};
@@ -28,11 +28,25 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
     let parse = |line: &[OsString]| {
         Cli::command().subcommand_required(false).arg_required_else_help(false).try_get_matches_from(line)
     };
-    let mut matches = parse(&line).map_err(Unsettled::Usage)?;
-    if matches.subcommand_name().is_none() {
-        line.push(DEFAULT_COMMAND.into());
-        matches = parse(&line).map_err(Unsettled::Usage)?;
-    }
+    let mut matches = match parse(&line) {
+        Ok(matches) if matches.subcommand_name().is_some() => matches,
+        outcome => {
+            let mut serving = line.clone();
+            serving.insert(1.min(line.len()), DEFAULT_COMMAND.into());
+            match (outcome, parse(&serving)) {
+                (Err(error), _) if error.kind() != ErrorKind::UnknownArgument => return Err(Unsettled::Usage(error)),
+                // Nothing but settings: `tidegate --data FOLDER`.
+                (_, Ok(matches)) => {
+                    line = serving;
+                    matches
+                }
+                (Err(error), Err(served)) if served.kind() == ErrorKind::UnknownArgument => {
+                    return Err(Unsettled::Usage(error));
+                }
+                (_, Err(served)) => return Err(Unsettled::Usage(served)),
+            }
+        }
+    };
     if let Some((name, table)) = file(&matches)? {
         let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
         let more = missing(&matches, &table).map_err(failure)?;
@@ -55,7 +69,7 @@ fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
             let table = text.parse().map_err(|error: toml::de::Error| failure(error.to_string()))?;
             Ok(Some((name, table)))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
         Err(error) => Err(failure(error.to_string())),
     }
 }

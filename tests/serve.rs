@@ -31,10 +31,10 @@ fn agent() -> Agent {
     Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(10))).build().into()
 }
 
-/// A signed-in session: cookie and token.
+/// A signed-in session: what its cookie holds, and the token against forgery.
 struct Session {
     agent: Agent,
-    cookie: String,
+    token: String,
     csrf: String,
 }
 
@@ -45,14 +45,20 @@ impl Session {
         let mut answer = agent.post(format!("{}/api/v1/setup", served.admin)).send_json(&body).expect("an answer");
         assert_eq!(answer.status(), 201);
         let cookie = answer.headers()["set-cookie"].to_str().expect("text");
-        let cookie = cookie.split(';').next().expect("a part").to_owned();
+        let cookie = cookie.split(';').next().expect("a part");
+        let token = cookie.split_once('=').expect("a value").1.to_owned();
         let csrf = json_of(&mut answer)["csrf"].as_str().expect("a token").to_owned();
-        Self { agent, cookie, csrf }
+        Self { agent, token, csrf }
+    }
+
+    /// Named by the server's port, which is another after each start.
+    fn cookie(&self, admin: &str) -> String {
+        format!("tidegate_session_{}={}", admin.rsplit_once(':').expect("a port").1, self.token)
     }
 
     fn get(&self, served: &Served, path: &str) -> Value {
         let url = format!("{}/api/v1{path}", served.admin);
-        json_of(&mut self.agent.get(url).header("cookie", &self.cookie).call().expect("an answer"))
+        json_of(&mut self.agent.get(url).header("cookie", self.cookie(&served.admin)).call().expect("an answer"))
     }
 
     /// Publishes the tier `free` with this limit; the version, or `None` where the server did not live to answer.
@@ -68,7 +74,7 @@ impl Session {
             "if_match": { "tier:free": etag },
         });
         let request = self.agent.post(format!("{admin}/api/v1/policy/changes"));
-        let request = request.header("cookie", &self.cookie).header("x-csrf-token", &self.csrf);
+        let request = request.header("cookie", self.cookie(admin)).header("x-csrf-token", &self.csrf);
         let mut answer = request.send_json(&list).ok()?;
         assert_eq!(answer.status(), 201, "{:?}", answer.body_mut().read_to_string());
         json_of(&mut answer)["version"].as_u64()
@@ -127,35 +133,43 @@ fn tidegate_check_asks_it() {
     assert!(run.stdout.starts_with("allowed  default/tier:free/minute  99 of 100 left"), "{run:?}");
 }
 
-/// What a kill during publishes left: the version that was acknowledged last, or the one that was under way.
+/// What a kill during publishes leaves: the version that was acknowledged last, or the one that was under way. The kills
+/// come at all places of a publish, from its beginning to after its answer.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a publish takes here is measured, to kill at all its places")]
 fn a_hundred_kills_during_publishes_leave_whole_versions() {
-    const KILLS: u64 = 100;
+    const KILLS: u32 = 100;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
-    let mut served = Served::start(&data);
+    let start = || Served::start_with(&data, &["--max-keys", "1000"]);
+    let mut served = start();
     let session = Session::of_first_administrator(&served);
     // Version N has the limit 1,000 + N.
-    assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 1_002), Some(2));
-    let (mut acknowledged, mut under_way_lost, mut under_way_kept) = (2, 0, 0);
+    let publish = |admin: &str, version: u64| {
+        session.publish(admin, version, &format!("\"tier:free:{version}\""), 1_001 + version)
+    };
+    let began = Instant::now();
+    for version in 1..11 {
+        assert_eq!(publish(&served.admin, version), Some(version + 1));
+    }
+    let one_takes = began.elapsed() / 10;
+    let (mut acknowledged, mut under_way_lost, mut under_way_kept) = (11, 0, 0);
     for kill in 0..KILLS {
         let (tell, acknowledgements) = mpsc::channel();
         thread::scope(|scope| {
-            let (session, admin) = (&session, served.admin.clone());
+            let (publish, admin) = (&publish, served.admin.clone());
             scope.spawn(move || {
                 for version in acknowledged.. {
-                    let etag = format!("\"tier:free:{version}\"");
-                    let Some(next) = session.publish(&admin, version, &etag, 1_001 + version) else { break };
+                    let Some(next) = publish(&admin, version) else { break };
                     tell.send(next).expect("somebody counts");
                 }
             });
-            // At another place of a publish each time.
             acknowledged = acknowledgements.recv().expect("it publishes");
-            thread::sleep(Duration::from_micros(kill * 137 % 4_000));
+            thread::sleep(one_takes * (kill * 37 % KILLS) * 5 / (4 * KILLS));
             served.kill();
             acknowledged = acknowledgements.iter().last().unwrap_or(acknowledged);
         });
-        served = Served::start(&data);
+        served = start();
         let (version, limit) = in_force(&served, &session);
         assert_eq!(limit, 1_000 + version, "a whole version");
         match version - acknowledged {
@@ -165,7 +179,6 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
         }
         acknowledged = version;
     }
-    // Both happen: some kills came before the transaction was written, some after it, before the answer.
     assert!(under_way_lost > 0 && under_way_kept > 0, "{under_way_lost} lost, {under_way_kept} kept");
 }
 
@@ -308,6 +321,11 @@ fn flags_come_before_variables_and_variables_before_the_file() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+    // So it does with flags of its own, and says which flag nobody knows.
+    let (_, said) = run("", None, &["--max-keys", "0"]);
+    assert!(said.contains("--max-keys") && said.contains("1000000000"), "{said}");
+    let (_, said) = run("", None, &["--max-kys", "1"]);
+    assert!(said.contains("--max-kys"), "{said}");
     // The settings of one command do not trouble another.
     let (status, said) = run("max_keys = 1000\nadmin = \"127.0.0.1:0\"\nseed = 7", None, &["replay", "--demo"]);
     assert_eq!(status, Some(0), "{said}");

@@ -21,7 +21,6 @@ use crate::{
     store::{Session, sha256},
 };
 
-pub(crate) const COOKIE: &str = "tidegate_session";
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
 
 /// Open without a session.
@@ -74,7 +73,7 @@ async fn admit(request: &ServiceRequest) -> Result<(), Problem> {
 async fn signed_in(request: &ServiceRequest) -> Result<SignedIn, Problem> {
     let state = request.app_data::<web::Data<State>>();
     let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
-    let cookie = request.cookie(COOKIE).ok_or(Problem::Unauthorized)?;
+    let cookie = request.cookie(&state.cookie).ok_or(Problem::Unauthorized)?;
     let token_sha256 = sha256(cookie.value());
     let session = state.store.session(&token_sha256, now()).await?.ok_or(Problem::Unauthorized)?;
     Ok(SignedIn { session, token_sha256 })

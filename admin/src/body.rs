@@ -1,9 +1,10 @@
 //! A request's body, read once into a type that cannot be wrong.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, time::Duration};
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web::Bytes};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web::Bytes};
 use serde::de::DeserializeOwned;
+use tokio::time;
 
 use crate::{
     problem::{FieldError, Problem},
@@ -12,6 +13,8 @@ use crate::{
 
 /// The largest body.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
+/// How long a body may take to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A JSON body.
 #[derive(Debug)]
@@ -26,9 +29,15 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = Bytes::from_request(request, payload);
+        // No page of another site can send this type without asking first.
+        let is_json = request.content_type().eq_ignore_ascii_case("application/json");
+        let bytes = time::timeout(PATIENCE, Bytes::from_request(request, payload));
         Box::pin(async move {
-            let bytes = bytes.await.map_err(|error| match error.as_response_error().status_code().as_u16() {
+            if !is_json {
+                return Err(Problem::MediaType);
+            }
+            let bytes = bytes.await.map_err(|_| Problem::TooSlow)?;
+            let bytes = bytes.map_err(|error| match error.as_response_error().status_code().as_u16() {
                 413 => Problem::TooLarge,
                 _ => Problem::BadJson(FieldError::invalid("", error.to_string())),
             })?;
@@ -39,6 +48,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> {
+    // serde would take a list for an object, field by field.
+    if !matches!(bytes.trim_ascii_start(), [b'{', ..]) {
+        return Err(FieldError::invalid("", "expected a JSON object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| field_error("", &error))?;
     json.end().map_err(|error| FieldError::invalid("", error.to_string()))?;

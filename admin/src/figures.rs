@@ -9,7 +9,10 @@ use std::{
 
 use serde::Serialize;
 use tidegate::{Counts, Engine, LimitIndex, Totals};
-use tokio::{sync::watch, time};
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 /// Between two samples.
 const TICK: Duration = Duration::from_secs(1);
@@ -22,15 +25,16 @@ pub(crate) struct Sample {
     /// Counted from 1.
     #[serde(skip)]
     pub(crate) sequence: u64,
+    #[serde(skip)]
+    taken_at: Option<Instant>,
     /// Unix milliseconds.
     pub(crate) t: i64,
     pub(crate) policy_version: u64,
-    /// Since the sample before; 0 in the first.
-    interval_ms: i64,
+    /// Since the sample before, whatever the wall clock did; 0 in the first.
+    interval_ms: u64,
     totals: AllTotals,
     rates: Rates,
-    /// The limits of tiers and rules, in the policy's order. Those of single clients are not listed: there may be a
-    /// hundred thousand.
+    /// The limits of tiers and rules, in the policy's order.
     limits: Vec<LimitFigures>,
 }
 
@@ -128,8 +132,8 @@ fn sample(
     before: &Sample,
     counted: &HashMap<LimitIndex, Counts>,
 ) -> (Sample, HashMap<LimitIndex, Counts>) {
-    let t = jiff::Timestamp::now().as_millisecond();
-    let interval_ms = if before.sequence == 0 { 0 } else { (t - before.t).max(0) };
+    let now = Instant::now();
+    let interval_ms = before.taken_at.map_or(0, |then| (now - then).as_millis() as u64);
     // A tick that was late counts for as long as it took.
     let rate = |now: u64, then: u64| {
         if interval_ms == 0 { 0.0 } else { now.saturating_sub(then) as f64 * 1_000.0 / interval_ms as f64 }
@@ -139,7 +143,6 @@ fn sample(
     let limits = now_counted
         .iter()
         .map(|&(limit, now)| (engine.limit_name(limit), now, counted.get(&limit).copied().unwrap_or(now)))
-        .filter(|(name, ..)| !is_of_a_client(name))
         .map(|(name, now, then)| LimitFigures {
             limit_id: name.to_owned(),
             allowed: now.allowed,
@@ -150,7 +153,8 @@ fn sample(
         .collect();
     let sample = Sample {
         sequence: before.sequence + 1,
-        t,
+        taken_at: Some(now),
+        t: jiff::Timestamp::now().as_millisecond(),
         policy_version: engine.version(),
         interval_ms,
         totals: AllTotals { allowed, denied, no_limit, unknown_domain },
@@ -158,9 +162,4 @@ fn sample(
         limits,
     };
     (sample, now_counted.into_iter().collect())
-}
-
-/// `DOMAIN/client:KIND:VALUE/LIMIT`.
-fn is_of_a_client(limit_id: &str) -> bool {
-    limit_id.split_once('/').is_some_and(|(_, owner)| owner.starts_with("client:"))
 }

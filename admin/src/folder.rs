@@ -22,6 +22,7 @@ const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.
 pub(crate) struct DataFolder {
     path: PathBuf,
     lock: File,
+    database_lock: Option<File>,
     is_new: bool,
 }
 
@@ -40,10 +41,8 @@ impl DataFolder {
         }
         let mut marker = String::new();
         lock.read_to_string(&mut marker).map_err(broken)?;
-        let mut folder = Self { path: path.to_owned(), lock, is_new: false };
+        let mut folder = Self { path: path.to_owned(), lock, database_lock: None, is_new: false };
         if folder.database().try_exists().map_err(broken)? {
-            // A first start that broke off after the database was whole, or a database put here from a backup.
-            folder.mark().map_err(broken)?;
             return Ok(folder);
         }
         if !marker.is_empty() {
@@ -83,11 +82,16 @@ impl DataFolder {
     /// The first database is whole and closed: it takes its name.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         fs::rename(self.path.join(UNFINISHED), self.database())?;
-        File::open(&self.path)?.sync_all()?;
-        self.mark()
+        File::open(&self.path)?.sync_all()
     }
 
-    fn mark(&mut self) -> io::Result<()> {
+    /// The database is ours: its absence would be a loss from now on. It may be so after a first start that broke off when
+    /// the database was whole, or when one was put here from a backup, so this is done at every start.
+    pub(crate) fn mark(&mut self) -> io::Result<()> {
+        // The lock file may be removed by whoever tidies up; this one is not.
+        let database = File::open(self.database())?;
+        database.try_lock().map_err(io::Error::from)?;
+        self.database_lock = Some(database);
         self.lock.rewind()?;
         self.lock.write_all(MARKER.as_bytes())?;
         self.lock.sync_all()

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `passwords`, `setup` and `access` (people), `routes` (the REST calls), `server`.
+//! `passwords`, `tries`, `setup` and `access` (people), `routes` (the REST calls), `server`.
 
 mod access;
 mod body;
@@ -21,6 +21,7 @@ mod server;
 mod setup;
 mod start;
 mod store;
+mod tries;
 
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use server::{Admin, Settings};

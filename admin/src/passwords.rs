@@ -17,6 +17,8 @@ pub(crate) const CHARACTERS_MIN: usize = 12;
 const BYTES_MAX: usize = 1_024;
 /// Each takes 19 MiB and a core for some ten milliseconds.
 static TURNS: Semaphore = Semaphore::const_new(2);
+/// Who is being served or waits; others are told to come again, so that nobody waits behind a crowd.
+static PLACES: Semaphore = Semaphore::const_new(16);
 
 /// Passwords that are long enough and still the first to be tried.
 const COMMON: [&str; 16] = [
@@ -87,6 +89,7 @@ pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<boo
 }
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let _place = PLACES.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
     let _turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
     web::block(work).await.map_err(|error| Problem::Internal(error.to_string()))
 }

@@ -3,9 +3,14 @@
 
 use std::fmt;
 
-use actix_web::{HttpResponse, ResponseError, http::StatusCode};
+use actix_web::{
+    HttpResponse, ResponseError,
+    http::{StatusCode, header},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::store::{Trouble, trouble};
 
 /// Why a request was refused.
 #[derive(Debug)]
@@ -15,9 +20,21 @@ pub(crate) enum Problem {
     /// A change without the header that only our own page can send.
     Csrf,
     WrongCredentials,
+    /// Too many tries.
+    TooMany {
+        /// When to come again.
+        retry_after_s: u64,
+    },
     /// What was not found.
     NotFound(String),
-    MethodNotAllowed,
+    MethodNotAllowed {
+        /// The methods that this path takes.
+        allowed: &'static str,
+    },
+    /// The body is not said to be JSON.
+    MediaType,
+    /// The body did not come in time.
+    TooSlow,
     /// The body cannot be read.
     BadJson(FieldError),
     TooLarge,
@@ -27,6 +44,8 @@ pub(crate) enum Problem {
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
     Invalid(Vec<FieldError>),
+    /// The database cannot be written; the words are for people.
+    Storage(String),
     /// The server's fault; the words are for its log.
     Internal(String),
 }
@@ -58,10 +77,15 @@ impl Problem {
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized", "Sign in first"),
             Self::Csrf => (StatusCode::FORBIDDEN, "csrf", "This request did not come from the dashboard"),
             Self::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong_credentials", "Wrong name or password"),
+            Self::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many", "Too many tries"),
             Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found", "Not found"),
-            Self::MethodNotAllowed => {
+            Self::MethodNotAllowed { .. } => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This cannot be done here")
             }
+            Self::MediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body is of another type")
+            }
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body did not come in time"),
             Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json", "The body cannot be read"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
             Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "conflict", "Somebody changed this meanwhile"),
@@ -69,6 +93,7 @@ impl Problem {
                 (StatusCode::PRECONDITION_REQUIRED, "precondition_required", "Say which state you change")
             }
             Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Something is wrong with the request"),
+            Self::Storage(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage", "The database cannot be written"),
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
     }
@@ -79,7 +104,10 @@ impl Problem {
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
             Self::NotFound(what) => what.clone(),
-            Self::MethodNotAllowed => "Another method may do what you want.".to_owned(),
+            Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
+            Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
+            Self::MediaType => "Send JSON, with the header content-type: application/json.".to_owned(),
+            Self::TooSlow => format!("A body must be here within {} s.", crate::body::PATIENCE.as_secs()),
             Self::BadJson(field) => field.message.clone(),
             Self::TooLarge => format!("At most {} bytes fit.", crate::body::BYTES_MAX),
             Self::Conflict(objects) => match objects.len() {
@@ -88,6 +116,7 @@ impl Problem {
             },
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
+            Self::Storage(why) => format!("{why}. Nothing was changed."),
             Self::Internal(_) => "It is written in the server's log, under the request's id.".to_owned(),
         }
     }
@@ -118,12 +147,24 @@ impl ResponseError for Problem {
             Self::Conflict(objects) => body["conflicts"] = json!(objects),
             _ => {}
         }
-        HttpResponse::build(status).content_type("application/problem+json").body(body.to_string())
+        let mut response = HttpResponse::build(status);
+        match self {
+            Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
+            Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, *allowed))),
+            // What is left of the body would be taken for the next request.
+            Self::TooSlow => drop(response.force_close()),
+            _ => {}
+        }
+        response.content_type("application/problem+json").body(body.to_string())
     }
 }
 
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
-        Self::Internal(format!("database: {error}"))
+        match trouble(&error) {
+            Some(Trouble::Full) => Self::Storage("The disk of the database is full".to_owned()),
+            Some(Trouble::Gone) => Self::Storage("The database was removed or replaced; restart the server".to_owned()),
+            None => Self::Internal(format!("database: {error}")),
+        }
     }
 }

@@ -22,8 +22,6 @@ pub(crate) struct Published {
     pub(crate) version: Version,
     pub(crate) policy: Policy,
     pub(crate) revisions: BTreeMap<ObjectKey, Revised>,
-    /// What this version changed.
-    pub(crate) touched: Vec<ObjectKey>,
 }
 
 /// When an object changed last, and by whom.
@@ -71,7 +69,7 @@ impl Published {
         let policy = Policy::parse(&document, Format::Json).map_err(refused)?;
         let snapshot = Snapshot::compile(&policy).map_err(refused)?;
         let revisions = store.revisions().await.map_err(failed)?.into_iter().filter_map(revised).collect();
-        Ok((Self { version, policy, revisions, touched: Vec::new() }, snapshot))
+        Ok((Self { version, policy, revisions }, snapshot))
     }
 }
 

@@ -144,12 +144,12 @@ impl Publisher {
         self.engine.publish_version(snapshot, version.version).map_err(|error| {
             Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
         })?;
-        tracing::info!(version = version.version, author = author.name, message = version.message, "policy published");
+        tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
         let revised =
             Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
         let mut revisions = present.revisions.clone();
         revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
-        self.published.send_replace(Arc::new(Published { version, policy, revisions, touched }));
+        self.published.send_replace(Arc::new(Published { version, policy, revisions }));
         Ok(answer)
     }
 

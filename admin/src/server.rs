@@ -34,6 +34,7 @@ use crate::{
     setup::Setup,
     start::StartError,
     store::Store,
+    tries::Tries,
 };
 
 /// What the page may do: nothing but be itself and ask this server.
@@ -41,6 +42,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                                        connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// How long a stop waits for requests that are being answered, in seconds.
 const DRAIN_SECONDS: u64 = 5;
+/// Connections of each worker; the doors need descriptors too.
+const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take to send a request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -55,6 +58,8 @@ pub struct Settings {
     pub engine: Arc<Engine>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
+    /// Where people reach it, if not at its listener: behind a proxy, perhaps with TLS.
+    pub url: Option<String>,
     /// A policy that is kept in a file.
     pub policy: Option<PolicyFile>,
     /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
@@ -68,8 +73,11 @@ pub(crate) struct State {
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) setup: Setup,
+    pub(crate) tries: Tries,
     pub(crate) environment: Option<String>,
     pub(crate) check_url: Option<String>,
+    /// Name of the session's cookie: browsers keep cookies by host, whatever the port.
+    pub(crate) cookie: String,
     /// Cookies only over TLS: everywhere but on loopback.
     pub(crate) secure_cookies: bool,
     /// Tells a server with another page from this one.
@@ -100,11 +108,14 @@ impl Admin {
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
-        let Settings { data, listener, engine, environment, policy, check_url } = settings;
+        let Settings { data, listener, engine, environment, url, policy, check_url } = settings;
         let mut folder = DataFolder::take(&data)?;
         let is_first_start = folder.is_new();
-        let store =
-            if is_first_start { Store::create(&mut folder, write_first).await? } else { Store::open(&folder).await? };
+        let store = if is_first_start {
+            Store::create(&mut folder, write_first).await?
+        } else {
+            Store::open(&mut folder).await?
+        };
         let database = folder.database();
         let failed = |error: sqlx::Error| StartError::Database { path: database.clone(), why: error.to_string() };
         let (mut published, mut snapshot) = Published::load(&store, &database).await?;
@@ -127,15 +138,23 @@ impl Admin {
             let (setup, code) = Setup::open().map_err(random)?;
             (setup, Some(code))
         };
-        let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let address = listener.local_addr();
+        let is_loopback = address.as_ref().is_ok_and(|address| address.ip().is_loopback());
+        let secure_cookies = match &url {
+            Some(url) => url.starts_with("https:"),
+            None => !is_loopback,
+        };
+        let port = address.map_or(0, |address| address.port());
         let state = State {
             publisher: Arc::new(Publisher::new(store.clone(), Arc::clone(&engine), published)),
             store,
             figures: Arc::new(Figures::new(engine)),
             setup,
+            tries: Tries::new(),
             environment,
             check_url,
-            secure_cookies: !is_loopback,
+            cookie: format!("tidegate_session_{port}"),
+            secure_cookies,
             build: routes::build(),
             session_ended: watch::Sender::new(()),
             stopping: watch::Sender::new(false),
@@ -179,6 +198,7 @@ impl Admin {
         })
         // A handful of people, and the machine has other work.
         .workers(2)
+        .max_connections(CONNECTIONS_MAX)
         .client_request_timeout(REQUEST_TIMEOUT)
         .shutdown_timeout(DRAIN_SECONDS)
         .disable_signals()

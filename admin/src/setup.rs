@@ -42,6 +42,11 @@ impl Setup {
         open.as_ref().is_some_and(|open| now < open.ends_at && open.code_sha256 == sha256(code))
     }
 
+    /// Is there a link that is still good?
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|open| now() < open.ends_at)
+    }
+
     /// An administrator exists: the link is dead.
     pub(crate) fn close(&self) {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;

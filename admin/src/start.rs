@@ -81,7 +81,7 @@ impl fmt::Display for StartError {
             }
             Self::InUse(path) => write!(
                 f,
-                "data folder {} is in use by another tidegate; stop that one, or name another folder with --data",
+                "{} is in use by another tidegate; stop that one, or name another folder with --data",
                 path.display()
             ),
             Self::NotEmpty { path, found } => write!(

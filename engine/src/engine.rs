@@ -169,7 +169,7 @@ impl<C: Clock> Engine<C> {
     ) -> Result<(), PublishError> {
         let buckets = &self.buckets;
         let live = ledger.bind(snapshot, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
-        self.tally.make_room(buckets.registry.len());
+        self.tally.make_room(ledger.tallied());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
         self.buckets.version.store(version);
@@ -228,11 +228,13 @@ impl<C: Clock> Engine<C> {
         self.tally.totals()
     }
 
-    /// The limits of the present policy, in its order, with what each decided since the engine was made.
+    /// The limits of the present policy's tiers and rules, in its order, with what each decided since the engine was made.
+    /// Those of single clients are counted in the totals alone: there may be a hundred thousand.
     #[must_use]
     pub fn limit_counts(&self) -> Vec<(LimitIndex, Counts)> {
         let live = self.live.load();
-        live.limits.iter().map(|limit| (LimitIndex(limit.index), self.tally.counts(limit.index))).collect()
+        let counts = |limit: &LiveLimit| Some((LimitIndex(limit.index), self.tally.counts(limit.tally?)));
+        live.limits.iter().filter_map(counts).collect()
     }
 
     /// Full name of a limit.
@@ -272,9 +274,10 @@ impl<C: Clock> Engine<C> {
     /// Counts a decision over a plan that has limits.
     #[inline]
     pub(crate) fn count(&self, live: &Live, plan: &[Charge], decision: &Decision<'_>) {
-        match decision.decided_by {
-            Some(by) if !decision.is_allowed() => self.tally.denied(by.limit),
-            _ => self.tally.allowed(plan.iter().map(|charge| live.limits[charge.limit as usize].index)),
+        let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
+        match decision.place() {
+            Some(place) if !decision.is_allowed() => self.tally.denied(plan.get(place).and_then(tally)),
+            _ => self.tally.allowed(plan.iter().filter_map(tally)),
         }
     }
 

@@ -32,11 +32,6 @@ impl Registry {
         Self { limits: boxcar::Vec::new() }
     }
 
-    /// How many limits it knows.
-    pub(crate) fn len(&self) -> usize {
-        self.limits.count()
-    }
-
     pub(crate) fn name(&self, limit: u32) -> &str {
         self.limits.get(limit as usize).map_or("", |registered| &registered.name)
     }
@@ -69,6 +64,8 @@ pub(crate) struct LiveLimit {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
     pub(crate) generation: Generation,
+    /// Where its decisions are counted; `None` for a limit of a single client.
+    pub(crate) tally: Option<u32>,
     /// How this publish changed its numbers, if it did.
     change: Option<Change>,
 }
@@ -111,6 +108,8 @@ impl LiveLimit {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     limits: HashMap<Box<str>, Entry>,
+    /// How many of them are counted one by one.
+    tallied: u32,
 }
 
 #[derive(Debug)]
@@ -120,6 +119,7 @@ struct Entry {
     /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
     meter: Option<Meter>,
     generation: Generation,
+    tally: Option<u32>,
 }
 
 /// A policy that the engine cannot take. Nothing changed.
@@ -154,6 +154,11 @@ impl fmt::Display for PublishError {
 impl std::error::Error for PublishError {}
 
 impl Ledger {
+    /// How many limits are counted one by one.
+    pub(crate) fn tallied(&self) -> usize {
+        self.tallied as usize
+    }
+
     pub(crate) fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
         if self.limits.len() + new > LIMITS_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
@@ -170,15 +175,27 @@ impl Ledger {
     ) -> Result<Live, PublishError> {
         self.has_room_for(&snapshot)?;
         let bind = |limit: &CompiledLimit| {
-            let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| Entry {
-                index: registry.limits.push(Registered { name: limit.name.clone(), overflow: Default::default() })
-                    as u32,
-                hash: hasher.name(&limit.name),
-                meter: limit.meter,
-                generation: Generation::default(),
+            let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| {
+                let tally = (!limit.is_of_a_client()).then_some(self.tallied);
+                self.tallied += u32::from(tally.is_some());
+                Entry {
+                    index: registry.limits.push(Registered { name: limit.name.clone(), overflow: Default::default() })
+                        as u32,
+                    hash: hasher.name(&limit.name),
+                    meter: limit.meter,
+                    generation: Generation::default(),
+                    tally,
+                }
             });
             let change = limit.meter.and_then(|meter| entry.change(meter, at));
-            LiveLimit { index: entry.index, hash: entry.hash, meter: limit.meter, generation: entry.generation, change }
+            LiveLimit {
+                index: entry.index,
+                hash: entry.hash,
+                meter: limit.meter,
+                generation: entry.generation,
+                tally: entry.tally,
+                change,
+            }
         };
         let limits = snapshot.limits.iter().map(bind).collect();
         Ok(Live { snapshot, version, limits })

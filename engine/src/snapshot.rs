@@ -39,6 +39,13 @@ pub(crate) struct CompiledLimit {
     pub(crate) meter: Option<Meter>,
 }
 
+impl CompiledLimit {
+    /// There may be a hundred thousand of those.
+    pub(crate) fn is_of_a_client(&self) -> bool {
+        self.name.split_once('/').is_some_and(|(_, owner)| owner.starts_with("client:"))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Domain {
     /// The most that one request can meet.

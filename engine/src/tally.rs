@@ -52,7 +52,7 @@ struct Stripe {
     denied: Counter,
     no_limit: Counter,
     unknown_domain: Counter,
-    /// By index of the limit.
+    /// Of limits that are counted one by one.
     limits: boxcar::Vec<LimitCells>,
 }
 
@@ -69,7 +69,7 @@ impl Tally {
         Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect() }
     }
 
-    /// Makes room for limits with indices below `limits`. One caller at a time.
+    /// Makes room for so many limits. One caller at a time.
     pub(crate) fn make_room(&self, limits: usize) {
         for stripe in &self.stripes {
             while stripe.limits.count() < limits {
@@ -109,10 +109,10 @@ impl Tally {
 
     /// A request was refused by this limit.
     #[inline]
-    pub(crate) fn denied(&self, limit: u32) {
+    pub(crate) fn denied(&self, limit: Option<u32>) {
         let (stripe, count) = self.stripe();
         count(&stripe.denied);
-        if let Some(cells) = stripe.limits.get(limit as usize) {
+        if let Some(cells) = limit.and_then(|limit| stripe.limits.get(limit as usize)) {
             count(&cells.denied);
         }
     }

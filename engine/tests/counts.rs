@@ -12,6 +12,10 @@ fn policy(limit: u64) -> Snapshot {
         [[domains.default.tiers]]
         id = "t"
         limits = [{{ id = "day", algorithm = "fixed_window", limit = {limit}, period = "1d" }}]
+        [[domains.default.clients]]
+        kind = "user"
+        value = "eve"
+        override = {{ blocked = true, reason = "abuse" }}
         [[domains.default.rules]]
         id = "x"
         endpoint = "/x"
@@ -42,12 +46,15 @@ fn decisions_are_counted_by_limit_and_in_all() {
     let mut handle = engine.handle("default/tier:t/day", "user").expect("the policy has it");
     let by_handle = (0..4).filter(|_| handle.check(b"ada", 1).expect("valid").is_allowed()).count();
     assert_eq!(by_handle, 3);
+    // A client's own limits are in the totals alone.
+    let eve = [Identity::new("user", "eve").expect("valid")];
+    assert!(!engine.check(&Request::new(&eve).expect("valid")).is_allowed());
     let expected = [
         ("default/tier:t/day", Counts { allowed: 5, denied: 1 }),
         ("default/rule:x/day", Counts { allowed: 2, denied: 1 }),
     ];
     assert_eq!(counts(&engine), expected);
-    assert_eq!(engine.totals(), Totals { allowed: 7, denied: 2, no_limit: 2, unknown_domain: 1 });
+    assert_eq!(engine.totals(), Totals { allowed: 7, denied: 3, no_limit: 2, unknown_domain: 1 });
     // A publish keeps what was counted.
     engine.publish(policy(6)).expect("few limits");
     assert_eq!(counts(&engine), expected);

@@ -7,7 +7,7 @@ use super::resource;
 use crate::{problem::Problem, server::State};
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/metrics").get(show));
+    config.service(resource("/metrics", "GET").get(show));
 }
 
 async fn show(state: web::Data<State>) -> Result<HttpResponse, Problem> {

@@ -8,7 +8,7 @@ use super::resource;
 use crate::{passwords, publisher::MESSAGE_BYTES_MAX, server::State};
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/meta").get(show));
+    config.service(resource("/meta", "GET").get(show));
 }
 
 async fn show(state: web::Data<State>) -> HttpResponse {

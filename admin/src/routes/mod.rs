@@ -7,6 +7,8 @@ mod policy;
 mod session;
 mod stream;
 
+use std::future::ready;
+
 use actix_web::{HttpRequest, HttpResponse, Resource, middleware::from_fn, web};
 
 use crate::{access::guard, problem::Problem};
@@ -15,7 +17,10 @@ pub(crate) use page::build;
 
 /// Every route of the admin server.
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
+    let query = web::QueryConfig::default()
+        .error_handler(|error, _| Problem::field("", format!("the query of the address: {error}")).into());
     let api = web::scope("/api/v1")
+        .app_data(query)
         .wrap(from_fn(guard))
         .configure(session::routes)
         .configure(meta::routes)
@@ -26,7 +31,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
     config
         .service(api)
         .route("/healthz", web::get().to(async || "ok\n"))
-        .route("/readyz", web::get().to(ready))
+        .route("/readyz", web::get().to(is_ready))
         .default_service(web::to(page::page));
 }
 
@@ -35,11 +40,12 @@ async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
 }
 
 /// A path that is refused by name where another method is wanted.
-fn resource(path: &str) -> Resource {
-    web::resource(path).default_service(web::to(async || Err::<HttpResponse, _>(Problem::MethodNotAllowed)))
+fn resource(path: &str, allowed: &'static str) -> Resource {
+    let refuse = move || ready(Err::<HttpResponse, _>(Problem::MethodNotAllowed { allowed }));
+    web::resource(path).default_service(web::to(refuse))
 }
 
 /// Has an enforceable policy, or it would not have started.
-async fn ready(state: web::Data<crate::server::State>) -> HttpResponse {
+async fn is_ready(state: web::Data<crate::server::State>) -> HttpResponse {
     HttpResponse::Ok().body(format!("policy version {}\n", state.publisher.published().version.version))
 }

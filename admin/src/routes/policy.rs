@@ -30,13 +30,13 @@ const PAGE_MAX: u32 = 500;
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
-        .service(resource("/policy").get(policy))
-        .service(resource("/policy/versions").get(versions))
-        .service(resource("/policy/changes").post(publish))
-        .service(resource("/tiers").get(tiers))
-        .service(resource("/tiers/{id}").get(tier))
-        .service(resource("/rules").get(rules))
-        .service(resource("/rules/{id}").get(rule));
+        .service(resource("/policy", "GET").get(policy))
+        .service(resource("/policy/versions", "GET").get(versions))
+        .service(resource("/policy/changes", "POST").post(publish))
+        .service(resource("/tiers", "GET").get(tiers))
+        .service(resource("/tiers/{id}", "GET").get(tier))
+        .service(resource("/rules", "GET").get(rules))
+        .service(resource("/rules/{id}", "GET").get(rule));
 }
 
 #[derive(Deserialize)]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::resource;
 use crate::{
-    access::{COOKIE, SignedIn, address},
+    access::{SignedIn, address},
     body::Body,
     passwords,
     problem::{FieldError, Problem},
@@ -25,8 +25,8 @@ const LIFE_SECONDS: i64 = 12 * 60 * 60;
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
-        .service(resource("/session").get(show).post(sign_in).delete(sign_out))
-        .service(resource("/setup").get(is_open).post(set_up));
+        .service(resource("/session", "GET, POST, DELETE").get(show).post(sign_in).delete(sign_out))
+        .service(resource("/setup", "GET, POST").get(is_open).post(set_up));
 }
 
 #[derive(Deserialize)]
@@ -58,6 +58,7 @@ fn answer(status: StatusCode, state: &State, session: &Session) -> HttpResponse 
 
 async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credentials>) -> Result<HttpResponse, Problem> {
     let Credentials { name, password } = body.value;
+    state.tries.count(&address(&request), &name)?;
     let user = state.store.user(&name).await?;
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
@@ -98,7 +99,11 @@ async fn begin(
 }
 
 fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'static> {
-    Cookie::build(COOKIE, token).path("/").http_only(true).same_site(SameSite::Strict).secure(state.secure_cookies)
+    Cookie::build(state.cookie.clone(), token)
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Strict)
+        .secure(state.secure_cookies)
 }
 
 async fn sign_out(state: Data<State>, request: HttpRequest, signed_in: SignedIn) -> Result<HttpResponse, Problem> {
@@ -127,7 +132,7 @@ fn gone() -> Problem {
 }
 
 async fn is_open(state: Data<State>) -> Result<HttpResponse, Problem> {
-    if state.store.has_administrator().await? {
+    if !state.setup.is_open() {
         return Err(gone());
     }
     Ok(HttpResponse::Ok().json(json!({
@@ -141,6 +146,7 @@ async fn set_up(
     body: Body<FirstAdministrator>,
 ) -> Result<HttpResponse, Problem> {
     let FirstAdministrator { code, name, password } = body.value;
+    state.tries.count(&address(&request), &name)?;
     if !state.setup.admits(&code) {
         return Err(gone());
     }

@@ -31,7 +31,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const RETRY_MS: u32 = 2_000;
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/stream").get(open));
+    config.service(resource("/stream", "GET").get(open));
 }
 
 #[derive(Deserialize)]
@@ -64,6 +64,8 @@ struct Reader {
     session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
+    /// The last version that it was told of.
+    version: u64,
     /// Sequence of the last sample that was sent.
     sent: u64,
     waiting: VecDeque<String>,
@@ -89,11 +91,13 @@ impl Reader {
             state,
             signed_in,
             wants_figures,
+            version: 0,
             sent: 0,
             waiting: VecDeque::new(),
             is_over: false,
         };
         let version = reader.published.borrow_and_update().version.version;
+        reader.version = version;
         reader.waiting.push_back(format!("retry: {RETRY_MS}\n\n"));
         reader.waiting.push_back(reader.hello(version));
         if wants_figures {
@@ -124,7 +128,8 @@ impl Reader {
                 Happened::Stop => self.end("shutting down"),
                 Happened::Publish => {
                     let published = self.published.borrow_and_update().clone();
-                    self.waiting.push_back(publication(&published));
+                    self.waiting.push_back(publication(&published, self.version));
+                    self.version = published.version.version;
                 }
                 Happened::Sample => {
                     let newest = self.figures.borrow_and_update().clone();
@@ -180,11 +185,13 @@ impl Reader {
     }
 }
 
-fn publication(published: &Published) -> String {
+/// What was published since version `told`: a reader that is slow is told of several versions at once.
+fn publication(published: &Published, told: u64) -> String {
     let touched: Vec<Value> = published
-        .touched
+        .revisions
         .iter()
-        .map(|key| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": published.etag(key) }))
+        .filter(|(_, revised)| revised.version > told)
+        .map(|(key, _)| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": published.etag(key) }))
         .collect();
     let version = &published.version;
     let data = json!({

@@ -38,7 +38,7 @@ impl Store {
         at: i64,
         audit: Audit<'_>,
     ) -> sqlx::Result<Option<i64>> {
-        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut change = self.change().await?;
         let added: Option<(i64,)> = query_as(
             "INSERT INTO users (name, role, password_hash, created_at)
              SELECT ?, 'admin', ?, ? WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin') RETURNING id",
@@ -73,7 +73,7 @@ impl Store {
         expires_at: i64,
         audit: Audit<'_>,
     ) -> sqlx::Result<()> {
-        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= ?").bind(now).execute(&mut *change).await?;
         query("INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at) VALUES (?, ?, ?, ?, ?)")
             .bind(token_sha256)
@@ -100,7 +100,7 @@ impl Store {
     }
 
     pub(crate) async fn end_session(&self, token_sha256: &str, audit: Audit<'_>) -> sqlx::Result<()> {
-        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE token_sha256 = ?").bind(token_sha256).execute(&mut *change).await?;
         audit.write(&mut change).await?;
         change.commit().await

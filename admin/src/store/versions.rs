@@ -75,7 +75,7 @@ impl Store {
     pub(crate) async fn add_version(&self, new: NewVersion<'_>) -> sqlx::Result<()> {
         let Version { version, sha256, author, message, published_at } = new.version;
         let version = version.cast_signed();
-        let mut change = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut change = self.change().await?;
         query(
             "INSERT INTO policy_versions (version, document, sha256, author, message, published_at)
              VALUES (?, ?, ?, ?, ?, ?)",

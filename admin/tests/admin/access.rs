@@ -41,7 +41,7 @@ fn without_a_session_nothing_but_sign_in_and_health_is_open() {
     let mut stranger = server.stranger();
     assert_all_closed(&stranger);
     // Neither a made-up cookie nor one of another life opens anything.
-    stranger.cookie = "tidegate_session=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned();
+    stranger.token = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned();
     assert_all_closed(&stranger);
     for (method, path, status) in [
         ("GET", "/healthz", 200),
@@ -79,6 +79,7 @@ fn signed_in_what_does_not_exist_is_said_not_to_exist() {
         ("GET", "/api/v1/rules/none", 404),
         ("PATCH", "/api/v1/tiers", 405),
         ("GET", "/api/v1/policy/changes", 405),
+        ("GET", "/api/v1/policy/versions?limit=-1", 422),
         ("GET", "/assets/none.js", 404),
     ] {
         let answer = ana.send(method, path, &[], None);

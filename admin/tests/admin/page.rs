@@ -17,7 +17,8 @@ fn every_address_of_the_page_answers_the_page_and_a_missing_file_does_not() {
     // Asked again, it need not be sent again.
     let unchanged = stranger.send("GET", "/", &[("if-none-match", page.header("etag"))], None);
     assert_eq!((unchanged.status, unchanged.text.as_str()), (304, ""));
-    let script = page.text.split('"').find(|part| part.starts_with("/assets/") && part.contains(".js")).expect("a script");
+    let script =
+        page.text.split('"').find(|part| part.starts_with("/assets/") && part.contains(".js")).expect("a script");
     let plain = stranger.get(script);
     assert_eq!((plain.status, plain.header("cache-control")), (200, "public, max-age=31536000, immutable"));
     assert_eq!(plain.header("content-encoding"), "");

@@ -1,5 +1,10 @@
 //! The first administrator, signing in and signing out.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
 use serde_json::json;
 
 use crate::support::{PASSWORD, Server, data_of, fresh};
@@ -38,7 +43,7 @@ fn a_restart_prints_a_new_link_while_there_is_no_administrator() {
     assert_eq!(server.setup_path, None);
     // The session outlives the restart.
     let mut later = server.stranger();
-    later.cookie = ana.cookie;
+    later.token = ana.token;
     assert_eq!(later.get("/api/v1/session").json()["name"], "ana");
 }
 
@@ -55,7 +60,7 @@ fn signing_in_takes_the_right_name_and_password() {
     let answer = stranger.post("/api/v1/session", &json!({ "name": "ana", "password": PASSWORD }));
     assert_eq!(answer.status, 200);
     let cookie = answer.header("set-cookie");
-    for part in ["tidegate_session=", "HttpOnly", "SameSite=Strict", "Path=/"] {
+    for part in ["tidegate_session_", "HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(cookie.contains(part), "{cookie}");
     }
     assert!(!answer.text.contains(PASSWORD));
@@ -75,6 +80,7 @@ fn bodies_that_cannot_be_read_are_refused_with_the_field() {
         (b"".as_slice(), ""),
         (b"{", ""),
         (b"[]", ""),
+        (br#"["ana", "x"]"#, ""),
         (br#"{"name": 1, "password": "x"}"#, "/name"),
         (br#"{"name": "ana", "password": "x", "remember": true}"#, "/remember"),
         (br#"{"name": "ana"}"#, ""),
@@ -88,4 +94,39 @@ fn bodies_that_cannot_be_read_are_refused_with_the_field() {
     }
     let large = send(&vec![b' '; (1 << 20) + 1]);
     assert_eq!((large.status, &large.json()["code"]), (413, &json!("too_large")));
+}
+
+#[test]
+fn tries_are_limited_and_say_when_to_come_again() {
+    let (_folder, server) = fresh();
+    server.administrator();
+    let stranger = server.stranger();
+    let try_with = |name: &str| stranger.post("/api/v1/session", &json!({ "name": name, "password": "wrong" }));
+    // Nine are left since the administrator was made under this name, and one comes back every six seconds.
+    let tried: Vec<_> = (0..30).map(|_| try_with("ana")).take_while(|answer| answer.status == 401).collect();
+    assert!((9..20).contains(&tried.len()), "{}", tried.len());
+    let limited = try_with("ana");
+    assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
+    assert!((1..=6).contains(&limited.header("retry-after").parse::<u64>().expect("seconds")), "{limited:?}");
+    assert_eq!(try_with("ben").status, 401, "another name has its own");
+}
+
+#[test]
+fn a_body_that_is_no_json_or_does_not_come_is_refused() {
+    let (_folder, server) = fresh();
+    let address = server.url.strip_prefix("http://").expect("a URL");
+    let answer = |head: &str| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        write!(stream, "POST /api/v1/session HTTP/1.1\r\nhost: x\r\n{head}").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it ends");
+        answer
+    };
+    let body = r#"{"name": "ana", "password": "x"}"#;
+    for content_type in ["", "content-type: text/plain\r\n", "content-type: application/x-www-form-urlencoded\r\n"] {
+        let head = format!("{content_type}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        assert!(answer(&head).starts_with("HTTP/1.1 415 "), "{content_type}");
+    }
+    let slow = answer("content-type: application/json\r\ncontent-length: 100\r\n\r\n{");
+    assert!(slow.starts_with("HTTP/1.1 408 ") && slow.contains("too_slow"), "{slow}");
 }

@@ -2,8 +2,12 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
@@ -96,9 +100,52 @@ fn a_policy_that_is_not_what_was_published_is_not_enforced() {
     assert_refused(&data, "no policy", |error| matches!(error, StartError::Damaged { .. }));
 }
 
+/// Without a write-ahead log a look must not bring one in.
+fn leave_wal(data: &Path) {
+    change(data, "PRAGMA journal_mode = DELETE;");
+}
+
+#[test]
+fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
+    let (_folder, data) = used();
+    // Somebody else's, in a folder of ours: only who is not root can be kept from writing.
+    let nobody = 65_534;
+    let is_root = fs::metadata(&data).expect("it is there").uid() == 0;
+    if !is_root {
+        return;
+    }
+    let everybody = Permissions::from_mode(0o755);
+    fs::set_permissions(data.parent().expect("a folder"), everybody).expect("it is ours");
+    fs::set_permissions(database(&data), Permissions::from_mode(0o644)).expect("it is ours");
+    for path in [data.clone(), data.join("tidegate.lock")] {
+        chown(path, Some(nobody), Some(nobody)).expect("we are root");
+    }
+    let test = std::env::current_exe().expect("this test");
+    let output = Command::new(test)
+        .args(["--exact", "--ignored", "storage::opens_what_it_is_told_to", "--nocapture"])
+        .env("TIDEGATE_TEST_DATA", &data)
+        .uid(nobody)
+        .gid(nobody)
+        .output();
+    // Where this user cannot even start the test there is nothing to see.
+    let Ok(output) = output else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("is read-only"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it as another user"]
+#[expect(clippy::disallowed_methods, reason = "the other test says where by a variable")]
+#[expect(clippy::print_stdout, reason = "the other test reads it")]
+fn opens_what_it_is_told_to() {
+    let data = std::env::var("TIDEGATE_TEST_DATA").expect("the other test sets it");
+    println!("{}", open(Path::new(&data)).expect_err("it must not start"));
+}
+
 #[test]
 fn a_database_of_a_newer_version_is_left_alone() {
     let (_folder, data) = used();
+    leave_wal(&data);
     change(
         &data,
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
@@ -122,13 +169,36 @@ fn a_folder_of_somebody_else_is_not_taken() {
         sqlx::raw_sql("CREATE TABLE t (x)").execute(&mut connection).await.expect("it is changed");
         connection.close().await.expect("it closes");
     });
-    let error = open(folder.path()).expect_err("it must not start");
-    assert!(matches!(error, StartError::Foreign(_)), "{error:?}");
+    assert_refused(folder.path(), "not a Tidegate database", |error| matches!(error, StartError::Foreign(_)));
+    assert_eq!(fs::read(folder.path().join("tidegate.lock")).expect("a lock"), b"", "the folder is not marked as ours");
+    // Not even a file.
+    let folder = TempDir::new().expect("a folder");
+    fs::create_dir(database(folder.path())).expect("it is ours");
+    assert_refused(folder.path(), "not a Tidegate database", |error| matches!(error, StartError::Foreign(_)));
+}
+
+#[test]
+fn a_database_that_is_removed_while_it_is_open_takes_no_publish() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = serde_json::json!(7);
+    let data = data_of(&folder);
+    fs::rename(database(&data), data.join("elsewhere.db")).expect("it is ours");
+    let refused = ana.publish_tier(1, &etag, &free);
+    assert!(refused.status >= 500, "{refused:?}");
+    assert_eq!(server.engine.version(), 1, "nothing came into force");
+    fs::rename(data.join("elsewhere.db"), database(&data)).expect("it is ours");
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
 }
 
 #[test]
 fn one_process_has_the_folder() {
     let (folder, server) = fresh();
+    let error = open(&data_of(&folder)).expect_err("it is taken");
+    assert!(matches!(error, StartError::InUse(_)), "{error:?}");
+    // Also when somebody tidied up.
+    fs::remove_file(data_of(&folder).join("tidegate.lock")).expect("it is ours");
     let error = open(&data_of(&folder)).expect_err("it is taken");
     assert!(matches!(error, StartError::InUse(_)), "{error:?}");
     drop(server);

@@ -17,7 +17,7 @@ struct Events {
 impl Events {
     fn open(url: &str, client: &Client, topics: &str) -> Self {
         let agent: Agent = Agent::config_builder().timeout_global(Some(Duration::from_secs(30))).build().into();
-        let stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", &client.cookie);
+        let stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
         let stream = stream.call().expect("it opens");
         assert_eq!(stream.headers()["content-type"], "text/event-stream");
         assert!(stream.headers().get("content-encoding").is_none(), "compression holds events back");

@@ -40,6 +40,7 @@ fn settings(data: &Path) -> (Settings, Arc<Engine>, String) {
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
+        url: None,
         policy: None,
         check_url: Some("http://127.0.0.1:1".to_owned()),
     };
@@ -78,7 +79,7 @@ impl Server {
 
     pub(crate) fn stranger(&self) -> Client {
         let config = Agent::config_builder().http_status_as_error(false).build();
-        Client { url: self.url.clone(), agent: config.new_agent(), cookie: String::new(), csrf: String::new() }
+        Client { url: self.url.clone(), agent: config.new_agent(), token: String::new(), csrf: String::new() }
     }
 
     /// Makes the first administrator.
@@ -125,7 +126,8 @@ pub(crate) fn data_of(folder: &TempDir) -> PathBuf {
 pub(crate) struct Client {
     url: String,
     agent: Agent,
-    pub(crate) cookie: String,
+    /// Of its session.
+    pub(crate) token: String,
     pub(crate) csrf: String,
 }
 
@@ -159,8 +161,13 @@ impl Client {
         let answer = self.post(path, body);
         assert!(matches!(answer.status, 200 | 201), "{answer:?}");
         let cookie = answer.header("set-cookie").split(';').next().expect("a part");
-        cookie.clone_into(&mut self.cookie);
+        cookie.split_once('=').expect("a value").1.clone_into(&mut self.token);
         answer.json()["csrf"].as_str().expect("text").clone_into(&mut self.csrf);
+    }
+
+    /// Named by the server's port.
+    pub(crate) fn cookie(&self) -> String {
+        format!("tidegate_session_{}={}", self.url.rsplit_once(':').expect("a port").1, self.token)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -175,7 +182,8 @@ impl Client {
         let mut request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url))
-            .header("cookie", &self.cookie);
+            .header("cookie", self.cookie())
+            .header("content-type", "application/json");
         if !self.csrf.is_empty() {
             request = request.header("x-csrf-token", &self.csrf);
         }
