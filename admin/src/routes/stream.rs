@@ -207,3 +207,43 @@ fn event(name: &str, id: Option<u64>, data: &impl Serialize) -> String {
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tidegate::policy::Policy;
+
+    use super::*;
+    use crate::{
+        objects::{Kind, ObjectKey},
+        published::Revised,
+        store::Version,
+    };
+
+    #[test]
+    fn who_missed_versions_is_told_of_every_object_that_they_changed() {
+        let key = |id: &str| ObjectKey { kind: Kind::Tier, domain: "default".to_owned(), id: id.to_owned() };
+        let revised = |version| Revised { version, by: "ana".to_owned(), at: String::new() };
+        let published = Published {
+            version: Version {
+                version: 5,
+                sha256: String::new(),
+                author: "ana".to_owned(),
+                message: "m".to_owned(),
+                published_at: String::new(),
+            },
+            policy: Policy { domains: BTreeMap::new() },
+            revisions: [("a", 2), ("b", 3), ("c", 5)].map(|(id, version)| (key(id), revised(version))).into(),
+        };
+        let told = |told| {
+            let event = publication(&published, told);
+            let data = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
+            let data: Value = serde_json::from_str(data).expect("JSON");
+            let ids = data["touched"].as_array().expect("a list").iter().map(|touched| touched["etag"].to_string());
+            ids.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(told(4), r#""\"tier:c:5\"""#);
+        assert_eq!(told(2), r#""\"tier:b:3\"" "\"tier:c:5\"""#);
+    }
+}
