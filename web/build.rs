@@ -16,10 +16,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Stands in `dist`, so that whoever builds the page anew without cargo removes it; never embedded.
+const BUILT_FROM: &str = ".built-from";
+
 /// What went wrong, in lines; each is printed by cargo as an error of its own.
 type Failure = Vec<String>;
 
-const WAYS_OUT: &str = "three ways out: install Node 20.19 or newer; or set TIDEGATE_WEB_DIST to the folder of a page \
+const WAYS_OUT: &str = "three ways out: install Node 20.19, or 22.12 or newer; or set TIDEGATE_WEB_DIST to the folder of a page \
                         that was built elsewhere (`npm ci && npm run build` in web/ makes web/dist); or build without \
                         the dashboard: `--no-default-features`";
 
@@ -49,13 +52,13 @@ fn run() -> Result<(), Failure> {
     let lock_path = state.join("lock");
     let lock = File::create(&lock_path).map_err(|error| on(&lock_path, &error))?;
     lock.lock().map_err(|error| on(&lock_path, &error))?;
-    build_page(&web, &state)?;
+    build_page(&web)?;
     copy_afresh(&web.join("dist"), &embedded)
 }
 
-fn build_page(web: &Path, state: &Path) -> Result<(), Failure> {
+fn build_page(web: &Path) -> Result<(), Failure> {
     let hash = inputs::hash(web).map_err(|error| on(web, &error))?;
-    let built_from = state.join("page");
+    let built_from = web.join("dist").join(BUILT_FROM);
     if fs::read_to_string(&built_from).is_ok_and(|built| built == hash) && web.join("dist/index.html").is_file() {
         return Ok(());
     }
@@ -90,6 +93,9 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
+        if entry.file_name() == BUILT_FROM {
+            continue;
+        }
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;

@@ -20,9 +20,7 @@ class SessionKeeper {
       // Whoever makes a call while it renders does not depend on the token.
       csrf: () => untrack(() => this.who?.csrf ?? null),
       signedOut: () => this.#lose(),
-      refresh: async () => {
-        this.who = await getSession();
-      },
+      refresh: () => this.#refresh(),
     });
   }
 
@@ -31,8 +29,7 @@ class SessionKeeper {
     try {
       await this.enter(await getSession());
     } catch (error) {
-      const out = error instanceof Refused && error.problem.status === 401;
-      this.state = out ? 'out' : 'unreachable';
+      this.state = isSignedOut(error) ? 'out' : 'unreachable';
     }
   }
 
@@ -45,13 +42,18 @@ class SessionKeeper {
     changes.load(who.environment, who.name);
     this.meta ??= await getMeta();
     this.state = 'in';
-    live.start();
+    live.start(who.name);
     follow.start();
     for (const resume of this.#regained.splice(0)) resume();
   }
 
   async signOut(dropChanges = false): Promise<void> {
-    await signOut();
+    try {
+      await signOut();
+    } catch (error) {
+      // A session that is over already is what was asked for.
+      if (!isSignedOut(error)) throw error;
+    }
     live.stop();
     if (dropChanges) changes.clear();
     changes.leave();
@@ -68,10 +70,26 @@ class SessionKeeper {
     void this.#lose();
   }
 
+  /** Somebody else may have signed in in another tab: nothing of this one is ever sent in their name. */
+  async #refresh(): Promise<void> {
+    try {
+      const now = await getSession();
+      if (now.name !== this.who?.name) return await this.#lose();
+      this.who = now;
+    } catch (error) {
+      if (!isSignedOut(error)) throw error;
+      await this.#lose();
+    }
+  }
+
   #lose(): Promise<void> {
     if (this.state === 'in') this.state = 'lost';
     return new Promise((resolve) => this.#regained.push(resolve));
   }
+}
+
+function isSignedOut(error: unknown): boolean {
+  return error instanceof Refused && error.problem.status === 401;
 }
 
 export const session = new SessionKeeper();

@@ -4,7 +4,7 @@ const instead = new Map<string, string>();
 
 export function read(key: string): string | null {
   try {
-    return localStorage.getItem(key) ?? instead.get(key) ?? null;
+    return instead.get(key) ?? localStorage.getItem(key);
   } catch {
     return instead.get(key) ?? null;
   }

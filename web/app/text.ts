@@ -75,6 +75,7 @@ export const text = {
       'No administrator exists yet. Open the sign-in link that the server printed when it started; a restart prints a new one.',
     lostTitle: 'Sign in again',
     lost: 'Your session has ended. The page and everything typed stay as they are.',
+    wait: (seconds: number) => `Try again in ${seconds} s.`,
     other: 'Sign in as someone else',
   },
   setup: {
@@ -87,10 +88,12 @@ export const text = {
     submit: 'Create and sign in',
     deadTitle: 'This link is used up',
     dead: 'The code is unknown, used or too old. For a new link: restart tidegate; it prints one while no administrator exists.',
-    exists: 'An administrator exists already.',
+    exists:
+      'An administrator exists already, or the link is too old. For a new link: restart tidegate; it prints one while no administrator exists.',
     toSignIn: 'Go to sign-in',
   },
   signOut: {
+    failed: 'You are still signed in',
     title: 'Keep your changes?',
     body: (count: number) =>
       `${count} ${count === 1 ? 'change is' : 'changes are'} not published. Kept changes wait in this browser until you sign in again.`,
@@ -213,7 +216,7 @@ export const text = {
     bothChanged: (fields: string) => `Changed by both of you: ${fields}. Publishing asks which one holds.`,
     changedBy: (who: string) => `changed by ${who}`,
     nowYours: (theirs: string, who: string, yours: string) => `now ${theirs} (${who}), yours ${yours}`,
-    deletedMeanwhile: (who: string) => `${who} deleted this tier while you edited.`,
+    deletedMeanwhile: (who: string) => `${who === '' ? 'Someone' : who} deleted this tier while you edited.`,
     notLasting: 'This browser stores nothing: changes last as long as this tab.',
     absent: 'nothing',
   },
@@ -225,6 +228,7 @@ export const text = {
     limit: (id: string) => `limit ${id}`,
     ofLimit: (limit: string, field: string) => `${limit} ${field}`,
     whole: 'limits',
+    order: 'order of the limits',
     yes: 'yes',
     no: 'no',
   },
@@ -249,7 +253,8 @@ export const text = {
     messageHelp: 'One line: what this is for.',
     messageMissing: 'Write what this change is for',
     messageLong: (bytes: number) => `At most ${bytes} bytes`,
-    object: (kind: string, id: string) => `${kind} ${id}`,
+    object: (kind: string, id: string, domain: string) =>
+      domain === 'default' ? `${kind} ${id}` : `${kind} ${id} of ${domain}`,
     from: 'from',
     to: 'to',
     button: (version: number) => `Publish v${version}`,
@@ -264,16 +269,29 @@ export const text = {
     unready: (name: string) => `${name} has fields that need a look.`,
     editLabel: (name: string) => `Edit ${name}`,
     loosens: {
-      unlimited: (id: string) => `Tier ${id} no longer limits anyone.`,
-      raised: (id: string, limit: string, times: string) =>
-        `Tier ${id} lets ${times} times as much through (limit ${limit}).`,
+      tier: (id: string, domain: string) => (domain === 'default' ? `Tier ${id}` : `Tier ${id} of ${domain}`),
+      unlimited: (tier: string) => `${tier} no longer limits anyone.`,
+      removed: (tier: string, limit: string) => `${tier} no longer has the limit ${limit}.`,
+      raised: (tier: string, limit: string, times: string) =>
+        `${tier} lets ${times} times as much through (limit ${limit}).`,
+      burst: (tier: string, limit: string, times: string) =>
+        `${tier} lets bursts through that are ${times} times as large (limit ${limit}).`,
+      unknown: (tier: string, limit: string, from: string, to: string) =>
+        `${tier} may let much more through (limit ${limit}: ${from} becomes ${to}).`,
     },
     confirm: 'Yes, that is meant',
     confirmMissing: 'Tick the box if that is meant',
     refused: 'The server refused this list.',
     lost: 'No answer came. Publishing again is safe: the same list is never published twice.',
+    ends: {
+      unready: 'Others published meanwhile, and together some fields need a look. Nothing was published.',
+      outrun: 'Others published faster each time. Nothing was published; publish again.',
+      failed:
+        'Something went wrong in this page. Publishing again is safe: the same list is never published twice.',
+    },
     inForce: (version: number) => `v${version} in force`,
     onTop: (version: number) => `Applied on top of v${version}, which did not touch these objects.`,
+    merged: (objects: string) => `Put together with what others published meanwhile: ${objects}.`,
     inHistory: 'See it in History',
     close: 'Close',
     conflicts: {
@@ -285,8 +303,7 @@ export const text = {
       theirsBy: (version: number, who: string) => `Theirs v${version} (${who})`,
       yours: 'Yours',
       deleted: (name: string, who: string) =>
-        `${who === '' ? 'Someone' : who} deleted ${name}, and you edited it.`,
-      anew: 'Create it anew',
+        `${who === '' ? 'Someone' : who} deleted ${name}, and you edited it. It cannot be created again here yet.`,
       dropMine: 'Drop my change',
       choose: 'Choose for each field first',
     },

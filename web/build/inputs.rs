@@ -8,8 +8,17 @@ use std::{
 };
 
 /// Never the folder itself: `node_modules` and `dist` in it change with every build.
-const INPUTS: [&str; 7] =
-    ["app", "scripts", "package.json", "package-lock.json", "svelte.config.js", "tsconfig.json", "vite.config.ts"];
+const INPUTS: [&str; 9] = [
+    "app",
+    "build",
+    "build.rs",
+    "scripts",
+    "package.json",
+    "package-lock.json",
+    "svelte.config.js",
+    "tsconfig.json",
+    "vite.config.ts",
+];
 
 pub(crate) fn watch() {
     for path in INPUTS {

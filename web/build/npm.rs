@@ -4,7 +4,6 @@ use std::{fs, path::Path, process::Command};
 
 use crate::Failure;
 
-const NODE_MIN: (u32, u32) = (20, 19);
 const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
 /// Lines of npm's output that a failure repeats.
 const LAST_LINES: usize = 30;
@@ -14,14 +13,23 @@ const INSTALLED: &str = "node_modules/.tidegate-lock";
 const DEVELOPMENT: &str = "node_modules/svelte-check";
 
 pub(crate) fn check_node() -> Result<(), Failure> {
-    let needed = format!("the dashboard is built with Node {}.{} or newer", NODE_MIN.0, NODE_MIN.1);
+    let needed = "the dashboard is built with Node 20.19 or newer of 20, or 22.12 or newer";
     let answer = Command::new("node").arg("--version").output();
     let output = answer.map_err(|error| vec![format!("{needed}, and `node --version` failed: {error}")])?;
     let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if parse(&version).is_some_and(|found| found >= NODE_MIN) {
+    if parse(&version).is_some_and(is_enough) {
         return Ok(());
     }
     Err(vec![format!("{needed}, and `node --version` says `{version}`")])
+}
+
+/// As `engines` in package.json has it: what the build tools ask for.
+fn is_enough((major, minor): (u32, u32)) -> bool {
+    match major {
+        20 => minor >= 19,
+        22 => minor >= 12,
+        _ => major > 22,
+    }
 }
 
 fn parse(version: &str) -> Option<(u32, u32)> {

@@ -102,4 +102,8 @@ test('different tiers: both stand', async ({ admin, other }) => {
   const dialog = await review(other, 'pro');
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(other, 3);
+  await openTier(admin, 'layered');
+  await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('300 / 1m');
+  await openTier(admin, 'pro');
+  await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('20000 / 1m');
 });

@@ -30,13 +30,16 @@ test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await admin.keyboard.type('300');
   await admin.keyboard.press('Control+Enter');
   await expect(panel(admin).getByLabel('Message')).toBeFocused();
-  await admin.keyboard.press('Control+Enter');
-  await expect(panel(admin).getByText('v2 in force')).toBeHidden();
   await admin.keyboard.type('smaller bursts');
+  await admin.keyboard.press('Control+Enter');
+  await admin.waitForTimeout(500);
+  await expect(panel(admin).getByRole('button', { name: 'Publish v2' })).toBeVisible();
   await admin.keyboard.press('Enter');
   await expectInForce(admin, 2);
+  await expect(panel(admin).getByRole('button', { name: 'Close' }).last()).toBeFocused();
   await admin.keyboard.press('Escape');
   await expect(panel(admin)).toBeHidden();
+  await expect(burst).toBeFocused();
 });
 
 test('the list of keys, and letters that can be switched off', async ({ admin }) => {
@@ -69,8 +72,15 @@ test('a hidden tab gives its stream back and takes it up again', async ({ admin 
   await hide(true);
   await admin.clock.runFor(11_000);
   await expect(admin.getByText(/^● ?Live$/)).toBeHidden();
+  await admin.evaluate(() => {
+    const seen = new MutationObserver(() => {
+      if (document.body.textContent.includes('Not live since')) document.body.dataset['flashed'] = 'yes';
+    });
+    seen.observe(document.body, { childList: true, subtree: true, characterData: true });
+  });
   const reopened = admin.waitForRequest(/\/api\/v1\/stream/);
   await hide(false);
   await reopened;
   await expect(admin.getByText(/^● ?Live$/)).toBeVisible();
+  await expect(admin.locator('body')).not.toHaveAttribute('data-flashed');
 });

@@ -29,7 +29,7 @@ export class Server {
       url === '' ? '127.0.0.1:0' : new URL(url).host,
     );
     const args = ['serve', '--data', this.#folder, '--admin', admin ?? '', '--http', http ?? ''];
-    const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+    const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#process = child;
     await this.#read(child);
   }
@@ -60,7 +60,9 @@ export class Server {
 
   /** Reads the addresses from what it prints, and waits until it is ready. */
   async #read(child: ChildProcess): Promise<void> {
-    if (!child.stdout) throw new Error('no output to read');
+    if (!child.stdout || !child.stderr) throw new Error('no output to read');
+    let said = '';
+    child.stderr.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-2_000)));
     const lines = createInterface({ input: child.stdout });
     lines.on('line', (line) => {
       const [, name, url = ''] = /^(dashboard|checks|sign in) +(http\S+)$/.exec(line) ?? [];
@@ -70,7 +72,7 @@ export class Server {
     });
     const until = Date.now() + START_MS;
     while (Date.now() < until) {
-      if (child.exitCode !== null) throw new Error(`the server ended with ${child.exitCode}`);
+      if (child.exitCode !== null) throw new Error(`the server ended with ${child.exitCode}: ${said}`);
       if (this.dashboard !== '' && (await this.#isReady())) return;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }

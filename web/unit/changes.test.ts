@@ -1,9 +1,10 @@
 /** The change list in the browser's storage. */
 import { flushSync } from 'svelte';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { changes } from '../app/changes/changes.svelte.ts';
-import { isChanged, type Entry } from '../app/changes/entry.ts';
-import { item, layered, row } from './samples.ts';
+import { decide, isChanged, rebase, type Entry } from '../app/changes/entry.ts';
+import { read, remove, write } from '../app/storage.ts';
+import { item, layered, row, withLimit } from './samples.ts';
 
 beforeEach(() => {
   localStorage.clear();
@@ -80,4 +81,45 @@ test('another tab of the same user writes the same list', () => {
   expect(row(entry.form, 'minute').rate).toBe('6/s');
   dispatchEvent(new StorageEvent('storage', { key, newValue: null }));
   expect(isChanged(entry)).toBe(false);
+});
+
+test('after deciding for them, what is typed is an edit again', () => {
+  for (const path of ['limits/minute', '']) {
+    const entry = edit('5/s');
+    const there = item(2, withLimit('minute', { limit: 6 }));
+    changes.set(entry, { ...rebase(entry, there, 'ben', 2), clashes: [] });
+    changes.set(entry, decide(entry, path, 'theirs'));
+    expect(isChanged(entry)).toBe(false);
+    row(entry.form, 'minute').rate = '77 / 1m';
+    expect(row(entry.base, 'minute').rate).toBe('6 / 1m');
+    expect(isChanged(entry)).toBe(true);
+    changes.drop(entry);
+  }
+});
+
+test('a tab without a message leaves the one of another tab alone', () => {
+  const key = 'tidegate.change:prod:ana:message';
+  localStorage.setItem(key, 'from elsewhere');
+  edit('5/s');
+  expect(localStorage.getItem(key)).toBe('from elsewhere');
+  changes.message = 'mine';
+  flushSync();
+  changes.message = '';
+  flushSync();
+  expect(localStorage.getItem(key)).toBeNull();
+});
+
+test('on a full disk the newest text is the one that is read', () => {
+  const key = 'tidegate.change:prod:ana:message';
+  vi.stubGlobal('localStorage', {
+    getItem: () => 'old',
+    setItem: () => {
+      throw new Error('full');
+    },
+    removeItem: () => undefined,
+  });
+  expect(write(key, 'new')).toBe(false);
+  expect(read(key)).toBe('new');
+  remove(key);
+  vi.unstubAllGlobals();
 });

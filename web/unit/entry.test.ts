@@ -90,3 +90,9 @@ test('only what is an entry is read back', () => {
   for (const text of ['', 'null', '{}', 'raise pro', '{"kind":"tier","id":"x"}'])
     expect(parseEntry(text)).toBeNull();
 });
+
+test('an answer that came late changes nothing', () => {
+  const newest = rebase(entry(), item(3, withLimit('minute', { limit: 6 })), 'ben', 3);
+  expect(rebase(newest, item(2, withLimit('minute', { limit: 7 })), 'cat', 3)).toEqual(newest);
+  expect(settled(newest, form(), '"tier:layered:2"', 2)).toEqual(newest);
+});

@@ -55,6 +55,29 @@ test('ten times as much is loosening, nine times is not', () => {
   expect(loosenings(unlimited, unlimited)).toEqual([]);
 });
 
+test('what no longer holds, or cannot be told, is loosening too', () => {
+  const removed = edited((form) => (form.limits = form.limits.filter(({ id }) => id !== 'minute')));
+  expect(loosenings(form(), removed)).toEqual([{ what: 'removed', limit: 'minute' }]);
+  const renamed = edited((form) => Object.assign(row(form, 'minute'), { id: 'm', rate: '1M / 1m' }));
+  expect(loosenings(form(), renamed)).toEqual([{ what: 'removed', limit: 'minute' }]);
+  const burst = (typed: string) => edited((form) => (row(form, 'second').burst = typed));
+  expect(loosenings(form(), burst('1000000'))).toEqual([{ what: 'burst', limit: 'second', times: 50_000 }]);
+  expect(loosenings(form(), burst('199'))).toEqual([]);
+  expect(loosenings(form(), burst(''))).toEqual([]);
+  const monthly = edited((form) => (row(form, 'minute').rate = '5 / month'));
+  expect(loosenings(monthly, form())).toMatchObject([{ what: 'unknown', limit: 'minute' }]);
+  const none = edited((form) => (row(form, 'minute').rate = '0 / 1m'));
+  expect(loosenings(none, none)).toEqual([]);
+});
+
+test('another order is a difference that is shown', () => {
+  const turned = edited((form) => form.limits.reverse());
+  expect(sameForm(form(), turned)).toBe(false);
+  expect(differences(form(), turned)).toMatchObject([
+    { path: 'order', from: 'second, minute', to: 'minute, second' },
+  ]);
+});
+
 test('full names of limits', () => {
   expect(parseLimitName('default/tier:pro/minute')).toEqual({
     domain: 'default',

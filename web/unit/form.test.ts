@@ -1,6 +1,6 @@
 /** The form: a tier to text and back, what is wrong, and what it does not know. */
 import { expect, test } from 'vitest';
-import { faultsOf, formOf, newRow, tierOf } from '../app/policy/form.ts';
+import { asSent, faultsOf, formOf, newRow, tierOf } from '../app/policy/form.ts';
 import { edited, form, grammar, layered, row } from './samples.ts';
 
 test('a tier survives the form', () => {
@@ -64,4 +64,5 @@ test('some limits, but not too many; none when unlimited', () => {
 test('a burst goes only with an algorithm that has one', () => {
   const other = edited((form) => (row(form, 'second').algorithm = 'fixed_window'));
   expect(tierOf('layered', other, grammar)?.limits?.[0]).not.toHaveProperty('burst');
+  expect(row(asSent(other, grammar), 'second').burst).toBe('');
 });

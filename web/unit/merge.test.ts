@@ -95,6 +95,21 @@ test('a limit removed here and changed there is one question', () => {
   expect(without.limits.map(({ id }) => id)).toEqual(['second']);
 });
 
+test('a limit that comes back stands where it stands with them', () => {
+  const theirs = edited(rate('second', '11 / 1s'));
+  const { form: merged } = merge(form(), theirs, edited(removed('second')));
+  const back = takeTheirs(merged, theirs, 'limits/second');
+  expect(back.limits.map(({ id }) => id)).toEqual(['second', 'minute']);
+  expect(new Set(back.limits.map(({ key }) => key)).size).toBe(2);
+  expect(sameForm(back, theirs)).toBe(true);
+});
+
+test('their side of a field brings back the limit that was removed meanwhile', () => {
+  const theirs = edited(rate('second', '11 / 1s'));
+  const back = takeTheirs(edited(removed('second')), theirs, 'limits/second/rate');
+  expect(sameForm(back, theirs)).toBe(true);
+});
+
 test('unlimited against a changed limit is one question, against nothing is none', () => {
   const unlimited = edited((form) => (form.unlimited = true));
   expect(merge(form(), unlimited, form())).toMatchObject({ form: { unlimited: true }, clashes: [] });

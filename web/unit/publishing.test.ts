@@ -36,8 +36,8 @@ function done(version: number): Response {
   const touched = { kind: 'tier', domain: 'default', id: 'layered', etag: `"tier:layered:${version}"` };
   return json(201, { version, sha256: '', on_top_of: null, changes: [touched] });
 }
-function conflict(present: unknown): Response {
-  const one = { kind: 'tier', domain: 'default', id: 'layered', present, changed_by: 'ben', version: 2 };
+function conflict(present: unknown, version = 2): Response {
+  const one = { kind: 'tier', domain: 'default', id: 'layered', present, changed_by: 'ben', version };
   return json(412, { code: 'conflict', status: 412, title: 'Conflict', conflicts: [one] });
 }
 
@@ -58,7 +58,7 @@ test('the list goes out once, with base and tags, and is empty afterwards', asyn
 
 test('a conflict in other fields is merged and published on top, silently', async () => {
   answers = [conflict(item(2, withLimit('second', { burst: 30 }))), done(3)];
-  expect(await publishAll('why', grammar)).toMatchObject({ what: 'published' });
+  expect(await publishAll('why', grammar)).toMatchObject({ what: 'published', merged: [{ id: 'layered' }] });
   expect(calls[1]?.list.if_match).toEqual({ 'tier:layered': '"tier:layered:2"' });
   expect(calls[1]?.list.changes[0]?.value).toMatchObject({ limits: [{ burst: 30 }, { limit: 5 }] });
   expect(calls[1]?.key).not.toBe(calls[0]?.key);
@@ -95,4 +95,24 @@ test("the server's words stand at the field that they are about", async () => {
   answers = [json(422, { code: 'invalid', status: 422, title: 'No', errors })];
   await publishAll('why', grammar);
   expect(changes.changed[0]?.refused).toEqual({ '2/rate': 'too long' });
+});
+
+test('who loses the race each time is told so', async () => {
+  answers = [2, 3, 4, 5, 6].map((version) =>
+    conflict(item(version, withLimit('second', { burst: 28 + version })), version),
+  );
+  expect(await publishAll('why', grammar)).toEqual({ what: 'outrun' });
+  expect(calls).toHaveLength(5);
+});
+
+test('an answer that is cut off counts as none', async () => {
+  answers = [new Response('{"version":', { status: 201 })];
+  expect(await publishAll('why', grammar)).toEqual({ what: 'unreachable' });
+});
+
+test('a merge that leaves faults is for a person', async () => {
+  const ids = ['third', 'fourth'];
+  const more = ids.map((id) => ({ id, algorithm: 'fixed_window', limit: 1, period: '1s' }));
+  answers = [conflict(item(2, { ...layered, limits: [...(layered.limits ?? []), ...more] }))];
+  expect(await publishAll('why', grammar)).toEqual({ what: 'unready' });
 });

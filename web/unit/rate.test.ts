@@ -16,6 +16,7 @@ test.each([
   ['9007199254740991 / 1d', MOST, '1d'],
   ['  5/250ms ', 5, '250ms'],
   ['100 PER Second', 100, '1s'],
+  ['10k per day', 10_000, '1d'],
 ])('%s', (typed, limit, period) => {
   expect(parseRate(typed, MOST)).toEqual({ limit, period });
 });
@@ -31,6 +32,7 @@ test.each([
   ['1,00 / 1m', 'number'],
   ['1e3 / 1m', 'number'],
   ['1.5 / 1s', 'whole'],
+  ['1.000 / 1m', 'whole'],
   ['1.0005k / s', 'whole'],
   ['9007199254740992 / 1d', 'large'],
   ['9007199254741k / 1d', 'large'],
@@ -46,7 +48,7 @@ test('what is written is read back', () => {
   for (const rate of [
     { limit: 100, period: '1s' },
     { limit: MOST, period: '366d' },
-    { limit: 7, period: 'day' },
+    { limit: 7, period: '7d' },
   ]) {
     expect(parseRate(formatRate(rate), MOST)).toEqual(rate);
   }
@@ -63,7 +65,8 @@ test('how many times as much', () => {
   expect(ratio(per(100, '1m'), per(1000, '1m'))).toBe(10);
   expect(ratio(per(60, '1m'), per(10, '1s'))).toBe(10);
   expect(ratio(per(0, '1m'), per(1, '1d'))).toBe(Infinity);
-  expect(ratio(per(1, '1d'), per(1, 'day'))).toBeNull();
-  expect(ratio(per(1, 'day'), per(30, 'day'))).toBe(30);
+  expect(ratio(per(0, '1m'), per(0, '1m'))).toBe(1);
+  expect(ratio(per(1, '1d'), per(1, 'month'))).toBeNull();
+  expect(ratio(per(1, 'month'), per(30, 'month'))).toBe(30);
   expect(isRate(parseRate('1/s', MOST))).toBe(true);
 });

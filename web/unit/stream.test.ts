@@ -20,20 +20,26 @@ let sources: FakeSource[];
 let seen: Connection[];
 let events: [string, unknown][];
 let answer: 'in' | 'out' | 'down';
+/** Answers that are held back, when there is a list for them. */
+let held: (() => void)[] | null;
 let stream: Stream;
 
 const latest = () => sources.at(-1) ?? new FakeSource();
 
 beforeEach(() => {
   vi.useFakeTimers();
-  [sources, seen, events, answer] = [[], [], [], 'in'];
+  [sources, seen, events, answer, held] = [[], [], [], 'in', null];
   stream = new Stream({
     open: () => {
       const source = new FakeSource();
       sources.push(source);
       return source as unknown as EventSource;
     },
-    probe: () => Promise.resolve(answer),
+    probe: () =>
+      new Promise((resolve) => {
+        if (held) held.push(() => resolve(answer));
+        else resolve(answer);
+      }),
     onEvent: (name, data) => events.push([name, data]),
     onConnection: (connection) => seen.push(connection),
   });
@@ -117,4 +123,33 @@ test('what a closed source still says is not heard', () => {
   old.fail();
   expect(events).toEqual([]);
   expect(latest().closed).toBe(false);
+});
+
+test('an answer to a question of before opens nothing', async () => {
+  held = [];
+  latest().say('hello', {});
+  latest().fail();
+  stream.setVisible(false);
+  await vi.advanceTimersByTimeAsync(10_000);
+  stream.setVisible(true);
+  latest().fail();
+  for (const release of held) release();
+  await vi.advanceTimersByTimeAsync(60_000);
+  stream.stop();
+  expect(sources.filter(({ closed }) => !closed)).toEqual([]);
+});
+
+test('a stream that is refused again and again is asked for less and less', async () => {
+  for (const wait of [500, 1_000, 2_000, 4_000]) {
+    const opened = sources.length;
+    latest().fail();
+    await vi.advanceTimersByTimeAsync(wait - 1);
+    expect(sources).toHaveLength(opened);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(sources).toHaveLength(opened + 1);
+  }
+  latest().say('hello', {});
+  latest().fail();
+  await vi.advanceTimersByTimeAsync(500);
+  expect(sources).toHaveLength(6);
 });

@@ -88,7 +88,8 @@ impl Store {
     async fn connect(path: &Path, create: bool) -> Result<Self, StartError> {
         let options = options(path)
             .create_if_missing(create)
-            .journal_mode(SqliteJournalMode::Wal)
+            // The first database is renamed when it is whole: it must be so without a second file beside it.
+            .journal_mode(if create { SqliteJournalMode::Delete } else { SqliteJournalMode::Wal })
             // What was acknowledged is on the disk.
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)

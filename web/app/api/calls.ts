@@ -18,7 +18,7 @@ const inDomain = (domain: string) => `?domain=${encodeURIComponent(domain)}`;
 export const getSession = () => request<Session>('/session', { open: true });
 export const signIn = (name: string, password: string) =>
   request<Session>('/session', { method: 'POST', body: { name, password }, open: true });
-export const signOut = () => request<undefined>('/session', { method: 'DELETE', open: true });
+export const signOut = () => request<undefined>('/session', { method: 'DELETE', last: true });
 
 export const getSetup = () => request<SetupState>('/setup', { open: true });
 export const setUp = (code: string, name: string, password: string) =>

@@ -25,13 +25,15 @@ export interface Call {
   signal?: AbortSignal;
   /** Sign-in itself: a 401 is its answer, not the end of a session. */
   open?: boolean;
+  /** Signing out: a 401 is its answer too. */
+  last?: boolean;
 }
 
 interface Guard {
   csrf(): string | null;
   /** Ends when someone has signed in again. */
   signedOut(): Promise<void>;
-  /** Reads the session anew, for its CSRF token. */
+  /** Reads the session anew, for its CSRF token. When it is gone or another's, ends when someone has signed in again. */
   refresh(): Promise<void>;
 }
 
@@ -49,9 +51,9 @@ export function guardCalls(by: Guard): void {
 /** Calls `/api/v1` + path. A call that a lost session refused is made again after signing in. */
 export async function request<Answer>(path: string, call: Call = {}): Promise<Answer> {
   const answer = await send(path, call);
-  if (answer.ok) return (answer.status === 204 ? undefined : await answer.json()) as Answer;
+  if (answer.ok) return read<Answer>(answer);
   const problem = await problemOf(answer);
-  if (!call.open && problem.status === 401) {
+  if (!call.open && !call.last && problem.status === 401) {
     await guard.signedOut();
     return request(path, call);
   }
@@ -64,7 +66,13 @@ export async function request<Answer>(path: string, call: Call = {}): Promise<An
 
 async function read<Answer>(answer: Response): Promise<Answer> {
   if (!answer.ok) throw new Refused(await problemOf(answer));
-  return (answer.status === 204 ? undefined : await answer.json()) as Answer;
+  if (answer.status === 204) return undefined as Answer;
+  try {
+    return (await answer.json()) as Answer;
+  } catch {
+    // Cut off on its way: as good as none.
+    throw new Unreachable();
+  }
 }
 
 async function send(path: string, call: Call): Promise<Response> {
@@ -94,6 +102,8 @@ async function problemOf(answer: Response): Promise<Problem> {
     status: answer.status,
   };
   if (requestId !== null) problem.request_id = requestId;
+  const wait = Number(answer.headers.get('retry-after') ?? 'none');
+  if (Number.isFinite(wait)) problem.retry_after_s = wait;
   try {
     const body: unknown = await answer.json();
     if (typeof body === 'object' && body !== null) return { ...problem, ...body };

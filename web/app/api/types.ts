@@ -6,6 +6,8 @@ export interface Problem {
   status: number;
   detail?: string;
   request_id?: string;
+  /** From the header: when to ask again. */
+  retry_after_s?: number;
   errors?: FieldProblem[];
   conflicts?: Conflict[];
 }
@@ -162,9 +164,10 @@ export interface Conflict {
   id: string;
   /** Null when it was deleted. */
   present: Present | null;
-  changed_by: string;
-  changed_at: string;
-  version: number;
+  /** Null, like the two that follow, where the server does not know any more. */
+  changed_by: string | null;
+  changed_at: string | null;
+  version: number | null;
 }
 
 export interface Totals {

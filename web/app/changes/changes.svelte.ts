@@ -33,6 +33,7 @@ class Changes {
       return entry ? [entry] : [];
     });
     this.message = read(prefix + MESSAGE) ?? '';
+    this.#written.set(prefix + MESSAGE, this.message);
     addEventListener('storage', this.#fromOtherTab);
     this.#stop = $effect.root(() => {
       $effect(() => this.#keep());
@@ -84,8 +85,7 @@ class Changes {
   }
 
   #keep(): void {
-    if (this.message === '') this.#forget(this.#prefix + MESSAGE);
-    else write(this.#prefix + MESSAGE, this.message);
+    this.#keepMessage(this.#prefix + MESSAGE);
     for (const entry of this.entries) {
       const key = this.#prefix + nameOf(entry);
       const text = JSON.stringify(entry);
@@ -95,6 +95,15 @@ class Changes {
         this.lasting = write(key, text);
       }
     }
+  }
+
+  /** Only what was typed here: another tab may have a message where this one has none. */
+  #keepMessage(key: string): void {
+    if ((this.#written.get(key) ?? '') === this.message) return;
+    this.#forget(key);
+    if (this.message === '') return;
+    this.#written.set(key, this.message);
+    write(key, this.message);
   }
 
   #forget(key: string): void {

@@ -1,7 +1,7 @@
 /** One edited object of the change list: where it started, what was typed, and what others did to it meanwhile. */
 import type { TierItem } from '../api/types.ts';
 import { sameForm, textAt } from '../policy/fields.ts';
-import { formOf, type TierForm } from '../policy/form.ts';
+import { copyForm, formOf, type TierForm } from '../policy/form.ts';
 import { merge, takeTheirs, type Clash } from '../policy/merge.ts';
 
 export interface Entry {
@@ -10,8 +10,9 @@ export interface Entry {
   id: string;
   /** The policy version that `base` was read from. */
   version: number;
-  /** Null when it was deleted and shall be made anew. */
-  etag: string | null;
+  etag: string;
+  /** The policy version that made `base` what it is. */
+  revision: number;
   base: TierForm;
   form: TierForm;
   /** Fields that both sides changed, until someone decides. */
@@ -26,7 +27,7 @@ export interface Entry {
 }
 
 /** A tier as the server has it. */
-export type PresentTier = Pick<TierItem, 'etag' | 'value'>;
+export type PresentTier = Pick<TierItem, 'etag' | 'value' | 'revision'>;
 
 export function entryOf(domain: string, item: TierItem, version: number): Entry {
   return {
@@ -35,6 +36,7 @@ export function entryOf(domain: string, item: TierItem, version: number): Entry 
     id: item.value.id,
     version,
     etag: item.etag,
+    revision: item.revision,
     base: formOf(item.value),
     form: formOf(item.value),
     clashes: [],
@@ -56,12 +58,13 @@ export function openClashes(entry: Entry): Clash[] {
     .filter((clash) => clash.yours !== clash.theirs);
 }
 
-/** Puts the edits of `entry` on top of what the server has now. */
+/** Puts the edits of `entry` on top of what the server has now; an answer that came late is not that. */
 export function rebase(entry: Entry, present: PresentTier | null, by: string, version: number): Entry {
   if (present === null) return { ...entry, deleted: true, theirs: { by, version } };
+  if (present.revision < entry.revision) return entry;
   if (present.etag === entry.etag) return { ...entry, version: Math.max(version, entry.version) };
   const theirs = formOf(present.value);
-  const merged = merge(entry.base, theirs, entry.form);
+  const merged = merge(entry.base, copyForm(theirs), entry.form);
   const touched = merged.taken.length > 0 || merged.clashes.length > 0;
   const taken = { ...entry.taken };
   for (const path of merged.taken) taken[path] = by;
@@ -69,6 +72,7 @@ export function rebase(entry: Entry, present: PresentTier | null, by: string, ve
     ...entry,
     version,
     etag: present.etag,
+    revision: present.revision,
     base: theirs,
     form: merged.form,
     clashes: joined(entry.clashes, merged.clashes, theirs),
@@ -97,12 +101,17 @@ export function decide(entry: Entry, path: string, side: 'theirs' | 'yours'): En
   return { ...entry, form, clashes: entry.clashes.filter((clash) => clash.path !== path) };
 }
 
-/** The entry after what was `sent` came into force: what was typed since is a change of its own. */
+/**
+ * The entry after what was `sent` came into force: what was typed since is a change of its own. When something newer
+ * was heard of meanwhile, that already stands on top of what was sent.
+ */
 export function settled(entry: Entry, sent: TierForm, etag: string, version: number): Entry {
+  if (version < entry.revision) return entry;
   return {
     ...entry,
     version,
     etag,
+    revision: version,
     base: sent,
     clashes: [],
     taken: {},
@@ -126,10 +135,11 @@ export function parseEntry(text: string): Entry | null {
       typeof entry.id === 'string' &&
       typeof entry.domain === 'string' &&
       typeof entry.version === 'number' &&
+      typeof entry.etag === 'string' &&
       Array.isArray(entry.base?.limits) &&
       Array.isArray(entry.form?.limits) &&
       Array.isArray(entry.clashes);
-    return whole ? (entry as Entry) : null;
+    return whole ? { ...(entry as Entry), revision: entry?.revision ?? 0 } : null;
   } catch {
     return null;
   }

@@ -31,6 +31,8 @@ class Live {
   connection = $state<Connection>('connecting');
   /** When the last event came, or the waiting for the first began, by this machine's clock. */
   heardAt = $state<number | null>(null);
+  /** Since when a connection is wanted that was not wanted before: at the start, after hiding, after signing in. */
+  wantedAt = $state(0);
   /** Server time minus this machine's. */
   clockOffsetMs = $state(0);
   policyVersion = $state<number | null>(null);
@@ -44,22 +46,27 @@ class Live {
   /** A newer build of the dashboard is being served. */
   outdated = $state(false);
   #wanted = false;
+  #user = '';
   #build: string | null = null;
   #early: Point[] | null = null;
   #listeners = new Set<(event: PublishedEvent | null) => void>();
   #byId = new Map<string, LimitLive>();
   readonly #stream = new Stream({
     open: () => new EventSource('/api/v1/stream?topics=metrics'),
-    probe,
+    probe: () => probe(this.#user),
     onEvent: (name, data) => this.#receive(name, data),
-    onConnection: (connection) => (this.connection = connection),
+    onConnection: (connection) => {
+      if (connection === 'connecting') this.wantedAt = Date.now();
+      this.connection = connection;
+    },
   });
 
   constructor() {
     document.addEventListener('visibilitychange', this.#see);
   }
 
-  start(): void {
+  start(user: string): void {
+    this.#user = user;
     this.#wanted = true;
     this.heardAt ??= Date.now();
     this.#stream.start();
@@ -152,10 +159,11 @@ class Live {
   }
 }
 
-async function probe(): Promise<'in' | 'out' | 'down'> {
+/** A session of somebody else is none. */
+async function probe(user: string): Promise<'in' | 'out' | 'down'> {
   try {
-    await getSession();
-    return 'in';
+    const { name } = await getSession();
+    return name === user ? 'in' : 'out';
   } catch (error) {
     return error instanceof Refused && error.problem.status === 401 ? 'out' : 'down';
   }

@@ -18,7 +18,9 @@ export const EVENTS = ['hello', 'metrics', 'policy.published', 'bye'];
 
 const SILENCE_MS = 20_000;
 const RETRY_MS = 2_000;
+/** When the server answers; twice as long each time that it is in vain. */
 const RETRY_SOON_MS = 500;
+const RETRY_MAX_MS = 16_000;
 const HIDDEN_MS = 10_000;
 
 type Timer = ReturnType<typeof setTimeout>;
@@ -30,6 +32,10 @@ export class Stream {
   #watchdog: Timer | undefined;
   #retry: Timer | undefined;
   #hiding: Timer | undefined;
+  /** Counts openings and closings: an answer to a question of before is not heard. */
+  #epoch = 0;
+  /** Openings since the last event. */
+  #inVain = 0;
 
   constructor(hooks: StreamHooks) {
     this.#hooks = hooks;
@@ -70,6 +76,7 @@ export class Stream {
   #receive(source: EventSource, name: string, text: string): void {
     if (source !== this.#source) return;
     this.#watch();
+    this.#inVain = 0;
     this.#become('live');
     this.#hooks.onEvent(name, JSON.parse(text));
     if (name === 'bye') void this.#lost(source);
@@ -86,16 +93,20 @@ export class Stream {
     if (source !== this.#source) return;
     this.#close();
     this.#become('reconnecting');
+    const epoch = this.#epoch;
     const found = await this.#hooks.probe();
-    if (this.#connection !== 'reconnecting' || this.#source) return;
+    if (epoch !== this.#epoch) return;
     if (found === 'out') {
       this.#become('signed-out');
       return;
     }
-    this.#retry = setTimeout(() => this.#connect(), found === 'in' ? RETRY_SOON_MS : RETRY_MS);
+    const soon = Math.min(RETRY_MAX_MS, RETRY_SOON_MS * 2 ** this.#inVain);
+    if (found === 'in') this.#inVain += 1;
+    this.#retry = setTimeout(() => this.#connect(), found === 'in' ? soon : RETRY_MS);
   }
 
   #close(): void {
+    this.#epoch += 1;
     clearTimeout(this.#watchdog);
     clearTimeout(this.#retry);
     this.#source?.close();

@@ -42,7 +42,8 @@ export function drawRates(
       width: into.clientWidth,
       height: HEIGHT,
       legend: { show: false },
-      padding: [8, 8, 0, 0],
+      // At the right there is room for half a label.
+      padding: [8, 28, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       scales: {
         x: { range: (self) => shown(self.data[0]) },

@@ -8,6 +8,7 @@ const KNOWN: Record<string, string> = {
   rate: t.rate,
   burst: t.burst,
   unlimited: t.unlimited,
+  order: t.order,
 };
 
 export function fieldName(path: string): string {

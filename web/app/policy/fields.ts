@@ -65,7 +65,17 @@ export function differences(from: TierForm, to: TierForm): Difference[] {
       found.push({ path, ...place, from: before[path] ?? null, to: after[path] ?? null });
     }
   }
+  const [wasOrder, isOrder] = [orderOf(from, to), orderOf(to, from)];
+  if (wasOrder !== isOrder)
+    found.push({ path: 'order', limit: null, field: 'order', from: wasOrder, to: isOrder });
   return found;
+}
+
+/** The limits that both forms have, in the order of the first. */
+function orderOf(form: TierForm, other: TierForm): string {
+  if (form.unlimited || other.unlimited) return '';
+  const ids = form.limits.map(({ id }) => id.trim());
+  return ids.filter((id) => rowOf(other, id)).join(', ');
 }
 
 /** A limit in one line; null where the form has no such limit. */

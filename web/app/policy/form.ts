@@ -42,6 +42,11 @@ export function formOf(tier: Tier): TierForm {
   return { unlimited: unlimited === true, limits: (limits ?? []).map(rowOf), kept };
 }
 
+/** A form that shares nothing with the one it was made from, which may be reactive. */
+export function copyForm(form: TierForm): TierForm {
+  return JSON.parse(JSON.stringify(form)) as TierForm;
+}
+
 function rowOf(limit: Limit, at: number): LimitRow {
   const { id, algorithm, limit: number, period, burst, ...kept } = limit;
   return {
@@ -88,6 +93,14 @@ export function faultsOf(form: TierForm, grammar: Grammar): Faults {
     }
   }
   return faults;
+}
+
+/** As it will be sent: a burst stands only where the algorithm has one. */
+export function asSent(form: TierForm, grammar: Grammar): TierForm {
+  const limits = form.limits.map((row) =>
+    takes(grammar, row.algorithm, 'burst') ? row : { ...row, burst: '' },
+  );
+  return { ...form, limits };
 }
 
 /** The document's tier; null while the text has faults. */

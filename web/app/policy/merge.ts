@@ -3,7 +3,7 @@
  * conflict, and only a field that both changed differently is for a person to decide.
  */
 import { fieldsOf, formText, rowOf, rowText, sameForm } from './fields.ts';
-import type { LimitRow, TierForm } from './form.ts';
+import { copyForm, type LimitRow, type TierForm } from './form.ts';
 
 export interface Clash {
   /** A field's path; `limits/ID` for a limit that one side removed; empty when one side made the tier unlimited. */
@@ -120,15 +120,17 @@ function mergeKept(
   return merged;
 }
 
-/** The form after a clash was decided for them. */
-export function takeTheirs(form: TierForm, theirs: TierForm, path: string): TierForm {
-  if (path === '') return { ...theirs, limits: withOwnKeys(theirs.limits) };
+/** The form after a clash was decided for them. It shares nothing with theirs: both are edited on. */
+export function takeTheirs(form: TierForm, present: TierForm, path: string): TierForm {
+  const theirs = copyForm(present);
+  if (path === '') return theirs;
   const [first = '', id = '', field] = path.split('/');
   if (first !== 'limits') return { ...form, kept: keptWith(form.kept, theirs.kept, first.slice(1)) };
   const theirRow = rowOf(theirs, id);
-  if (field === undefined) {
+  // A field of a limit that is no longer there brings the limit back.
+  if (field === undefined || !rowOf(form, id)) {
     const others = form.limits.filter((row) => row.id.trim() !== id);
-    return { ...form, limits: withOwnKeys(theirRow ? [...others, theirRow] : others) };
+    return { ...form, limits: theirRow ? placed(others, theirRow, theirs.limits) : others };
   }
   const limits = form.limits.map((row) => {
     if (row.id.trim() !== id || !theirRow) return row;
@@ -136,6 +138,15 @@ export function takeTheirs(form: TierForm, theirs: TierForm, path: string): Tier
     return { ...row, [field]: theirRow[field as 'algorithm' | 'rate' | 'burst'] };
   });
   return { ...form, limits };
+}
+
+/** The rows with one of theirs among them: after the one that it follows with them, because order counts. */
+function placed(rows: LimitRow[], theirRow: LimitRow, theirs: LimitRow[]): LimitRow[] {
+  const before = theirs.slice(0, theirs.indexOf(theirRow)).map(({ id }) => id.trim());
+  const at = Math.max(0, ...rows.map(({ id }, place) => (before.includes(id.trim()) ? place + 1 : 0)));
+  const taken = rows.some(({ key }) => key === theirRow.key);
+  const key = taken ? Math.max(...rows.map((row) => row.key)) + 1 : theirRow.key;
+  return [...rows.slice(0, at), { ...theirRow, key }, ...rows.slice(at)];
 }
 
 function keptWith(yours: Record<string, unknown>, theirs: Record<string, unknown>, name: string) {

@@ -19,15 +19,12 @@ const WORDS: Record<string, string> = {
   days: 'd',
 };
 
-/** Calendar units, which the server reads as such: kept as they are written. */
-const CALENDAR = ['day', 'week', 'month'];
-
 /** The document's form of what was typed, or null. A unit alone means one of it. */
 export function parsePeriod(text: string): string | null {
   const match = /^(\d+)?\s*([a-z]+)$/.exec(text.trim().toLowerCase());
   if (!match) return null;
   const [, digits, word = ''] = match;
-  if (digits === undefined && CALENDAR.includes(word)) return word;
+  if (digits === undefined && word === 'week') return '7d';
   const unit = WORDS[word] ?? word;
   const unitMs = UNIT_MS[unit];
   const count = Number(digits ?? '1');
@@ -35,7 +32,7 @@ export function parsePeriod(text: string): string | null {
   return `${count}${unit}`;
 }
 
-/** How long a period of the document lasts; null for a calendar unit, whose length varies, and for nonsense. */
+/** How long a period of the document lasts; null for what is none. */
 export function periodMs(period: string): number | null {
   const match = /^(\d+)(ms|s|m|h|d)$/.exec(period);
   if (!match) return null;

@@ -24,6 +24,8 @@ export function parseNumber(text: string, numberMax: number): number | 'number' 
   const match = /^(\d+|\d{1,3}(?:[,_ \u2009\u202f\u00a0]\d{3})+)(?:\.(\d+))?\s?([kKM]?)$/.exec(text.trim());
   if (!match) return 'number';
   const [, whole = '', fraction = '', suffix = ''] = match;
+  // `1.000` is one to some and a thousand to others.
+  if (fraction !== '' && suffix === '') return 'whole';
   const scale = 10n ** BigInt(fraction.length);
   const scaled = BigInt(whole.replace(/\D/g, '') + fraction) * (MULTIPLIERS[suffix] ?? 1n);
   if (scaled % scale !== 0n) return 'whole';
@@ -40,11 +42,11 @@ export function formatRate(rate: Rate): string {
   return `${rate.limit} / ${rate.period}`;
 }
 
-/** How many times as much `to` lets through as `from`; null when a calendar unit makes that unknowable. */
+/** How many times as much `to` lets through as `from`; null when a period whose length is unknown hides it. */
 export function ratio(from: Rate, to: Rate): number | null {
-  if (from.period === to.period) return from.limit === 0 ? Infinity : to.limit / from.limit;
+  if (from.limit === 0) return to.limit === 0 ? 1 : Infinity;
+  if (from.period === to.period) return to.limit / from.limit;
   const [fromMs, toMs] = [periodMs(from.period), periodMs(to.period)];
   if (fromMs === null || toMs === null) return null;
-  if (from.limit === 0) return to.limit === 0 ? 1 : Infinity;
   return (to.limit * fromMs) / (toMs * from.limit);
 }

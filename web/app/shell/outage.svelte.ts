@@ -7,7 +7,9 @@ const LONG_MS = 3_000;
 
 class Outage {
   since: number | null = $derived(
-    live.connection === 'live' || live.connection === 'paused' ? null : live.heardAt,
+    live.connection === 'live' || live.connection === 'paused' || live.heardAt === null
+      ? null
+      : Math.max(live.heardAt, live.wantedAt),
   );
   #lasts: number = $derived(this.since === null ? 0 : clock.second - this.since);
   long: boolean = $derived(this.#lasts > LONG_MS);

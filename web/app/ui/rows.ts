@@ -1,4 +1,4 @@
-/** Walking the rows of a table: one tab stop, then arrows or j and k; Enter opens, because a row's name is a link. */
+/** Walking the rows of a table with arrows or j and k, besides Tab; Enter opens, because a row's name is a link. */
 import type { Attachment } from 'svelte/attachments';
 import { settings } from '../settings.svelte.ts';
 

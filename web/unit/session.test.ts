@@ -1,0 +1,112 @@
+/** Who is signed in: another user in another tab, and signing out when it does not go smoothly. */
+import { flushSync } from 'svelte';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { request } from '../app/api/request.ts';
+import type { Session } from '../app/api/types.ts';
+import { clock } from '../app/clock.svelte.ts';
+import { live } from '../app/live/live.svelte.ts';
+import { session } from '../app/session.svelte.ts';
+import { outage } from '../app/shell/outage.svelte.ts';
+
+let answers: Response[];
+let calls: string[];
+let source: EventTarget;
+
+class QuietSource extends EventTarget {
+  constructor() {
+    super();
+    // The test speaks for the newest one.
+    // eslint-disable-next-line @typescript-eslint/no-this-alias
+    source = this;
+  }
+  close(): void {
+    this.dispatchEvent(new Event('closed'));
+  }
+}
+
+const as = (name: string): Session => ({
+  name,
+  role: 'admin',
+  csrf: `of ${name}`,
+  expires_at: '2026-11-22T00:00:00Z',
+  environment: null,
+});
+const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
+const refusal = (status: number, code: string) => json(status, { code, status, title: code });
+const soon = () => new Promise((resolve) => setTimeout(resolve));
+
+beforeEach(async () => {
+  [answers, calls] = [[json(200, {})], []];
+  vi.stubGlobal('EventSource', QuietSource);
+  vi.stubGlobal('fetch', (url: string, init: RequestInit) => {
+    const headers = init.headers as Record<string, string>;
+    calls.push(`${init.method} ${url.replace('/api/v1', '')} ${headers['x-csrf-token'] ?? ''}`.trim());
+    const answer = answers.shift();
+    return answer ? Promise.resolve(answer) : Promise.reject(new TypeError());
+  });
+  await session.enter(as('ana'));
+  [answers, calls] = [[], []];
+});
+afterEach(() => {
+  live.stop();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+test("what one user sent is never sent again in another's name", async () => {
+  answers = [refusal(403, 'csrf'), json(200, as('ben'))];
+  const sent = request('/policy/changes', { method: 'POST', body: {} });
+  await soon();
+  expect(session.state).toBe('lost');
+  expect(session.who?.name).toBe('ana');
+  expect(calls).toEqual(['POST /policy/changes of ana', 'GET /session']);
+  answers = [json(200, { done: true })];
+  await session.enter({ ...as('ana'), csrf: 'again' });
+  expect(await sent).toEqual({ done: true });
+  expect(calls).toContain('POST /policy/changes again');
+});
+
+test('a token that is merely old is renewed', async () => {
+  answers = [refusal(403, 'csrf'), json(200, { ...as('ana'), csrf: 'new' }), json(200, {})];
+  await request('/policy/changes', { method: 'POST', body: {} });
+  expect(calls.at(-1)).toBe('POST /policy/changes new');
+});
+
+test('signing out of a session that is over is done', async () => {
+  answers = [refusal(401, 'unauthorized')];
+  await session.signOut();
+  expect(session.state).toBe('out');
+});
+
+test('signing out that fails says so, and leaves the session as it is', async () => {
+  await expect(session.signOut()).rejects.toThrow('unreachable');
+  expect(session.state).toBe('in');
+  answers = [
+    refusal(403, 'csrf'),
+    json(200, { ...as('ana'), csrf: 'new' }),
+    new Response(null, { status: 204 }),
+  ];
+  await session.signOut();
+  expect(session.state).toBe('out');
+});
+
+test('coming back to a tab that was hidden for long is no outage', () => {
+  vi.useFakeTimers();
+  const see = (hidden: boolean) => {
+    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+    flushSync();
+  };
+  live.start('ana');
+  source.dispatchEvent(new MessageEvent('bye', { data: '{}' }));
+  live.start('ana');
+  see(true);
+  vi.advanceTimersByTime(60_000);
+  expect(live.connection).toBe('paused');
+  clock.second = Date.now();
+  see(false);
+  expect(live.connection).toBe('connecting');
+  expect(outage.long).toBe(false);
+  clock.second = Date.now() + 4_000;
+  expect(outage.long).toBe(true);
+});
