@@ -83,7 +83,21 @@ impl<'l> Account<'l> {
     ) -> Decision<'e> {
         let Charged { verdict, word, now, .. } = charged;
         let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.limit.meter, word, now };
-        Decision { policy_version: self.version, verdict, decided_by: Some(decided_by), registry: &buckets.registry }
+        Decision {
+            policy_version: self.version,
+            verdict,
+            delay_ns: self.delay_ns(&charged),
+            decided_by: Some(decided_by),
+            registry: &buckets.registry,
+        }
+    }
+
+    #[inline(always)]
+    fn delay_ns(&self, charged: &Charged) -> u64 {
+        match self.limit.meter {
+            Some(meter) if charged.is_admitted() => meter.delay_ns(charged.word, charged.now, self.cost),
+            _ => 0,
+        }
     }
 
     #[inline(always)]
@@ -188,6 +202,10 @@ pub(crate) struct Taken<'l> {
 impl Taken<'_> {
     pub(crate) fn remaining(&self) -> u64 {
         self.account.limit.meter.map_or(0, |meter| meter.remaining(self.charged.word, self.charged.now))
+    }
+
+    pub(crate) fn delay_ns(&self) -> u64 {
+        self.account.delay_ns(&self.charged)
     }
 
     /// To the bucket as it is now, if the same numbers rule it. Where a publish has changed them meanwhile the charge stands,

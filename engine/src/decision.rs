@@ -28,6 +28,8 @@ pub enum Retry {
 pub struct Decision<'e> {
     pub(crate) policy_version: u64,
     pub(crate) verdict: Verdict,
+    /// The longest that any limit makes the request wait.
+    pub(crate) delay_ns: u64,
     pub(crate) decided_by: Option<DecidedBy>,
     pub(crate) registry: &'e Registry,
 }
@@ -60,6 +62,13 @@ impl<'e> Decision<'e> {
             Verdict::Later { wait_ns } => Retry::After(Duration::from_nanos(wait_ns)),
             Verdict::Never => Retry::Never,
         }
+    }
+
+    /// How long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its rate. Zero
+    /// under every other algorithm, and for a request that was denied.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_ns)
     }
 
     /// Full name of the limit that decided; `None` when no limit applied.

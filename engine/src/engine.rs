@@ -303,6 +303,7 @@ impl<C: Clock> Engine<C> {
         Decision {
             policy_version: live.version,
             verdict: Verdict::Admit(0),
+            delay_ns: 0,
             decided_by: None,
             registry: &self.buckets.registry,
         }
@@ -350,6 +351,8 @@ impl<C: Clock> Engine<C> {
         }
         let least = (0..taken.len()).min_by_key(|&place| taken[place].remaining()).unwrap_or(0);
         let Taken { account, charged } = taken[least];
-        Ok(account.decision(&self.buckets, least, charged))
+        let mut decision = account.decision(&self.buckets, least, charged);
+        decision.delay_ns = taken.iter().map(Taken::delay_ns).max().unwrap_or(0);
+        Ok(decision)
     }
 }

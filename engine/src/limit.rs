@@ -1,7 +1,7 @@
 //! A limit's numbers: from what people write to the meter that counts.
 
 use crate::{
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, TokenBucket},
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
     policy::{Algorithm, Limit, Mode, Sharing},
     problem::Report,
     time::parse_period,
@@ -27,23 +27,24 @@ pub(crate) fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
     } else {
         parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok()
     };
-    match (limit.algorithm, limit.burst) {
-        (Algorithm::TokenBucket, burst) => {
-            let number = limit.limit.clamp(1, NUMBER_MAX);
-            let burst = burst.unwrap_or(number);
-            let bucket = TokenBucket::new(number, period_ns?, burst).map_err(|unfit| report.unfit(unfit)).ok()?;
-            (limit.limit > 0).then_some(Meter::TokenBucket(bucket))
-        }
-        (Algorithm::FixedWindow, burst) => {
-            if burst.is_some() {
-                report.field("burst").wrong("a fixed window has no burst; leave it out, or use token_bucket");
-            }
-            let window = FixedWindow::new(limit.limit.max(1), period_ns?).map_err(|unfit| report.unfit(unfit)).ok()?;
-            (limit.limit > 0).then_some(Meter::FixedWindow(window))
-        }
-        _ => {
-            report.field("algorithm").not_built("this algorithm", "use token_bucket or fixed_window");
-            None
-        }
+    let is_bucket = matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    if limit.burst.is_some() && !is_bucket {
+        report.field("burst").wrong("a window has no burst; leave it out, or use token_bucket");
     }
+    let number = limit.limit.clamp(1, NUMBER_MAX);
+    let bucket = |period_ns| TokenBucket::new(number, period_ns, limit.burst.unwrap_or(number));
+    let meter = match limit.algorithm {
+        Algorithm::TokenBucket => bucket(period_ns?).map(Meter::TokenBucket),
+        Algorithm::LeakyBucket => bucket(period_ns?).map(Meter::LeakyBucket),
+        Algorithm::FixedWindow => FixedWindow::new(number, period_ns?).map(Meter::FixedWindow),
+        Algorithm::SlidingWindowCounter => {
+            SlidingWindowCounter::new(number, period_ns?).map(Meter::SlidingWindowCounter)
+        }
+        Algorithm::SlidingWindowLog => {
+            report.field("algorithm").not_built("the log", "use sliding_window_counter");
+            return None;
+        }
+    };
+    let meter = meter.map_err(|unfit| report.unfit(unfit)).ok()?;
+    (limit.limit > 0).then_some(meter)
 }

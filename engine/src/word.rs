@@ -7,12 +7,13 @@
 //! it was written under, which is to say equal to an absent one. A stranger who looks for room needs no more than
 //! `word <= now`, whoever the owner is.
 //!
-//! | algorithm | bits 63..25 | bits 24..0 |
+//! | algorithm | high bits | low bits |
 //! |---|---|---|
-//! | `token_bucket` | instant at which the bucket is full again, nanoseconds | (the same number) |
-//! | `fixed_window` | end of the window, rounded up to 2^25 ns (34 ms) | tokens used in it |
+//! | `token_bucket`, `leaky_bucket` | instant at which the bucket is full again, nanoseconds | (the same number) |
+//! | `fixed_window` | bits 63..25: end of the window, rounded up to 2^25 ns (34 ms) | bits 24..0: tokens used in it |
+//! | `sliding_window_counter` | bits 63..29: end of the window after, rounded up to 2^29 ns (0.54 s) | bits 28..0: tokens used in it, and above them those of the window before |
 //!
-//! The rounding and the count only delay the instant, by less than 68 ms: a live bucket never looks idle.
+//! The rounding and the counts only delay the instant, by less than 68 ms and 1.1 s: a live bucket never looks idle.
 //!
 //! # The tag
 //!
@@ -29,7 +30,7 @@
 use crate::time::Nanos;
 
 /// A bit field of a `u64`, placed right above its neighbour.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Field {
     shift: u32,
     bits: u32,
@@ -47,6 +48,12 @@ impl Field {
     /// All bits that are left above `below`.
     pub(crate) const fn rest(below: Self) -> Self {
         Self { shift: below.shift + below.bits, bits: u64::BITS - below.shift - below.bits }
+    }
+
+    /// All bits that are left between two fields.
+    pub(crate) const fn between(below: Self, above: Self) -> Self {
+        let shift = below.shift + below.bits;
+        Self { shift, bits: above.shift - shift }
     }
 
     pub(crate) const fn max(self) -> u64 {

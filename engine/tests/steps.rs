@@ -1,7 +1,7 @@
 //! The pure steps against a slow, exact model, and each rule that limiters get wrong as a test of its own.
 
 use proptest::prelude::*;
-use tidegate::algorithm::{FixedWindow, Meter, NUMBER_MAX, Receipt, TokenBucket, Verdict};
+use tidegate::algorithm::{FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, TokenBucket, Verdict};
 
 const SECOND: u64 = 1_000_000_000;
 /// Somewhere in 2026.
@@ -13,6 +13,10 @@ fn bucket(limit: u64, period_ns: u64, burst: u64) -> Meter {
 
 fn window(limit: u64, period_ns: u64) -> Meter {
     Meter::FixedWindow(FixedWindow::new(limit, period_ns).expect("fits"))
+}
+
+fn sliding(limit: u64, period_ns: u64) -> Meter {
+    Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns).expect("fits"))
 }
 
 /// A bucket or window with its word, as a user would hold it.
@@ -232,13 +236,16 @@ proptest! {
     ) {
         let meters = [
             TokenBucket::new(limit, period, burst).ok().map(Meter::TokenBucket),
+            TokenBucket::new(limit, period, burst).ok().map(Meter::LeakyBucket),
             FixedWindow::new(limit, period - period % SECOND).ok().map(Meter::FixedWindow),
+            SlidingWindowCounter::new(limit, period - period % SECOND).ok().map(Meter::SlidingWindowCounter),
         ];
         for meter in meters.iter().flatten() {
             for now in [now, 0, u64::MAX] {
                 let _ = meter.step(word, now, cost);
                 let _ = meter.remaining(word, now);
                 let _ = meter.reset_after_ns(word, now);
+                let _ = meter.delay_ns(word, now, cost);
                 let _ = meter.give_back(word, now, &Receipt { cost, charged_at, word: receipt_word });
                 for next in meters.iter().flatten() {
                     let _ = meter.carry_over(word, now, next);
@@ -286,13 +293,32 @@ fn a_rejected_request_costs_nothing() {
 
 #[test]
 fn a_cost_above_the_capacity_is_never_and_not_later() {
-    for meter in [bucket(10, SECOND, 5), window(5, SECOND)] {
+    for meter in [bucket(10, SECOND, 5), window(5, SECOND), sliding(5, SECOND)] {
         let mut held = Held::new(meter);
         assert_eq!(held.charge(NOW, 6), Verdict::Never);
         assert_eq!(held.word, 0);
         assert!(held.admits(NOW, 5));
         assert_eq!(held.charge(NOW, 6), Verdict::Never);
     }
+}
+
+/// The k-th of a burst waits (k-1) p/n, and what leaves the queue leaves it at the rate.
+#[test]
+fn a_leaky_bucket_delays_what_it_admits_so_that_it_leaves_at_the_rate() {
+    let mut held = Held::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    let mut leaves = Vec::new();
+    for now in [NOW, NOW, NOW, NOW, NOW, NOW, NOW + SECOND / 4, NOW + SECOND / 4, NOW + 3 * SECOND] {
+        if let Verdict::Admit(word) = held.charge(now, 1) {
+            leaves.push(now + held.meter.delay_ns(word, now, 1) - NOW);
+        }
+    }
+    let tenths = [0, 1, 2, 3, 4, 5, 6, 30].map(|tenth| tenth * SECOND / 10);
+    assert_eq!(leaves, tenths, "five at once, then two places were free");
+    // A cost takes as many places.
+    let mut held = Held::new(Meter::LeakyBucket(TokenBucket::new(10, SECOND, 5).expect("fits")));
+    assert!(held.admits(NOW, 3));
+    let Verdict::Admit(word) = held.charge(NOW, 2) else { panic!("two places were free") };
+    assert_eq!(held.meter.delay_ns(word, NOW, 2), 3 * SECOND / 10);
 }
 
 #[test]

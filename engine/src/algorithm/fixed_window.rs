@@ -36,10 +36,7 @@ impl FixedWindow {
     /// `limit` (1 to 2^24) per window of `period_ns`: whole seconds, 1 second to 366 days.
     pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
         super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        if !period_ns.is_multiple_of(SECOND_NS) {
-            let message = "a window counts in whole seconds; use 1s or more, or token_bucket".to_owned();
-            return Err(Unfit { field: "period", message });
-        }
+        super::whole_seconds(period_ns)?;
         super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         Ok(Self { limit, period_ns })
     }
@@ -106,7 +103,7 @@ impl FixedWindow {
     }
 
     pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
-        let count = used.0.div_ceil(Used::whole(1).0).min(u128::from(self.limit)) as u64;
+        let count = used.ceil().min(self.limit);
         if count == 0 { 0 } else { pack(self.window(0, at).end, count) }
     }
 }
@@ -129,7 +126,9 @@ mod tests {
     fn the_word_table_in_the_docs_states_the_constants() {
         let source = include_str!("../word.rs");
         let (end_low, count_high) = (64 - END.max().count_ones(), COUNT.max().count_ones() - 1);
-        assert!(source.contains(&format!("//! | algorithm | bits 63..{end_low} | bits {count_high}..0 |")));
+        assert!(
+            source.contains(&format!("bits 63..{end_low}: ")) && source.contains(&format!("bits {count_high}..0: "))
+        );
         assert!(source.contains(&format!("rounded up to 2^{} ns", END_UNIT_NS.ilog2())));
         assert!(COUNT.max() >= LIMIT_MAX && END_UNIT_NS * 2 < SECOND_NS);
     }

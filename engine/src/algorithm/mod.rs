@@ -1,12 +1,14 @@
 //! The algorithms: pure functions from a word, the time and a cost to a verdict and the next word. No atomics, no clock.
 
 mod fixed_window;
+mod sliding_window_counter;
 mod token_bucket;
 
 pub use fixed_window::FixedWindow;
+pub use sliding_window_counter::SlidingWindowCounter;
 pub use token_bucket::TokenBucket;
 
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND_NS};
 
 /// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
@@ -49,6 +51,11 @@ impl Used {
     pub fn whole(tokens: u64) -> Self {
         Self(u128::from(tokens) << Self::FRACTION_BITS)
     }
+
+    /// In whole tokens, rounded up.
+    fn ceil(self) -> u64 {
+        u64::try_from(self.0.div_ceil(1 << Self::FRACTION_BITS)).unwrap_or(u64::MAX)
+    }
 }
 
 /// A parameter that no word can carry.
@@ -65,16 +72,21 @@ pub struct Unfit {
 pub enum Meter {
     /// GCRA.
     TokenBucket(TokenBucket),
+    /// GCRA too, as a queue: what is admitted waits for its turn.
+    LeakyBucket(TokenBucket),
     /// Aligned windows.
     FixedWindow(FixedWindow),
+    /// Two aligned windows, weighted.
+    SlidingWindowCounter(SlidingWindowCounter),
 }
 
 /// One way to say "the method of whichever algorithm this is".
 macro_rules! each {
     ($meter:expr, $algorithm:ident => $answer:expr) => {
         match $meter {
-            Meter::TokenBucket($algorithm) => $answer,
+            Meter::TokenBucket($algorithm) | Meter::LeakyBucket($algorithm) => $answer,
             Meter::FixedWindow($algorithm) => $answer,
+            Meter::SlidingWindowCounter($algorithm) => $answer,
         }
     };
 }
@@ -104,6 +116,16 @@ impl Meter {
         each!(self, algorithm => algorithm.reset_after_ns(word, now))
     }
 
+    /// Nanoseconds that an admitted cost has to wait for its turn: 0 but for a leaky bucket, whose queue drains at its
+    /// rate. `word` is the one that the charge wrote.
+    #[must_use]
+    pub fn delay_ns(&self, word: u64, now: Nanos, cost: u64) -> u64 {
+        match self {
+            Self::LeakyBucket(queue) => queue.before(word, cost).saturating_sub(now),
+            _ => 0,
+        }
+    }
+
     /// The word after a charge was given back, or `None` where nothing is left to give.
     ///
     /// `now` must have been read after `word`. Never returns more than the passing of time has not returned already.
@@ -118,12 +140,24 @@ impl Meter {
         match (self, next) {
             // The same windows: a count needs no instant, which keeps those charged after `at`.
             (Self::FixedWindow(old), Self::FixedWindow(new)) if old.has_windows_of(new) => new.capped(word),
+            (Self::SlidingWindowCounter(old), Self::SlidingWindowCounter(new)) if old.has_windows_of(new) => {
+                old.in_windows_of(word, new)
+            }
             _ => {
                 let used = each!(self, algorithm => algorithm.used(word, at));
                 each!(next, algorithm => algorithm.with_used(used, at))
             }
         }
     }
+}
+
+/// Windows are counted in seconds.
+fn whole_seconds(period_ns: u64) -> Result<(), Unfit> {
+    if period_ns.is_multiple_of(SECOND_NS) {
+        return Ok(());
+    }
+    let message = "a window counts in whole seconds; use 1s or more, or token_bucket".to_owned();
+    Err(Unfit { field: "period", message })
 }
 
 fn in_range(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), Unfit> {

@@ -76,6 +76,11 @@ impl TokenBucket {
         Verdict::Later { wait_ns: admitted_at - now }
     }
 
+    /// When the queue was empty before a charge of `cost` wrote `word`, or later.
+    pub(super) fn before(&self, word: u64, cost: u64) -> Nanos {
+        word.saturating_sub(self.refill_ns(cost))
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.burst
     }

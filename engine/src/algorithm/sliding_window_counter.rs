@@ -1,0 +1,236 @@
+//! Two aligned windows, weighted: what was used in the window before counts for the part of it that a window of the same
+//! length, ending now, still covers.
+//!
+//! # Bounds
+//!
+//! With limit n and period p, exactly n are admitted per period where the use is even, and fewer than 2n in any interval
+//! of length p: the weight supposes that the window before was used evenly, so a burst at its end is forgotten too soon,
+//! and one at its beginning too late. At most n are admitted within one aligned window.
+//!
+//! The count of the window before is kept in the bits that the present one leaves: exactly for limits below 2^14; above,
+//! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
+//! denies.
+
+use super::{Receipt, Unfit, Used, Verdict};
+use crate::{
+    time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
+    word::Field,
+};
+
+/// Both counts; how the meter divides them depends on its limit.
+const COUNTS: Field = Field::lowest(29);
+/// The instant from which both windows are past.
+const IDLE: Field = Field::rest(COUNTS);
+
+/// Nanoseconds of one unit of the idle field.
+const IDLE_UNIT_NS: u64 = COUNTS.max() + 1;
+
+/// The largest limit.
+const LIMIT_MAX: u64 = 1 << 20;
+
+/// A compiled sliding window counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlidingWindowCounter {
+    limit: u64,
+    period_ns: u64,
+    /// The count of the present window, in the lowest bits.
+    present: Field,
+    /// The count of the window before, in units of `limit / before.max()`, or of 1 where that is enough.
+    before: Field,
+}
+
+/// A word, taken apart as of some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Windows {
+    /// End of the window that counts: the one of the clock, or the word's own if that is newer.
+    end: Nanos,
+    /// Used in it.
+    present: u64,
+    /// Used in the one before, as stored.
+    before: u64,
+}
+
+impl SlidingWindowCounter {
+    /// `limit` (1 to 2^20) per `period_ns`: whole seconds, 1 second to 366 days.
+    pub fn new(limit: u64, period_ns: u64) -> Result<Self, Unfit> {
+        super::in_range("limit", limit, 1, LIMIT_MAX)?;
+        super::whole_seconds(period_ns)?;
+        super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
+        let present = Field::lowest(u64::BITS - limit.leading_zeros());
+        Ok(Self { limit, period_ns, present, before: Field::between(present, IDLE) })
+    }
+
+    /// Rounded up, so that what is stored is at least what was used.
+    fn stored(&self, used: u64) -> u64 {
+        if self.limit <= self.before.max() { used } else { (used * self.before.max()).div_ceil(self.limit) }
+    }
+
+    /// The most that a stored count stands for; above the limit by less than a unit.
+    fn unstored(&self, stored: u64) -> u64 {
+        if self.limit <= self.before.max() { stored } else { (stored * self.limit).div_ceil(self.before.max()) }
+    }
+
+    fn windows(&self, word: u64, now: Nanos) -> Windows {
+        let end_of = |window: u64| window.saturating_add(1).saturating_mul(self.period_ns);
+        let window = now / self.period_ns;
+        let (present, before) = (self.present.get(word), self.before.get(word));
+        // The idle field is a boundary rounded up by less than a window; the window that counts ends one window before.
+        let boundary = IDLE.get(word).saturating_mul(IDLE_UNIT_NS) / self.period_ns;
+        match boundary.checked_sub(2) {
+            Some(own) if own >= window => Windows { end: end_of(own), present, before },
+            Some(own) if own + 1 == window => Windows { end: end_of(window), present: 0, before: self.stored(present) },
+            _ => Windows { end: end_of(window), present: 0, before: 0 },
+        }
+    }
+
+    fn pack(&self, windows: Windows) -> u64 {
+        let idle = windows.end.saturating_add(self.period_ns).div_ceil(IDLE_UNIT_NS).min(IDLE.max());
+        IDLE.put(idle) | self.before.put(windows.before) | self.present.put(windows.present)
+    }
+
+    /// What of the window before still counts: rounded up.
+    fn weighted(&self, windows: Windows, now: Nanos) -> u64 {
+        let left_ns = windows.end.saturating_sub(now).min(self.period_ns);
+        // At most 2^21 x 2^55.
+        let weighted = u128::from(self.unstored(windows.before)) * u128::from(left_ns);
+        weighted.div_ceil(u128::from(self.period_ns)) as u64
+    }
+
+    /// The time from the beginning of a window at which at most `allowed` of `before` count.
+    fn aged_ns(&self, before: u64, allowed: u64) -> u64 {
+        if before <= allowed {
+            return 0;
+        }
+        // allowed < before, so this is below the period.
+        self.period_ns - (u128::from(allowed) * u128::from(self.period_ns) / u128::from(before)) as u64
+    }
+
+    #[inline]
+    pub(super) fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
+        if cost > self.limit {
+            return Verdict::Never;
+        }
+        let windows = self.windows(word, now);
+        let used = windows.present.saturating_add(self.weighted(windows, now));
+        if cost <= self.limit.saturating_sub(used) {
+            return Verdict::Admit(self.pack(Windows { present: windows.present + cost, ..windows }));
+        }
+        let room = self.limit - cost;
+        // In this window, when enough of the one before is forgotten.
+        let in_this = room.checked_sub(windows.present).and_then(|allowed| {
+            let aged_ns = self.aged_ns(self.unstored(windows.before), allowed);
+            (aged_ns < self.period_ns).then(|| windows.end.saturating_sub(self.period_ns).saturating_add(aged_ns))
+        });
+        // Or in the next one, when enough of this one is.
+        let admitted_at = in_this.unwrap_or_else(|| {
+            let before = self.unstored(self.stored(windows.present));
+            windows.end.saturating_add(self.aged_ns(before, room))
+        });
+        Verdict::Later { wait_ns: admitted_at.saturating_sub(now).max(1) }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    pub(super) fn remaining(&self, word: u64, now: Nanos) -> u64 {
+        let windows = self.windows(word, now);
+        self.limit.saturating_sub(windows.present.saturating_add(self.weighted(windows, now)))
+    }
+
+    pub(super) fn reset_after_ns(&self, word: u64, now: Nanos) -> u64 {
+        let windows = self.windows(word, now);
+        let full_at = match (windows.present, windows.before) {
+            (0, 0) => now,
+            (0, _) => windows.end,
+            _ => windows.end.saturating_add(self.period_ns),
+        };
+        full_at.saturating_sub(now)
+    }
+
+    /// Into the window that was charged, while it counts, as the present one or as the one before.
+    pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
+        let windows = self.windows(word, now);
+        let charged = self.windows(receipt.word, receipt.charged_at);
+        let after = if charged.end == windows.end {
+            Windows { present: windows.present.saturating_sub(receipt.cost), ..windows }
+        } else if charged.end.saturating_add(self.period_ns) == windows.end {
+            let used = self.unstored(windows.before).saturating_sub(receipt.cost);
+            Windows { before: self.stored(used).min(windows.before), ..windows }
+        } else {
+            return None;
+        };
+        (after != windows).then(|| self.pack(after))
+    }
+
+    pub(super) fn has_windows_of(&self, other: &Self) -> bool {
+        self.period_ns == other.period_ns
+    }
+
+    /// The counts of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
+    pub(super) fn in_windows_of(&self, word: u64, next: &Self) -> u64 {
+        // As of a time within the word's own window: nothing has rolled.
+        let boundary = IDLE.get(word).saturating_mul(IDLE_UNIT_NS) / self.period_ns;
+        let Some(own) = boundary.checked_sub(2) else { return 0 };
+        let windows = self.windows(word, own.saturating_mul(self.period_ns));
+        let before = self.unstored(windows.before).min(next.limit);
+        next.pack(Windows { end: windows.end, present: windows.present.min(next.limit), before: next.stored(before) })
+    }
+
+    pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
+        let windows = self.windows(word, at);
+        Used::whole((windows.present + self.weighted(windows, at)).min(self.limit))
+    }
+
+    /// What is used counts as used in the window of `at`.
+    pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
+        let present = used.ceil().min(self.limit);
+        let windows = Windows { present, ..self.windows(0, at) };
+        if present == 0 { 0 } else { self.pack(windows) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_table_in_the_docs_states_the_constants() {
+        let source = include_str!("../word.rs");
+        let (idle_low, counts_high) = (64 - IDLE.max().count_ones(), COUNTS.max().count_ones() - 1);
+        assert!(
+            source.contains(&format!("bits 63..{idle_low}: ")) && source.contains(&format!("bits {counts_high}..0: "))
+        );
+        assert!(source.contains(&format!("rounded up to 2^{} ns", IDLE_UNIT_NS.ilog2())));
+        // Each window has its own number.
+        assert!(IDLE_UNIT_NS < SECOND_NS);
+    }
+
+    #[test]
+    fn the_count_before_is_exact_below_2_to_the_14_and_close_above() {
+        for limit in [1, 2, 255, 1_000, (1 << 14) - 1, 1 << 14, 100_000, LIMIT_MAX - 1, LIMIT_MAX] {
+            let meter = SlidingWindowCounter::new(limit, SECOND_NS).expect("fits");
+            let mut worst = 0;
+            for used in (0..=limit).step_by(1 + limit as usize / 5_000).chain([limit]) {
+                let counted = meter.unstored(meter.stored(used));
+                assert!(counted >= used, "{used} of {limit} is counted as {counted}");
+                assert!(meter.stored(used) <= meter.before.max());
+                worst = worst.max(counted - used);
+            }
+            assert!(worst * 1_000 <= limit * 4, "{worst} too many of {limit}");
+            assert!(limit >= 1 << 14 || worst == 0, "{worst} too many of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_word_looks_idle_only_after_both_windows_and_soon_after() {
+        for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, PERIOD_MAX_NS] {
+            let meter = SlidingWindowCounter::new(LIMIT_MAX, period_ns).expect("fits");
+            for now in [0, 1, SECOND_NS - 1, 1_790_000_000 * SECOND_NS + 12_345] {
+                let Verdict::Admit(word) = meter.step(0, now, LIMIT_MAX) else { panic!("an empty window refused") };
+                let idle = (now / period_ns + 2) * period_ns;
+                assert!(word >= idle && word < idle + 2 * IDLE_UNIT_NS, "period {period_ns}, now {now}");
+            }
+        }
+    }
+}
