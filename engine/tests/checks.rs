@@ -143,6 +143,30 @@ fn a_limit_of_zero_denies_everything() {
     );
 }
 
+/// The longest delay of all limits that a request met, whichever of them is shown.
+#[test]
+fn a_leaky_bucket_says_how_long_to_wait() {
+    let queue = |limit| bucket("queue", limit, "1s").replace("token_bucket", "leaky_bucket");
+    let bench = Bench::new(&one_tier(&[queue(10), bucket("minute", 3, "1m")].join(", ")));
+    let delays: Vec<Duration> = (0..4).map(|_| bench.check(&["ip=a"], "", 1).delay()).collect();
+    assert_eq!(delays, [0, 100, 200, 0].map(Duration::from_millis), "the fourth is denied and does not wait");
+    let decision = bench.check(&["ip=b"], "", 2);
+    assert_eq!((decision.limit_id(), decision.delay()), (Some("default/tier:t/minute"), Duration::ZERO));
+    bench.clock.advance(SECOND / 20);
+    assert_eq!(bench.check(&["ip=b"], "", 1).delay(), Duration::from_millis(150));
+}
+
+#[test]
+fn a_sliding_window_has_no_rush_at_its_boundary() {
+    let bench = Bench::new(&one_tier(&window("w", 10, "1m").replace("fixed_window", "sliding_window_counter")));
+    bench.clock.advance(59 * SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 10);
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 0, "a fixed window would admit ten more");
+    bench.clock.advance(30 * SECOND);
+    assert_eq!(bench.admitted(&["ip=a"], 20), 5);
+}
+
 #[test]
 fn windows_end_together_for_everyone() {
     let bench = Bench::new(&one_tier(&window("minute", 3, "1m")));

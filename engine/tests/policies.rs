@@ -58,7 +58,7 @@ const BAD: &[Bad] = &[
     },
     Bad {
         what: "an algorithm to come",
-        change: |d| limit(d)["algorithm"] = "leaky_bucket".into(),
+        change: |d| limit(d)["algorithm"] = "sliding_window_log".into(),
         path: "domains.default.tiers[0].limits[0].algorithm",
         says: "not built yet",
     },

@@ -217,8 +217,7 @@ impl<'e> From<&Decision<'e>> for DecisionBody<'e> {
             remaining: decision.remaining(),
             reset_after_ms: decision.reset_after().map(ms_rounded_up),
             retry_after_ms,
-            // No algorithm delays yet.
-            delay_ms: limit_id.map(|_| 0),
+            delay_ms: limit_id.map(|_| ms_rounded_up(decision.delay())),
             limit_id,
             policy_version: decision.policy_version(),
         }

@@ -20,8 +20,17 @@ async fn show(state: web::Data<State>) -> HttpResponse {
                 "help": "Refills steadily; an idle client may send a whole burst at once.",
             },
             {
+                "id": Algorithm::LeakyBucket, "label": "Leaky bucket", "parameters": ["limit", "period", "burst"],
+                "help": "A queue that drains steadily: what is allowed is told how long to wait for its turn.",
+            },
+            {
                 "id": Algorithm::FixedWindow, "label": "Fixed window", "parameters": ["limit", "period"],
                 "help": "Counts in windows that end together for everyone; up to twice the limit around a boundary.",
+            },
+            {
+                "id": Algorithm::SlidingWindowCounter, "label": "Sliding window counter",
+                "parameters": ["limit", "period"],
+                "help": "Weighs the window before by the part of it that still counts; no rush at a boundary.",
             },
         ],
         "bounds": {
