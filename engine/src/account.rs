@@ -4,7 +4,7 @@ use crate::{
     algorithm::{Receipt, Verdict},
     bucket::{Next, Swap, update},
     clock::Clock,
-    decision::{DecidedBy, Decision},
+    decision::{DecidedBy, Decision, Shadows},
     hash::KeyHasher,
     registry::{Live, LiveLimit, Newer, Registry},
     snapshot::Charge,
@@ -88,6 +88,7 @@ impl<'l> Account<'l> {
             verdict,
             delay_ns: self.delay_ns(&charged),
             decided_by: Some(decided_by),
+            shadows: Shadows::default(),
             registry: &buckets.registry,
         }
     }
@@ -105,6 +106,15 @@ impl<'l> Account<'l> {
         let verdict = self.limit.meter.map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
         let word = if let Verdict::Admit(word) = verdict { word } else { word };
         Charged { verdict, word, now, site }
+    }
+
+    /// Is it evaluated and counted only?
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.limit.is_shadow
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.limit.index
     }
 
     /// What the charge would answer. Writes nothing.
@@ -166,7 +176,7 @@ impl<'l> Account<'l> {
             if !charged.is_admitted() || !buckets.table.has(self.key) {
                 return Ok(charged);
             }
-            Taken { account: *self, charged }.give_back(buckets);
+            Taken { place: 0, account: *self, charged }.give_back(buckets);
         }
     }
 
@@ -195,6 +205,8 @@ impl<'l> Account<'l> {
 /// A charge that stands, unless a later limit refuses.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken<'l> {
+    /// Place in the plan.
+    pub(crate) place: usize,
     pub(crate) account: Account<'l>,
     pub(crate) charged: Charged,
 }

@@ -141,7 +141,7 @@ impl Compiler<'_> {
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
                 let name = format!("{owner}/blocked").into();
-                self.limits.push(CompiledLimit { name, id: "blocked".into(), meter: None });
+                self.limits.push(CompiledLimit { name, id: "blocked".into(), meter: None, is_shadow: false });
                 Grants::Blocked(self.limits.len() as u32 - 1)
             }
             (false, true, true) => Grants::Unlimited,
@@ -257,7 +257,8 @@ impl Compiler<'_> {
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
             let meter = meter(report, limit);
             let name = format!("{owner}/{}", limit.id).into();
-            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter });
+            let is_shadow = limit.mode == policy::Mode::Shadow;
+            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter, is_shadow });
         }
         first..self.limits.len() as u32
     }

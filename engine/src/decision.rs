@@ -8,6 +8,9 @@ use crate::{
     time::Nanos,
 };
 
+/// A decision names at most so many shadow limits.
+const SHADOWS_NAMED_MAX: usize = 8;
+
 /// When a request may come again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
@@ -31,7 +34,26 @@ pub struct Decision<'e> {
     /// The longest that any limit makes the request wait.
     pub(crate) delay_ns: u64,
     pub(crate) decided_by: Option<DecidedBy>,
+    pub(crate) shadows: Shadows,
     pub(crate) registry: &'e Registry,
+}
+
+/// The shadow limits that would have denied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shadows {
+    /// Their places in the plan, as bits.
+    pub(crate) places: u64,
+    /// Indices in the registry of the first of them.
+    limits: [u32; SHADOWS_NAMED_MAX],
+}
+
+impl Shadows {
+    pub(crate) fn push(&mut self, place: usize, limit: u32) {
+        if let Some(free) = self.limits.get_mut(self.places.count_ones() as usize) {
+            *free = limit;
+        }
+        self.places |= 1 << place;
+    }
 }
 
 /// The limit that decided, and its bucket after the decision.
@@ -69,6 +91,13 @@ impl<'e> Decision<'e> {
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay_ns)
+    }
+
+    /// Full names of the shadow limits that would have denied the request; eight at most.
+    pub fn shadow_denied(&self) -> impl Iterator<Item = &'e str> {
+        let count = (self.shadows.places.count_ones() as usize).min(SHADOWS_NAMED_MAX);
+        let (limits, registry) = (self.shadows.limits, self.registry);
+        limits.into_iter().take(count).map(|limit| registry.name(limit))
     }
 
     /// Full name of the limit that decided; `None` when no limit applied.

@@ -13,7 +13,7 @@ use crate::{
     algorithm::Verdict,
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
-    decision::Decision,
+    decision::{Decision, Shadows},
     hash::KeyHasher,
     registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,
@@ -250,6 +250,9 @@ impl<C: Clock> Engine<C> {
 
     /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
     pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(LimitIndex)) -> Decision<'_> {
+        if request.cost == 0 {
+            return self.peek(request);
+        }
         loop {
             let live = self.live.load();
             let now = self.buckets.clock.now();
@@ -259,7 +262,11 @@ impl<C: Clock> Engine<C> {
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
             for charge in &plan[..looked_at] {
-                met(LimitIndex(live.limits[charge.limit as usize].index));
+                let limit = &live.limits[charge.limit as usize];
+                // A denial left shadow limits unasked.
+                if decision.is_allowed() || !limit.is_shadow {
+                    met(LimitIndex(limit.index));
+                }
             }
             if plan.is_empty() {
                 let known = live.snapshot.has_domain(request.domain);
@@ -277,13 +284,41 @@ impl<C: Clock> Engine<C> {
         let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
         match decision.place() {
             Some(place) if !decision.is_allowed() => self.tally.denied(plan.get(place).and_then(tally)),
-            _ => self.tally.allowed(plan.iter().filter_map(tally)),
+            _ => {
+                let limits = plan.iter().enumerate();
+                self.tally.allowed(
+                    limits.filter_map(|(place, charge)| {
+                        Some((tally(charge)?, decision.shadows.places >> place & 1 == 1))
+                    }),
+                );
+            }
         }
     }
 
     /// Counts a request that met no limit.
     pub(crate) fn count_no_limit(&self) {
         self.tally.no_limit(NoLimit::Applies);
+    }
+
+    /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request, RequestError};
+    /// # let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let now = engine.peek(&Request::new(&who)?.without_cost());
+    /// println!("{:?} left", now.remaining());
+    /// # Ok::<(), RequestError>(())
+    /// ```
+    pub fn peek(&self, request: &Request<'_>) -> Decision<'_> {
+        loop {
+            let live = self.live.load();
+            let now = self.buckets.clock.now();
+            let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
+            if let Ok(decision) = self.look_at(&live, &plan, now, |_| true) {
+                return decision;
+            }
+        }
     }
 
     pub(crate) fn live(&self) -> Arc<Live> {
@@ -305,15 +340,17 @@ impl<C: Clock> Engine<C> {
             verdict: Verdict::Admit(0),
             delay_ns: 0,
             decided_by: None,
+            shadows: Shadows::default(),
             registry: &self.buckets.registry,
         }
     }
 
     /// Decides a plan.
+    #[inline]
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         match plan {
             [] => Ok(self.unlimited(live)),
-            [one] => self.decide_one(live, one, now),
+            [one] if !live.limits[one.limit as usize].is_shadow => self.decide_one(live, one, now),
             several => self.decide_several(live, several, now),
         }
     }
@@ -326,33 +363,71 @@ impl<C: Clock> Engine<C> {
     }
 
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race.
+    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees.
     fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        for (place, charge) in plan.iter().enumerate() {
-            let account = Account::new(&self.buckets, live, charge);
-            let looked = account.look(&self.buckets, now)?;
-            if !looked.is_admitted() {
-                return Ok(account.decision(&self.buckets, place, looked));
-            }
+        let looked = self.look_at(live, plan, now, |account| !account.is_shadow())?;
+        if !looked.is_allowed() {
+            return Ok(looked);
         }
         let mut taken: ArrayVec<Taken<'_>, PLAN_MAX> = ArrayVec::new();
-        for (place, charge) in plan.iter().enumerate() {
-            let account = Account::new(&self.buckets, live, charge);
-            match account.charge(&self.buckets, now) {
-                Ok(charged) if charged.is_admitted() => taken.push(Taken { account, charged }),
-                refused => {
-                    for taken in &taken {
-                        self.give_backs.next();
-                        taken.give_back(&self.buckets);
+        let mut shadows = Shadows::default();
+        for is_shadow in [false, true] {
+            for (place, charge) in plan.iter().enumerate() {
+                let account = Account::new(&self.buckets, live, charge);
+                if account.is_shadow() != is_shadow {
+                    continue;
+                }
+                match account.charge(&self.buckets, now) {
+                    Ok(charged) if charged.is_admitted() => taken.push(Taken { place, account, charged }),
+                    Ok(_) if is_shadow => shadows.push(place, account.index()),
+                    refused => {
+                        for taken in &taken {
+                            self.give_backs.next();
+                            taken.give_back(&self.buckets);
+                        }
+                        return Ok(account.decision(&self.buckets, place, refused?));
                     }
-                    return Ok(account.decision(&self.buckets, place, refused?));
                 }
             }
         }
-        let least = (0..taken.len()).min_by_key(|&place| taken[place].remaining()).unwrap_or(0);
-        let Taken { account, charged } = taken[least];
-        let mut decision = account.decision(&self.buckets, least, charged);
-        decision.delay_ns = taken.iter().map(Taken::delay_ns).max().unwrap_or(0);
-        Ok(decision)
+        Ok(self.allowed(live, &taken, shadows))
+    }
+
+    /// What a charge of those limits of the plan that are `wanted` would answer. Writes nothing.
+    fn look_at(
+        &self,
+        live: &Live,
+        plan: &[Charge],
+        now: Nanos,
+        wanted: impl Fn(&Account<'_>) -> bool,
+    ) -> Result<Decision<'_>, Newer> {
+        let mut taken: ArrayVec<Taken<'_>, PLAN_MAX> = ArrayVec::new();
+        let mut shadows = Shadows::default();
+        for (place, charge) in plan.iter().enumerate() {
+            let account = Account::new(&self.buckets, live, charge);
+            if !wanted(&account) {
+                continue;
+            }
+            let charged = account.look(&self.buckets, now)?;
+            match (charged.is_admitted(), account.is_shadow()) {
+                (true, _) => taken.push(Taken { place, account, charged }),
+                (false, true) => shadows.push(place, account.index()),
+                (false, false) => return Ok(account.decision(&self.buckets, place, charged)),
+            }
+        }
+        Ok(self.allowed(live, &taken, shadows))
+    }
+
+    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
+    fn allowed(&self, live: &Live, taken: &[Taken<'_>], shadows: Shadows) -> Decision<'_> {
+        let enforced = taken.iter().filter(|taken| !taken.account.is_shadow());
+        let delay_ns = enforced.clone().map(Taken::delay_ns).max().unwrap_or(0);
+        let mut decision = match enforced.min_by_key(|taken| taken.remaining()) {
+            Some(Taken { place, account, charged }) => account.decision(&self.buckets, *place, *charged),
+            None => self.unlimited(live),
+        };
+        decision.delay_ns = delay_ns;
+        decision.shadows = shadows;
+        decision
     }
 }

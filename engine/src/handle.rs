@@ -66,7 +66,7 @@ impl<'e, C: Clock> Handle<'e, C> {
                 return Ok(self.engine.unlimited(&self.live));
             };
             let charge = Charge { limit, identity, cost };
-            match self.engine.decide_one(&self.live, &charge, now) {
+            match self.engine.decide(&self.live, &[charge], now) {
                 Ok(decision) => {
                     self.engine.count(&self.live, &[charge], &decision);
                     return Ok(decision);

@@ -2,16 +2,13 @@
 
 use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
-    policy::{Algorithm, Limit, Mode, Sharing},
+    policy::{Algorithm, Limit, Sharing},
     problem::Report,
     time::parse_period,
 };
 
 /// The numbers of a limit; `None` also for a limit that admits nothing.
 pub(crate) fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
-    if limit.mode != Mode::Enforce {
-        report.field("mode").not_built("`shadow`", "leave it out, or write enforce");
-    }
     if limit.sharing != Sharing::Local {
         report.field("sharing").not_built("sharing over machines", "leave it out, or write local");
     }

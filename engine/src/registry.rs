@@ -64,6 +64,8 @@ pub(crate) struct LiveLimit {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
     pub(crate) generation: Generation,
+    /// Evaluated and counted, but it never denies.
+    pub(crate) is_shadow: bool,
     /// Where its decisions are counted; `None` for a limit of a single client.
     pub(crate) tally: Option<u32>,
     /// How this publish changed its numbers, if it did.
@@ -193,6 +195,7 @@ impl Ledger {
                 hash: entry.hash,
                 meter: limit.meter,
                 generation: entry.generation,
+                is_shadow: limit.is_shadow,
                 tally: entry.tally,
                 change,
             }

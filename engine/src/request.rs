@@ -111,6 +111,13 @@ impl<'a> Request<'a> {
         Ok(self)
     }
 
+    /// Of no cost: for asking what is left. A check of it charges nothing, as a peek.
+    #[must_use]
+    pub fn without_cost(mut self) -> Self {
+        self.cost = 0;
+        self
+    }
+
     /// In this domain instead of `default`.
     #[must_use]
     pub fn domain(mut self, domain: &'a str) -> Self {

@@ -37,6 +37,8 @@ pub(crate) struct CompiledLimit {
     pub(crate) id: Box<str>,
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// Evaluated and counted, but it never denies.
+    pub(crate) is_shadow: bool,
 }
 
 impl CompiledLimit {

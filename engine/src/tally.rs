@@ -30,6 +30,8 @@ pub struct Counts {
     pub allowed: u64,
     /// Requests that it was the first to refuse.
     pub denied: u64,
+    /// Requests that it would have refused while it was a shadow.
+    pub shadow_denied: u64,
 }
 
 /// How a request ended that met no limit.
@@ -60,6 +62,7 @@ struct Stripe {
 struct LimitCells {
     allowed: Counter,
     denied: Counter,
+    shadow_denied: Counter,
 }
 
 impl Tally {
@@ -95,14 +98,14 @@ impl Tally {
         (stripe, count)
     }
 
-    /// A request was charged to these limits.
+    /// A request was allowed, and charged to these limits, but for those that are shadows and would have refused it.
     #[inline]
-    pub(crate) fn allowed(&self, limits: impl Iterator<Item = u32>) {
+    pub(crate) fn allowed(&self, limits: impl Iterator<Item = (u32, bool)>) {
         let (stripe, count) = self.stripe();
         count(&stripe.charged);
-        for limit in limits {
+        for (limit, is_refused) in limits {
             if let Some(cells) = stripe.limits.get(limit as usize) {
-                count(&cells.allowed);
+                count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
             }
         }
     }
@@ -144,6 +147,7 @@ impl Tally {
             |sum, cells| Counts {
                 allowed: sum.allowed + cells.allowed.count(),
                 denied: sum.denied + cells.denied.count(),
+                shadow_denied: sum.shadow_denied + cells.shadow_denied.count(),
             },
         )
     }

@@ -156,6 +156,90 @@ fn a_leaky_bucket_says_how_long_to_wait() {
     assert_eq!(bench.check(&["ip=b"], "", 1).delay(), Duration::from_millis(150));
 }
 
+fn shadow(limit: &str) -> String {
+    limit.replace(" }", ", mode = \"shadow\" }")
+}
+
+/// Evaluated and counted; it never denies, and is charged only when the request is allowed and it agrees itself.
+#[test]
+fn a_shadow_limit_never_denies_and_is_charged_only_when_all_agree() {
+    let limits = [shadow(&bucket("trial", 2, "1d")), bucket("hour", 4, "1h"), shadow(&bucket("other", 1, "1d"))];
+    let bench = Bench::new(&one_tier(&limits.join(", ")));
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        let decision = bench.check(&["ip=a"], "", 1);
+        let shadows: Vec<_> = decision.shadow_denied().map(|name| name.rsplit('/').next().expect("an id")).collect();
+        told.push((decision.is_allowed(), decision.limit_id(), decision.remaining(), shadows.join(" ")));
+    }
+    let hour = Some("default/tier:t/hour");
+    let expected = [
+        (true, Some(3), ""),
+        (true, Some(2), "other"),
+        (true, Some(1), "trial other"),
+        (true, Some(0), "trial other"),
+        // The denial asked no shadow.
+        (false, Some(0), ""),
+        (false, Some(0), ""),
+    ];
+    for (told, (allowed, remaining, shadows)) in told.iter().zip(expected) {
+        assert_eq!((told.0, told.1, told.2, told.3.as_str()), (allowed, hour, remaining, shadows), "{told:?}");
+    }
+    let counts: Vec<_> = bench
+        .engine
+        .limit_counts()
+        .into_iter()
+        .map(|(_, counts)| (counts.allowed, counts.denied, counts.shadow_denied))
+        .collect();
+    assert_eq!(counts, [(2, 0, 2), (4, 2, 0), (1, 0, 3)]);
+}
+
+#[test]
+fn under_shadows_alone_no_limit_decides() {
+    let bench = Bench::new(&one_tier(&shadow(&bucket("trial", 1, "1d"))));
+    let _ = bench.check(&["ip=a"], "", 1);
+    let decision = bench.check(&["ip=a"], "", 1);
+    assert!(decision.is_allowed());
+    assert_eq!(
+        (decision.limit_id(), decision.shadow_denied().collect::<Vec<_>>()),
+        (None, vec!["default/tier:t/trial"])
+    );
+    // By handle too.
+    let mut trial = bench.engine.handle("default/tier:t/trial", "ip").expect("is there");
+    let decision = trial.check(b"a", 1).expect("valid");
+    assert!(decision.is_allowed() && decision.shadow_denied().count() == 1);
+    // Once it is enforced it denies, by what it counted.
+    bench.publish(&one_tier(&bucket("trial", 1, "1d")));
+    assert!(!bench.check(&["ip=a"], "", 1).is_allowed());
+}
+
+#[test]
+fn a_peek_answers_as_the_check_would_and_charges_nothing() {
+    let bench = Bench::new(&one_tier(&[bucket("day", 5, "1d"), shadow(&bucket("trial", 3, "1d"))].join(", ")));
+    let who = [Identity::new("ip", "a").expect("valid")];
+    let request = Request::new(&who).expect("valid").cost(2).expect("valid");
+    let told = |decision: &Decision<'_>| {
+        (decision.is_allowed(), decision.remaining(), decision.retry(), decision.shadow_denied().count())
+    };
+    for _ in 0..4 {
+        let before = bench.engine.totals();
+        let peeked = told(&bench.engine.peek(&request));
+        assert_eq!(
+            (bench.engine.totals(), told(&bench.engine.peek(&request))),
+            (before, peeked),
+            "again, and uncounted"
+        );
+        assert_eq!(told(&bench.engine.check(&request)), peeked);
+    }
+    // Of no cost: what is left now.
+    let rest = request.without_cost();
+    for _ in 0..3 {
+        assert_eq!(told(&bench.engine.check(&rest)), (true, Some(1), Retry::Now, 0));
+    }
+    let stranger = [Identity::new("ip", "b").expect("valid")];
+    let rest = Request::new(&stranger).expect("valid").without_cost();
+    assert_eq!(bench.engine.peek(&rest).remaining(), Some(5), "of somebody who never came");
+}
+
 #[test]
 fn a_sliding_window_has_no_rush_at_its_boundary() {
     let bench = Bench::new(&one_tier(&window("w", 10, "1m").replace("fixed_window", "sliding_window_counter")));

@@ -50,8 +50,8 @@ fn decisions_are_counted_by_limit_and_in_all() {
     let eve = [Identity::new("user", "eve").expect("valid")];
     assert!(!engine.check(&Request::new(&eve).expect("valid")).is_allowed());
     let expected = [
-        ("default/tier:t/day", Counts { allowed: 5, denied: 1 }),
-        ("default/rule:x/day", Counts { allowed: 2, denied: 1 }),
+        ("default/tier:t/day", Counts { allowed: 5, denied: 1, ..Counts::default() }),
+        ("default/rule:x/day", Counts { allowed: 2, denied: 1, ..Counts::default() }),
     ];
     assert_eq!(counts(&engine), expected);
     assert_eq!(engine.totals(), Totals { allowed: 7, denied: 3, no_limit: 2, unknown_domain: 1 });
@@ -79,7 +79,7 @@ fn threads_lose_no_count() {
         }
     });
     let (allowed, denied) = (CHECKS as u64, (CHECKS * (THREADS - 1)) as u64);
-    assert_eq!(counts(&engine)[0].1, Counts { allowed, denied });
+    assert_eq!(counts(&engine)[0].1, Counts { allowed, denied, ..Counts::default() });
     assert_eq!(engine.totals(), Totals { allowed, denied, ..Totals::default() });
 }
 

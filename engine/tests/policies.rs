@@ -177,12 +177,6 @@ const BAD: &[Bad] = &[
         says: "9007199254740991",
     },
     Bad {
-        what: "a shadow limit",
-        change: |d| limit(d)["mode"] = "shadow".into(),
-        path: "domains.default.tiers[0].limits[0].mode",
-        says: "not built yet",
-    },
-    Bad {
         what: "a shared limit",
         change: |d| limit(d)["sharing"] = "strict".into(),
         path: "domains.default.tiers[0].limits[0].sharing",
