@@ -23,7 +23,7 @@ Exit status: 0 allowed, 1 denied, 2 there is no decision; standard error says wh
 
 /// Asks a running server once, and prints its decision.
 ///
-/// The question counts: when the request is allowed, it is charged.
+/// The question counts: when the request is allowed, it is charged, unless --peek is given.
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct AskArguments {
@@ -40,6 +40,9 @@ pub(crate) struct AskArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_COST", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=NUMBER_MAX))]
     cost: u64,
+    /// Ask only what would be decided: nothing is charged.
+    #[arg(long, env = "TIDEGATE_PEEK", value_parser = clap::builder::FalseyValueParser::new())]
+    peek: bool,
     /// In which domain of the policy; `default` unless given.
     #[arg(long, value_name = "DOMAIN", env = "TIDEGATE_DOMAIN")]
     domain: Option<String>,
@@ -85,6 +88,7 @@ fn ask(arguments: &AskArguments) -> Result<(u16, String), Error> {
         endpoint: arguments.endpoint.as_deref(),
         method: arguments.method.as_deref(),
         cost: arguments.cost,
+        peek: arguments.peek,
         tier: arguments.tier.as_deref(),
     };
     let mut answer = config.build().new_agent().post(format!("{}/v1/check", arguments.server)).send_json(&question)?;
@@ -125,6 +129,7 @@ struct Question<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
     cost: u64,
+    peek: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<&'a str>,
 }

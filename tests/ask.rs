@@ -85,6 +85,15 @@ fn an_allowed_request_is_told_in_a_line_and_charged() {
 }
 
 #[test]
+fn a_peek_is_not_charged() {
+    let server = server();
+    for _ in 0..2 {
+        let run = check(&server, ["user=ada", "--cost", "30", "--peek"]);
+        assert!(run.status == Some(0) && run.stdout.contains(" 70 of 100 left"), "{run:?}");
+    }
+}
+
+#[test]
 fn a_denied_request_ends_with_status_1() {
     let server = server();
     assert_eq!(check(&server, ["user=ada", "--cost", "100"]).status, Some(0));

@@ -96,13 +96,11 @@ struct Door<C> {
 
 async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let answer = body::read(&request, payload).await.and_then(|body| {
-        wire::with_check(&body, |request| {
-            let decision = door.engine.check(request);
-            let status = if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-            let mut answer = HttpResponse::build(status).json(DecisionBody::from(&decision));
-            headers::set(answer.headers_mut(), &decision);
-            answer
-        })
+        let decision = wire::decide(&door.engine, &body)?;
+        let status = if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        let mut answer = HttpResponse::build(status).json(DecisionBody::from(&decision));
+        headers::set(answer.headers_mut(), &decision);
+        Ok(answer)
     });
     door.answer(CHECK, answer)
 }
@@ -110,7 +108,7 @@ async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Pay
 async fn batch<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let answer = body::read(&request, payload).await.and_then(|body| {
         let checks = wire::batch(&body)?;
-        let decide = |(place, check)| match wire::with_check(check, |request| door.engine.check(request)) {
+        let decide = |(place, check)| match wire::decide(&door.engine, check) {
             Ok(decision) => Item::Decision(DecisionBody::from(&decision)),
             Err(error) => {
                 let told = door.refuse(BATCH, error).within(&format!("checks/{place}"));

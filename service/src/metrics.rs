@@ -110,9 +110,14 @@ impl<C: Clock> Collector for OfEngine<C> {
         let limits = engine.limit_counts();
         let by_limit = limits.iter().flat_map(|&(limit, counts)| {
             let labels = |result| [("limit_id", engine.limit_name(limit)), ("result", result)];
-            [(labels("allowed"), counts.allowed), (labels("denied"), counts.denied)]
+            [
+                (labels("allowed"), counts.allowed),
+                (labels("denied"), counts.denied),
+                (labels("shadow_denied"), counts.shadow_denied),
+            ]
         });
-        let help = "Decisions by limit of the present policy: allowed and charged to it, or denied by it first";
+        let help = "Decisions by limit of the present policy: allowed and charged to it, denied by it first, or allowed \
+                    though it would have denied, were it no shadow";
         counters(&mut encoder, "limit_decisions", help, by_limit)
     }
 }

@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
-use tidegate::{Decision, Identity, Request, RequestError, Retry};
+use tidegate::{Decision, Engine, Identity, Request, RequestError, Retry, clock::Clock};
 
 use crate::error::{CHECKS_MAX, Error, ErrorBody};
 
@@ -50,12 +50,9 @@ struct Batch<'a> {
     checks: Vec<&'a RawValue>,
 }
 
-/// Reads a check and hands it to `decide` as the engine's request.
-pub(crate) fn with_check<T>(text: &str, decide: impl FnOnce(&Request<'_>) -> T) -> Result<T, Error> {
+/// Reads a check, and has the engine decide it, or say what it would decide.
+pub(crate) fn decide<'e, C: Clock>(engine: &'e Engine<C>, text: &str) -> Result<Decision<'e>, Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
-    if check.peek {
-        return Err(Error::NotBuilt { field: "peek" });
-    }
     if check.request_id.is_some() {
         return Err(Error::NotBuilt { field: "request_id" });
     }
@@ -64,7 +61,7 @@ pub(crate) fn with_check<T>(text: &str, decide: impl FnOnce(&Request<'_>) -> T) 
     });
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
-    Ok(decide(&request))
+    Ok(if check.peek { engine.peek(&request) } else { engine.check(&request) })
 }
 
 /// Reads a batch: the text of each check.
@@ -81,9 +78,11 @@ fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<R
     if let Some(Text(endpoint)) = &check.endpoint {
         request = request.endpoint(endpoint)?;
     }
-    if let Some(Cost(cost)) = check.cost {
-        request = request.cost(cost)?;
-    }
+    request = match check.cost {
+        Some(Cost(0)) if check.peek => request.without_cost(),
+        Some(Cost(cost)) => request.cost(cost)?,
+        None => request,
+    };
     if let Some(Text(domain)) = &check.domain {
         request = request.domain(domain);
     }
@@ -201,6 +200,8 @@ pub(crate) struct DecisionBody<'e> {
     delay_ms: Option<u64>,
     limit_id: Option<&'e str>,
     policy_version: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shadow_denied: Vec<&'e str>,
 }
 
 impl<'e> From<&Decision<'e>> for DecisionBody<'e> {
@@ -220,6 +221,7 @@ impl<'e> From<&Decision<'e>> for DecisionBody<'e> {
             delay_ms: limit_id.map(|_| ms_rounded_up(decision.delay())),
             limit_id,
             policy_version: decision.policy_version(),
+            shadow_denied: decision.shadow_denied().collect(),
         }
     }
 }

@@ -145,6 +145,40 @@ fn every_field_reaches_the_engine() {
 }
 
 #[test]
+fn a_peek_charges_nothing_and_may_be_of_no_cost() {
+    let server = Server::with(HUNDRED);
+    let peek = |cost: u64| {
+        let answer = server.check(&user("ada").replace("]}", &format!(r#"],"peek":true,"cost":{cost}}}"#)));
+        (answer.status, answer.json()["remaining"].clone())
+    };
+    assert_eq!(peek(0), (200, json!(100)));
+    assert_eq!(peek(30), (200, json!(70)), "as the check would answer");
+    assert_eq!(peek(101).0, 429);
+    assert_eq!(server.remaining("ada"), 100);
+}
+
+#[test]
+fn a_leaky_bucket_and_a_shadow_are_told() {
+    let server = Server::with(
+        r#"
+        [domains.default]
+        defaults = { user = "free" }
+        [[domains.default.tiers]]
+        id = "free"
+        limits = [
+          { id = "queue", algorithm = "leaky_bucket", limit = 10, period = "1s" },
+          { id = "trial", algorithm = "fixed_window", limit = 1, period = "1d", mode = "shadow" },
+        ]
+        "#,
+    );
+    let first = server.check(&user("ada")).json();
+    assert_eq!((&first["delay_ms"], first.get("shadow_denied")), (&json!(0), None));
+    let second = server.check(&user("ada")).json();
+    assert_eq!(second["delay_ms"], 100);
+    assert_eq!(second["shadow_denied"], json!(["default/tier:free/trial"]));
+}
+
+#[test]
 fn text_with_escapes_is_the_same_text() {
     let server = Server::with(HUNDRED);
     server.check(&user("ada"));

@@ -71,7 +71,6 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
             "identities/0/name",
             "unknown field `name`",
         ),
-        ("a peek", with(r#""peek":true"#), "not_built", "peek", "peek: not built yet"),
         ("a request id", with(r#""request_id":"7""#), "not_built", "request_id", "request_id: not built yet"),
     ]
 }
