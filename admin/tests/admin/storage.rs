@@ -8,6 +8,8 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Command,
+    thread,
+    time::Duration,
 };
 
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
@@ -22,6 +24,13 @@ fn used() -> (TempDir, PathBuf) {
     server.administrator();
     server.stop();
     let data = data_of(&folder);
+    // A connection that was on its way back to the pool when its thread ended is closed a moment later.
+    for _ in 0..500 {
+        if !data.join("tidegate.db-wal").exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
     (folder, data)
 }
 
