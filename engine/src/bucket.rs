@@ -125,23 +125,26 @@ mod tests {
     fn threads_that_contend_admit_exactly_the_burst() {
         const THREADS: usize = 4;
         let meter = Meter::TokenBucket(TokenBucket::new(1, 1_000_000_000, 1_000_000).expect("fits"));
-        let (bucket, start) = (Bucket::new(), Barrier::new(THREADS));
-        let run = || {
-            let (mut admitted, mut retries) = (0u64, 0u64);
-            start.wait();
-            for _ in 0..500_000 {
-                admitted += u64::from(matches!(bucket.charge_counting(&meter, 7, 1, &mut retries), Verdict::Admit(_)));
-            }
-            (admitted, retries)
-        };
-        let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-        });
-        assert_eq!(outcomes.iter().map(|(admitted, _)| admitted).sum::<u64>(), 1_000_000);
-        assert!(
-            outcomes.iter().map(|(_, retries)| retries).sum::<u64>() > 0,
-            "the threads never met: nothing was shown"
-        );
+        let (mut met, mut rounds) = (0, 0);
+        // A round may miss all races on a machine that is busy with other things.
+        while met == 0 && rounds < 100 {
+            let (bucket, start) = (Bucket::new(), Barrier::new(THREADS));
+            let run = || {
+                let (mut admitted, mut retries) = (0u64, 0u64);
+                start.wait();
+                for _ in 0..500_000 {
+                    admitted +=
+                        u64::from(matches!(bucket.charge_counting(&meter, 7, 1, &mut retries), Verdict::Admit(_)));
+                }
+                (admitted, retries)
+            };
+            let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            assert_eq!(outcomes.iter().map(|(admitted, _)| admitted).sum::<u64>(), 1_000_000);
+            (met, rounds) = (met + outcomes.iter().map(|(_, retries)| retries).sum::<u64>(), rounds + 1);
+        }
+        assert!(met > 0, "the threads never met: nothing was shown");
     }
 }
