@@ -24,6 +24,7 @@ pub(crate) struct Buckets<C> {
     /// Version of the newest snapshot; that is in place before its version is.
     pub(crate) version: Cell64,
     pub(crate) overflow_charges: Counter,
+    pub(crate) give_backs: Counter,
 }
 
 pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
@@ -94,7 +95,7 @@ impl<'l> Account<'l> {
     }
 
     #[inline(always)]
-    fn delay_ns(&self, charged: &Charged) -> u64 {
+    pub(crate) fn delay_ns(&self, charged: &Charged) -> u64 {
         match self.limit.meter {
             Some(meter) if charged.is_admitted() => meter.delay_ns(charged.word, charged.now, self.cost),
             _ => 0,
@@ -176,7 +177,7 @@ impl<'l> Account<'l> {
             if !charged.is_admitted() || !buckets.table.has(self.key) {
                 return Ok(charged);
             }
-            Taken { place: 0, account: *self, charged }.give_back(buckets);
+            self.give_back(buckets, &charged);
         }
     }
 
@@ -200,44 +201,29 @@ impl<'l> Account<'l> {
             _ => Next::Leave(Ok(charged)),
         }
     }
-}
 
-/// A charge that stands, unless a later limit refuses.
-#[derive(Clone, Copy)]
-pub(crate) struct Taken<'l> {
-    /// Place in the plan.
-    pub(crate) place: usize,
-    pub(crate) account: Account<'l>,
-    pub(crate) charged: Charged,
-}
-
-impl Taken<'_> {
-    pub(crate) fn remaining(&self) -> u64 {
-        self.account.limit.meter.map_or(0, |meter| meter.remaining(self.charged.word, self.charged.now))
+    /// The largest cost that would be admitted after `charged`.
+    pub(crate) fn remaining(&self, charged: &Charged) -> u64 {
+        self.limit.meter.map_or(0, |meter| meter.remaining(charged.word, charged.now))
     }
 
-    pub(crate) fn delay_ns(&self) -> u64 {
-        self.account.delay_ns(&self.charged)
-    }
-
-    /// To the bucket as it is now, if the same numbers rule it. Where a publish has changed them meanwhile the charge stands,
-    /// against the client.
+    /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
+    /// meanwhile the charge stands, against the client.
     #[cold]
-    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>) {
-        let limit = self.account.limit;
-        let receipt = self.charged.receipt(self.account.cost);
+    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged) {
+        let receipt = charged.receipt(self.cost);
         let given_back = |held: Held| {
-            let meter = limit.meter.filter(|_| held.generation == limit.generation)?;
+            let meter = self.limit.meter.filter(|_| held.generation == self.limit.generation)?;
             // The clock after the word: what time has returned up to now must not be returned again.
             let word = meter.give_back(held.word, buckets.clock.now(), &receipt)?;
             Some(Held { word, ..held })
         };
-        match self.charged.site {
+        match charged.site {
             Site::Slot => {
                 let now = receipt.charged_at;
                 // A full table cannot be met: without a slot nothing is written.
                 let _ = buckets.table.update(
-                    self.account.key,
+                    self.key,
                     now,
                     || now,
                     &mut Met::default(),
@@ -245,9 +231,9 @@ impl Taken<'_> {
                 );
             }
             Site::Overflow => {
-                let cell = self.account.overflow(buckets);
+                let cell = self.overflow(buckets);
                 update(cell, Swap::load(cell), &mut 0, |slot: Slot| match given_back(slot.held()) {
-                    Some(held) => Next::Write(overflow_slot(limit.index, held), ()),
+                    Some(held) => Next::Write(overflow_slot(self.limit.index, held), ()),
                     None => Next::Leave(()),
                 });
             }

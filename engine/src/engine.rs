@@ -6,22 +6,19 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Buckets, Taken, overflow_slot},
-    algorithm::Verdict,
+    account::{Buckets, overflow_slot},
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
-    decision::{Decision, Shadows},
+    decision::Decision,
     hash::KeyHasher,
-    registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
+    registry::{Ledger, Live, LiveLimit, PublishError, Registry},
     request::Request,
-    snapshot::{Charge, PLAN_MAX, Snapshot},
+    snapshot::{Charge, Snapshot},
     sync::{Cell64, Counter},
     table::Table,
     tally::{Counts, NoLimit, Tally, Totals},
-    time::Nanos,
     word::{Held, Slot},
 };
 
@@ -55,7 +52,6 @@ pub struct Engine<C = SystemClock> {
     buckets: Buckets<C>,
     live: ArcSwap<Live>,
     publisher: Mutex<Publisher>,
-    give_backs: Counter,
     tally: Tally,
 }
 
@@ -115,14 +111,9 @@ impl<C: Clock> Engine<C> {
             registry: Registry::new(),
             version: Cell64::new(0),
             overflow_charges: Counter::default(),
-        };
-        Self {
-            buckets,
-            live: ArcSwap::from_pointee(nothing),
-            publisher: Mutex::default(),
             give_backs: Counter::default(),
-            tally: Tally::new(),
-        }
+        };
+        Self { buckets, live: ArcSwap::from_pointee(nothing), publisher: Mutex::default(), tally: Tally::new() }
     }
 
     /// Makes `snapshot` the policy of every check that begins from now on, and answers its version: one more than that of
@@ -219,7 +210,7 @@ impl<C: Clock> Engine<C> {
     /// neighbours were denied that would just have fitted.
     #[must_use]
     pub fn give_backs(&self) -> u64 {
-        self.give_backs.count()
+        self.buckets.give_backs.count()
     }
 
     /// Decisions since the engine was made.
@@ -258,7 +249,7 @@ impl<C: Clock> Engine<C> {
             let now = self.buckets.clock.now();
             let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
             // A bucket of a newer snapshot: that one is in place by now.
-            let Ok(decision) = self.decide(&live, &plan, now) else { continue };
+            let Ok(decision) = self.buckets.decide(&live, &plan, now) else { continue };
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
             for charge in &plan[..looked_at] {
@@ -315,7 +306,7 @@ impl<C: Clock> Engine<C> {
             let live = self.live.load();
             let now = self.buckets.clock.now();
             let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
-            if let Ok(decision) = self.look_at(&live, &plan, now, |_| true) {
+            if let Ok(decision) = self.buckets.peek(&live, &plan, now) {
                 return decision;
             }
         }
@@ -325,109 +316,7 @@ impl<C: Clock> Engine<C> {
         self.live.load_full()
     }
 
-    pub(crate) fn clock(&self) -> &C {
-        &self.buckets.clock
-    }
-
-    pub(crate) fn hasher(&self) -> &KeyHasher {
-        &self.buckets.hasher
-    }
-
-    /// The decision where no limit applies.
-    pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
-        Decision {
-            policy_version: live.version,
-            verdict: Verdict::Admit(0),
-            delay_ns: 0,
-            decided_by: None,
-            shadows: Shadows::default(),
-            registry: &self.buckets.registry,
-        }
-    }
-
-    /// Decides a plan.
-    #[inline]
-    pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        match plan {
-            [] => Ok(self.unlimited(live)),
-            [one] if !live.limits[one.limit as usize].is_shadow => self.decide_one(live, one, now),
-            several => self.decide_several(live, several, now),
-        }
-    }
-
-    /// Decides a plan of one limit.
-    #[inline(always)]
-    pub(crate) fn decide_one(&self, live: &Live, charge: &Charge, now: Nanos) -> Result<Decision<'_>, Newer> {
-        let account = Account::new(&self.buckets, live, charge);
-        Ok(account.decision(&self.buckets, 0, account.charge(&self.buckets, now)?))
-    }
-
-    /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees.
-    fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        let looked = self.look_at(live, plan, now, |account| !account.is_shadow())?;
-        if !looked.is_allowed() {
-            return Ok(looked);
-        }
-        let mut taken: ArrayVec<Taken<'_>, PLAN_MAX> = ArrayVec::new();
-        let mut shadows = Shadows::default();
-        for is_shadow in [false, true] {
-            for (place, charge) in plan.iter().enumerate() {
-                let account = Account::new(&self.buckets, live, charge);
-                if account.is_shadow() != is_shadow {
-                    continue;
-                }
-                match account.charge(&self.buckets, now) {
-                    Ok(charged) if charged.is_admitted() => taken.push(Taken { place, account, charged }),
-                    Ok(_) if is_shadow => shadows.push(place, account.index()),
-                    refused => {
-                        for taken in &taken {
-                            self.give_backs.next();
-                            taken.give_back(&self.buckets);
-                        }
-                        return Ok(account.decision(&self.buckets, place, refused?));
-                    }
-                }
-            }
-        }
-        Ok(self.allowed(live, &taken, shadows))
-    }
-
-    /// What a charge of those limits of the plan that are `wanted` would answer. Writes nothing.
-    fn look_at(
-        &self,
-        live: &Live,
-        plan: &[Charge],
-        now: Nanos,
-        wanted: impl Fn(&Account<'_>) -> bool,
-    ) -> Result<Decision<'_>, Newer> {
-        let mut taken: ArrayVec<Taken<'_>, PLAN_MAX> = ArrayVec::new();
-        let mut shadows = Shadows::default();
-        for (place, charge) in plan.iter().enumerate() {
-            let account = Account::new(&self.buckets, live, charge);
-            if !wanted(&account) {
-                continue;
-            }
-            let charged = account.look(&self.buckets, now)?;
-            match (charged.is_admitted(), account.is_shadow()) {
-                (true, _) => taken.push(Taken { place, account, charged }),
-                (false, true) => shadows.push(place, account.index()),
-                (false, false) => return Ok(account.decision(&self.buckets, place, charged)),
-            }
-        }
-        Ok(self.allowed(live, &taken, shadows))
-    }
-
-    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
-    fn allowed(&self, live: &Live, taken: &[Taken<'_>], shadows: Shadows) -> Decision<'_> {
-        let enforced = taken.iter().filter(|taken| !taken.account.is_shadow());
-        let delay_ns = enforced.clone().map(Taken::delay_ns).max().unwrap_or(0);
-        let mut decision = match enforced.min_by_key(|taken| taken.remaining()) {
-            Some(Taken { place, account, charged }) => account.decision(&self.buckets, *place, *charged),
-            None => self.unlimited(live),
-        };
-        decision.delay_ns = delay_ns;
-        decision.shadows = shadows;
-        decision
+    pub(crate) fn buckets(&self) -> &Buckets<C> {
+        &self.buckets
     }
 }

@@ -55,18 +55,18 @@ impl<'e, C: Clock> Handle<'e, C> {
         if value.is_empty() || value.len() > VALUE_BYTES_MAX {
             return Err(RequestError::Value { kind: self.limit_id.to_string(), bytes: value.len() });
         }
-        let identity = self.engine.hasher().identity(self.kind, value);
+        let identity = self.engine.buckets().hasher.identity(self.kind, value);
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let now = self.engine.clock().now();
+            let now = self.engine.buckets().clock.now();
             let Some(limit) = self.place else {
                 self.engine.count_no_limit();
-                return Ok(self.engine.unlimited(&self.live));
+                return Ok(self.engine.buckets().unlimited(&self.live));
             };
             let charge = Charge { limit, identity, cost };
-            match self.engine.decide(&self.live, &[charge], now) {
+            match self.engine.buckets().decide(&self.live, &[charge], now) {
                 Ok(decision) => {
                     self.engine.count(&self.live, &[charge], &decision);
                     return Ok(decision);

@@ -10,15 +10,17 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `bucket`, `table`, `tally`;
 //! * keys and time: [`clock`], `hash`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
-//! * the doors: `registry`, `decision`, `account`, `engine`, `handle`.
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
+//! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`.
 
 mod account;
 pub mod algorithm;
 mod bucket;
 mod clients;
 pub mod clock;
+mod closeness;
 mod compile;
+mod decide;
 mod decision;
 mod engine;
 #[cfg(feature = "formats")]

@@ -17,6 +17,7 @@ const LAYERS: &[&str] = &[
     "problem",
     "policy",
     "pattern",
+    "closeness",
     "clients",
     "snapshot",
     "limit",
@@ -25,6 +26,7 @@ const LAYERS: &[&str] = &[
     "registry",
     "decision",
     "account",
+    "decide",
     "engine",
     "handle",
 ];
