@@ -1,17 +1,18 @@
 //! One limit of one check: how its bucket is found, looked at, charged and given back to.
 
 use crate::{
-    algorithm::{Receipt, Verdict},
+    algorithm::{Meter, Receipt, Verdict},
     bucket::{Next, Swap, update},
     clock::Clock,
     decision::{DecidedBy, Decision, Shadows},
     hash::KeyHasher,
+    policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
-    snapshot::Charge,
+    snapshot::{Charge, Stored},
     sync::{Cell64, Cell128, Counter},
-    table::{Key, Met, Table},
+    table::{Full, Key, Met, Table},
     time::Nanos,
-    word::{Held, KeyBits, Slot},
+    word::{Generation, Held, KeyBits, Slot},
 };
 
 /// All buckets, and what it takes to charge them.
@@ -25,6 +26,72 @@ pub(crate) struct Buckets<C> {
     pub(crate) version: Cell64,
     pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
+    pub(crate) moves: Moves,
+}
+
+/// What was taken off buckets other than by time: it decides how much of a charge is left to give back.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    groups: Box<[Group]>,
+    /// Resets of any key.
+    resets: Counter,
+}
+
+/// Sums of a group of keys.
+#[derive(Debug, Default)]
+struct Group {
+    /// How far buckets were moved back by what was given back to them, in microseconds rounded up.
+    moved: Counter,
+    resets: Counter,
+}
+
+/// How the sums stood before a charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mark {
+    /// For a charge that is given back at once or never: one read for all keys.
+    Brief { resets: u64 },
+    /// For one that may be given back much later.
+    Long { moved: u64, resets: u64 },
+}
+
+impl Moves {
+    const GROUPS: usize = 4_096;
+    const UNIT_NS: u64 = 1_000;
+
+    pub(crate) fn new() -> Self {
+        Self { groups: (0..Self::GROUPS).map(|_| Group::default()).collect(), resets: Counter::default() }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark::Brief { resets: self.resets.count() }
+    }
+
+    fn group(&self, key: Key) -> &Group {
+        &self.groups[key.bits().spread() % Self::GROUPS]
+    }
+
+    /// To be called before the word is swapped, as `reset`.
+    fn moved(&self, key: Key, ns: u64) {
+        self.group(key).moved.add(ns.div_ceil(Self::UNIT_NS));
+    }
+
+    fn reset(&self, key: Key) {
+        self.resets.add(1);
+        self.group(key).resets.add(1);
+    }
+
+    /// At most so far was the key's bucket moved back since `mark`; `u64::MAX` when unknown. `None`: it may have been reset.
+    /// Sums wrap around after half a million years.
+    fn since(&self, key: Key, mark: Mark) -> Option<u64> {
+        match mark {
+            Mark::Brief { resets } => (self.resets.count() == resets).then_some(u64::MAX),
+            Mark::Long { moved, resets } => {
+                let group = self.group(key);
+                let ns = group.moved.count().wrapping_sub(moved).saturating_mul(Self::UNIT_NS);
+                (group.resets.count() == resets).then_some(ns)
+            }
+        }
+    }
 }
 
 pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
@@ -35,6 +102,8 @@ pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
 #[derive(Clone, Copy)]
 pub(crate) struct Account<'l> {
     limit: &'l LiveLimit,
+    /// For a limit that is kept in the store; its own numbers are then those of a node that counts alone.
+    stored: Option<&'l Stored>,
     /// Of the snapshot that `limit` belongs to.
     version: u64,
     key: Key,
@@ -42,28 +111,28 @@ pub(crate) struct Account<'l> {
 }
 
 /// A verdict, the word that it left or found, and the time at which it was decided.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
-    verdict: Verdict,
-    word: u64,
-    now: Nanos,
-    site: Site,
+    pub(crate) verdict: Verdict,
+    pub(crate) word: u64,
+    pub(crate) now: Nanos,
+    pub(crate) site: Site,
 }
 
 /// Where a bucket was found.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Site {
     Slot,
     Overflow,
+    /// In the store that nodes share.
+    Store,
+    /// It should have been in the store, which did not answer.
+    Nowhere,
 }
 
 impl Charged {
     pub(crate) fn is_admitted(&self) -> bool {
         matches!(self.verdict, Verdict::Admit(_))
-    }
-
-    fn receipt(&self, cost: u64) -> Receipt {
-        Receipt { cost, charged_at: self.now, word: self.word }
     }
 }
 
@@ -72,7 +141,8 @@ impl<'l> Account<'l> {
     pub(crate) fn new<C>(buckets: &Buckets<C>, live: &'l Live, charge: &Charge) -> Self {
         let limit = &live.limits[charge.limit as usize];
         let key = Key::new(limit.index, buckets.hasher.key(limit.hash, charge.identity));
-        Self { limit, version: live.version, key, cost: charge.cost }
+        let stored = if limit.is_plain { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
+        Self { limit, stored, version: live.version, key, cost: charge.cost }
     }
 
     #[inline(always)]
@@ -83,23 +153,40 @@ impl<'l> Account<'l> {
         charged: Charged,
     ) -> Decision<'e> {
         let Charged { verdict, word, now, .. } = charged;
-        let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.limit.meter, word, now };
+        let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.meter_of(charged.site), word, now };
         Decision {
             policy_version: self.version,
             verdict,
             delay_ns: self.delay_ns(&charged),
+            degraded: None,
             decided_by: Some(decided_by),
             shadows: Shadows::default(),
             registry: &buckets.registry,
         }
     }
 
+    /// What interprets a word from there.
+    #[inline(always)]
+    fn meter_of(&self, site: Site) -> Option<Meter> {
+        match (site, self.stored) {
+            (Site::Store, Some(stored)) => Some(stored.meter),
+            (Site::Nowhere, _) => None,
+            _ => self.limit.meter,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn delay_ns(&self, charged: &Charged) -> u64 {
-        match self.limit.meter {
+        match self.meter_of(charged.site) {
             Some(meter) if charged.is_admitted() => meter.delay_ns(charged.word, charged.now, self.cost),
             _ => 0,
         }
+    }
+
+    /// Where the limit is kept in the store, what happens while that does not answer.
+    #[inline(always)]
+    pub(crate) fn on_failure(&self) -> Option<OnFailure> {
+        self.stored.map(|stored| stored.on_failure)
     }
 
     #[inline(always)]
@@ -116,6 +203,15 @@ impl<'l> Account<'l> {
 
     pub(crate) fn index(&self) -> u32 {
         self.limit.index
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.limit.generation
+    }
+
+    /// As if the snapshot of this version had the same limit.
+    pub(crate) fn as_of(self, version: u64) -> Self {
+        Self { version, ..self }
     }
 
     /// What the charge would answer. Writes nothing.
@@ -171,13 +267,14 @@ impl<'l> Account<'l> {
             if let Ok(charged) = outcome {
                 return charged;
             }
+            let mark = buckets.moves.mark();
             // At a time read now, as a first touch: this check may have stalled.
             let charged = self.charge_overflow(buckets, buckets.clock.now())?;
             // Somebody may have found a slot for the key meanwhile, or be about to: then that is where it counts.
             if !charged.is_admitted() || !buckets.table.has(self.key) {
                 return Ok(charged);
             }
-            self.give_back(buckets, &charged);
+            self.give_back(buckets, &charged, mark);
         }
     }
 
@@ -204,31 +301,35 @@ impl<'l> Account<'l> {
 
     /// The largest cost that would be admitted after `charged`.
     pub(crate) fn remaining(&self, charged: &Charged) -> u64 {
-        self.limit.meter.map_or(0, |meter| meter.remaining(charged.word, charged.now))
+        self.meter_of(charged.site).map_or(0, |meter| meter.remaining(charged.word, charged.now))
+    }
+
+    /// To be asked before a charge that may be given back much later.
+    pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
+        let group = buckets.moves.group(self.key);
+        Mark::Long { moved: group.moved.count(), resets: group.resets.count() }
     }
 
     /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them
-    /// meanwhile the charge stands, against the client.
+    /// meanwhile the charge stands, against the client. `mark` was made before the charge.
     #[cold]
-    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged) {
-        let receipt = charged.receipt(self.cost);
+    pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged, mark: Mark) {
         let given_back = |held: Held| {
             let meter = self.limit.meter.filter(|_| held.generation == self.limit.generation)?;
+            let moved_ns = match (charged.site, buckets.moves.since(self.key, mark)?) {
+                // Strangers' charges move an overflow bucket too.
+                (Site::Overflow, _) => u64::MAX,
+                (_, ns) => ns,
+            };
+            let receipt = Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns };
             // The clock after the word: what time has returned up to now must not be returned again.
             let word = meter.give_back(held.word, buckets.clock.now(), &receipt)?;
+            buckets.moves.moved(self.key, held.word.saturating_sub(word));
             Some(Held { word, ..held })
         };
         match charged.site {
             Site::Slot => {
-                let now = receipt.charged_at;
-                // A full table cannot be met: without a slot nothing is written.
-                let _ = buckets.table.update(
-                    self.key,
-                    now,
-                    || now,
-                    &mut Met::default(),
-                    |held, _| held.and_then(given_back).map_or(Next::Leave(()), |held| Next::Write(held, ())),
-                );
+                self.change_slot(buckets, given_back);
             }
             Site::Overflow => {
                 let cell = self.overflow(buckets);
@@ -237,6 +338,61 @@ impl<'l> Account<'l> {
                     None => Next::Leave(()),
                 });
             }
+            // Whoever asked the store gives back to it.
+            Site::Store | Site::Nowhere => {}
         }
+    }
+
+    /// Charges what was used already, whether it fits or not.
+    #[cold]
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>) -> Result<(), Newer> {
+        let Some(meter) = self.limit.meter else { return Ok(()) };
+        let now = buckets.clock.now();
+        let overcharged =
+            |word, now| Held { generation: self.limit.generation, word: meter.overcharge(word, now, self.cost) };
+        let outcome = buckets.table.update(
+            self.key,
+            now,
+            || buckets.clock.now(),
+            &mut Met::default(),
+            |held, now| match self.word(buckets, held) {
+                Ok(word) => Next::Write(overcharged(word, now), Ok(())),
+                Err(newer) => Next::Leave(Err(newer)),
+            },
+        );
+        outcome.unwrap_or_else(|Full| {
+            let cell = self.overflow(buckets);
+            update(cell, Swap::load(cell), &mut 0, |slot: Slot| match self.current(buckets, slot.held()) {
+                Ok(word) => Next::Write(overflow_slot(self.limit.index, overcharged(word, now)), Ok(())),
+                Err(newer) => Next::Leave(Err(newer)),
+            })
+        })
+    }
+
+    /// Forgets what the key has used. True when there was something to forget. What it used of an overflow bucket stays:
+    /// strangers share that.
+    #[cold]
+    pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
+        let forgotten = |held: Held| {
+            let now = buckets.clock.now();
+            (held.word > now).then(|| {
+                buckets.moves.reset(self.key);
+                Held { word: 0, ..held }
+            })
+        };
+        self.change_slot(buckets, forgotten)
+    }
+
+    /// Changes the key's slot, if it has one and `change` wants to; was it changed?
+    fn change_slot<C>(&self, buckets: &Buckets<C>, change: impl Fn(Held) -> Option<Held>) -> bool {
+        // No clock is needed: without a slot nothing is written, so a full table is not met either.
+        let outcome = buckets.table.update(
+            self.key,
+            0,
+            || 0,
+            &mut Met::default(),
+            |held, _| held.and_then(&change).map_or(Next::Leave(false), |held| Next::Write(held, true)),
+        );
+        outcome == Ok(true)
     }
 }

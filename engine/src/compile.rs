@@ -9,9 +9,9 @@ use crate::{
     clients::{ClientMap, Matcher},
     closeness::Closeness,
     hash::KeyHasher,
-    limit::meter,
+    limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, Headers, OnError, Per, Policy, Reset},
+    policy::{self, DoorSettings, Per, Policy},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -56,15 +56,6 @@ impl Compiler<'_> {
         if self.source.timezone.as_deref().is_some_and(|zone| zone != "UTC") {
             report.field("timezone").not_built("a time zone", "leave it out, or write UTC");
         }
-        if self.source.on_error != OnError::default() {
-            report.field("on_error").not_built("a door that is closed on errors", "leave it out, or write open");
-        }
-        if self.source.headers != Headers::default() {
-            report.field("headers").not_built("another family of headers", "leave it out, or write x-ratelimit");
-        }
-        if self.source.reset != Reset::default() {
-            report.field("reset").not_built("a reset in seconds from now", "leave it out, or write epoch");
-        }
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -79,8 +70,9 @@ impl Compiler<'_> {
         }
         let clients = self.clients(report);
         let rule_sets = self.rule_sets(report);
-        let mut domain =
-            Domain { tier_hint: self.source.tier_hint, most_limits: 0, kinds: self.kinds, tiers, clients, rule_sets };
+        let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
+        let door = DoorSettings { on_error, headers, reset };
+        let mut domain = Domain { tier_hint, door, most_limits: 0, kinds: self.kinds, tiers, clients, rule_sets };
         let most = most_limits(self.source, &domain);
         domain.most_limits = most;
         if most > PLAN_MAX {
@@ -139,7 +131,13 @@ impl Compiler<'_> {
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
             (true, false, true) => {
                 let name = format!("{owner}/blocked").into();
-                self.limits.push(CompiledLimit { name, id: "blocked".into(), meter: None, is_shadow: false });
+                self.limits.push(CompiledLimit {
+                    name,
+                    id: "blocked".into(),
+                    meter: None,
+                    is_shadow: false,
+                    stored: None,
+                });
                 Grants::Blocked(self.limits.len() as u32 - 1)
             }
             (false, true, true) => Grants::Unlimited,
@@ -253,10 +251,10 @@ impl Compiler<'_> {
             let report = &mut report.item("limits", place);
             check_id(&mut report.field("id"), &limit.id);
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
-            let meter = meter(report, limit);
+            let (meter, stored) = numbers(report, limit);
             let name = format!("{owner}/{}", limit.id).into();
             let is_shadow = limit.mode == policy::Mode::Shadow;
-            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter, is_shadow });
+            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter, is_shadow, stored });
         }
         first..self.limits.len() as u32
     }

@@ -3,20 +3,36 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Buckets, Charged},
+    account::{Account, Buckets, Charged, Site},
     algorithm::Verdict,
     clock::Clock,
-    decision::{Decision, Shadows},
+    decision::{Decision, Degraded, Shadows},
+    policy::OnFailure,
     registry::{Live, Newer},
     snapshot::{Charge, PLAN_MAX},
-    time::Nanos,
+    time::{Nanos, SECOND_NS},
 };
 
 /// The limits of a plan, in its order.
-type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
+pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
 
-/// Limits that admitted: their places in the plan, and what the charge left.
-type Admitted = ArrayVec<(usize, Charged), PLAN_MAX>;
+/// Limits that were charged: their places in the plan, and what the charge left.
+pub(crate) type Admitted = ArrayVec<(usize, Charged), PLAN_MAX>;
+
+/// What the store said of the limits that it keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Answers<'a> {
+    /// By place in the plan; where there is no answer, the limit's `on_failure` decides.
+    pub(crate) answers: &'a [Option<Charged>],
+    /// Why there is none.
+    pub(crate) otherwise: Degraded,
+}
+
+/// Nobody asked.
+pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: Degraded::NoStore };
+
+/// How long a client is told to wait where a limit is closed for want of its store.
+const CLOSED_NS: u64 = SECOND_NS;
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
@@ -24,34 +40,60 @@ impl<C: Clock> Buckets<C> {
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         match plan {
             [] => Ok(self.unlimited(live)),
-            [one] if !live.limits[one.limit as usize].is_shadow => {
+            [one] if live.limits[one.limit as usize].is_plain => {
                 let account = Account::new(self, live, one);
                 Ok(account.decision(self, 0, account.charge(self, now)?))
             }
-            several => self.decide_several(live, several, now),
+            several => self.charge_all(live, &self.accounts(live, several), now, NO_ANSWERS, &mut Admitted::new()),
         }
     }
 
+    /// What [`decide`](Self::decide) would answer. Writes nothing.
+    pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+        self.look_at_all(live, &self.accounts(live, plan), now, NO_ANSWERS)
+    }
+
+    pub(crate) fn accounts<'l>(&self, live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
+        plan.iter().map(|charge| Account::new(self, live, charge)).collect()
+    }
+
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees.
-    fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        let accounts = self.accounts(live, plan);
-        for (place, account) in enforced(&accounts) {
-            let looked = account.look(self, now)?;
-            if !looked.is_admitted() {
-                return Ok(account.decision(self, place, looked));
+    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is what was
+    /// charged when this allows.
+    pub(crate) fn charge_all(
+        &self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        now: Nanos,
+        answers: Answers<'_>,
+        admitted: &mut Admitted,
+    ) -> Result<Decision<'_>, Newer> {
+        for (place, account) in enforced(accounts) {
+            if let Some(refused) =
+                answers.decide(place, account, now, |account| account.look(self, now))?.filter(refuses)
+            {
+                return Ok(self.refused(accounts, place, refused, answers));
             }
         }
-        let mut admitted = Admitted::new();
-        for (place, account) in enforced(&accounts) {
-            match account.charge(self, now) {
-                Ok(charged) if charged.is_admitted() => admitted.push((place, charged)),
-                refused => {
-                    for (place, charged) in &admitted {
-                        self.give_backs.next();
-                        accounts[*place].give_back(self, charged);
-                    }
-                    return Ok(account.decision(self, place, refused?));
+        admitted.clear();
+        let mark = self.moves.mark();
+        let give_back = |admitted: &mut Admitted| {
+            for (place, charged) in admitted.drain(..) {
+                self.give_backs.next();
+                accounts[place].give_back(self, &charged, mark);
+            }
+        };
+        for (place, account) in enforced(accounts) {
+            match answers.decide(place, account, now, |account| account.charge(self, now)) {
+                Ok(None) => {}
+                Ok(Some(charged)) if charged.is_admitted() => admitted.push((place, charged)),
+                Ok(Some(refused)) => {
+                    give_back(admitted);
+                    return Ok(self.refused(accounts, place, refused, answers));
+                }
+                Err(newer) => {
+                    give_back(admitted);
+                    return Err(newer);
                 }
             }
         }
@@ -59,32 +101,47 @@ impl<C: Clock> Buckets<C> {
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
                 // The enforced limits are charged by now: a shadow whose numbers a publish has just changed is left out.
-                if account.charge(self, now).is_ok_and(|charged| !charged.is_admitted()) {
-                    shadows.push(place, account.index());
+                match answers.decide(place, account, now, |account| account.charge(self, now)) {
+                    Ok(Some(charged)) if charged.is_admitted() => admitted.push((place, charged)),
+                    Ok(Some(_)) => shadows.push(place, account.index()),
+                    Ok(None) | Err(Newer) => {}
                 }
             }
         }
-        Ok(self.allowed(live, &accounts, &admitted, shadows))
+        Ok(self.allowed(live, accounts, admitted, shadows, answers))
     }
 
-    /// What [`decide`](Self::decide) would answer. Writes nothing.
-    pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        let accounts = self.accounts(live, plan);
+    /// What [`charge_all`](Self::charge_all) would answer. Writes nothing.
+    pub(crate) fn look_at_all(
+        &self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        now: Nanos,
+        answers: Answers<'_>,
+    ) -> Result<Decision<'_>, Newer> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
-            let looked = account.look(self, now)?;
+            let Some(looked) = answers.decide(place, account, now, |account| account.look(self, now))? else {
+                continue;
+            };
             match (looked.is_admitted(), account.is_shadow()) {
-                (true, false) => admitted.push((place, looked)),
-                (true, true) => {}
+                (true, _) => admitted.push((place, looked)),
                 (false, true) => shadows.push(place, account.index()),
-                (false, false) => return Ok(account.decision(self, place, looked)),
+                (false, false) => return Ok(self.refused(accounts, place, looked, answers)),
             }
         }
-        Ok(self.allowed(live, &accounts, &admitted, shadows))
+        Ok(self.allowed(live, accounts, &admitted, shadows, answers))
     }
 
-    fn accounts<'l>(&self, live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
-        plan.iter().map(|charge| Account::new(self, live, charge)).collect()
+    /// The first denial among the limits that this node keeps by itself. Writes nothing.
+    pub(crate) fn refused_here(&self, accounts: &[Account<'_>], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
+        for (place, account) in enforced(accounts).filter(|(_, account)| account.on_failure().is_none()) {
+            let looked = account.look(self, now)?;
+            if !looked.is_admitted() {
+                return Ok(Some(account.decision(self, place, looked)));
+            }
+        }
+        Ok(None)
     }
 
     /// The decision where no limit applies.
@@ -93,24 +150,79 @@ impl<C: Clock> Buckets<C> {
             policy_version: live.version,
             verdict: Verdict::Admit(0),
             delay_ns: 0,
+            degraded: None,
             decided_by: None,
             shadows: Shadows::default(),
             registry: &self.registry,
         }
     }
 
-    /// The decision over enforced limits that all admitted: it shows the one with the least remaining.
-    fn allowed(&self, live: &Live, accounts: &Accounts<'_>, admitted: &Admitted, shadows: Shadows) -> Decision<'_> {
+    fn refused(&self, accounts: &[Account<'_>], place: usize, refused: Charged, answers: Answers<'_>) -> Decision<'_> {
+        let degraded = answers.degraded(&accounts[..=place]);
+        Decision { degraded, ..accounts[place].decision(self, place, refused) }
+    }
+
+    /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
+    fn allowed(
+        &self,
+        live: &Live,
+        accounts: &[Account<'_>],
+        admitted: &Admitted,
+        shadows: Shadows,
+        answers: Answers<'_>,
+    ) -> Decision<'_> {
         let each = admitted.iter().map(|(place, charged)| (*place, &accounts[*place], charged));
+        let each = each.filter(|(_, account, _)| !account.is_shadow());
         let tightest = each.clone().min_by_key(|(_, account, charged)| account.remaining(charged));
         let decision = tightest
             .map_or_else(|| self.unlimited(live), |(place, account, charged)| account.decision(self, place, *charged));
         let delay_ns = each.map(|(_, account, charged)| account.delay_ns(charged)).max().unwrap_or(0);
-        Decision { delay_ns, shadows, ..decision }
+        Decision { delay_ns, shadows, degraded: answers.degraded(accounts), ..decision }
     }
 }
 
+impl Answers<'_> {
+    /// What decides a limit: `here`, or for one that the store keeps its answer, or else what the limit says for that case.
+    /// `None`: it stays out of the decision.
+    #[inline(always)]
+    fn decide<'l>(
+        self,
+        place: usize,
+        account: &Account<'l>,
+        now: Nanos,
+        here: impl FnOnce(&Account<'l>) -> Result<Charged, Newer>,
+    ) -> Result<Option<Charged>, Newer> {
+        match account.on_failure() {
+            None => here(account).map(Some),
+            Some(on_failure) => match (self.of(place), on_failure) {
+                (Some(answer), _) => Ok(Some(answer)),
+                (None, OnFailure::Local(_)) => here(account).map(Some),
+                (None, OnFailure::Open) => Ok(None),
+                (None, OnFailure::Closed) => {
+                    let verdict = Verdict::Later { wait_ns: CLOSED_NS };
+                    Ok(Some(Charged { verdict, word: 0, now, site: Site::Nowhere }))
+                }
+            },
+        }
+    }
+
+    fn of(self, place: usize) -> Option<Charged> {
+        self.answers.get(place).copied().flatten()
+    }
+
+    /// Was one of these limits decided without its store?
+    fn degraded(self, accounts: &[Account<'_>]) -> Option<Degraded> {
+        let is_unanswered =
+            |(place, account): (usize, &Account<'_>)| account.on_failure().is_some() && self.of(place).is_none();
+        accounts.iter().enumerate().any(is_unanswered).then_some(self.otherwise)
+    }
+}
+
+fn refuses(charged: &Charged) -> bool {
+    !charged.is_admitted()
+}
+
 /// The limits that can deny, with their places.
-fn enforced<'a, 'l>(accounts: &'a Accounts<'l>) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
+fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
     accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
 }

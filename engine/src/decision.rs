@@ -22,6 +22,27 @@ pub enum Retry {
     Never,
 }
 
+/// Why a limit that nodes share was decided without its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Degraded {
+    /// Nobody asked a store: there is none, or the check could not wait.
+    NoStore,
+    /// The store did not answer.
+    StoreFailed,
+}
+
+impl Degraded {
+    /// As doors and logs name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoStore => "no_store",
+            Self::StoreFailed => "store_failed",
+        }
+    }
+}
+
 /// The answer to a check. Plain data: the numbers are worked out when asked for.
 ///
 /// Of several limits it shows the one that decided: the first that refused; or, when allowed, the one with the least
@@ -33,6 +54,7 @@ pub struct Decision<'e> {
     pub(crate) verdict: Verdict,
     /// The longest that any limit makes the request wait.
     pub(crate) delay_ns: u64,
+    pub(crate) degraded: Option<Degraded>,
     pub(crate) decided_by: Option<DecidedBy>,
     pub(crate) shadows: Shadows,
     pub(crate) registry: &'e Registry,
@@ -98,6 +120,12 @@ impl<'e> Decision<'e> {
         let count = (self.shadows.places.count_ones() as usize).min(SHADOWS_NAMED_MAX);
         let (limits, registry) = (self.shadows.limits, self.registry);
         limits.into_iter().take(count).map(|limit| registry.name(limit))
+    }
+
+    /// Was a shared limit decided without its store, by what it says for that case?
+    #[must_use]
+    pub fn degraded(&self) -> Option<Degraded> {
+        self.degraded
     }
 
     /// Full name of the limit that decided; `None` when no limit applied.

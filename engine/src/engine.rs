@@ -5,20 +5,22 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Buckets, overflow_slot},
+    account::{Buckets, Moves, overflow_slot},
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
-    registry::{Ledger, Live, LiveLimit, PublishError, Registry},
+    policy::DoorSettings,
+    registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,
-    snapshot::{Charge, Snapshot},
+    snapshot::{Charge, Plan, Snapshot},
     sync::{Cell64, Counter},
     table::Table,
     tally::{Counts, NoLimit, Tally, Totals},
+    time::Nanos,
     word::{Held, Slot},
 };
 
@@ -103,7 +105,6 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
-        let nothing = Live { snapshot: Arc::default(), version: 0, limits: Box::default() };
         let buckets = Buckets {
             clock,
             hasher,
@@ -112,8 +113,9 @@ impl<C: Clock> Engine<C> {
             version: Cell64::new(0),
             overflow_charges: Counter::default(),
             give_backs: Counter::default(),
+            moves: Moves::new(),
         };
-        Self { buckets, live: ArcSwap::from_pointee(nothing), publisher: Mutex::default(), tally: Tally::new() }
+        Self { buckets, live: ArcSwap::from_pointee(Live::nothing()), publisher: Mutex::default(), tally: Tally::new() }
     }
 
     /// Makes `snapshot` the policy of every check that begins from now on, and answers its version: one more than that of
@@ -228,6 +230,12 @@ impl<C: Clock> Engine<C> {
         live.limits.iter().filter_map(counts).collect()
     }
 
+    /// What a domain of the present policy asks of the doors.
+    #[must_use]
+    pub fn door_settings(&self, domain: &str) -> DoorSettings {
+        self.live.load().snapshot.door_settings(domain)
+    }
+
     /// Full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
@@ -235,21 +243,16 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.
+    ///
+    /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) asks first.
     pub fn check(&self, request: &Request<'_>) -> Decision<'_> {
-        self.check_observing(request, |_| ())
+        self.with_plan(request, |live, plan, now| self.decide_plan(live, request, plan, now))
     }
 
     /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
     pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(LimitIndex)) -> Decision<'_> {
-        if request.cost == 0 {
-            return self.peek(request);
-        }
-        loop {
-            let live = self.live.load();
-            let now = self.buckets.clock.now();
-            let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
-            // A bucket of a newer snapshot: that one is in place by now.
-            let Ok(decision) = self.buckets.decide(&live, &plan, now) else { continue };
+        self.with_plan(request, |live, plan, now| {
+            let decision = self.decide_plan(live, request, plan, now)?;
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
             for charge in &plan[..looked_at] {
@@ -259,19 +262,93 @@ impl<C: Clock> Engine<C> {
                     met(LimitIndex(limit.index));
                 }
             }
-            if plan.is_empty() {
-                let known = live.snapshot.has_domain(request.domain);
-                self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
-            } else {
-                self.count(&live, &plan, &decision);
-            }
-            return decision;
+            Ok(decision)
+        })
+    }
+
+    /// Decides several requests in their order, later ones after the charges of earlier ones, all at one time: the clock is
+    /// read once. Requests without a cost charge nothing.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Identity, Request};
+    ///
+    /// let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let mut decisions = Vec::new();
+    /// engine.check_batch(&[Request::new(&who)?, Request::new(&who)?.cost(5)?], &mut decisions);
+    /// assert_eq!(decisions.len(), 2);
+    /// # Ok::<(), tidegate::RequestError>(())
+    /// ```
+    pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
+        let now = self.buckets.clock.now();
+        for request in requests {
+            let decide = |live: &Arc<Live>, plan: &Plan, now| self.decide_plan(live, request, plan, now);
+            decisions.extend(Some(self.with_plan_at(request, || now, decide)));
         }
     }
 
-    /// Counts a decision over a plan that has limits.
+    /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request, RequestError};
+    /// # let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let now = engine.peek(&Request::new(&who)?.without_cost());
+    /// println!("{:?} left", now.remaining());
+    /// # Ok::<(), RequestError>(())
+    /// ```
+    pub fn peek(&self, request: &Request<'_>) -> Decision<'_> {
+        self.with_plan(request, |live, plan, now| self.buckets.peek(live, plan, now))
+    }
+
+    /// Works out the limits of a request and has them decided; again as long as a publish comes between.
+    pub(crate) fn with_plan<T>(
+        &self,
+        request: &Request<'_>,
+        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+    ) -> T {
+        self.with_plan_at(request, || self.buckets.clock.now(), decide)
+    }
+
+    fn with_plan_at<T>(
+        &self,
+        request: &Request<'_>,
+        read_clock: impl Fn() -> Nanos,
+        mut decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+    ) -> T {
+        loop {
+            let live = self.live.load();
+            let now = read_clock();
+            let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
+            // A bucket of a newer snapshot: that one is in place by now.
+            if let Ok(decided) = decide(&live, &plan, now) {
+                return decided;
+            }
+        }
+    }
+
+    pub(crate) fn decide_plan(
+        &self,
+        live: &Live,
+        request: &Request<'_>,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Result<Decision<'_>, Newer> {
+        if request.cost == 0 {
+            return self.buckets.peek(live, plan, now);
+        }
+        let decision = self.buckets.decide(live, plan, now)?;
+        self.count(live, request.domain, plan, &decision);
+        Ok(decision)
+    }
+
+    /// Counts a decision.
     #[inline]
-    pub(crate) fn count(&self, live: &Live, plan: &[Charge], decision: &Decision<'_>) {
+    pub(crate) fn count(&self, live: &Live, domain: &str, plan: &[Charge], decision: &Decision<'_>) {
+        if plan.is_empty() {
+            let known = live.snapshot.has_domain(domain);
+            return self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
+        }
         let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
         match decision.place() {
             Some(place) if !decision.is_allowed() => self.tally.denied(plan.get(place).and_then(tally)),
@@ -291,29 +368,13 @@ impl<C: Clock> Engine<C> {
         self.tally.no_limit(NoLimit::Applies);
     }
 
-    /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
-    ///
-    /// ```
-    /// # use tidegate::{Engine, Identity, Request, RequestError};
-    /// # let engine = Engine::with_max_keys(10);
-    /// let who = [Identity::new("user", "ada")?];
-    /// let now = engine.peek(&Request::new(&who)?.without_cost());
-    /// println!("{:?} left", now.remaining());
-    /// # Ok::<(), RequestError>(())
-    /// ```
-    pub fn peek(&self, request: &Request<'_>) -> Decision<'_> {
-        loop {
-            let live = self.live.load();
-            let now = self.buckets.clock.now();
-            let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
-            if let Ok(decision) = self.buckets.peek(&live, &plan, now) {
-                return decision;
-            }
-        }
-    }
-
     pub(crate) fn live(&self) -> Arc<Live> {
         self.live.load_full()
+    }
+
+    /// As [`live`](Self::live), without counting a reference: to be held for a moment.
+    pub(crate) fn live_now(&self) -> Guard<Arc<Live>> {
+        self.live.load()
     }
 
     pub(crate) fn buckets(&self) -> &Buckets<C> {

@@ -65,10 +65,10 @@ impl<'e, C: Clock> Handle<'e, C> {
                 self.engine.count_no_limit();
                 return Ok(self.engine.buckets().unlimited(&self.live));
             };
-            let charge = Charge { limit, identity, cost };
+            let charge = Charge { limit, identity, cost, counted: 0 };
             match self.engine.buckets().decide(&self.live, &[charge], now) {
                 Ok(decision) => {
-                    self.engine.count(&self.live, &[charge], &decision);
+                    self.engine.count(&self.live, "", &[charge], &decision);
                     return Ok(decision);
                 }
                 // A newer snapshot is in place, if perhaps not its version yet.

@@ -11,7 +11,7 @@
 //! * concurrent: `sync`, `bucket`, `table`, `tally`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
-//! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`.
+//! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
 
 mod account;
 pub mod algorithm;
@@ -29,10 +29,12 @@ mod handle;
 mod hash;
 mod limit;
 mod pattern;
+mod pending;
 pub mod policy;
 mod problem;
 mod registry;
 mod request;
+mod reservation;
 mod snapshot;
 mod sync;
 mod table;
@@ -41,14 +43,16 @@ pub mod time;
 mod word;
 
 pub use bucket::Bucket;
-pub use decision::{Decision, Retry};
+pub use decision::{Decision, Degraded, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, LimitIndex};
 pub use handle::Handle;
+pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use registry::PublishError;
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,
 };
+pub use reservation::Reservation;
 pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
 pub use tally::{Counts, Totals};

@@ -2,19 +2,49 @@
 
 use crate::{
     algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
-    policy::{Algorithm, Limit, Sharing},
+    policy::{Algorithm, Limit, OnFailure, Sharing},
     problem::Report,
+    snapshot::Stored,
     time::parse_period,
 };
 
+/// What a node keeps of a limit while the store is gone, unless the policy says otherwise.
+const LOCAL_FRACTION: f64 = 0.5;
+
+/// The numbers that decide on a node, and those that the store keeps, if it does. No numbers: the limit admits nothing.
+pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit) -> (Option<Meter>, Option<Stored>) {
+    let (whole, sharing) = (meter(report, limit), limit.sharing);
+    if limit.algorithm == Algorithm::SlidingWindowLog && matches!(sharing, Sharing::Leased | Sharing::Synced) {
+        report.field("sharing").wrong("a log cannot be shared like this; write strict, or use sliding_window_counter");
+    }
+    // Where nodes exchange what they counted, each decides by its own view.
+    if !matches!(sharing, Sharing::Strict | Sharing::Leased) {
+        if limit.on_failure.is_some() && sharing == Sharing::Local {
+            report
+                .field("on_failure")
+                .wrong("this limit is not shared; leave it out, or say how it is: sharing = \"strict\"");
+        }
+        return (whole, None);
+    }
+    let on_failure = limit.on_failure.unwrap_or(OnFailure::Local(LOCAL_FRACTION));
+    let fraction = match on_failure {
+        OnFailure::Local(fraction) => fraction,
+        OnFailure::Open | OnFailure::Closed => 1.0,
+    };
+    if !(fraction > 0.0 && fraction <= 1.0) {
+        report.field("on_failure").field("local").wrong(format!("{fraction} is out of range; above 0, and at most 1"));
+        return (None, None);
+    }
+    let Some(whole) = whole else { return (None, None) };
+    // At least one token, so that a node alone is slow rather than closed.
+    #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
+    let part = |number: u64| ((number as f64 * fraction).ceil() as u64).clamp(1, number.max(1));
+    let alone = Limit { limit: part(limit.limit), burst: limit.burst.map(part), ..limit.clone() };
+    (meter(report, &alone), Some(Stored { meter: whole, sharing, on_failure }))
+}
+
 /// The numbers of a limit; `None` also for a limit that admits nothing.
-pub(crate) fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
-    if limit.sharing != Sharing::Local {
-        report.field("sharing").not_built("sharing over machines", "leave it out, or write local");
-    }
-    if limit.on_failure.is_some() {
-        report.field("on_failure").not_built("sharing over machines", "leave it out");
-    }
+fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
     if limit.limit > NUMBER_MAX {
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
     }

@@ -47,6 +47,17 @@ pub struct Domain {
     pub rules: Vec<Rule>,
 }
 
+/// What a domain asks of the doors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DoorSettings {
+    /// What they answer when they cannot decide.
+    pub on_error: OnError,
+    /// Their response headers.
+    pub headers: Headers,
+    /// What `X-RateLimit-Reset` carries.
+    pub reset: Reset,
+}
+
 /// What a door answers when it cannot decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -54,6 +54,29 @@ pub(crate) struct Live {
     pub(crate) version: u64,
     /// In the places of [`Snapshot::limits`].
     pub(crate) limits: Box<[LiveLimit]>,
+    /// By index, its place; for limits that the snapshot does not have, a place beyond the end.
+    places: Box<[u32]>,
+}
+
+impl Live {
+    /// The state before the first publish.
+    pub(crate) fn nothing() -> Self {
+        Self::new(Arc::default(), 0, Box::default())
+    }
+
+    fn new(snapshot: Arc<Snapshot>, version: u64, limits: Box<[LiveLimit]>) -> Self {
+        let indices = limits.iter().map(|limit| limit.index + 1).max().unwrap_or(0);
+        let mut places = vec![u32::MAX; indices as usize].into_boxed_slice();
+        for (place, limit) in limits.iter().enumerate() {
+            places[limit.index as usize] = place as u32;
+        }
+        Self { snapshot, version, limits, places }
+    }
+
+    /// Where the limit with this index is, if the snapshot has it.
+    pub(crate) fn place_of(&self, index: u32) -> Option<u32> {
+        self.places.get(index as usize).copied().filter(|&place| (place as usize) < self.limits.len())
+    }
 }
 
 #[derive(Debug)]
@@ -66,6 +89,8 @@ pub(crate) struct LiveLimit {
     pub(crate) generation: Generation,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
+    /// Enforced, and kept on this node alone.
+    pub(crate) is_plain: bool,
     /// Where its decisions are counted; `None` for a limit of a single client.
     pub(crate) tally: Option<u32>,
     /// How this publish changed its numbers, if it did.
@@ -196,12 +221,13 @@ impl Ledger {
                 meter: limit.meter,
                 generation: entry.generation,
                 is_shadow: limit.is_shadow,
+                is_plain: !limit.is_shadow && limit.stored.is_none(),
                 tally: entry.tally,
                 change,
             }
         };
         let limits = snapshot.limits.iter().map(bind).collect();
-        Ok(Live { snapshot, version, limits })
+        Ok(Live::new(snapshot, version, limits))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     clients::{ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
     pattern::{PathBuffer, PatternTree, plain_path},
+    policy::{DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
     time::Nanos,
 };
@@ -39,6 +40,16 @@ pub(crate) struct CompiledLimit {
     pub(crate) meter: Option<Meter>,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
+    /// For a limit that nodes share through the store. `meter` is then what counts on a node alone.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// A limit that is kept in a store.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Stored {
+    pub(crate) meter: Meter,
+    pub(crate) sharing: Sharing,
+    pub(crate) on_failure: OnFailure,
 }
 
 impl CompiledLimit {
@@ -53,6 +64,7 @@ pub(crate) struct Domain {
     /// The most that one request can meet.
     pub(crate) most_limits: usize,
     pub(crate) tier_hint: bool,
+    pub(crate) door: DoorSettings,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
     pub(crate) clients: Vec<Client>,
@@ -113,17 +125,27 @@ pub(crate) struct Charge {
     pub(crate) limit: u32,
     pub(crate) identity: IdentityHash,
     pub(crate) cost: u64,
+    /// The identities of the request that are counted together, as bits of their places.
+    pub(crate) counted: u8,
 }
 
 /// The limits that a request meets, in the order in which they are checked.
 pub(crate) type Plan = ArrayVec<Charge, PLAN_MAX>;
+
+/// What a limit counts: one identity or several together.
+#[derive(Clone, Copy)]
+struct Counted {
+    identity: IdentityHash,
+    /// Places in the request, as bits.
+    places: u8,
+}
 
 /// What the domain knows of one identity of a request.
 #[derive(Clone, Copy)]
 struct Known<'s> {
     /// Place in [`Domain::kinds`].
     kind: u32,
-    identity: IdentityHash,
+    counted: Counted,
     tier: Option<u32>,
     exception: Option<&'s Exception>,
 }
@@ -139,6 +161,12 @@ impl Snapshot {
     #[must_use]
     pub fn most_limits_per_request(&self) -> usize {
         self.domains.values().map(|domain| domain.most_limits).max().unwrap_or(0)
+    }
+
+    /// What a domain asks of the doors; of one that the policy does not have, what is usual.
+    #[must_use]
+    pub fn door_settings(&self, domain: &str) -> DoorSettings {
+        self.domains.get(domain).map(|domain| domain.door).unwrap_or_default()
     }
 
     pub(crate) fn has_domain(&self, domain: &str) -> bool {
@@ -187,16 +215,16 @@ impl<'s> Planner<'s, '_> {
     /// `None` for a kind that the domain never speaks of.
     fn look_up(&self, place: usize, now: Nanos, hasher: &KeyHasher) -> Option<Known<'s>> {
         let identity = self.request.identities[place];
-        let place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
-        let kind = &self.domain.kinds[place];
+        let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
+        let kind = &self.domain.kinds[kind_place];
         let client = kind.clients.find(identity.value()).map(|client| &self.domain.clients[client as usize]);
         let hinted = || {
             let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
             Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
         };
         Some(Known {
-            kind: place as u32,
-            identity: hasher.identity(kind.hash, identity.value().as_bytes()),
+            kind: kind_place as u32,
+            counted: Counted { identity: hasher.identity(kind.hash, identity.value().as_bytes()), places: 1 << place },
             tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),
             exception: client
                 .and_then(|client| client.exception.as_ref())
@@ -209,7 +237,7 @@ impl<'s> Planner<'s, '_> {
         let own = match known.exception.map(|exception| &exception.grants) {
             None => 0..0,
             Some(Grants::Unlimited) => return,
-            Some(Grants::Blocked(limit)) => return self.add(*limit, known.identity, self.cost),
+            Some(Grants::Blocked(limit)) => return self.add(*limit, known.counted, self.cost),
             Some(Grants::Limits(own)) => own.clone(),
         };
         let id = |limit: u32| &*self.snapshot.limits[limit as usize].id;
@@ -218,7 +246,7 @@ impl<'s> Planner<'s, '_> {
         let limits: ArrayVec<u32, PLAN_MAX> =
             tier.clone().map(in_place_of).chain(own.clone().filter(is_addition)).take(PLAN_MAX).collect();
         for limit in limits {
-            self.add(limit, known.identity, self.cost);
+            self.add(limit, known.counted, self.cost);
         }
     }
 
@@ -228,10 +256,14 @@ impl<'s> Planner<'s, '_> {
         let counted = (0..self.domain.kinds.len() as u32)
             .filter(|kind| set.kinds & (1 << kind) != 0)
             .filter_map(|kind| known.iter().flatten().find(|known| known.kind == kind))
-            .map(|known| known.identity);
-        let identity = counted.reduce(|all, next| hasher.and(all, next)).unwrap_or(IdentityHash::EVERYONE);
+            .map(|known| known.counted);
+        let together = |all: Counted, next: Counted| Counted {
+            identity: hasher.and(all.identity, next.identity),
+            places: all.places | next.places,
+        };
+        let counted = counted.reduce(together).unwrap_or(Counted { identity: IdentityHash::EVERYONE, places: 0 });
         for limit in rule.limits.clone() {
-            self.add(limit, identity, self.cost.saturating_mul(rule.cost));
+            self.add(limit, counted, self.cost.saturating_mul(rule.cost));
         }
     }
 
@@ -252,8 +284,8 @@ impl<'s> Planner<'s, '_> {
         method && tier() && rule.condition.iter().all(holds)
     }
 
-    fn add(&mut self, limit: u32, identity: IdentityHash, cost: u64) {
+    fn add(&mut self, limit: u32, counted: Counted, cost: u64) {
         // Compiling made sure that no request meets more.
-        let _ = self.plan.try_push(Charge { limit, identity, cost });
+        let _ = self.plan.try_push(Charge { limit, cost, identity: counted.identity, counted: counted.places });
     }
 }

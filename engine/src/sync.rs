@@ -21,6 +21,11 @@ mod real {
             self.0.fetch_add(1, Ordering::Relaxed)
         }
 
+        pub(crate) fn add(&self, count: u64) {
+            // Relaxed: whoever must see it reads a word first that is swapped after this.
+            self.0.fetch_add(count, Ordering::Relaxed);
+        }
+
         /// Counts one where no other thread ever writes: a tenth of the cost of `next`.
         #[inline]
         pub(crate) fn next_alone(&self) {
@@ -28,9 +33,9 @@ mod real {
             self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
 
-        /// Numbers given so far.
+        /// Numbers given so far, or the sum of what was added.
         pub(crate) fn count(&self) -> u64 {
-            // Relaxed: a figure for people.
+            // Relaxed: a figure for people; for `add`, see there.
             self.0.load(Ordering::Relaxed)
         }
     }
@@ -88,6 +93,10 @@ mod real {
     impl Counter {
         pub(crate) fn next(&self) -> u64 {
             self.0.fetch_add(1, Ordering::Relaxed)
+        }
+
+        pub(crate) fn add(&self, count: u64) {
+            self.0.fetch_add(count, Ordering::Relaxed);
         }
 
         pub(crate) fn next_alone(&self) {

@@ -29,6 +29,8 @@ const LAYERS: &[&str] = &[
     "decide",
     "engine",
     "handle",
+    "reservation",
+    "pending",
 ];
 
 /// Files by the module at the top that they belong to, without their tests.

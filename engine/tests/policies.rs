@@ -81,24 +81,6 @@ const BAD: &[Bad] = &[
         says: "missing field `period`",
     },
     Bad {
-        what: "a door's answer to come",
-        change: |d| domain(d)["on_error"] = "closed".into(),
-        path: "domains.default.on_error",
-        says: "not built yet",
-    },
-    Bad {
-        what: "headers to come",
-        change: |d| domain(d)["headers"] = "ietf".into(),
-        path: "domains.default.headers",
-        says: "not built yet",
-    },
-    Bad {
-        what: "a reset to come",
-        change: |d| domain(d)["reset"] = "delta".into(),
-        path: "domains.default.reset",
-        says: "not built yet",
-    },
-    Bad {
         what: "a time zone to come",
         change: |d| domain(d)["timezone"] = "Europe/Paris".into(),
         path: "domains.default.timezone",
@@ -177,10 +159,19 @@ const BAD: &[Bad] = &[
         says: "9007199254740991",
     },
     Bad {
-        what: "a shared limit",
-        change: |d| limit(d)["sharing"] = "strict".into(),
-        path: "domains.default.tiers[0].limits[0].sharing",
-        says: "not built yet",
+        what: "a failure of what is not shared",
+        change: |d| limit(d)["on_failure"] = "open".into(),
+        path: "domains.default.tiers[0].limits[0].on_failure",
+        says: "not shared",
+    },
+    Bad {
+        what: "no fraction at all",
+        change: |d| {
+            limit(d)["sharing"] = "strict".into();
+            limit(d)["on_failure"] = serde_json::json!({ "local": 0.0 });
+        },
+        path: "domains.default.tiers[0].limits[0].on_failure.local",
+        says: "above 0, and at most 1",
     },
     Bad {
         what: "a duplicate limit",

@@ -114,7 +114,7 @@ proptest! {
                 *model.windows.get_mut(&(receipt.charged_at / SECOND)).expect("charged") -= receipt.cost;
             } else if let Verdict::Admit(after) = meter.step(word, now, cost) {
                 word = after;
-                standing.push(Receipt { cost, charged_at: now, word });
+                standing.push(Receipt { cost, charged_at: now, word, moved_ns: u64::MAX });
                 *model.windows.entry(now / SECOND).or_default() += cost;
             }
             let left = u128::from(limit) * u128::from(SECOND) - model.used(now, SECOND).min(u128::from(limit) * u128::from(SECOND));

@@ -220,7 +220,7 @@ proptest! {
                 let receipt = standing.remove(pick.index(standing.len()));
                 held.word = held.meter.give_back(held.word, now, &receipt).unwrap_or(held.word);
             } else if held.admits(now, cost) {
-                standing.push(Receipt { cost, charged_at: now, word: held.word });
+                standing.push(Receipt { cost, charged_at: now, word: held.word, moved_ns: u64::MAX });
             }
         }
         Admissions(standing.iter().map(|receipt| (receipt.charged_at, receipt.cost)).collect())
@@ -246,7 +246,7 @@ proptest! {
                 let _ = meter.remaining(word, now);
                 let _ = meter.reset_after_ns(word, now);
                 let _ = meter.delay_ns(word, now, cost);
-                let _ = meter.give_back(word, now, &Receipt { cost, charged_at, word: receipt_word });
+                let _ = meter.give_back(word, now, &Receipt { cost, charged_at, word: receipt_word, moved_ns: u64::MAX });
                 for next in meters.iter().flatten() {
                     let _ = meter.carry_over(word, now, next);
                 }
@@ -400,7 +400,7 @@ fn large_quotas_do_not_overflow() {
 fn a_late_give_back_returns_only_what_time_has_not() {
     let mut held = Held::new(bucket(1, SECOND, 1));
     assert!(held.admits(NOW, 1));
-    let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word };
+    let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word, moved_ns: u64::MAX };
     let later = NOW + 5 * SECOND;
     assert!(held.admits(later, 1));
     assert_eq!(held.meter.give_back(held.word, later, &receipt), None);
@@ -411,7 +411,7 @@ fn a_late_give_back_returns_only_what_time_has_not() {
 fn a_give_back_goes_only_into_the_window_that_was_charged() {
     let mut held = Held::new(window(2, SECOND));
     assert!(held.admits(NOW, 1));
-    let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word };
+    let receipt = Receipt { cost: 1, charged_at: NOW, word: held.word, moved_ns: u64::MAX };
     let word = held.meter.give_back(held.word, NOW, &receipt).expect("the same window");
     assert_eq!(held.meter.remaining(word, NOW), 2);
     assert!(held.admits(NOW + SECOND, 2));

@@ -68,6 +68,11 @@ impl FixedWindow {
         Verdict::Later { wait_ns: window.end.saturating_sub(now).max(1) }
     }
 
+    pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
+        let window = self.window(word, now);
+        pack(window.end, window.count.saturating_add(cost).min(COUNT.max()))
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.limit
     }

@@ -37,6 +37,8 @@ pub struct Receipt {
     pub charged_at: Nanos,
     /// The word that the charge wrote.
     pub word: u64,
+    /// At most so many nanoseconds were given back to the same bucket since, for other charges; `u64::MAX` when unknown.
+    pub moved_ns: u64,
 }
 
 /// Tokens in use, in units of 2^-16 token: how quota is carried from one set of numbers to another.
@@ -132,6 +134,13 @@ impl Meter {
     #[must_use]
     pub fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         each!(self, algorithm => algorithm.give_back(word, now, receipt))
+    }
+
+    /// The word after `cost` was charged although it may not fit: what was used already and is known only now. Later costs
+    /// wait for it. A window holds at most what its field does, and forgets it at its end.
+    #[must_use]
+    pub fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
+        each!(self, algorithm => algorithm.overcharge(word, now, cost))
     }
 
     /// `word`, as it stands at time `at`, under the numbers of `next`: what was used stays used, up to the new capacity.

@@ -129,6 +129,12 @@ impl SlidingWindowCounter {
         Verdict::Later { wait_ns: admitted_at.saturating_sub(now).max(1) }
     }
 
+    /// Up to the limit, which is what the counts can hold.
+    pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
+        let windows = self.windows(word, now);
+        self.pack(Windows { present: windows.present.saturating_add(cost).min(self.limit), ..windows })
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.limit
     }

@@ -58,8 +58,16 @@ impl TokenBucket {
             cost.saturating_mul(self.period_ns)
         } else {
             // Below 2^64 after the division: at most fill_ns + 1.
-            (u128::from(cost) * u128::from(self.period_ns)).div_ceil(u128::from(self.tokens)) as u64
+            self.long_refill_ns(cost) as u64
         }
+    }
+
+    fn long_refill_ns(&self, cost: u64) -> u128 {
+        (u128::from(cost) * u128::from(self.period_ns)).div_ceil(u128::from(self.tokens))
+    }
+
+    pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
+        word.max(now).saturating_add(u64::try_from(self.long_refill_ns(cost)).unwrap_or(u64::MAX))
     }
 
     #[inline(always)]
@@ -101,12 +109,18 @@ impl TokenBucket {
         word.saturating_sub(now)
     }
 
-    /// Time repays charges in some order. Supposing that all of it since the charge repaid this one gives the least that
-    /// can be left of it; anything more could have been repaid before, and giving it back would mint.
+    /// Gives back what time has surely not repaid: anything more could have been repaid before, and would be minted. Two
+    /// suppositions give a lower bound each, and the larger is taken:
+    ///
+    /// * all time since the charge repaid this one first;
+    /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
+    ///   earlier by as much as was given back since for charges before it.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
-        let repaid_ns = now.saturating_sub(receipt.charged_at);
-        let left_ns = self.refill_ns(receipt.cost).saturating_sub(repaid_ns);
-        let word_after = word.saturating_sub(left_ns).max(now);
+        let cost_ns = self.refill_ns(receipt.cost);
+        let by_time_ns = cost_ns.saturating_sub(now.saturating_sub(receipt.charged_at));
+        let place = receipt.word.saturating_sub(receipt.moved_ns);
+        let by_place_ns = place.saturating_sub(now).min(cost_ns);
+        let word_after = word.saturating_sub(by_time_ns.max(by_place_ns)).max(now);
         (word_after < word).then_some(word_after)
     }
 

@@ -1,0 +1,133 @@
+//! Reservations: a charge whose true cost is known only afterwards.
+
+use crate::{
+    account::{Account, Charged, Mark},
+    clock::Clock,
+    decide::{Admitted, NO_ANSWERS},
+    decision::Decision,
+    engine::Engine,
+    hash::IdentityHash,
+    registry::Newer,
+    request::Request,
+    snapshot::Charge,
+    word::Generation,
+};
+
+/// What [`Engine::reserve`] charged: plain data that can be kept and settled later, from any thread.
+///
+/// One that is dropped stands as it was charged.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stands as charged"]
+pub struct Reservation {
+    estimate: u64,
+    charges: Box<[Reserved]>,
+}
+
+/// One limit of it.
+#[derive(Debug)]
+struct Reserved {
+    /// Index in the registry, which is the same over publishes.
+    limit: u32,
+    /// Of the numbers that charged it.
+    generation: Generation,
+    identity: IdentityHash,
+    cost: u64,
+    charged: Charged,
+    mark: Mark,
+}
+
+impl<C: Clock> Engine<C> {
+    /// Decides a request whose cost is an estimate, for work whose cost is known only when it is done, such as the tokens of
+    /// a language model. When it is allowed, the estimate is charged, and the reservation says where.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Identity, Request};
+    ///
+    /// let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// let (decision, reservation) = engine.reserve(&Request::new(&who)?.cost(4_000)?);
+    /// if let Some(reservation) = reservation {
+    ///     let used = 1_250; // ... do the work ...
+    ///     engine.settle(reservation, used);
+    /// }
+    /// # Ok::<(), tidegate::RequestError>(())
+    /// ```
+    ///
+    /// Other than a check this allocates. A request without a cost reserves nothing, and is allowed or denied as a check.
+    pub fn reserve(&self, request: &Request<'_>) -> (Decision<'_>, Option<Reservation>) {
+        if request.cost == 0 {
+            return (self.peek(request), None);
+        }
+        let buckets = self.buckets();
+        self.with_plan(request, |live, plan, now| {
+            let accounts = buckets.accounts(live, plan);
+            let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
+            let mut admitted = Admitted::new();
+            let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
+            self.count(live, request.domain, plan, &decision);
+            let reserved = |(place, charged): (usize, Charged)| Reserved {
+                limit: accounts[place].index(),
+                generation: accounts[place].generation(),
+                identity: plan[place].identity,
+                cost: plan[place].cost,
+                charged,
+                mark: marks[place],
+            };
+            let reservation = decision
+                .is_allowed()
+                .then(|| Reservation { estimate: request.cost, charges: admitted.into_iter().map(reserved).collect() });
+            Ok((decision, reservation))
+        })
+    }
+
+    /// Says what a reservation really cost, from 0 to 2^53 - 1 (more counts as that).
+    ///
+    /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
+    /// back while it counts. More: the excess is charged whether it fits or not, and later requests wait for it; a window
+    /// remembers at most what it can hold, and until its end. Where a publish has changed a limit's numbers meanwhile, what
+    /// was reserved stands.
+    pub fn settle(&self, reservation: Reservation, actual: u64) {
+        let Reservation { estimate, charges } = reservation;
+        for reserved in &charges {
+            // A rule multiplies the cost of a request.
+            let actual = reserved.cost.saturating_mul(actual) / estimate;
+            self.settle_one(reserved, actual);
+        }
+    }
+
+    /// Gives back all that a reservation charged: [`settle`](Self::settle) at a cost of 0.
+    pub fn refund(&self, reservation: Reservation) {
+        self.settle(reservation, 0);
+    }
+
+    fn settle_one(&self, reserved: &Reserved, actual: u64) {
+        let buckets = self.buckets();
+        loop {
+            let live = self.live_now();
+            // A limit that is gone counts nobody.
+            let Some(limit) = live.place_of(reserved.limit) else { return };
+            let cost = reserved.cost.abs_diff(actual);
+            let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
+            let account = Account::new(buckets, &live, &charge);
+            if actual < reserved.cost {
+                if account.generation() == reserved.generation {
+                    account.give_back(buckets, &reserved.charged, reserved.mark);
+                }
+                return;
+            }
+            if cost == 0 || account.overcharge(buckets).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets what the identities of a request have used of every limit that it meets; answers of how many there was
+    /// something to forget. Charges nothing. What a key used of an overflow bucket stays, because strangers share that.
+    pub fn reset(&self, request: &Request<'_>) -> usize {
+        let buckets = self.buckets();
+        self.with_plan(request, |live, plan, _| {
+            let accounts = buckets.accounts(live, plan);
+            Ok::<_, Newer>(accounts.iter().filter(|account| account.reset(buckets)).count())
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! Reserve and settle, refund, reset and batches, through the engine: what is given back, what is charged on top, and that
+//! nothing is minted.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::{
+    Decision, Engine, Identity, Request, Reservation, Retry, Snapshot, clock::ManualClock, formats::Format,
+};
+
+const SECOND: u64 = 1_000_000_000;
+/// The beginning of a minute in 2026.
+const NOW: u64 = 1_790_035_200 * SECOND;
+
+struct Bench {
+    clock: ManualClock,
+    engine: Engine<ManualClock>,
+}
+
+impl Bench {
+    /// An engine with these limits for every user, and a rule that multiplies costs on `/heavy`.
+    fn new(limits: &str) -> Self {
+        Self::with_max_keys(limits, 1_000)
+    }
+
+    fn with_max_keys(limits: &str, max_keys: usize) -> Self {
+        let clock = ManualClock::at(NOW);
+        let bench = Self { engine: Engine::for_simulation(max_keys, clock.clone(), 7), clock };
+        bench.publish(limits);
+        bench
+    }
+
+    fn publish(&self, limits: &str) {
+        let text = format!(
+            r#"
+            [domains.default]
+            defaults = {{ user = "t" }}
+            [[domains.default.tiers]]
+            id = "t"
+            limits = [{limits}]
+            [[domains.default.rules]]
+            id = "heavy"
+            endpoint = "/heavy"
+            per = "user"
+            cost = 3
+            limits = [{{ id = "day", algorithm = "fixed_window", limit = 1000, period = "1d" }}]
+            "#
+        );
+        self.engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
+    }
+
+    fn check(&self, cost: u64) -> Decision<'_> {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        self.engine.check(&Request::new(&who).and_then(|request| request.cost(cost)).expect("valid"))
+    }
+
+    fn reserve(&self, cost: u64, to: &str) -> Option<Reservation> {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).and_then(|request| request.cost(cost)?.endpoint(to)).expect("valid");
+        let (decision, reservation) = self.engine.reserve(&request);
+        assert_eq!(decision.is_allowed(), reservation.is_some());
+        reservation
+    }
+
+    fn remaining(&self) -> u64 {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        self.engine.peek(&Request::new(&who).expect("valid").without_cost()).remaining().expect("a limit")
+    }
+
+    fn reset(&self) -> usize {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        self.engine.reset(&Request::new(&who).expect("valid"))
+    }
+}
+
+fn limit(id: &str, algorithm: &str, limit: u64, period: &str) -> String {
+    format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = {limit}, period = \"{period}\" }}")
+}
+
+const ALGORITHMS: [&str; 4] = ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"];
+
+#[test]
+fn what_was_not_used_of_an_estimate_is_given_back() {
+    for algorithm in ALGORITHMS {
+        let bench = Bench::new(&limit("minute", algorithm, 100, "1m"));
+        let reservation = bench.reserve(80, "").expect("fits");
+        assert_eq!(bench.remaining(), 20, "{algorithm}: an estimate is charged at once");
+        assert!(!bench.check(21).is_allowed());
+        bench.engine.settle(reservation, 30);
+        assert_eq!(bench.remaining(), 70, "{algorithm}");
+        let reservation = bench.reserve(70, "").expect("fits");
+        bench.engine.refund(reservation);
+        assert_eq!(bench.remaining(), 70, "{algorithm}: a refund gives all back");
+        drop(bench.reserve(70, "").expect("fits"));
+        assert_eq!(bench.remaining(), 0, "{algorithm}: what nobody settles stands");
+    }
+}
+
+#[test]
+fn what_an_estimate_missed_is_charged_and_later_requests_wait() {
+    let bench = Bench::new(&limit("minute", "token_bucket", 60, "1m"));
+    let reservation = bench.reserve(10, "").expect("fits");
+    bench.engine.settle(reservation, 100);
+    // 100 of a burst of 60 are used: 41 seconds until one token is there.
+    assert_eq!(bench.check(1).retry(), Retry::After(Duration::from_secs(41)));
+    bench.clock.advance(41 * SECOND);
+    assert!(bench.check(1).is_allowed() && !bench.check(1).is_allowed());
+
+    let bench = Bench::new(&limit("minute", "fixed_window", 60, "1m"));
+    let reservation = bench.reserve(10, "").expect("fits");
+    bench.engine.settle(reservation, u64::MAX);
+    assert_eq!(bench.remaining(), 0);
+    assert_eq!(bench.check(1).retry(), Retry::After(Duration::from_mins(1)));
+
+    let bench = Bench::new(&limit("minute", "sliding_window_counter", 60, "1m"));
+    let reservation = bench.reserve(10, "").expect("fits");
+    bench.engine.settle(reservation, u64::MAX);
+    bench.clock.advance(60 * SECOND);
+    assert_eq!(bench.remaining(), 0, "all of the window before counts at first");
+}
+
+/// Ninety seconds of work: time has brought back what it has, and the rest is returned, not more.
+#[test]
+fn a_reservation_that_is_settled_late_gets_back_what_time_has_not() {
+    // 10 tokens a second, 1,000 at once.
+    let policy = r#"{ id = "tokens", algorithm = "token_bucket", limit = 10, period = "1s", burst = 1000 }"#;
+    let bench = Bench::new(policy);
+    let reservation = bench.reserve(1_000, "").expect("fits");
+    bench.clock.advance(20 * SECOND);
+    assert_eq!(bench.remaining(), 200);
+    bench.engine.settle(reservation, 100);
+    // Had 100 been charged, they would be back by now.
+    assert_eq!(bench.remaining(), 1_000);
+
+    let bench = Bench::new(policy);
+    let reservation = bench.reserve(1_000, "").expect("fits");
+    bench.clock.advance(20 * SECOND);
+    assert!(bench.check(150).is_allowed());
+    bench.engine.settle(reservation, 600);
+    // 600 charged, 200 of them back, 150 charged.
+    assert_eq!(bench.remaining(), 450);
+    bench.clock.advance(100 * SECOND);
+    let again = bench.reserve(1_000, "").expect("everything is back");
+    bench.clock.advance(100 * SECOND);
+    bench.engine.refund(again);
+    assert_eq!(bench.remaining(), 1_000, "never more than the burst");
+}
+
+#[test]
+fn a_window_takes_back_only_while_it_counts() {
+    let bench = Bench::new(&limit("minute", "fixed_window", 100, "1m"));
+    let reservation = bench.reserve(60, "").expect("fits");
+    bench.clock.advance(60 * SECOND);
+    assert!(bench.check(70).is_allowed());
+    bench.engine.refund(reservation);
+    assert_eq!(bench.remaining(), 30, "the charge was of the window before");
+}
+
+#[test]
+fn a_rule_that_multiplies_costs_settles_them_multiplied() {
+    let bench = Bench::new(&limit("minute", "token_bucket", 500, "1m"));
+    let reservation = bench.reserve(100, "/heavy").expect("fits");
+    let mut heavy = bench.engine.handle("default/rule:heavy/day", "user").expect("is there");
+    assert_eq!(heavy.check(b"ada", 1).expect("valid").remaining(), Some(699));
+    bench.engine.settle(reservation, 10);
+    assert_eq!(bench.remaining(), 490);
+    assert_eq!(heavy.check(b"ada", 1).expect("valid").remaining(), Some(968));
+}
+
+#[test]
+fn what_was_reserved_stands_where_a_publish_changed_the_numbers() {
+    let bench = Bench::new(&limit("minute", "token_bucket", 100, "1m"));
+    let reservation = bench.reserve(80, "").expect("fits");
+    bench.publish(&limit("minute", "token_bucket", 1_000, "1m"));
+    assert_eq!(bench.remaining(), 920);
+    bench.engine.settle(reservation, 0);
+    assert_eq!(bench.remaining(), 920);
+    // An excess is charged under the new ones.
+    let reservation = bench.reserve(20, "").expect("fits");
+    bench.publish(&limit("minute", "token_bucket", 2_000, "1m"));
+    bench.engine.settle(reservation, 120);
+    assert_eq!(bench.remaining(), 1_800);
+    // And a limit that is gone counts nobody.
+    let reservation = bench.reserve(20, "").expect("fits");
+    bench.publish(&limit("other", "token_bucket", 7, "1m"));
+    bench.engine.settle(reservation, 500);
+    assert_eq!(bench.remaining(), 7);
+}
+
+#[test]
+fn a_reset_forgets_and_a_refund_after_it_mints_nothing() {
+    for algorithm in ALGORITHMS {
+        let bench = Bench::new(&limit("minute", algorithm, 100, "1m"));
+        let first = bench.reserve(40, "").expect("fits");
+        let second = bench.reserve(60, "").expect("fits");
+        assert!(!bench.check(1).is_allowed());
+        assert_eq!(bench.reset(), 1);
+        assert_eq!(bench.remaining(), 100, "{algorithm}");
+        assert_eq!(bench.reset(), 0, "{algorithm}: nothing is left to forget");
+        assert!(bench.check(100).is_allowed());
+        bench.engine.refund(first);
+        bench.engine.refund(second);
+        assert_eq!(bench.remaining(), 0, "{algorithm}: the reset gave those back already");
+    }
+}
+
+#[test]
+fn a_reservation_in_an_overflow_bucket_is_settled_there() {
+    // Two lines of four slots: most of these keys have none.
+    let bench = Bench::with_max_keys(&limit("minute", "token_bucket", 1_000, "1m"), 1);
+    let names: Vec<String> = (0..100).map(|name| format!("u{name}")).collect();
+    let mut reservations = Vec::new();
+    for name in &names {
+        let who = [Identity::new("user", name).expect("valid")];
+        let request = Request::new(&who).and_then(|request| request.cost(10)).expect("valid");
+        reservations.extend(bench.engine.reserve(&request).1);
+    }
+    assert!(reservations.len() == 100 && bench.engine.overflow_charges() > 50);
+    for reservation in reservations {
+        bench.engine.settle(reservation, 0);
+    }
+    for name in &names {
+        let who = [Identity::new("user", name).expect("valid")];
+        let request = Request::new(&who).expect("valid").without_cost();
+        assert_eq!(bench.engine.peek(&request).remaining(), Some(1_000), "{name}");
+    }
+}
+
+#[test]
+fn a_batch_is_decided_in_order_at_one_time() {
+    let bench = Bench::new(&limit("minute", "token_bucket", 3, "1m"));
+    let (ada, bob) = ([Identity::new("user", "ada").expect("valid")], [Identity::new("user", "bob").expect("valid")]);
+    let (ada, bob) = (Request::new(&ada).expect("valid"), Request::new(&bob).expect("valid"));
+    let mut decisions = Vec::new();
+    let batch = [ada, ada.cost(2).expect("valid"), ada.without_cost(), ada, bob];
+    bench.engine.check_batch(&batch, &mut decisions);
+    let seen: Vec<_> = decisions.iter().map(|it| (it.is_allowed(), it.remaining())).collect();
+    assert_eq!(seen, [(true, Some(2)), (true, Some(0)), (true, Some(0)), (false, Some(0)), (true, Some(2))]);
+    assert_eq!((bench.engine.totals().allowed, bench.engine.totals().denied), (3, 1), "a peek is not counted");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Check(u64),
+    Reserve(u64),
+    /// Which of the open ones, and what part of its estimate was used, in hundredths.
+    Settle(usize, u64),
+    Reset,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        2 => prop_oneof![0..50_000_000u64, 0..3 * SECOND, 0..30 * SECOND].prop_map(Step::Wait),
+        3 => (1..12u64).prop_map(Step::Check),
+        3 => (1..12u64).prop_map(Step::Reserve),
+        3 => (0..8usize, 0..=100u64).prop_map(|(which, percent)| Step::Settle(which, percent)),
+        1 => Just(Step::Reset),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    /// With what was given back taken off at the time of its charge, no interval holds more than b + t*n/p.
+    #[test]
+    fn giving_back_never_mints(steps in steps()) {
+        const BURST: u64 = 10;
+        let bench = Bench::new(r#"{ id = "l", algorithm = "token_bucket", limit = 2, period = "1s", burst = 10 }"#);
+        let (mut now, mut charges, mut open) = (NOW, Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Wait(ns) => {
+                    bench.clock.advance(ns);
+                    now += ns;
+                }
+                Step::Check(cost) => {
+                    if bench.check(cost).is_allowed() {
+                        charges.push((now, cost));
+                    }
+                }
+                Step::Reserve(cost) => {
+                    if let Some(reservation) = bench.reserve(cost, "") {
+                        open.push((charges.len(), cost, reservation));
+                        charges.push((now, cost));
+                    }
+                }
+                Step::Settle(which, percent) => {
+                    if !open.is_empty() {
+                        let (place, estimate, reservation) = open.remove(which % open.len());
+                        let actual = estimate * percent / 100;
+                        bench.engine.settle(reservation, actual);
+                        charges[place].1 = charges[place].1.min(actual);
+                    }
+                }
+                Step::Reset => {
+                    bench.reset();
+                    for (_, cost) in &mut charges {
+                        *cost = 0;
+                    }
+                }
+            }
+            for first in 0..charges.len() {
+                let mut sum = 0;
+                for &(at, cost) in &charges[first..] {
+                    sum += cost;
+                    let refilled = u128::from(at - charges[first].0) * 2;
+                    prop_assert!(u128::from(sum.saturating_sub(BURST)) * u128::from(SECOND) <= refilled, "{sum} in {}", at - charges[first].0);
+                }
+            }
+        }
+    }
+}
