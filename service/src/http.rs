@@ -96,10 +96,10 @@ struct Door<C> {
 
 async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
     let answer = body::read(&request, payload).await.and_then(|body| {
-        let decision = wire::decide(&door.engine, &body)?;
+        let (decision, settings) = wire::decide(&door.engine, &body)?;
         let status = if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
         let mut answer = HttpResponse::build(status).json(DecisionBody::from(&decision));
-        headers::set(answer.headers_mut(), &decision);
+        headers::set(answer.headers_mut(), &decision, settings);
         Ok(answer)
     });
     door.answer(CHECK, answer)
@@ -109,7 +109,7 @@ async fn batch<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Pay
     let answer = body::read(&request, payload).await.and_then(|body| {
         let checks = wire::batch(&body)?;
         let decide = |(place, check)| match wire::decide(&door.engine, check) {
-            Ok(decision) => Item::Decision(DecisionBody::from(&decision)),
+            Ok((decision, _)) => Item::Decision(DecisionBody::from(&decision)),
             Err(error) => {
                 let told = door.refuse(BATCH, error).within(&format!("checks/{place}"));
                 Item::Error(ErrorBody { error: told })

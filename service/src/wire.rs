@@ -8,7 +8,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
-use tidegate::{Decision, Engine, Identity, Request, RequestError, Retry, clock::Clock};
+use tidegate::{
+    DEFAULT_DOMAIN, Decision, Degraded, Engine, Identity, Request, RequestError, Retry, clock::Clock,
+    policy::DoorSettings,
+};
 
 use crate::error::{CHECKS_MAX, Error, ErrorBody};
 
@@ -50,8 +53,8 @@ struct Batch<'a> {
     checks: Vec<&'a RawValue>,
 }
 
-/// Reads a check, and has the engine decide it, or say what it would decide.
-pub(crate) fn decide<'e, C: Clock>(engine: &'e Engine<C>, text: &str) -> Result<Decision<'e>, Error> {
+/// Reads a check, and has the engine decide it, or say what it would decide. Also what its domain asks of the door.
+pub(crate) fn decide<'e, C: Clock>(engine: &'e Engine<C>, text: &str) -> Result<(Decision<'e>, DoorSettings), Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
     if check.request_id.is_some() {
         return Err(Error::NotBuilt { field: "request_id" });
@@ -61,7 +64,9 @@ pub(crate) fn decide<'e, C: Clock>(engine: &'e Engine<C>, text: &str) -> Result<
     });
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
-    Ok(if check.peek { engine.peek(&request) } else { engine.check(&request) })
+    let decision = if check.peek { engine.peek(&request) } else { engine.check(&request) };
+    let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
+    Ok((decision, engine.door_settings(domain)))
 }
 
 /// Reads a batch: the text of each check.
@@ -200,6 +205,8 @@ pub(crate) struct DecisionBody<'e> {
     delay_ms: Option<u64>,
     limit_id: Option<&'e str>,
     policy_version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow_denied: Vec<&'e str>,
 }
@@ -221,6 +228,7 @@ impl<'e> From<&Decision<'e>> for DecisionBody<'e> {
             delay_ms: limit_id.map(|_| ms_rounded_up(decision.delay())),
             limit_id,
             policy_version: decision.policy_version(),
+            degraded: decision.degraded().map(Degraded::name),
             shadow_denied: decision.shadow_denied().collect(),
         }
     }

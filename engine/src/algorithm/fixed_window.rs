@@ -73,6 +73,10 @@ impl FixedWindow {
         pack(window.end, window.count.saturating_add(cost).min(COUNT.max()))
     }
 
+    pub(super) fn whole_period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.limit
     }

@@ -106,6 +106,13 @@ impl Meter {
         each!(self, algorithm => algorithm.capacity())
     }
 
+    /// Nanoseconds in which all that [`capacity`](Self::capacity) says comes back: of a bucket, from empty to full; of a
+    /// window, its length.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        each!(self, algorithm => algorithm.whole_period_ns())
+    }
+
     /// The largest cost that would be admitted now.
     #[must_use]
     pub fn remaining(&self, word: u64, now: Nanos) -> u64 {

@@ -135,6 +135,10 @@ impl SlidingWindowCounter {
         self.pack(Windows { present: windows.present.saturating_add(cost).min(self.limit), ..windows })
     }
 
+    pub(super) fn whole_period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.limit
     }

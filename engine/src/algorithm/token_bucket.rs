@@ -89,6 +89,10 @@ impl TokenBucket {
         word.saturating_sub(self.refill_ns(cost))
     }
 
+    pub(super) fn whole_period_ns(&self) -> u64 {
+        self.fill_ns
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         self.burst
     }

@@ -4,6 +4,7 @@ mod batches;
 mod checks;
 mod connections;
 mod counts;
+mod headers;
 mod refusals;
 mod support;
 
