@@ -7,8 +7,12 @@ mod server;
 mod support;
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     net::TcpListener,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::Path,
     process::Command,
     sync::mpsc,
@@ -331,4 +335,37 @@ fn flags_come_before_variables_and_variables_before_the_file() {
     assert_eq!(status, Some(0), "{said}");
     let (status, said) = run("seed = \"x\"", None, &["replay", "--demo"]);
     assert!(status == Some(2) && said.contains("tidegate.toml"), "{said}");
+}
+
+/// Somebody else's database, in a folder of ours, with a mode that lets its owner write: only who is not root can be kept
+/// from writing.
+#[test]
+fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
+    const NOBODY: u32 = 65_534;
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    drop(Served::start(&data));
+    if fs::metadata(&data).expect("it is there").uid() != 0 {
+        return;
+    }
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    for path in [data.clone(), data.join("tidegate.lock")] {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("we are root");
+    }
+    let database = data.join("tidegate.db");
+    fs::set_permissions(&database, Permissions::from_mode(0o644)).expect("it is ours");
+    // Where that user may not look into the folder of the binary, it runs a copy.
+    let binary = folder.path().join("tidegate");
+    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("it is there");
+    let output = Command::new(&binary)
+        .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(&data)
+        .env_clear()
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("is read-only"), "{said}");
 }

@@ -91,7 +91,7 @@ pub(crate) fn columns(keys: &[ObjectKey]) -> Vec<(&str, &str, &str)> {
 }
 
 /// The policy of a first start.
-pub(crate) const EXAMPLE: &str = include_str!("example.toml");
+const EXAMPLE: &str = include_str!("example.toml");
 
 /// Who publishes at a start.
 const SERVER: &str = "tidegate";
@@ -104,7 +104,7 @@ pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {
 }
 
 /// Writes the policy of a file as the version after `live`.
-pub(crate) async fn write_file(store: &Store, live: &Published, file: &PolicyFile) -> sqlx::Result<()> {
+async fn write_file(store: &Store, live: &Published, file: &PolicyFile) -> sqlx::Result<()> {
     let changed = |key: &ObjectKey| objects::find(&live.policy, key) != objects::find(&file.policy, key);
     let keys: BTreeSet<ObjectKey> = objects::keys(&live.policy).chain(objects::keys(&file.policy)).collect();
     let touched: Vec<ObjectKey> = keys.into_iter().filter(changed).collect();

@@ -10,6 +10,7 @@ const START_MS = 20_000;
 export interface Decision {
   allowed: boolean;
   remaining: number | null;
+  reset_after_ms: number | null;
   limit_id: string | null;
 }
 

@@ -57,6 +57,21 @@ test('first administrator, first edit, and what was used stays used', async ({ s
   await context.close();
 });
 
+test('another algorithm decides the next check', async ({ admin, server }) => {
+  await openTier(admin, 'free');
+  await limitField(admin, 'minute', 'Algorithm').selectOption({ label: 'Fixed window' });
+  const dialog = await review(admin, 'windows are easier to explain');
+  await expect(dialog.getByRole('row', { name: /minute algorithm/ })).toContainText('Fixed window');
+  await dialog.getByRole('button', { name: /^Publish/ }).click();
+  await expectInForce(admin, 2);
+  const { decision } = await server.check('grace');
+  // A bucket would need less than a second to be full again.
+  expect(decision.remaining).toBe(99);
+  const untilFull = Number(decision.reset_after_ms);
+  const untilMinute = 60_000 - (Date.now() % 60_000);
+  expect(Math.abs(untilFull - untilMinute)).toBeLessThan(2_000);
+});
+
 test('a setup link works once', async ({ admin, server, watch }) => {
   watch.allow(/status of 404/);
   await admin.goto(server.signInLink);

@@ -2,12 +2,8 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::{
-        fs::{MetadataExt, PermissionsExt, chown},
-        process::CommandExt,
-    },
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
     thread,
     time::Duration,
 };
@@ -112,43 +108,6 @@ fn a_policy_that_is_not_what_was_published_is_not_enforced() {
 /// Without a write-ahead log a look must not bring one in.
 fn leave_wal(data: &Path) {
     change(data, "PRAGMA journal_mode = DELETE;");
-}
-
-#[test]
-fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
-    let (_folder, data) = used();
-    // Somebody else's, in a folder of ours: only who is not root can be kept from writing.
-    let nobody = 65_534;
-    let is_root = fs::metadata(&data).expect("it is there").uid() == 0;
-    if !is_root {
-        return;
-    }
-    let everybody = Permissions::from_mode(0o755);
-    fs::set_permissions(data.parent().expect("a folder"), everybody).expect("it is ours");
-    fs::set_permissions(database(&data), Permissions::from_mode(0o644)).expect("it is ours");
-    for path in [data.clone(), data.join("tidegate.lock")] {
-        chown(path, Some(nobody), Some(nobody)).expect("we are root");
-    }
-    let test = std::env::current_exe().expect("this test");
-    let output = Command::new(test)
-        .args(["--exact", "--ignored", "storage::opens_what_it_is_told_to", "--nocapture"])
-        .env("TIDEGATE_TEST_DATA", &data)
-        .uid(nobody)
-        .gid(nobody)
-        .output();
-    // Where this user cannot even start the test there is nothing to see.
-    let Ok(output) = output else { return };
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("is read-only"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-#[ignore = "a part of another test, which runs it as another user"]
-#[expect(clippy::disallowed_methods, reason = "the other test says where by a variable")]
-#[expect(clippy::print_stdout, reason = "the other test reads it")]
-fn opens_what_it_is_told_to() {
-    let data = std::env::var("TIDEGATE_TEST_DATA").expect("the other test sets it");
-    println!("{}", open(Path::new(&data)).expect_err("it must not start"));
 }
 
 #[test]
