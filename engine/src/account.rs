@@ -6,6 +6,7 @@ use crate::{
     clock::Clock,
     decision::{DecidedBy, Decision, Shadows},
     hash::KeyHasher,
+    moves::{Mark, Moves},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
     snapshot::{Charge, Stored},
@@ -27,71 +28,6 @@ pub(crate) struct Buckets<C> {
     pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
-}
-
-/// What was taken off buckets other than by time: it decides how much of a charge is left to give back.
-#[derive(Debug)]
-pub(crate) struct Moves {
-    groups: Box<[Group]>,
-    /// Resets of any key.
-    resets: Counter,
-}
-
-/// Sums of a group of keys.
-#[derive(Debug, Default)]
-struct Group {
-    /// How far buckets were moved back by what was given back to them, in microseconds rounded up.
-    moved: Counter,
-    resets: Counter,
-}
-
-/// How the sums stood before a charge.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Mark {
-    /// For a charge that is given back at once or never: one read for all keys.
-    Brief { resets: u64 },
-    /// For one that may be given back much later.
-    Long { moved: u64, resets: u64 },
-}
-
-impl Moves {
-    const GROUPS: usize = 4_096;
-    const UNIT_NS: u64 = 1_000;
-
-    pub(crate) fn new() -> Self {
-        Self { groups: (0..Self::GROUPS).map(|_| Group::default()).collect(), resets: Counter::default() }
-    }
-
-    pub(crate) fn mark(&self) -> Mark {
-        Mark::Brief { resets: self.resets.count() }
-    }
-
-    fn group(&self, key: Key) -> &Group {
-        &self.groups[key.bits().spread() % Self::GROUPS]
-    }
-
-    /// To be called before the word is swapped, as `reset`.
-    fn moved(&self, key: Key, ns: u64) {
-        self.group(key).moved.add(ns.div_ceil(Self::UNIT_NS));
-    }
-
-    fn reset(&self, key: Key) {
-        self.resets.add(1);
-        self.group(key).resets.add(1);
-    }
-
-    /// At most so far was the key's bucket moved back since `mark`; `u64::MAX` when unknown. `None`: it may have been reset.
-    /// Sums wrap around after half a million years.
-    fn since(&self, key: Key, mark: Mark) -> Option<u64> {
-        match mark {
-            Mark::Brief { resets } => (self.resets.count() == resets).then_some(u64::MAX),
-            Mark::Long { moved, resets } => {
-                let group = self.group(key);
-                let ns = group.moved.count().wrapping_sub(moved).saturating_mul(Self::UNIT_NS);
-                (group.resets.count() == resets).then_some(ns)
-            }
-        }
-    }
 }
 
 pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
@@ -267,7 +203,7 @@ impl<'l> Account<'l> {
             if let Ok(charged) = outcome {
                 return charged;
             }
-            let mark = buckets.moves.mark();
+            let mark = buckets.moves.mark_brief();
             // At a time read now, as a first touch: this check may have stalled.
             let charged = self.charge_overflow(buckets, buckets.clock.now())?;
             // Somebody may have found a slot for the key meanwhile, or be about to: then that is where it counts.
@@ -306,8 +242,7 @@ impl<'l> Account<'l> {
 
     /// To be asked before a charge that may be given back much later.
     pub(crate) fn mark<C>(&self, buckets: &Buckets<C>) -> Mark {
-        let group = buckets.moves.group(self.key);
-        Mark::Long { moved: group.moved.count(), resets: group.resets.count() }
+        buckets.moves.mark_long(self.key)
     }
 
     /// Gives a charge back to the bucket as it is now, if the same numbers rule it. Where a publish has changed them

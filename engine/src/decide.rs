@@ -76,7 +76,7 @@ impl<C: Clock> Buckets<C> {
             }
         }
         admitted.clear();
-        let mark = self.moves.mark();
+        let mark = self.moves.mark_brief();
         let give_back = |admitted: &mut Admitted| {
             for (place, charged) in admitted.drain(..) {
                 self.give_backs.next();

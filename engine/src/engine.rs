@@ -8,11 +8,12 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Buckets, Moves, overflow_slot},
+    account::{Buckets, overflow_slot},
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
+    moves::Moves,
     policy::DoorSettings,
     registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,

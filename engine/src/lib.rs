@@ -8,7 +8,7 @@
 //! a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `bucket`, `table`, `tally`;
+//! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
 //! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
@@ -28,6 +28,7 @@ pub mod formats;
 mod handle;
 mod hash;
 mod limit;
+mod moves;
 mod pattern;
 mod pending;
 pub mod policy;

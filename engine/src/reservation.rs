@@ -1,12 +1,13 @@
 //! Reservations: a charge whose true cost is known only afterwards.
 
 use crate::{
-    account::{Account, Charged, Mark},
+    account::{Account, Charged},
     clock::Clock,
     decide::{Admitted, NO_ANSWERS},
     decision::Decision,
     engine::Engine,
     hash::IdentityHash,
+    moves::Mark,
     registry::Newer,
     request::Request,
     snapshot::Charge,

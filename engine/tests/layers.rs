@@ -10,6 +10,7 @@ const LAYERS: &[&str] = &[
     "sync",
     "bucket",
     "table",
+    "moves",
     "tally",
     "clock",
     "hash",
