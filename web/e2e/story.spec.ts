@@ -61,7 +61,7 @@ test('another algorithm decides the next check', async ({ admin, server }) => {
   await openTier(admin, 'free');
   await limitField(admin, 'minute', 'Algorithm').selectOption({ label: 'Fixed window' });
   const dialog = await review(admin, 'windows are easier to explain');
-  await expect(dialog.getByRole('row', { name: /minute algorithm/ })).toContainText('Fixed window');
+  await expect(dialog.getByRole('row', { name: /minute algorithm/ })).toContainText('fixed_window');
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(admin, 2);
   const { decision } = await server.check('grace');
@@ -69,7 +69,9 @@ test('another algorithm decides the next check', async ({ admin, server }) => {
   expect(decision.remaining).toBe(99);
   const untilFull = Number(decision.reset_after_ms);
   const untilMinute = 60_000 - (Date.now() % 60_000);
-  expect(Math.abs(untilFull - untilMinute)).toBeLessThan(2_000);
+  // Either may have been read in the next minute.
+  const apart = Math.abs(untilFull - untilMinute);
+  expect(Math.min(apart, 60_000 - apart)).toBeLessThan(2_000);
 });
 
 test('a setup link works once', async ({ admin, server, watch }) => {
