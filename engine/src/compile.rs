@@ -18,6 +18,7 @@ use crate::{
         Client, CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot,
     },
     time::Nanos,
+    zone::Zone,
 };
 
 /// A field of one of these names asks for all identities together.
@@ -36,7 +37,8 @@ impl Snapshot {
         for (name, domain) in &policy.domains {
             let mut report = under_domains.field(name);
             check_id(&mut report, name);
-            let compiler = Compiler { name, source: domain, limits: &mut limits, kinds: kinds_of(domain) };
+            let zone = zone_of(&mut report, domain);
+            let compiler = Compiler { name, source: domain, zone, limits: &mut limits, kinds: kinds_of(domain) };
             domains.insert(name.as_str().into(), compiler.run(&mut report));
         }
         if found.is_empty() { Ok(Self { limits: limits.into(), domains }) } else { Err(Problems(found)) }
@@ -47,15 +49,13 @@ impl Snapshot {
 struct Compiler<'p> {
     name: &'p str,
     source: &'p policy::Domain,
+    zone: Zone,
     limits: &'p mut Vec<CompiledLimit>,
     kinds: Vec<Kind>,
 }
 
 impl Compiler<'_> {
     fn run(mut self, report: &mut Report<'_>) -> Domain {
-        if self.source.timezone.as_deref().is_some_and(|zone| zone != "UTC") {
-            report.field("timezone").not_built("a time zone", "leave it out, or write UTC");
-        }
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
             self.kinds.truncate(KINDS_MAX);
@@ -251,7 +251,7 @@ impl Compiler<'_> {
             let report = &mut report.item("limits", place);
             check_id(&mut report.field("id"), &limit.id);
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
-            let (meter, stored) = numbers(report, limit);
+            let (meter, stored) = numbers(report, limit, &self.zone);
             let name = format!("{owner}/{}", limit.id).into();
             let is_shadow = limit.mode == policy::Mode::Shadow;
             self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter, is_shadow, stored });
@@ -280,6 +280,15 @@ impl Compiler<'_> {
         }
         place.map(|place| place as u32)
     }
+}
+
+/// The time zone of the domain's calendar periods.
+fn zone_of(report: &mut Report<'_>, domain: &policy::Domain) -> Zone {
+    let named = domain.timezone.as_deref().map_or(Ok(Zone::UTC), Zone::named);
+    named.unwrap_or_else(|why| {
+        report.field("timezone").wrong(why);
+        Zone::UTC
+    })
 }
 
 /// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key.

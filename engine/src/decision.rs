@@ -140,7 +140,7 @@ impl<'e> Decision<'e> {
         self.decided_by.map(|by| by.meter.map_or(0, |meter| meter.capacity()))
     }
 
-    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length.
+    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length (of a calendar, the mean one).
     #[must_use]
     pub fn period(&self) -> Option<Duration> {
         self.decided_by.map(|by| Duration::from_nanos(by.meter.map_or(0, |meter| meter.period_ns())))

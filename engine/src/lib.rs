@@ -10,7 +10,7 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `limit`, `compile`, [`formats`];
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
 //! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
 
 mod account;
@@ -42,6 +42,7 @@ mod table;
 mod tally;
 pub mod time;
 mod word;
+mod zone;
 
 pub use bucket::Bucket;
 pub use decision::{Decision, Degraded, Retry};

@@ -6,14 +6,15 @@ use crate::{
     problem::Report,
     snapshot::Stored,
     time::parse_period,
+    zone::{Unit, Zone},
 };
 
 /// What a node keeps of a limit while the store is gone, unless the policy says otherwise.
 const LOCAL_FRACTION: f64 = 0.5;
 
 /// The numbers that decide on a node, and those that the store keeps, if it does. No numbers: the limit admits nothing.
-pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit) -> (Option<Meter>, Option<Stored>) {
-    let (whole, sharing) = (meter(report, limit), limit.sharing);
+pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (Option<Meter>, Option<Stored>) {
+    let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
     if limit.algorithm == Algorithm::SlidingWindowLog && matches!(sharing, Sharing::Leased | Sharing::Synced) {
         report.field("sharing").wrong("a log cannot be shared like this; write strict, or use sliding_window_counter");
     }
@@ -40,19 +41,31 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit) -> (Option<Meter>,
     #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
     let part = |number: u64| ((number as f64 * fraction).ceil() as u64).clamp(1, number.max(1));
     let alone = Limit { limit: part(limit.limit), burst: limit.burst.map(part), ..limit.clone() };
-    (meter(report, &alone), Some(Stored { meter: whole, sharing, on_failure }))
+    (meter(report, &alone, zone), Some(Stored { meter: whole, sharing, on_failure }))
 }
 
-/// The numbers of a limit; `None` also for a limit that admits nothing.
-fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
+/// The numbers of a limit in a domain of this time zone; `None` also for a limit that admits nothing.
+fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
     if limit.limit > NUMBER_MAX {
         report.field("limit").wrong(format!("{} is too large; at most {NUMBER_MAX} fits", limit.limit));
     }
-    let period_ns = if matches!(limit.period.as_str(), "day" | "week" | "month") {
-        report.field("period").not_built("a calendar period", "write 1d or 7d, aligned to UTC");
-        return None;
-    } else {
-        parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok()
+    let unit = Unit::named(&limit.period);
+    let period_ns = match unit {
+        None => parse_period(&limit.period).map_err(|why| report.field("period").wrong(why)).ok(),
+        Some(unit) => {
+            if limit.algorithm != Algorithm::FixedWindow {
+                let instead = match unit {
+                    Unit::Day => "1d",
+                    Unit::Week => "7d",
+                    Unit::Month => "30d",
+                };
+                report.field("period").wrong(format!(
+                    "`{}` is a period of the calendar, for fixed_window only; write {instead}",
+                    limit.period
+                ));
+            }
+            None
+        }
     };
     let is_bucket = matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
     if limit.burst.is_some() && !is_bucket {
@@ -63,7 +76,11 @@ fn meter(report: &mut Report<'_>, limit: &Limit) -> Option<Meter> {
     let meter = match limit.algorithm {
         Algorithm::TokenBucket => bucket(period_ns?).map(Meter::TokenBucket),
         Algorithm::LeakyBucket => bucket(period_ns?).map(Meter::LeakyBucket),
-        Algorithm::FixedWindow => FixedWindow::new(number, period_ns?).map(Meter::FixedWindow),
+        Algorithm::FixedWindow => match unit {
+            Some(unit) => FixedWindow::of(number, zone.calendar(unit)),
+            None => FixedWindow::new(number, period_ns?),
+        }
+        .map(Meter::FixedWindow),
         Algorithm::SlidingWindowCounter => {
             SlidingWindowCounter::new(number, period_ns?).map(Meter::SlidingWindowCounter)
         }

@@ -33,7 +33,7 @@ pub struct Domain {
     pub headers: Headers,
     /// What `X-RateLimit-Reset` carries.
     pub reset: Reset,
-    /// IANA name of the time zone of calendar periods; UTC unless given.
+    /// IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
     /// Tiers.
@@ -118,7 +118,8 @@ pub struct Limit {
     /// Tokens per period; 0 denies everything.
     #[serde(deserialize_with = "whole")]
     pub limit: u64,
-    /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week`, `month`.
+    /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar
+    /// in the domain's time zone.
     pub period: String,
     /// Most tokens at once, for the buckets; the limit unless given.
     #[serde(default, deserialize_with = "some_whole", skip_serializing_if = "Option::is_none")]
@@ -142,7 +143,7 @@ pub enum Algorithm {
     TokenBucket,
     /// A queue that drains at a constant rate.
     LeakyBucket,
-    /// A count per aligned window.
+    /// A count per window; windows end together for everyone.
     FixedWindow,
     /// Two windows, weighted.
     SlidingWindowCounter,

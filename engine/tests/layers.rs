@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "closeness",
     "clients",
     "snapshot",
+    "zone",
     "limit",
     "compile",
     "formats",

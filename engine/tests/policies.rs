@@ -81,10 +81,10 @@ const BAD: &[Bad] = &[
         says: "missing field `period`",
     },
     Bad {
-        what: "a time zone to come",
-        change: |d| domain(d)["timezone"] = "Europe/Paris".into(),
+        what: "a time zone that does not exist",
+        change: |d| domain(d)["timezone"] = "Europe/Pari".into(),
         path: "domains.default.timezone",
-        says: "not built yet",
+        says: "no time zone is called `Europe/Pari`",
     },
     Bad {
         what: "a zero period",
@@ -99,10 +99,10 @@ const BAD: &[Bad] = &[
         says: "no unit",
     },
     Bad {
-        what: "a calendar period",
+        what: "a calendar period of a bucket",
         change: |d| limit(d)["period"] = "day".into(),
         path: "domains.default.tiers[0].limits[0].period",
-        says: "not built yet",
+        says: "write 1d",
     },
     Bad {
         what: "a window of part of a second",

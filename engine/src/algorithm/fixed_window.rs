@@ -1,9 +1,12 @@
-//! Fixed windows: a count per window, aligned to the Unix epoch.
+//! Fixed windows: a count per window. Windows are aligned to the Unix epoch, or are the days, weeks or months of a time
+//! zone.
 //!
 //! At most n are admitted per window, so just under 2n across a boundary: all of one window's quota at its end, all of
 //! the next at its beginning. A thread that reads its clock late is counted in the newest window that the word has seen.
 
-use super::{Receipt, Unfit, Used, Verdict};
+use std::num::NonZero;
+
+use super::{Calendar, Receipt, Unfit, Used, Verdict};
 use crate::{
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
     word::Field,
@@ -22,12 +25,34 @@ const LIMIT_MAX: u64 = 1 << 24;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FixedWindow {
     limit: u64,
-    period_ns: u64,
+    windows: Windows,
+}
+
+/// Where windows begin and end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Windows {
+    /// Every so many nanoseconds from the Unix epoch on.
+    Every(NonZero<u64>),
+    /// Where a calendar says.
+    Of(Calendar),
+}
+
+impl Windows {
+    /// When the one ends that `at` lies in.
+    #[inline]
+    fn end(&self, at: Nanos) -> Nanos {
+        match self {
+            Self::Every(period_ns) => (at / *period_ns * period_ns.get()).saturating_add(period_ns.get()),
+            Self::Of(calendar) => calendar.end(at),
+        }
+    }
 }
 
 /// A word, taken apart as of some time: the window that counts, and what is used of it.
 #[derive(Clone, Copy)]
 struct Window {
+    /// Its end field.
+    unit: u64,
     end: Nanos,
     count: u64,
 }
@@ -38,20 +63,29 @@ impl FixedWindow {
         super::in_range("limit", limit, 1, LIMIT_MAX)?;
         super::whole_seconds(period_ns)?;
         super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
-        Ok(Self { limit, period_ns })
+        // It is at least a second. The type spares each step the test for zero.
+        let windows = Windows::Every(NonZero::new(period_ns).unwrap_or(NonZero::<u64>::MIN));
+        Ok(Self { limit, windows })
+    }
+
+    /// `limit` (1 to 2^24) per window of a calendar.
+    pub(crate) fn of(limit: u64, calendar: Calendar) -> Result<Self, Unfit> {
+        super::in_range("limit", limit, 1, LIMIT_MAX)?;
+        Ok(Self { limit, windows: Windows::Of(calendar) })
     }
 
     /// The window that counts at `now`: the one of the clock, or the word's own if that is newer.
+    #[inline(always)]
     fn window(&self, word: u64, now: Nanos) -> Window {
-        let end = (now / self.period_ns).saturating_add(1).saturating_mul(self.period_ns);
-        let stored = END.get(word);
-        match stored.cmp(&unit_of(end)) {
-            std::cmp::Ordering::Less => Window { end, count: 0 },
-            std::cmp::Ordering::Equal => Window { end, count: COUNT.get(word) },
-            // The field is the end rounded up by less than a window: rounding it down to a boundary finds the end.
+        let end = self.windows.end(now);
+        let (unit, stored) = (unit_of(end), END.get(word));
+        match stored.cmp(&unit) {
+            std::cmp::Ordering::Less => Window { unit, end, count: 0 },
+            std::cmp::Ordering::Equal => Window { unit, end, count: COUNT.get(word) },
+            // The field is the end rounded up to a unit, and windows are longer: one unit before is within the window.
             std::cmp::Ordering::Greater => {
-                let end = stored.saturating_mul(END_UNIT_NS) / self.period_ns * self.period_ns;
-                Window { end, count: COUNT.get(word) }
+                let end = self.windows.end((stored - 1) * END_UNIT_NS);
+                Window { unit: stored, end, count: COUNT.get(word) }
             }
         }
     }
@@ -63,18 +97,21 @@ impl FixedWindow {
         }
         let window = self.window(word, now);
         if cost <= self.limit.saturating_sub(window.count) {
-            return Verdict::Admit(pack(window.end, window.count + cost));
+            return Verdict::Admit(pack(window.unit, window.count + cost));
         }
         Verdict::Later { wait_ns: window.end.saturating_sub(now).max(1) }
     }
 
     pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         let window = self.window(word, now);
-        pack(window.end, window.count.saturating_add(cost).min(COUNT.max()))
+        pack(window.unit, window.count.saturating_add(cost).min(COUNT.max()))
     }
 
     pub(super) fn whole_period_ns(&self) -> u64 {
-        self.period_ns
+        match self.windows {
+            Windows::Every(period_ns) => period_ns.get(),
+            Windows::Of(calendar) => calendar.mean_ns(),
+        }
     }
 
     pub(super) fn capacity(&self) -> u64 {
@@ -94,17 +131,17 @@ impl FixedWindow {
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
         let window = self.window(word, now);
         let charged = END.get(receipt.word);
-        let counts = charged == END.get(word) && charged == unit_of(window.end) && window.count > 0;
-        counts.then(|| pack(window.end, window.count.saturating_sub(receipt.cost)))
+        let counts = charged == END.get(word) && charged == window.unit && window.count > 0;
+        counts.then(|| pack(window.unit, window.count.saturating_sub(receipt.cost)))
     }
 
     pub(super) fn has_windows_of(&self, other: &Self) -> bool {
-        self.period_ns == other.period_ns
+        self.windows == other.windows
     }
 
     /// `word`, with no more used than the limit.
     pub(super) fn capped(&self, word: u64) -> u64 {
-        END.put(END.get(word)) | COUNT.put(COUNT.get(word).min(self.limit))
+        pack(END.get(word), COUNT.get(word).min(self.limit))
     }
 
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
@@ -113,18 +150,18 @@ impl FixedWindow {
 
     pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
         let count = used.ceil().min(self.limit);
-        if count == 0 { 0 } else { pack(self.window(0, at).end, count) }
+        if count == 0 { 0 } else { pack(self.window(0, at).unit, count) }
     }
 }
 
-/// The end field of a window that ends at `end`. Windows are longer than a unit, so each has its own (but for the last
-/// one before the year 2554, which stays for ever).
+/// The end field of a window that ends at `end`. Windows are longer than a unit, so each has its own; the last one of a
+/// calendar, and the last before the year 2554, stays for ever.
 fn unit_of(end: Nanos) -> u64 {
     end.div_ceil(END_UNIT_NS).min(END.max())
 }
 
-fn pack(end: Nanos, count: u64) -> u64 {
-    END.put(unit_of(end)) | COUNT.put(count)
+fn pack(unit: u64, count: u64) -> u64 {
+    END.put(unit) | COUNT.put(count)
 }
 
 #[cfg(test)]
@@ -145,12 +182,69 @@ mod tests {
     #[test]
     fn a_word_looks_idle_only_after_its_window_and_soon_after() {
         for period_ns in [SECOND_NS, 7 * SECOND_NS, 86_400 * SECOND_NS, PERIOD_MAX_NS] {
-            let window = FixedWindow { limit: LIMIT_MAX, period_ns };
+            let window = FixedWindow::new(LIMIT_MAX, period_ns).expect("fits");
             for now in [0, 1, SECOND_NS - 1, 1_790_000_000 * SECOND_NS + 12_345, (1 << 63) + 99] {
                 let Verdict::Admit(word) = window.step(0, now, LIMIT_MAX) else { panic!("an empty window refused") };
                 let end = (now / period_ns + 1) * period_ns;
                 assert!(word >= end && word < end + 2 * END_UNIT_NS, "period {period_ns}, now {now}");
             }
         }
+    }
+    const BOUNDARIES: [u64; 4] = [1_000 * SECOND_NS, 4_000 * SECOND_NS, 4_001 * SECOND_NS, 90_000 * SECOND_NS];
+
+    fn calendar(limit: u64) -> FixedWindow {
+        FixedWindow::of(limit, Calendar::new(&[1_000, 4_000, 4_001, 90_000])).expect("fits")
+    }
+
+    fn admitted(window: &FixedWindow, word: u64, now: Nanos) -> u64 {
+        let Verdict::Admit(after) = window.step(word, now, 1) else { panic!("refused at {now}") };
+        after
+    }
+
+    #[test]
+    fn a_window_of_a_calendar_counts_until_its_boundary() {
+        let window = calendar(1);
+        let mut start = 0;
+        for end in BOUNDARIES {
+            for now in [start, start + 1, end - 1] {
+                let word = admitted(&window, 0, now);
+                assert!(word >= end && word < end + 2 * END_UNIT_NS, "{now}");
+                assert_eq!(window.step(word, end - 1, 1), Verdict::Later { wait_ns: 1 }, "{now}");
+                assert_eq!(window.reset_after_ns(word, start), end - start, "{now}");
+                assert_eq!(window.remaining(word, end), 1, "{now}");
+            }
+            start = end;
+        }
+    }
+
+    #[test]
+    fn a_late_clock_counts_in_the_newest_window_of_a_calendar() {
+        let window = calendar(2);
+        for (boundary, end) in BOUNDARIES.into_iter().zip(BOUNDARIES.into_iter().skip(1).chain([u64::MAX])) {
+            let (charged, late) = (admitted(&window, 0, boundary), boundary - 1);
+            let receipt = Receipt { cost: 1, charged_at: boundary, word: charged, moved_ns: 0 };
+            let full = admitted(&window, charged, late);
+            assert_eq!(window.remaining(full, boundary), 0);
+            assert_eq!(window.step(full, late, 1), Verdict::Later { wait_ns: end - late });
+            assert_eq!(window.give_back(full, late, &receipt), Some(charged));
+            assert_eq!(window.give_back(admitted(&window, 0, late), boundary, &receipt), None);
+        }
+    }
+
+    #[test]
+    fn the_last_window_of_a_calendar_stays_for_ever() {
+        let (window, last) = (calendar(1), BOUNDARIES[3]);
+        let word = admitted(&window, 0, last);
+        for now in [last, last + 366 * 86_400 * SECOND_NS, u64::MAX - 1] {
+            assert_eq!(window.step(word, now, 1), Verdict::Later { wait_ns: u64::MAX - now });
+        }
+        assert_eq!(window.step(word, u64::MAX, 1), Verdict::Later { wait_ns: 1 });
+    }
+
+    #[test]
+    fn calendars_are_the_same_by_their_list_alone() {
+        let (one, other) = (calendar(5), FixedWindow::of(5, Calendar::new(&[1_000, 4_000])).expect("fits"));
+        assert!(one.has_windows_of(&FixedWindow { limit: 9, ..one }) && !one.has_windows_of(&other));
+        assert!(!one.has_windows_of(&FixedWindow::new(5, 1_000 * SECOND_NS).expect("fits")));
     }
 }

@@ -1,9 +1,11 @@
 //! The algorithms: pure functions from a word, the time and a cost to a verdict and the next word. No atomics, no clock.
 
+mod calendar;
 mod fixed_window;
 mod sliding_window_counter;
 mod token_bucket;
 
+pub(crate) use calendar::Calendar;
 pub use fixed_window::FixedWindow;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use token_bucket::TokenBucket;
@@ -107,7 +109,7 @@ impl Meter {
     }
 
     /// Nanoseconds in which all that [`capacity`](Self::capacity) says comes back: of a bucket, from empty to full; of a
-    /// window, its length.
+    /// window, its length (of a calendar, the mean one).
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         each!(self, algorithm => algorithm.whole_period_ns())
