@@ -237,7 +237,7 @@ export const text = {
     number: 'The number before the slash is not one: 100, 6,000, 10k',
     whole: 'Only whole numbers: 3 / 2s instead of 1.5 / s',
     large: 'This number is too large',
-    period: 'The period is not one: 250ms, 1s, 15m, 1h, 1d',
+    period: 'The period is not one: 250ms, 1s, 15m, 1h, 1d; a fixed window also takes day, week, month',
     id: 'Small letters, digits, _ and -, beginning with a letter',
     'id-twice': 'Another limit has this name',
     'burst-number': 'A whole number, or nothing',

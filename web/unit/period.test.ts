@@ -19,7 +19,22 @@ test.each([
   ['day', '1d'],
   ['week', '7d'],
 ])('%s is %s', (typed, period) => {
-  expect(parsePeriod(typed)).toBe(period);
+  expect(parsePeriod(typed, 'token_bucket')).toBe(period);
+});
+
+test.each([
+  ['day', 'day'],
+  [' Week ', 'week'],
+  ['month', 'month'],
+  ['1 day', '1d'],
+  ['7d', '7d'],
+  ['hour', '1h'],
+])('of a fixed window %s is %s', (typed, period) => {
+  expect(parsePeriod(typed, 'fixed_window')).toBe(period);
+});
+
+test.each(['months', '1 month', '2 weeks', 'year'])('nor is %s a period of a fixed window', (typed) => {
+  expect(parsePeriod(typed, 'fixed_window')).toBeNull();
 });
 
 test.each([
@@ -36,7 +51,7 @@ test.each([
   '١s',
   '99999999999999999999d',
 ])('%s is no period', (typed) => {
-  expect(parsePeriod(typed)).toBeNull();
+  expect(parsePeriod(typed, 'token_bucket')).toBeNull();
 });
 
 test('what is no period has no length', () => {

@@ -18,7 +18,7 @@ test.each([
   ['100 PER Second', 100, '1s'],
   ['10k per day', 10_000, '1d'],
 ])('%s', (typed, limit, period) => {
-  expect(parseRate(typed, MOST)).toEqual({ limit, period });
+  expect(parseRate(typed, MOST, 'token_bucket')).toEqual({ limit, period });
 });
 
 test.each([
@@ -41,7 +41,7 @@ test.each([
   ['100 / 1 fortnight', 'period'],
   ['100 / 1m / 2', 'period'],
 ])('%s is wrong: %s', (typed, why) => {
-  expect(parseRate(typed, MOST)).toBe(why);
+  expect(parseRate(typed, MOST, 'token_bucket')).toBe(why);
 });
 
 test('what is written is read back', () => {
@@ -49,8 +49,11 @@ test('what is written is read back', () => {
     { limit: 100, period: '1s' },
     { limit: MOST, period: '366d' },
     { limit: 7, period: '7d' },
+    { limit: 50_000, period: 'day' },
+    { limit: 1, period: 'week' },
+    { limit: 0, period: 'month' },
   ]) {
-    expect(parseRate(formatRate(rate), MOST)).toEqual(rate);
+    expect(parseRate(formatRate(rate), MOST, 'fixed_window')).toEqual(rate);
   }
 });
 
@@ -68,5 +71,5 @@ test('how many times as much', () => {
   expect(ratio(per(0, '1m'), per(0, '1m'))).toBe(1);
   expect(ratio(per(1, '1d'), per(1, 'month'))).toBeNull();
   expect(ratio(per(1, 'month'), per(30, 'month'))).toBe(30);
-  expect(isRate(parseRate('1/s', MOST))).toBe(true);
+  expect(isRate(parseRate('1/s', MOST, 'token_bucket'))).toBe(true);
 });

@@ -25,7 +25,8 @@ async fn show(state: web::Data<State>) -> HttpResponse {
             },
             {
                 "id": Algorithm::FixedWindow, "label": "Fixed window", "parameters": ["limit", "period"],
-                "help": "Counts in windows that end together for everyone; up to twice the limit around a boundary.",
+                "help": "Counts in windows that end together for everyone, such as 1m, or by the calendar: day, week, month. Up to \
+                         twice the limit around a boundary.",
             },
             {
                 "id": Algorithm::SlidingWindowCounter, "label": "Sliding window counter",

@@ -13,7 +13,7 @@ export function fieldsOf(form: TierForm): Fields {
     const path = `limits/${row.id.trim()}`;
     fields[path] = 'yes';
     fields[`${path}/algorithm`] = row.algorithm;
-    fields[`${path}/rate`] = plainRate(row.rate);
+    fields[`${path}/rate`] = plainRate(row);
     if (row.burst.trim() !== '') fields[`${path}/burst`] = plainNumber(row.burst);
     for (const [name, value] of Object.entries(row.kept)) fields[`${path}/+${name}`] = JSON.stringify(value);
   }
@@ -21,9 +21,9 @@ export function fieldsOf(form: TierForm): Fields {
 }
 
 /** Two ways of writing one rate are one rate. */
-function plainRate(text: string): string {
-  const rate = parseRate(text, Number.MAX_SAFE_INTEGER);
-  return isRate(rate) ? formatRate(rate) : text.trim();
+function plainRate(row: LimitRow): string {
+  const rate = parseRate(row.rate, Number.MAX_SAFE_INTEGER, row.algorithm);
+  return isRate(rate) ? formatRate(rate) : row.rate.trim();
 }
 
 function plainNumber(text: string): string {
@@ -86,7 +86,7 @@ export function rowText(form: TierForm, id: string | null): string | null {
 
 function lineOf(row: LimitRow): string {
   const burst = row.burst.trim() === '' ? '' : `, burst ${plainNumber(row.burst)}`;
-  return `${row.algorithm} ${plainRate(row.rate)}${burst}`;
+  return `${row.algorithm} ${plainRate(row)}${burst}`;
 }
 
 export function rowOf(form: TierForm, id: string | null): LimitRow | undefined {

@@ -84,7 +84,7 @@ export function faultsOf(form: TierForm, grammar: Grammar): Faults {
     else if (form.limits.some((other) => other.key < row.key && other.id.trim() === id))
       note('id', { why: 'id-twice' });
     if (row.algorithm === '') note('algorithm', { why: 'algorithm' });
-    const rate = parseRate(row.rate, bounds.number_max);
+    const rate = parseRate(row.rate, bounds.number_max, row.algorithm);
     if (!isRate(rate)) note('rate', { why: rate });
     if (row.burst.trim() !== '' && takes(grammar, row.algorithm, 'burst')) {
       const burst = parseNumber(row.burst, bounds.number_max);
@@ -111,7 +111,7 @@ export function tierOf(id: string, form: TierForm, grammar: Grammar): Tier | nul
 }
 
 function limitOf(row: LimitRow, grammar: Grammar): Limit {
-  const rate = parseRate(row.rate, grammar.bounds.number_max);
+  const rate = parseRate(row.rate, grammar.bounds.number_max, row.algorithm);
   if (!isRate(rate)) throw new Error('a row with faults has no limit');
   const limit: Limit = { id: row.id.trim(), algorithm: row.algorithm, ...rate, ...row.kept };
   const burst = parseNumber(row.burst, grammar.bounds.number_max);

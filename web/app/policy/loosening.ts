@@ -24,7 +24,7 @@ export function loosenings(from: TierForm, to: TierForm): Loosening[] {
 
 function loosened(limit: string, before: LimitRow, after: LimitRow): Loosening[] {
   if (before.rate.trim() === after.rate.trim() && before.burst.trim() === after.burst.trim()) return [];
-  const [was, is] = [before.rate, after.rate].map((text) => parseRate(text, Number.MAX_SAFE_INTEGER));
+  const [was, is] = [before, after].map((row) => parseRate(row.rate, Number.MAX_SAFE_INTEGER, row.algorithm));
   // What is not yet a rate cannot be published.
   if (!is || !isRate(is)) return [];
   const times = was && isRate(was) ? ratio(was, is) : null;

@@ -10,12 +10,12 @@ export type WrongRate = 'form' | 'number' | 'whole' | 'large' | 'period';
 
 const MULTIPLIERS: Record<string, bigint> = { '': 1n, k: 1_000n, K: 1_000n, M: 1_000_000n };
 
-export function parseRate(text: string, numberMax: number): Rate | WrongRate {
+export function parseRate(text: string, numberMax: number, algorithm: string): Rate | WrongRate {
   const match = /^(.*?)\s*(?:\/|\bper\b)\s*(.*)$/i.exec(text.trim());
   if (!match) return 'form';
   const limit = parseNumber(match[1] ?? '', numberMax);
   if (typeof limit === 'string') return limit;
-  const period = parsePeriod(match[2] ?? '');
+  const period = parsePeriod(match[2] ?? '', algorithm);
   return period === null ? 'period' : { limit, period };
 }
 
