@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tidegate::{DEFAULT_DOMAIN, Engine, Problems, Snapshot, policy::Policy};
+use tidegate::{DEFAULT_DOMAIN, Engine, Problems, Publish, Snapshot, policy::Policy};
 use tokio::sync::{Mutex, watch};
 
 use crate::{
@@ -141,7 +141,7 @@ impl Publisher {
                 },
             })
             .await?;
-        self.engine.publish_version(snapshot, version.version).map_err(|error| {
+        self.engine.publish(Publish::of(snapshot).under_version(version.version)).map_err(|error| {
             Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
         })?;
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");

@@ -19,7 +19,7 @@ use actix_web::{
     middleware::{Next, from_fn},
     web,
 };
-use tidegate::{Engine, Snapshot};
+use tidegate::{Engine, Publish, Snapshot};
 use tokio::sync::watch;
 
 use crate::{
@@ -129,7 +129,7 @@ impl Admin {
             }
             policy_file = Some(outcome);
         }
-        engine.publish_version(snapshot, published.version.version).map_err(StartError::Engine)?;
+        engine.publish(Publish::of(snapshot).under_version(published.version.version)).map_err(StartError::Engine)?;
         let random = |error: getrandom::Error| StartError::Random(error.to_string());
         let has_administrator = store.has_administrator().await.map_err(failed)?;
         let (setup, setup_code) = if has_administrator {

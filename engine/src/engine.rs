@@ -15,6 +15,7 @@ use crate::{
     hash::KeyHasher,
     moves::Moves,
     policy::DoorSettings,
+    publish::Publish,
     registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,
     snapshot::{Charge, Plan, Snapshot},
@@ -119,30 +120,24 @@ impl<C: Clock> Engine<C> {
         Self { buckets, live: ArcSwap::from_pointee(Live::nothing()), publisher: Mutex::default(), tally: Tally::new() }
     }
 
-    /// Makes `snapshot` the policy of every check that begins from now on, and answers its version: one more than that of
-    /// the policy before, counted from 1.
+    /// Makes a policy that of every check that begins from now on, and answers its version: one more than that of the
+    /// policy before, counted from 1, unless the [`Publish`] names another.
     ///
-    /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900. The engine
-    /// remembers every name that it ever had, about 200 bytes each, up to a million.
+    /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900; or as
+    /// [`Publish::carrying`] says. The engine remembers every name that it ever had, about 200 bytes each, up to a million.
     ///
     /// The new policy decides at once. Where it changes a limit's numbers, this then goes through the whole table before it
     /// returns (milliseconds for a million keys), while checks go on.
-    pub fn publish(&self, snapshot: impl Into<Arc<Snapshot>>) -> Result<u64, PublishError> {
-        let mut publisher = self.publisher();
-        let version = self.version() + 1;
-        self.put_in_force(&mut publisher, snapshot.into(), version)?;
-        Ok(version)
-    }
-
-    /// As [`publish`](Self::publish), under a version of the caller's, for policies whose versions are counted elsewhere. It
-    /// must be above that of the policy before.
-    pub fn publish_version(&self, snapshot: impl Into<Arc<Snapshot>>, version: u64) -> Result<(), PublishError> {
+    pub fn publish(&self, publish: impl Into<Publish>) -> Result<u64, PublishError> {
+        let publish = publish.into();
         let mut publisher = self.publisher();
         let present = self.version();
+        let version = publish.version.unwrap_or(present.saturating_add(1));
         if version <= present {
             return Err(PublishError::OldVersion { given: version, present });
         }
-        self.put_in_force(&mut publisher, snapshot.into(), version)
+        self.put_in_force(&mut publisher, publish, version)?;
+        Ok(version)
     }
 
     /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
@@ -158,11 +153,11 @@ impl<C: Clock> Engine<C> {
     fn put_in_force(
         &self,
         Publisher { ledger, retired }: &mut Publisher,
-        snapshot: Arc<Snapshot>,
+        publish: Publish,
         version: u64,
     ) -> Result<(), PublishError> {
         let buckets = &self.buckets;
-        let live = ledger.bind(snapshot, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
+        let live = ledger.bind(publish, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
         self.tally.make_room(ledger.tallied());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));

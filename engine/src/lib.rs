@@ -11,7 +11,7 @@
 //! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
+//! * the doors: `publish`, `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
 
 mod account;
 pub mod algorithm;
@@ -33,6 +33,7 @@ mod pattern;
 mod pending;
 pub mod policy;
 mod problem;
+mod publish;
 mod registry;
 mod request;
 mod reservation;
@@ -50,6 +51,7 @@ pub use engine::{DEFAULT_MAX_KEYS, Engine, LimitIndex};
 pub use handle::Handle;
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
+pub use publish::Publish;
 pub use registry::PublishError;
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,

@@ -3,8 +3,9 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use crate::{
-    algorithm::Meter,
+    algorithm::{Carry, Meter},
     hash::KeyHasher,
+    publish::Publish,
     snapshot::{CompiledLimit, Snapshot},
     sync::Cell128,
     table::Key,
@@ -103,6 +104,7 @@ struct Change {
     from: Meter,
     to: Meter,
     at: Nanos,
+    carry: Carry,
 }
 
 /// A bucket was written under a newer snapshot than the one at hand.
@@ -122,7 +124,7 @@ impl LiveLimit {
     #[cold]
     fn converted(&self, held: Held) -> Result<u64, Newer> {
         let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
-        Ok(change.from.carry_over(held.word, change.at, &change.to))
+        Ok(change.from.carry_over(held.word, change.at, &change.to, change.carry))
     }
 
     /// Must the buckets be converted?
@@ -191,10 +193,10 @@ impl Ledger {
         if self.limits.len() + new > LIMITS_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
     }
 
-    /// Binds a snapshot that becomes the policy at `at`.
+    /// Binds a policy that comes into force at `at`, as `version`.
     pub(crate) fn bind(
         &mut self,
-        snapshot: Arc<Snapshot>,
+        Publish { snapshot, carry, .. }: Publish,
         version: u64,
         at: Nanos,
         hasher: &KeyHasher,
@@ -214,7 +216,7 @@ impl Ledger {
                     tally,
                 }
             });
-            let change = limit.meter.and_then(|meter| entry.change(meter, at));
+            let change = limit.meter.and_then(|meter| entry.change(meter, at, carry));
             LiveLimit {
                 index: entry.index,
                 hash: entry.hash,
@@ -232,9 +234,9 @@ impl Ledger {
 }
 
 impl Entry {
-    fn change(&mut self, to: Meter, at: Nanos) -> Option<Change> {
+    fn change(&mut self, to: Meter, at: Nanos, carry: Carry) -> Option<Change> {
         let from = self.meter.replace(to).filter(|from| *from != to)?;
         self.generation = self.generation.next();
-        Some(Change { from, to, at })
+        Some(Change { from, to, at, carry })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tidegate::{Counts, Engine, Identity, PublishError, Request, Snapshot, Totals, formats::Format};
+use tidegate::{Counts, Engine, Identity, Publish, PublishError, Request, Snapshot, Totals, formats::Format};
 
 fn policy(limit: u64) -> Snapshot {
     let text = format!(
@@ -86,9 +86,9 @@ fn threads_lose_no_count() {
 #[test]
 fn versions_counted_elsewhere_only_rise() {
     let engine = Engine::with_max_keys(10);
-    engine.publish_version(policy(1), 17).expect("above 0");
+    engine.publish(Publish::of(policy(1)).under_version(17)).expect("above 0");
     assert_eq!(engine.version(), 17);
-    let refused = engine.publish_version(policy(2), 17);
+    let refused = engine.publish(Publish::of(policy(2)).under_version(17));
     assert_eq!(refused, Err(PublishError::OldVersion { given: 17, present: 17 }));
     assert_eq!(engine.publish(policy(3)), Ok(18));
 }

@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "limit",
     "compile",
     "formats",
+    "publish",
     "registry",
     "decision",
     "account",

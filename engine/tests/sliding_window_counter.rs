@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tidegate::algorithm::{Meter, Receipt, SlidingWindowCounter, Verdict};
+use tidegate::algorithm::{Carry, Meter, Receipt, SlidingWindowCounter, Verdict};
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
@@ -135,7 +135,7 @@ proptest! {
         }
         let now = NOW + SECOND + at * 1_000_000;
         let used = old - from.remaining(word, now);
-        let carried = from.carry_over(word, now, &to);
+        let carried = from.carry_over(word, now, &to, Carry::Keep);
         let remaining = to.remaining(carried, now);
         // What was used, but for what is above the new limit and what either limit rounds.
         let (least, slack) = (used.min(new), old / 250 + new / 250 + 2);

@@ -1,7 +1,7 @@
 //! The pure steps against a slow, exact model, and each rule that limiters get wrong as a test of its own.
 
 use proptest::prelude::*;
-use tidegate::algorithm::{FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, TokenBucket, Verdict};
+use tidegate::algorithm::{Carry, FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, TokenBucket, Verdict};
 
 const SECOND: u64 = 1_000_000_000;
 /// Somewhere in 2026.
@@ -248,7 +248,9 @@ proptest! {
                 let _ = meter.delay_ns(word, now, cost);
                 let _ = meter.give_back(word, now, &Receipt { cost, charged_at, word: receipt_word, moved_ns: u64::MAX });
                 for next in meters.iter().flatten() {
-                    let _ = meter.carry_over(word, now, next);
+                    for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
+                        let _ = meter.carry_over(word, now, next, carry);
+                    }
                 }
             }
         }
@@ -264,7 +266,7 @@ proptest! {
         if used > 0 {
             prop_assert!(held.admits(NOW, used));
         }
-        let word = from.carry_over(held.word, NOW, &to);
+        let word = from.carry_over(held.word, NOW, &to, Carry::Keep);
         prop_assert_eq!(to.remaining(word, NOW), new - used.min(new));
     }
 }
@@ -352,7 +354,7 @@ fn remaining_never_underflows_after_a_limit_was_lowered() {
     let mut held = Held::new(old);
     assert!(held.admits(NOW, 1_000));
     assert_eq!(new.remaining(held.word, NOW), 0, "even a word that was never converted");
-    assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new), NOW), 0);
+    assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new, Carry::Keep), NOW), 0);
     let (old, new) = (window(1_000, SECOND), window(10, SECOND));
     let mut held = Held::new(old);
     assert!(held.admits(NOW, 1_000));
@@ -364,7 +366,7 @@ fn raising_a_limit_takes_effect_at_once() {
     let (old, new) = (bucket(100, 60 * SECOND, 100), bucket(1_000, 60 * SECOND, 1_000));
     let mut held = Held::new(old);
     assert!(held.admits(NOW, 100));
-    assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new), NOW), 900);
+    assert_eq!(new.remaining(old.carry_over(held.word, NOW, &new, Carry::Keep), NOW), 900);
 }
 
 /// A billion a second is a nanosecond each; more than that still counts every call, and costs in bulk are exact.

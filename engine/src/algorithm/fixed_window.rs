@@ -6,7 +6,7 @@
 
 use std::num::NonZero;
 
-use super::{Calendar, Receipt, Unfit, Used, Verdict};
+use super::{Calendar, Carry, Receipt, Unfit, Used, Verdict};
 use crate::{
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
     word::Field,
@@ -139,9 +139,10 @@ impl FixedWindow {
         self.windows == other.windows
     }
 
-    /// `word`, with no more used than the limit.
-    pub(super) fn capped(&self, word: u64) -> u64 {
-        pack(END.get(word), COUNT.get(word).min(self.limit))
+    /// The count of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
+    pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
+        let count = carry.carried_tokens(COUNT.get(word), self.limit, next.limit);
+        pack(END.get(word), count)
     }
 
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {

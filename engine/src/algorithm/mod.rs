@@ -1,11 +1,13 @@
 //! The algorithms: pure functions from a word, the time and a cost to a verdict and the next word. No atomics, no clock.
 
 mod calendar;
+mod carry;
 mod fixed_window;
 mod sliding_window_counter;
 mod token_bucket;
 
 pub(crate) use calendar::Calendar;
+pub use carry::Carry;
 pub use fixed_window::FixedWindow;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use token_bucket::TokenBucket;
@@ -152,18 +154,23 @@ impl Meter {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
     }
 
-    /// `word`, as it stands at time `at`, under the numbers of `next`: what was used stays used, up to the new capacity.
+    /// `word`, as it stands at time `at`, under the numbers of `next`: what `carry` says of what was used, up to the new
+    /// capacity.
     #[must_use]
-    pub fn carry_over(&self, word: u64, at: Nanos, next: &Self) -> u64 {
+    pub fn carry_over(&self, word: u64, at: Nanos, next: &Self, carry: Carry) -> u64 {
         match (self, next) {
+            _ if carry == Carry::Reset => 0,
             // The same windows: a count needs no instant, which keeps those charged after `at`.
-            (Self::FixedWindow(old), Self::FixedWindow(new)) if old.has_windows_of(new) => new.capped(word),
+            (Self::FixedWindow(old), Self::FixedWindow(new)) if old.has_windows_of(new) => {
+                old.in_windows_of(word, new, carry)
+            }
             (Self::SlidingWindowCounter(old), Self::SlidingWindowCounter(new)) if old.has_windows_of(new) => {
-                old.in_windows_of(word, new)
+                old.in_windows_of(word, new, carry)
             }
             _ => {
                 let used = each!(self, algorithm => algorithm.used(word, at));
-                each!(next, algorithm => algorithm.with_used(used, at))
+                let carried = carry.carried(used, self.capacity(), next.capacity());
+                each!(next, algorithm => algorithm.with_used(carried, at))
             }
         }
     }

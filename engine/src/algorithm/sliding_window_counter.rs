@@ -11,7 +11,7 @@
 //! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
 //! denies.
 
-use super::{Receipt, Unfit, Used, Verdict};
+use super::{Carry, Receipt, Unfit, Used, Verdict};
 use crate::{
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
     word::Field,
@@ -178,13 +178,14 @@ impl SlidingWindowCounter {
     }
 
     /// The counts of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
-    pub(super) fn in_windows_of(&self, word: u64, next: &Self) -> u64 {
+    pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
         // As of a time within the word's own window: nothing has rolled.
         let boundary = IDLE.get(word).saturating_mul(IDLE_UNIT_NS) / self.period_ns;
         let Some(own) = boundary.checked_sub(2) else { return 0 };
         let windows = self.windows(word, own.saturating_mul(self.period_ns));
-        let before = self.unstored(windows.before).min(next.limit);
-        next.pack(Windows { end: windows.end, present: windows.present.min(next.limit), before: next.stored(before) })
+        let carried = |used| carry.carried_tokens(used, self.limit, next.limit);
+        let before = next.stored(carried(self.unstored(windows.before)));
+        next.pack(Windows { end: windows.end, present: carried(windows.present), before })
     }
 
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {

@@ -129,8 +129,12 @@ impl TokenBucket {
     }
 
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
-        let busy_ns = word.saturating_sub(at).min(self.fill_ns);
-        // busy_ns <= burst x period / tokens, so the product is at most 2^53 x 2^55, and 2^124 with the fraction bits.
+        let busy_ns = word.saturating_sub(at);
+        // `fill_ns` was rounded down.
+        if busy_ns >= self.fill_ns {
+            return Used::whole(self.burst);
+        }
+        // busy_ns < burst x period / tokens, so the product is at most 2^53 x 2^55, and 2^124 with the fraction bits.
         let scaled = (u128::from(busy_ns) * u128::from(self.tokens)) << Used::FRACTION_BITS;
         Used(scaled.div_ceil(u128::from(self.period_ns)))
     }

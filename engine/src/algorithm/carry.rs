@@ -1,0 +1,37 @@
+//! What becomes of used quota when a limit's numbers change.
+
+use serde::{Deserialize, Serialize};
+
+use super::Used;
+
+/// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carry {
+    /// Used tokens stay used, up to the new capacity: 100 used of 100, raised to 1,000, leaves 900.
+    #[default]
+    Keep,
+    /// The used share stays: 100 used of 100, raised to 1,000, leaves nothing. Rounded up to a whole token of a window; of
+    /// a bucket by less than 2^-16 of what one old token becomes.
+    Proportional,
+    /// Nothing stays used: 100 used of 100, raised to 1,000, leaves 1,000.
+    Reset,
+}
+
+impl Carry {
+    /// What `used` of a capacity of `from` tokens is of one of `to` tokens: at most all of it.
+    pub(super) fn carried(self, used: Used, from: u64, to: u64) -> Used {
+        let carried = match self {
+            Self::Keep => used.0,
+            // At most 2^69 x 2^53.
+            Self::Proportional => (used.0 * u128::from(to)).div_ceil(u128::from(from)),
+            Self::Reset => 0,
+        };
+        Used(carried.min(Used::whole(to).0))
+    }
+
+    /// As [`carried`](Self::carried), of whole tokens.
+    pub(super) fn carried_tokens(self, used: u64, from: u64, to: u64) -> u64 {
+        self.carried(Used::whole(used), from, to).ceil()
+    }
+}

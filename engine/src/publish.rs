@@ -1,0 +1,55 @@
+//! What a publish is told: the policy, its version, and how used quota carries over.
+
+use std::sync::Arc;
+
+use crate::{algorithm::Carry, snapshot::Snapshot};
+
+/// A policy to be put in force, and how. A [`Snapshot`] alone is one: under the next version, and used quota stays used.
+///
+/// ```
+/// # use tidegate::{Engine, Publish, Snapshot, algorithm::Carry};
+/// # let engine = Engine::with_max_keys(10);
+/// # let (policy, tighter) = (Snapshot::default(), Snapshot::default());
+/// engine.publish(policy)?;
+/// engine.publish(Publish::of(tighter).under_version(17).carrying(Carry::Proportional))?;
+/// assert_eq!(engine.version(), 17);
+/// # Ok::<(), tidegate::PublishError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Publish {
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// `None`: the next one.
+    pub(crate) version: Option<u64>,
+    pub(crate) carry: Carry,
+}
+
+impl Publish {
+    /// Of this policy.
+    pub fn of(snapshot: impl Into<Arc<Snapshot>>) -> Self {
+        Self { snapshot: snapshot.into(), version: None, carry: Carry::default() }
+    }
+
+    /// Under a version of the caller's, for policies whose versions are counted elsewhere. It must be above that of the
+    /// policy before.
+    pub fn under_version(self, version: u64) -> Self {
+        Self { version: Some(version), ..self }
+    }
+
+    /// With this choice for every limit whose numbers change. Limits whose numbers stay keep their buckets as they are.
+    pub fn carrying(self, carry: Carry) -> Self {
+        Self { carry, ..self }
+    }
+}
+
+impl From<Snapshot> for Publish {
+    fn from(snapshot: Snapshot) -> Self {
+        Self::of(snapshot)
+    }
+}
+
+impl From<Arc<Snapshot>> for Publish {
+    fn from(snapshot: Arc<Snapshot>) -> Self {
+        Self::of(snapshot)
+    }
+}
