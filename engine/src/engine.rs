@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -14,9 +15,10 @@ use crate::{
     decision::Decision,
     hash::KeyHasher,
     moves::Moves,
+    observer::{AlreadyObserved, Asked, Observer, Watch},
     policy::DoorSettings,
     publish::Publish,
-    registry::{Ledger, Live, LiveLimit, Newer, PublishError, Registry},
+    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError, Registry},
     request::Request,
     snapshot::{Charge, Plan, Snapshot},
     sync::{Cell64, Counter},
@@ -57,6 +59,7 @@ pub struct Engine<C = SystemClock> {
     live: ArcSwap<Live>,
     publisher: Mutex<Publisher>,
     tally: Tally,
+    watch: Watch,
 }
 
 #[derive(Debug, Default)]
@@ -64,18 +67,6 @@ struct Publisher {
     ledger: Ledger,
     /// Snapshots that a check or a handle may still hold. They are freed here, never by a check.
     retired: Vec<Arc<Live>>,
-}
-
-/// Index of a limit in its engine, the same over all publishes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LimitIndex(pub(crate) u32);
-
-impl LimitIndex {
-    /// As a place in a list: indices are given from 0 upwards.
-    #[must_use]
-    pub fn place(self) -> usize {
-        self.0 as usize
-    }
 }
 
 impl Engine {
@@ -117,7 +108,13 @@ impl<C: Clock> Engine<C> {
             give_backs: Counter::default(),
             moves: Moves::new(),
         };
-        Self { buckets, live: ArcSwap::from_pointee(Live::nothing()), publisher: Mutex::default(), tally: Tally::new() }
+        Self {
+            buckets,
+            live: ArcSwap::from_pointee(Live::nothing()),
+            publisher: Mutex::default(),
+            tally: Tally::new(),
+            watch: Watch::default(),
+        }
     }
 
     /// Makes a policy that of every check that begins from now on, and answers its version: one more than that of the
@@ -238,6 +235,32 @@ impl<C: Clock> Engine<C> {
         self.buckets.registry.name(limit.0)
     }
 
+    /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
+    /// denied, by whichever door. Peeks and requests without a cost are not shown. An engine has one observer, for good.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use tidegate::{Engine, Observed, Observer};
+    ///
+    /// struct Log;
+    ///
+    /// impl Observer for Log {
+    ///     fn observe(&self, observed: &Observed<'_>) {
+    ///         if !observed.decision().is_allowed() {
+    ///             let who: Vec<_> = observed.identities().collect();
+    ///             eprintln!("{:?} denied by {:?}", who, observed.decision().limit_id());
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let engine = Engine::with_max_keys(10);
+    /// engine.observe(NonZeroU32::MIN, Log)?;
+    /// # Ok::<(), tidegate::AlreadyObserved>(())
+    /// ```
+    pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) -> Result<(), AlreadyObserved> {
+        self.watch.set(one_in, observer)
+    }
+
     /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.
     ///
     /// A limit that nodes share is decided without its store, by its `on_failure`; [`begin`](Self::begin) asks first.
@@ -334,15 +357,19 @@ impl<C: Clock> Engine<C> {
             return self.buckets.peek(live, plan, now);
         }
         let decision = self.buckets.decide(live, plan, now)?;
-        self.count(live, request.domain, plan, &decision);
+        self.count(live, Asked::Request(request), plan, &decision, now);
         Ok(decision)
     }
 
-    /// Counts a decision.
+    /// Counts a decision at time `now`, and shows it to the observer.
     #[inline]
-    pub(crate) fn count(&self, live: &Live, domain: &str, plan: &[Charge], decision: &Decision<'_>) {
+    pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
+        self.watch.show(asked, plan, decision, now);
         if plan.is_empty() {
-            let known = live.snapshot.has_domain(domain);
+            let known = match asked {
+                Asked::Request(request) => live.snapshot.has_domain(request.domain),
+                Asked::Handle { .. } => true,
+            };
             return self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
         }
         let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
@@ -357,11 +384,6 @@ impl<C: Clock> Engine<C> {
                 );
             }
         }
-    }
-
-    /// Counts a request that met no limit.
-    pub(crate) fn count_no_limit(&self) {
-        self.tally.no_limit(NoLimit::Applies);
     }
 
     pub(crate) fn live(&self) -> Arc<Live> {

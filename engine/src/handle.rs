@@ -8,6 +8,7 @@ use crate::{
     decision::Decision,
     engine::Engine,
     hash::KeyHasher,
+    observer::Asked,
     registry::{Live, Newer},
     request::{RequestError, VALUE_BYTES_MAX},
     snapshot::Charge,
@@ -21,7 +22,8 @@ use crate::{
 pub struct Handle<'e, C = SystemClock> {
     engine: &'e Engine<C>,
     limit_id: Box<str>,
-    kind: u64,
+    kind: Box<str>,
+    kind_hash: u64,
     live: Arc<Live>,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     place: Option<u32>,
@@ -34,8 +36,8 @@ impl<C: Clock> Engine<C> {
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
         let place = place_of(&live, limit_id)?;
-        let kind = KeyHasher::new(0).name(kind);
-        Some(Handle { engine: self, limit_id: limit_id.into(), kind, live, place: Some(place) })
+        let kind_hash = KeyHasher::new(0).name(kind);
+        Some(Handle { engine: self, limit_id: limit_id.into(), kind: kind.into(), kind_hash, live, place: Some(place) })
     }
 }
 
@@ -55,20 +57,22 @@ impl<'e, C: Clock> Handle<'e, C> {
         if value.is_empty() || value.len() > VALUE_BYTES_MAX {
             return Err(RequestError::Value { kind: self.limit_id.to_string(), bytes: value.len() });
         }
-        let identity = self.engine.buckets().hasher.identity(self.kind, value);
+        let identity = self.engine.buckets().hasher.identity(self.kind_hash, value);
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
             let now = self.engine.buckets().clock.now();
+            let asked = Asked::Handle { kind: &self.kind, value };
             let Some(limit) = self.place else {
-                self.engine.count_no_limit();
-                return Ok(self.engine.buckets().unlimited(&self.live));
+                let decision = self.engine.buckets().unlimited(&self.live);
+                self.engine.count(&self.live, asked, &[], &decision, now);
+                return Ok(decision);
             };
             let charge = Charge { limit, identity, cost, counted: 0 };
             match self.engine.buckets().decide(&self.live, &[charge], now) {
                 Ok(decision) => {
-                    self.engine.count(&self.live, "", &[charge], &decision);
+                    self.engine.count(&self.live, asked, &[charge], &decision, now);
                     return Ok(decision);
                 }
                 // A newer snapshot is in place, if perhaps not its version yet.
@@ -86,6 +90,12 @@ impl<'e, C: Clock> Handle<'e, C> {
 
 impl<C> Clone for Handle<'_, C> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine, limit_id: self.limit_id.clone(), live: Arc::clone(&self.live), ..*self }
+        Self {
+            engine: self.engine,
+            limit_id: self.limit_id.clone(),
+            kind: self.kind.clone(),
+            live: Arc::clone(&self.live),
+            ..*self
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `publish`, `registry`, `decision`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
 
 mod account;
 pub mod algorithm;
@@ -27,8 +27,10 @@ mod engine;
 pub mod formats;
 mod handle;
 mod hash;
+mod heavy_hitters;
 mod limit;
 mod moves;
+mod observer;
 mod pattern;
 mod pending;
 pub mod policy;
@@ -47,12 +49,14 @@ mod zone;
 
 pub use bucket::Bucket;
 pub use decision::{Decision, Degraded, Retry};
-pub use engine::{DEFAULT_MAX_KEYS, Engine, LimitIndex};
+pub use engine::{DEFAULT_MAX_KEYS, Engine};
 pub use handle::Handle;
+pub use heavy_hitters::{HeavyHitters, Hitter};
+pub use observer::{AlreadyObserved, Observed, Observer};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;
-pub use registry::PublishError;
+pub use registry::{LimitIndex, PublishError};
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,
 };

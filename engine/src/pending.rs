@@ -11,6 +11,7 @@ use crate::{
     decide::{Accounts, Admitted, Answers},
     decision::{Decision, Degraded},
     engine::Engine,
+    observer::Asked,
     policy::Sharing,
     registry::Live,
     request::{IDENTITIES_MAX, Identity, Request},
@@ -145,7 +146,7 @@ impl<C: Clock> Engine<C> {
                 return self.decide_plan(live, request, plan, now).map(Begun::Decided);
             }
             if let Some(refused) = buckets.refused_here(&buckets.accounts(live, plan), now)? {
-                self.count(live, request.domain, plan, &refused);
+                self.count(live, Asked::Request(request), plan, &refused, now);
                 return Ok(Begun::Decided(refused));
             }
             Ok(Begun::Pending(Pending { request, live: Arc::clone(live), plan: plan.as_slice().into() }))
@@ -191,7 +192,7 @@ impl<C: Clock> Engine<C> {
             };
             if let Ok(decision) = decided {
                 if request.cost > 0 {
-                    self.count(begun, request.domain, plan, &decision);
+                    self.count(begun, Asked::Request(request), plan, &decision, now);
                 }
                 return decision;
             }

@@ -22,6 +22,18 @@ pub(crate) struct Registry {
     limits: boxcar::Vec<Registered>,
 }
 
+/// Index of a limit in its engine, the same over all publishes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LimitIndex(pub(crate) u32);
+
+impl LimitIndex {
+    /// As a place in a list: indices are given from 0 upwards.
+    #[must_use]
+    pub fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[derive(Debug)]
 struct Registered {
     name: Box<str>,

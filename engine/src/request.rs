@@ -6,6 +6,8 @@ use crate::algorithm::NUMBER_MAX;
 
 /// The most identities that a request may carry.
 pub const IDENTITIES_MAX: usize = 8;
+/// The longest name of a kind, in bytes.
+pub(crate) const KIND_BYTES_MAX: usize = 32;
 /// The longest value of an identity, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1_024;
 /// The longest endpoint, in bytes.
@@ -48,7 +50,7 @@ impl<'a> Identity<'a> {
 /// True for the name of an identity's kind.
 pub(crate) fn is_kind(kind: &str) -> bool {
     let bytes = kind.as_bytes();
-    bytes.len() <= 32
+    bytes.len() <= KIND_BYTES_MAX
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')
 }

@@ -8,6 +8,7 @@ use crate::{
     engine::Engine,
     hash::IdentityHash,
     moves::Mark,
+    observer::Asked,
     registry::Newer,
     request::Request,
     snapshot::Charge,
@@ -65,7 +66,7 @@ impl<C: Clock> Engine<C> {
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
             let mut admitted = Admitted::new();
             let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
-            self.count(live, request.domain, plan, &decision);
+            self.count(live, Asked::Request(request), plan, &decision, now);
             let reserved = |(place, charged): (usize, Charged)| Reserved {
                 limit: accounts[place].index(),
                 generation: accounts[place].generation(),

@@ -28,6 +28,8 @@ const LAYERS: &[&str] = &[
     "publish",
     "registry",
     "decision",
+    "observer",
+    "heavy_hitters",
     "account",
     "decide",
     "engine",

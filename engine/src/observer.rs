@@ -1,0 +1,171 @@
+//! Watching decisions: what sees them, all or a sample, as they are made.
+
+use std::{
+    cell::Cell,
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, OnceLock},
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    decision::Decision,
+    hash::IdentityHash,
+    registry::LimitIndex,
+    request::{Identity, Request},
+    snapshot::Charge,
+    time::Nanos,
+};
+
+/// Sees decisions. Given to [`Engine::observe`](crate::Engine::observe); see there for an example.
+pub trait Observer: Send + Sync + 'static {
+    /// A decision was made, by this thread, just now. What this takes, that check takes longer: it should neither wait nor
+    /// allocate.
+    fn observe(&self, observed: &Observed<'_>);
+}
+
+/// So that somebody else can read what the observer gathers.
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, observed: &Observed<'_>) {
+        (**self).observe(observed);
+    }
+}
+
+/// One decision, and whom it was about.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    asked: Asked<'a>,
+    decision: &'a Decision<'a>,
+    /// Of the limit that decided.
+    charge: Option<&'a Charge>,
+    now: Nanos,
+    one_in: NonZeroU32,
+}
+
+/// Who asked, and by which door.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked<'a> {
+    Request(&'a Request<'a>),
+    Handle { kind: &'a str, value: &'a [u8] },
+}
+
+impl<'a> Observed<'a> {
+    /// The decision; what it says of shadow limits too.
+    pub fn decision(&self) -> &'a Decision<'a> {
+        self.decision
+    }
+
+    /// When it was made, by the engine's clock.
+    #[must_use]
+    pub fn at(&self) -> Nanos {
+        self.now
+    }
+
+    /// The limit that decided, whose full name the decision says; `None` when no limit applied.
+    #[must_use]
+    pub fn limit(&self) -> Option<LimitIndex> {
+        self.decision.decided_by.map(|by| LimitIndex(by.limit))
+    }
+
+    /// Kinds and values of everybody whom the request was about, in its order.
+    pub fn identities(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let (of_request, of_handle): (&[Identity<'a>], _) = match self.asked {
+            Asked::Request(request) => (request.identities, None),
+            Asked::Handle { kind, value } => (&[], Some((kind, value))),
+        };
+        let of_request = of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes()));
+        of_request.chain(of_handle)
+    }
+
+    /// Those whom the limit that decided counts together: with the limit, they are the key. Nobody for a limit that counts
+    /// everyone together, and where no limit applied.
+    pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let counted = match (self.asked, self.charge) {
+            (_, None) => 0,
+            (Asked::Request(_), Some(charge)) => charge.counted,
+            (Asked::Handle { .. }, Some(_)) => 1,
+        };
+        let each = self.identities().enumerate();
+        each.filter_map(move |(place, identity)| (counted >> place & 1 == 1).then_some(identity))
+    }
+
+    /// How many decisions this one stands for: one in so many is seen.
+    #[must_use]
+    pub fn one_in(&self) -> NonZeroU32 {
+        self.one_in
+    }
+
+    /// The key of the limit that decided.
+    pub(crate) fn key(&self) -> Option<(u32, IdentityHash)> {
+        Some((self.decision.decided_by?.limit, self.charge?.identity))
+    }
+}
+
+/// The engine has an observer, which stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AlreadyObserved;
+
+impl fmt::Display for AlreadyObserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the engine has an observer; give it one that passes on what it sees")
+    }
+}
+
+impl std::error::Error for AlreadyObserved {}
+
+/// The place of an observer. On a cache line of its own, which is never written after the observer was set: without one, a
+/// check only reads it.
+#[derive(Default)]
+pub(crate) struct Watch(CachePadded<OnceLock<Watching>>);
+
+struct Watching {
+    observer: Box<dyn Observer>,
+    one_in: NonZeroU32,
+}
+
+impl Watch {
+    pub(crate) fn set(&self, one_in: NonZeroU32, observer: impl Observer) -> Result<(), AlreadyObserved> {
+        let observer = Box::new(observer);
+        self.0.set(Watching { observer, one_in }).map_err(|_| AlreadyObserved)
+    }
+
+    /// Shows a decision at time `now` over `plan` to the observer, if there is one and it is this decision's turn.
+    #[inline(always)]
+    pub(crate) fn show(&self, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
+        if let Some(watching) = self.0.get() {
+            watching.show(asked, plan, decision, now);
+        }
+    }
+}
+
+impl Watching {
+    #[inline(never)]
+    fn show(&self, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
+        if is_drawn(self.one_in) {
+            let charge = decision.place().and_then(|place| plan.get(place));
+            // A first touch is decided at a time read anew.
+            let now = decision.decided_by.map_or(now, |by| by.now);
+            self.observer.observe(&Observed { asked, decision, charge, now, one_in: self.one_in });
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("is_set", &self.0.get().is_some()).finish()
+    }
+}
+
+/// Draws one in `one_in` decisions of each thread: exactly one of each run of so many, at a place that is spread evenly
+/// from run to run (multiples of the golden ratio), so that no rhythm of the traffic stays out of sight.
+fn is_drawn(one_in: NonZeroU32) -> bool {
+    thread_local! {
+        static DECISIONS: Cell<u32> = const { Cell::new(0) };
+    }
+    let number = DECISIONS.get();
+    DECISIONS.set(number.wrapping_add(1));
+    let (run, place) = (number / one_in, number % one_in);
+    let spread = run.wrapping_mul(0x9E37_79B9);
+    u64::from(place) == (u64::from(spread) * u64::from(one_in.get())) >> 32
+}

@@ -1,0 +1,258 @@
+//! An observer sees what was decided: all of it or an exact share, whom it was about, and nothing else.
+
+use std::{
+    num::NonZeroU32,
+    sync::{Arc, Barrier, Mutex},
+    thread,
+};
+
+use tidegate::{
+    AlreadyObserved, Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format,
+};
+
+const NOW: u64 = 1_790_035_200_000_000_000;
+
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { user = "t" }
+    [[domains.default.tiers]]
+    id = "t"
+    limits = [
+        { id = "hour", algorithm = "token_bucket", limit = 1000, period = "1h" },
+        { id = "tight", algorithm = "token_bucket", limit = 1, period = "1h", mode = "shadow" },
+    ]
+    [[domains.default.rules]]
+    id = "both"
+    endpoint = "/both"
+    per = ["user", "ip"]
+    limits = [{ id = "hour", algorithm = "token_bucket", limit = 2, period = "1h" }]
+    [[domains.default.rules]]
+    id = "all"
+    endpoint = "/all"
+    per = "everyone"
+    limits = [{ id = "hour", algorithm = "token_bucket", limit = 2, period = "1h" }]
+"#;
+
+/// One decision, as somebody saw it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Seen {
+    identities: Vec<(String, Vec<u8>)>,
+    counted: Vec<(String, Vec<u8>)>,
+    is_allowed: bool,
+    limit_id: Option<String>,
+    remaining: Option<u64>,
+    shadow_denied: Vec<String>,
+    at: u64,
+}
+
+#[derive(Default)]
+struct Log(Mutex<Vec<Seen>>);
+
+impl Observer for Log {
+    fn observe(&self, observed: &Observed<'_>) {
+        let owned = |(kind, value): (&str, &[u8])| (kind.to_owned(), value.to_owned());
+        let decision = observed.decision();
+        self.0.lock().expect("no panic").push(Seen {
+            identities: observed.identities().map(owned).collect(),
+            counted: observed.counted().map(owned).collect(),
+            is_allowed: decision.is_allowed(),
+            limit_id: decision.limit_id().map(str::to_owned),
+            remaining: decision.remaining(),
+            shadow_denied: decision.shadow_denied().map(str::to_owned).collect(),
+            at: observed.at(),
+        });
+    }
+}
+
+impl Log {
+    fn taken(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+fn engine(policy: &str) -> Engine<ManualClock> {
+    let engine = Engine::for_simulation(10_000, ManualClock::at(NOW), 7);
+    engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("few limits");
+    engine
+}
+
+fn one_in(decisions: u32) -> NonZeroU32 {
+    NonZeroU32::new(decisions).expect("not 0")
+}
+
+fn identity<'a>(kind: &'a str, value: &'a str) -> Identity<'a> {
+    Identity::new(kind, value).expect("valid")
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+    pairs.iter().map(|(kind, value)| ((*kind).to_owned(), value.as_bytes().to_owned())).collect()
+}
+
+#[test]
+fn it_sees_exactly_what_was_decided_on_four_threads() {
+    const CHECKS: usize = 2_000;
+    let (engine, log, start) = (engine(POLICY), Arc::new(Log::default()), Barrier::new(4));
+    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    let run = |thread: usize| {
+        let own = format!("user {thread}");
+        let mut made = Vec::new();
+        start.wait();
+        for number in 0..CHECKS {
+            // Every other check is of the user that all threads share.
+            let user = if number % 2 == 0 { "shared" } else { &own };
+            let who = [identity("user", user)];
+            let decision = engine.check(&Request::new(&who).expect("valid"));
+            made.push(Seen {
+                identities: pairs(&[("user", user)]),
+                counted: pairs(&[("user", user)]),
+                is_allowed: decision.is_allowed(),
+                limit_id: decision.limit_id().map(str::to_owned),
+                remaining: decision.remaining(),
+                shadow_denied: decision.shadow_denied().map(str::to_owned).collect(),
+                at: NOW,
+            });
+        }
+        made
+    };
+    let mut made: Vec<Seen> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || run(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut seen = log.taken();
+    made.sort_unstable();
+    seen.sort_unstable();
+    assert_eq!(seen.len(), 4 * CHECKS);
+    assert!(seen == made, "it saw something else");
+    assert_eq!(seen.iter().filter(|seen| seen.is_allowed).count(), 5 * 1_000);
+}
+
+#[test]
+fn it_is_told_who_was_counted_and_by_which_door() {
+    let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
+    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    let who = [identity("ip", "192.0.2.1"), identity("user", "ada")];
+    let request = Request::new(&who).expect("valid");
+    let to = |endpoint| request.endpoint(endpoint).expect("valid");
+    // The user's tier alone; the shadow does not mind the first.
+    let _ = engine.check(&request);
+    // Address and user together are the tightest, now and when they deny.
+    for _ in 0..3 {
+        let _ = engine.check(&to("/both"));
+    }
+    let _ = engine.check(&to("/all"));
+    // Nobody decides in a domain that is not there.
+    let _ = engine.check(&request.domain("elsewhere"));
+    let all = pairs(&[("ip", "192.0.2.1"), ("user", "ada")]);
+    let ada = pairs(&[("user", "ada")]);
+    let seen = log.taken();
+    assert!(seen.iter().all(|seen| seen.identities == all && seen.at == NOW));
+    let told: Vec<_> = seen
+        .iter()
+        .map(|seen| (seen.is_allowed, seen.limit_id.as_deref(), &seen.counted, seen.shadow_denied.len()))
+        .collect();
+    let (both, everyone) = (Some("default/rule:both/hour"), Some("default/rule:all/hour"));
+    let nobody = Vec::new();
+    assert_eq!(
+        told,
+        [
+            (true, Some("default/tier:t/hour"), &ada, 0),
+            (true, both, &all, 1),
+            (true, both, &all, 1),
+            (false, both, &all, 0),
+            (true, everyone, &nobody, 1),
+            (true, None, &nobody, 0),
+        ]
+    );
+
+    // The other doors: batches, reservations, checks that might ask a store, and handles.
+    let mut decisions = Vec::new();
+    engine.check_batch(&[request, request], &mut decisions);
+    let _ = engine.reserve(&request);
+    let _ = engine.begin(&request);
+    assert_eq!(log.taken().len(), 4);
+    let mut handle = engine.handle("default/tier:t/hour", "user").expect("the policy has it");
+    let longest = [b'x'; 1_024];
+    let _ = handle.check(&longest, 1).expect("valid");
+    let _ = handle.clone().check(&[0xFF, 0], 2_000).expect("valid");
+    let by_handle = log.taken();
+    let key = |value: &[u8]| vec![("user".to_owned(), value.to_owned())];
+    assert_eq!(
+        (by_handle[0].is_allowed, &by_handle[0].identities, &by_handle[0].counted),
+        (true, &key(&longest), &key(&longest))
+    );
+    assert_eq!((by_handle[1].is_allowed, &by_handle[1].counted), (false, &key(&[0xFF, 0])));
+    // The policy loses the limit: allowed without one.
+    engine.publish(Snapshot::default()).expect("no limits");
+    let _ = handle.check(b"x", 1).expect("valid");
+    let seen = log.taken();
+    assert_eq!((seen[0].limit_id.as_ref(), &seen[0].identities, &seen[0].counted), (None, &key(b"x"), &nobody));
+}
+
+#[test]
+fn what_charges_nothing_is_not_shown() {
+    let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
+    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    let who = [identity("user", "ada")];
+    let request = Request::new(&who).expect("valid");
+    let _ = engine.peek(&request);
+    let _ = engine.check(&request.without_cost());
+    let _ = engine.reserve(&request.without_cost());
+    engine.reset(&request);
+    assert_eq!(log.taken(), []);
+}
+
+#[test]
+fn a_sample_is_an_exact_share_of_each_threads_decisions() {
+    const RUNS: usize = 50;
+    for share in [1, 2, 7, 64, 100] {
+        let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
+        engine.observe(one_in(share), Arc::clone(&log)).expect("the first");
+        // Threads of their own, whose count of decisions begins here.
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (engine, own) = (&engine, format!("user {thread}"));
+                scope.spawn(move || {
+                    let who = [identity("user", &own)];
+                    for _ in 0..RUNS * share as usize {
+                        let _ = engine.check(&Request::new(&who).expect("valid"));
+                    }
+                });
+            }
+        });
+        let seen = log.taken();
+        for thread in 0..4 {
+            let own = pairs(&[("user", &format!("user {thread}"))]);
+            assert_eq!(seen.iter().filter(|seen| seen.identities == own).count(), RUNS, "one in {share}");
+        }
+    }
+}
+
+/// Two users who take turns: one in two is both of them, not always the same one.
+#[test]
+fn no_rhythm_of_the_traffic_hides_from_a_sample() {
+    for share in [2, 4, 10] {
+        let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
+        engine.observe(one_in(share), Arc::clone(&log)).expect("the first");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..1_000 * share {
+                    let who = [identity("user", if number % 2 == 0 { "ada" } else { "eve" })];
+                    let _ = engine.check(&Request::new(&who).expect("valid"));
+                }
+            });
+        });
+        let ada = pairs(&[("user", "ada")]);
+        let of_ada = log.taken().iter().filter(|seen| seen.identities == ada).count();
+        assert!((400..600).contains(&of_ada), "one in {share}: {of_ada} of 1,000");
+    }
+}
+
+#[test]
+fn the_first_observer_stays() {
+    let (engine, first, second) = (engine(POLICY), Arc::new(Log::default()), Arc::new(Log::default()));
+    assert_eq!(engine.observe(one_in(1), Arc::clone(&first)), Ok(()));
+    assert_eq!(engine.observe(one_in(1), Arc::clone(&second)), Err(AlreadyObserved));
+    let who = [identity("user", "ada")];
+    let _ = engine.check(&Request::new(&who).expect("valid"));
+    assert_eq!((first.taken().len(), second.taken().len()), (1, 0));
+}
