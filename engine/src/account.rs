@@ -89,6 +89,13 @@ impl<'l> Account<'l> {
         charged: Charged,
     ) -> Decision<'e> {
         let Charged { verdict, word, now, .. } = charged;
+        let verdict = match verdict {
+            // So far behind the clock may be when the request comes again.
+            Verdict::Later { wait_ns } => {
+                Verdict::Later { wait_ns: wait_ns.saturating_add(buckets.clock.resolution_ns()) }
+            }
+            decided => decided,
+        };
         let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.meter_of(charged.site), word, now };
         Decision {
             policy_version: self.version,

@@ -90,6 +90,12 @@ impl Default for Engine {
 }
 
 impl<C: Clock> Engine<C> {
+    /// An engine with room for `max_keys` live keys that reads `clock`; the module [`clock`](crate::clock) says which to take.
+    #[must_use]
+    pub fn with_clock(max_keys: usize, clock: C) -> Self {
+        Self::with(max_keys, clock, KeyHasher::random())
+    }
+
     /// An engine for simulation: another clock, and a fixed `seed` instead of random secrets, so that every run is the
     /// same. Not for traffic of strangers, who could learn which keys meet.
     #[must_use]

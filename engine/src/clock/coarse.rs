@@ -1,0 +1,153 @@
+//! A clock that shows the time of its last tick.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use crossbeam_utils::CachePadded;
+
+use super::{Clock, SystemClock, raise};
+use crate::{sync::Cell64, time::Nanos};
+
+/// The shortest tick: below, a sleeping thread does not wake in time.
+const TICK_MIN: Duration = Duration::from_millis(1);
+
+/// The longest tick.
+const TICK_MAX: Duration = Duration::from_secs(1);
+
+/// What is shown when nobody ticks any more. Nothing is later.
+const NOBODY_TICKS: Nanos = Nanos::MAX;
+
+/// Shows the time of its last tick, so that a reading is one load of a number that hardly ever changes.
+///
+/// A decision is up to a tick behind the time, which only ever denies; a denied request is told to wait a tick longer, so
+/// that this is enough. The thread that ticks does so twice per tick: a wake-up that comes half a tick late keeps that
+/// promise, and one that comes later yet makes a request wait once more.
+///
+/// That thread ends after the last clone is dropped. Should it end before, by a panic in the source, then every reading
+/// is one of the source.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Engine, clock::CoarseClock};
+///
+/// let engine = Engine::with_clock(1_000, CoarseClock::start(Duration::from_millis(1))?);
+/// # Ok::<(), tidegate::clock::TickError>(())
+/// ```
+#[derive(Debug)]
+pub struct CoarseClock<C = SystemClock>(Arc<CachePadded<Shown<C>>>);
+
+#[derive(Debug)]
+struct Shown<C> {
+    time: Cell64,
+    tick: Duration,
+    source: C,
+}
+
+/// A coarse clock that could not be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TickError {
+    /// The tick is shorter than a millisecond or longer than a second.
+    OutOfRange(Duration),
+    /// The system gave no thread; why.
+    Thread(String),
+}
+
+impl fmt::Display for TickError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange(tick) => {
+                write!(f, "tick: {tick:?} is out of range; from {TICK_MIN:?} to {TICK_MAX:?} work")
+            }
+            Self::Thread(why) => write!(f, "there is no thread for the clock that ticks: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for TickError {}
+
+impl CoarseClock {
+    /// A clock that shows the time of a new [`SystemClock`], never more than `tick` old: from a millisecond to a second.
+    pub fn start(tick: Duration) -> Result<Self, TickError> {
+        Self::over(SystemClock::new(), tick)
+    }
+}
+
+impl<C: Clock> CoarseClock<C> {
+    /// As [`start`](CoarseClock::start), of the time of any clock.
+    pub fn over(source: C, tick: Duration) -> Result<Self, TickError> {
+        let clock = Self::by_hand(source, tick)?;
+        let shown = Arc::downgrade(&clock.0);
+        thread::Builder::new()
+            .name("tidegate-clock".to_owned())
+            .spawn(move || keep_ticking(&shown, tick / 2))
+            .map_err(|error| TickError::Thread(error.to_string()))?;
+        Ok(clock)
+    }
+
+    /// Without a thread: for tests, and for programs that call [`tick`](Self::tick) themselves, at least once every `tick`.
+    pub fn by_hand(source: C, tick: Duration) -> Result<Self, TickError> {
+        if !(TICK_MIN..=TICK_MAX).contains(&tick) {
+            return Err(TickError::OutOfRange(tick));
+        }
+        Ok(Self(Arc::new(CachePadded::new(Shown { time: Cell64::new(source.now()), tick, source }))))
+    }
+
+    /// Shows the source's time from now on.
+    pub fn tick(&self) {
+        self.0.tick();
+    }
+}
+
+impl<C: Clock> Shown<C> {
+    fn tick(&self) {
+        raise(&self.time, self.source.now());
+    }
+}
+
+impl<C: Clock> Clock for CoarseClock<C> {
+    #[inline]
+    fn now(&self) -> Nanos {
+        match self.0.time.load() {
+            NOBODY_TICKS => self.0.source.now(),
+            time => time,
+        }
+    }
+
+    fn resolution_ns(&self) -> u64 {
+        // A second at most.
+        self.0.source.resolution_ns().saturating_add(self.0.tick.as_nanos() as u64)
+    }
+}
+
+impl<C> Clone for CoarseClock<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Ticks until nobody has the clock any more.
+fn keep_ticking<C: Clock>(shown: &Weak<CachePadded<Shown<C>>>, pause: Duration) {
+    let _farewell = Farewell(shown);
+    while let Some(shown) = shown.upgrade() {
+        shown.tick();
+        // Not held while asleep.
+        drop(shown);
+        thread::sleep(pause);
+    }
+}
+
+/// Says that nobody ticks any more when its thread ends, also by a panic.
+struct Farewell<'s, C>(&'s Weak<CachePadded<Shown<C>>>);
+
+impl<C> Drop for Farewell<'_, C> {
+    fn drop(&mut self) {
+        if let Some(shown) = self.0.upgrade() {
+            raise(&shown.time, NOBODY_TICKS);
+        }
+    }
+}
