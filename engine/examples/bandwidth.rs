@@ -1,0 +1,58 @@
+//! Bandwidth by bytes: a download is sent in chunks, and each chunk costs its length.
+//!
+//! `cargo run -p tidegate --example bandwidth`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::error::Error;
+
+use tidegate::{Engine, Retry, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
+
+/// A megabyte a second for each customer, and up to a quarter of one at once.
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { customer = "basic" }
+    [[domains.default.tiers]]
+    id = "basic"
+    limits = [{ id = "bytes", algorithm = "token_bucket", limit = 1_000_000, period = "1s", burst = 250_000 }]
+"#;
+const RATE: u64 = 1_000_000;
+const BURST: u64 = 250_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
+    let engine = Engine::for_simulation(1_000, clock.clone(), 1);
+    engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
+    // The limit is known: a handle is the shortest way to its buckets.
+    let mut bytes = engine.handle("default/tier:basic/bytes", "customer").ok_or("the limit is there")?;
+
+    let file = vec![7; 5_000_000];
+    let (mut sent, mut waited_ns, mut waits) = (0, 0, 0);
+    for chunk in file.chunks(64 * 1_024) {
+        loop {
+            match bytes.check(b"acme", chunk.len() as u64)?.retry() {
+                Retry::Now => break,
+                // Waiting exactly that long is enough.
+                Retry::After(wait) => {
+                    clock.advance(u64::try_from(wait.as_nanos())?);
+                    waited_ns += u64::try_from(wait.as_nanos())?;
+                    waits += 1;
+                }
+                Retry::Never => return Err("a chunk is smaller than the burst".into()),
+            }
+        }
+        sent += chunk.len() as u64;
+    }
+    println!("{sent} bytes in {:.3} s with {waits} waits", waited_ns as f64 / SECOND_NS as f64);
+    // The burst goes at once, and the rest at the rate, to the nanosecond.
+    assert_eq!(waited_ns, (sent - BURST) * SECOND_NS / RATE);
+
+    // Smaller costs are still admitted where a large one is not: see what fits before cutting a chunk.
+    clock.advance(SECOND_NS / 10);
+    let denied = bytes.check(b"acme", 200_000)?;
+    println!("200,000 bytes: {:?}, but {:?} would go now", denied.retry(), denied.remaining());
+    assert!(bytes.check(b"acme", denied.remaining().ok_or("a limit decided")?)?.is_allowed());
+
+    // More than the burst never fits: the answer says so, rather than sending the customer away for ever.
+    assert_eq!(bytes.check(b"acme", BURST + 1)?.retry(), Retry::Never);
+    Ok(())
+}
