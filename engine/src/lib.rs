@@ -65,7 +65,15 @@ pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
 pub use tally::{Counts, Totals};
 
-/// The README's example is compiled and run.
+/// The code of the documents is compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/choosing-an-algorithm.md")]
+    struct ChoosingAnAlgorithm;
+
+    #[doc = include_str!("../../docs/guarantees.md")]
+    struct Guarantees;
+}

@@ -1,0 +1,69 @@
+//! A pool of threads, one engine: every thread asks, nobody locks, and together they get what the limit says.
+//!
+//! `cargo run -p tidegate --example thread_pool`
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{
+    error::Error,
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tidegate::{
+    Engine, Retry, Snapshot,
+    clock::{Clock, SystemClock},
+    formats::Format,
+};
+
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { tenant = "standard" }
+    [[domains.default.tiers]]
+    id = "standard"
+    limits = [{ id = "jobs", algorithm = "token_bucket", limit = 200, period = "1s", burst = 50 }]
+"#;
+const THREADS: usize = 4;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let engine = Engine::with_max_keys(1_000);
+    engine.publish(Snapshot::parse(POLICY, Format::Toml)?)?;
+    let jobs = engine.handle("default/tier:standard/jobs", "tenant").ok_or("the limit is there")?;
+
+    let (clock, start, done) = (SystemClock::new(), Barrier::new(THREADS), AtomicU64::new(0));
+    let began = clock.now();
+    let by_thread: Vec<u64> = thread::scope(|scope| {
+        let work = |mut jobs: tidegate::Handle<'_>| {
+            start.wait();
+            let mut own = 0;
+            while done.load(Ordering::Relaxed) < 200 {
+                // `check` fails only for an empty or overlong key, or a cost of 0.
+                match jobs.check(b"acme", 1).map(|decision| decision.retry()) {
+                    Ok(Retry::Now) => {
+                        own += 1;
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    // Others wait for the same token: whoever comes too late is told a new time.
+                    Ok(Retry::After(wait)) => thread::sleep(wait),
+                    Ok(Retry::Never) | Err(_) => break,
+                }
+            }
+            own
+        };
+        // A handle a thread: clones are cheap, and count in the same buckets.
+        let threads: Vec<_> =
+            (0..THREADS).map(|_| (work, jobs.clone())).map(|(work, jobs)| scope.spawn(move || work(jobs))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let (took, jobs) = (Duration::from_nanos(clock.now() - began), by_thread.iter().sum::<u64>());
+    println!("{jobs} jobs in {took:.2?}, by thread {by_thread:?}");
+
+    // Never more than the burst and what came back since.
+    assert!(jobs as f64 <= 50.0 + 200.0 * took.as_secs_f64());
+    assert_eq!(engine.totals().allowed, jobs);
+    println!("{} checks were denied, each told when to come back", engine.totals().denied);
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! What the documents point at is there: files, headings, and the tests that show a guarantee.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every `[text](target)` of a document: the text and the target.
+fn links(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split("](").skip(1).zip(text.split("](")).filter_map(|(after, before)| {
+        let text = &before[before.rfind('[')? + 1..];
+        Some((text, after.split_once(')')?.0))
+    })
+}
+
+/// As the target of a link names a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
+    let mut documents: Vec<PathBuf> =
+        fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").path()).collect();
+    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    documents.extend(["README.md", "ARCHITECTURE.md", "benches/README.md"].map(|name| root().join(name)));
+    let (mut files, mut tests) = (0, 0);
+    for document in documents {
+        let name = document.display();
+        let text = fs::read_to_string(&document).expect("text");
+        for (label, target) in links(&text).filter(|(_, target)| !target.starts_with("http")) {
+            let (file, heading) =
+                target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading)));
+            let path = if file.is_empty() { document.clone() } else { document.parent().expect("a folder").join(file) };
+            let there = fs::read(&path).unwrap_or_else(|_| panic!("{name}: {target} is not there"));
+            let there = String::from_utf8_lossy(&there);
+            files += 1;
+            if let Some(heading) = heading {
+                let mut anchors =
+                    there.lines().filter_map(|line| Some(anchor(line.strip_prefix('#')?.trim_start_matches('#'))));
+                assert!(anchors.any(|anchor| anchor == heading), "{name}: {target} is no heading");
+            }
+            if let Some(test) = label.strip_prefix('`').and_then(|label| label.strip_suffix('`'))
+                && path.extension().is_some_and(|extension| extension == "rs")
+            {
+                assert!(there.contains(&format!("fn {test}(")), "{name}: {test} is not in {file}");
+                tests += 1;
+            }
+        }
+    }
+    assert!(files > 40 && tests > 30, "the documents were not read: {files} links, {tests} tests");
+}
