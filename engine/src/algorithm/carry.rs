@@ -1,12 +1,13 @@
 //! What becomes of used quota when a limit's numbers change.
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use super::Used;
 
 /// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
 pub enum Carry {
     /// Used tokens stay used, up to the new capacity: 100 used of 100, raised to 1,000, leaves 900.
     #[default]
