@@ -54,16 +54,16 @@ fn table(c: &mut Criterion) {
     let wide = engine(1_000_000, 1_000_000_000, 1_000_000);
     let mut handle = wide.handle(LIMIT_ID, "k").expect("is there");
     for number in 0..1_000_000 {
-        let _ = handle.check(&key_of(number), 1).expect("valid");
+        let _ = handle.check(key_of(number), 1).expect("valid");
     }
     let mut numbers = Numbers::new(7, 1_000_000);
     group.bench_function("1 M keys", |b| {
-        b.iter(|| handle.check(&key_of(numbers.draw()), 1).expect("valid").is_allowed());
+        b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
     });
     let mut numbers = Numbers::new(7, u64::MAX);
     // Most keys are new: first touch, and reuse once the table is full of idle ones.
     group.bench_function("new keys", |b| {
-        b.iter(|| handle.check(&key_of(numbers.draw()), 1).expect("valid").is_allowed());
+        b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
     });
     let denying = engine(1_000, 1, 1);
     let mut handle = denying.handle(LIMIT_ID, "k").expect("is there");

@@ -47,13 +47,13 @@ fn many_keys(c: &mut Criterion) {
     let by_text = Governor::<String>::keyed(quota(LIMIT, BURST));
     let texts: Vec<String> = (0..KEYS).map(text_of).collect();
     for number in 0..KEYS {
-        let _ = handle.check(&key_of(number), 1).expect("valid");
+        let _ = handle.check(key_of(number), 1).expect("valid");
         let _ = by_number.check_key(&number);
         let _ = by_text.check_key(&texts[number as usize]);
     }
     let mut numbers = Numbers::new(7, KEYS);
     group.bench_function("tidegate, 16 bytes", |b| {
-        b.iter(|| handle.check(&key_of(numbers.draw()), 1).expect("valid").is_allowed());
+        b.iter(|| handle.check(key_of(numbers.draw()), 1).expect("valid").is_allowed());
     });
     let mut numbers = Numbers::new(7, KEYS);
     group.bench_function("governor, u64", |b| b.iter(|| by_number.check_key(&numbers.draw()).is_ok()));
@@ -78,7 +78,7 @@ fn two_threads(c: &mut Criterion) {
                 together(2, |thread| {
                     let mut handle = ours.handle(LIMIT_ID, "k").expect("is there");
                     for _ in 0..rounds {
-                        black_box(handle.check(&key_of(number(thread)), 1).expect("valid").is_allowed());
+                        black_box(handle.check(key_of(number(thread)), 1).expect("valid").is_allowed());
                     }
                 })
             });

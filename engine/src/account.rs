@@ -4,8 +4,8 @@ use crate::{
     algorithm::{Meter, Receipt, Verdict},
     bucket::{Next, Swap, update},
     clock::Clock,
-    decision::{DecidedBy, Decision, Shadows},
-    hash::KeyHasher,
+    decision::{DecidedBy, Decision, Outcome, Shadows},
+    hash::{IdentityHash, KeyHasher},
     moves::{Mark, Moves},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
@@ -28,6 +28,21 @@ pub(crate) struct Buckets<C> {
     pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
+}
+
+impl<C> Buckets<C> {
+    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
+        Self {
+            clock,
+            hasher,
+            table: Table::new(max_keys),
+            registry: Registry::new(),
+            version: Cell64::new(0),
+            overflow_charges: Counter::default(),
+            give_backs: Counter::default(),
+            moves: Moves::new(),
+        }
+    }
 }
 
 pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
@@ -76,9 +91,15 @@ impl<'l> Account<'l> {
     #[inline(always)]
     pub(crate) fn new<C>(buckets: &Buckets<C>, live: &'l Live, charge: &Charge) -> Self {
         let limit = &live.limits[charge.limit as usize];
-        let key = Key::new(limit.index, buckets.hasher.key(limit.hash, charge.identity));
         let stored = if limit.is_plain { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
-        Self { limit, stored, version: live.version, key, cost: charge.cost }
+        Self { stored, version: live.version, ..Self::alone(buckets, limit, charge.identity, charge.cost) }
+    }
+
+    /// Of a limit without a snapshot.
+    #[inline(always)]
+    pub(crate) fn alone<C>(buckets: &Buckets<C>, limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
+        let key = Key::new(limit.index, buckets.hasher.key(limit.hash, identity));
+        Self { limit, stored: None, version: 0, key, cost }
     }
 
     #[inline(always)]
@@ -88,21 +109,12 @@ impl<'l> Account<'l> {
         place: usize,
         charged: Charged,
     ) -> Decision<'e> {
-        let Charged { verdict, word, now, .. } = charged;
-        let verdict = match verdict {
-            // So far behind the clock may be when the request comes again.
-            Verdict::Later { wait_ns } => {
-                Verdict::Later { wait_ns: wait_ns.saturating_add(buckets.clock.resolution_ns()) }
-            }
-            decided => decided,
-        };
-        let decided_by = DecidedBy { place, limit: self.limit.index, meter: self.meter_of(charged.site), word, now };
+        let outcome = self.outcome(&charged).at_resolution(buckets.clock.resolution_ns());
         Decision {
             policy_version: self.version,
-            verdict,
-            delay_ns: self.delay_ns(&charged),
+            delay_ns: outcome.delay_ns(),
             degraded: None,
-            decided_by: Some(decided_by),
+            decided_by: Some(DecidedBy { place, limit: self.limit.index, outcome }),
             shadows: Shadows::default(),
             registry: &buckets.registry,
         }
@@ -119,11 +131,8 @@ impl<'l> Account<'l> {
     }
 
     #[inline(always)]
-    pub(crate) fn delay_ns(&self, charged: &Charged) -> u64 {
-        match self.meter_of(charged.site) {
-            Some(meter) if charged.is_admitted() => meter.delay_ns(charged.word, charged.now, self.cost),
-            _ => 0,
-        }
+    pub(crate) fn outcome(&self, &Charged { verdict, word, now, site }: &Charged) -> Outcome {
+        Outcome { meter: self.meter_of(site), cost: self.cost, verdict, word, now }
     }
 
     /// Where the limit is kept in the store, what happens while that does not answer.
@@ -134,8 +143,7 @@ impl<'l> Account<'l> {
 
     #[inline(always)]
     fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
-        let verdict = self.limit.meter.map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
-        let word = if let Verdict::Admit(word) = verdict { word } else { word };
+        let Outcome { verdict, word, now, .. } = Outcome::new(self.limit.meter, word, now, self.cost);
         Charged { verdict, word, now, site }
     }
 
@@ -240,11 +248,6 @@ impl<'l> Account<'l> {
             Verdict::Admit(word) => Next::Write(Held { generation: self.limit.generation, word }, Ok(charged)),
             _ => Next::Leave(Ok(charged)),
         }
-    }
-
-    /// The largest cost that would be admitted after `charged`.
-    pub(crate) fn remaining(&self, charged: &Charged) -> u64 {
-        self.meter_of(charged.site).map_or(0, |meter| meter.remaining(charged.word, charged.now))
     }
 
     /// To be asked before a charge that may be given back much later.

@@ -106,6 +106,12 @@ impl Bucket {
             refused => Next::Leave(refused),
         })
     }
+
+    /// Applies `transition` to the word; see [`update`].
+    #[inline(always)]
+    pub(crate) fn update<T>(&self, transition: impl FnMut(u64) -> Next<u64, T>) -> T {
+        update(&self.word, self.word.load(), &mut 0, transition)
+    }
 }
 
 impl Default for Bucket {

@@ -148,7 +148,6 @@ impl<C: Clock> Buckets<C> {
     pub(crate) fn unlimited(&self, live: &Live) -> Decision<'_> {
         Decision {
             policy_version: live.version,
-            verdict: Verdict::Admit(0),
             delay_ns: 0,
             degraded: None,
             decided_by: None,
@@ -173,10 +172,10 @@ impl<C: Clock> Buckets<C> {
     ) -> Decision<'_> {
         let each = admitted.iter().map(|(place, charged)| (*place, &accounts[*place], charged));
         let each = each.filter(|(_, account, _)| !account.is_shadow());
-        let tightest = each.clone().min_by_key(|(_, account, charged)| account.remaining(charged));
+        let tightest = each.clone().min_by_key(|(_, account, charged)| account.outcome(charged).remaining());
         let decision = tightest
             .map_or_else(|| self.unlimited(live), |(place, account, charged)| account.decision(self, place, *charged));
-        let delay_ns = each.map(|(_, account, charged)| account.delay_ns(charged)).max().unwrap_or(0);
+        let delay_ns = each.map(|(_, account, charged)| account.outcome(charged).delay_ns()).max().unwrap_or(0);
         Decision { delay_ns, shadows, degraded: answers.degraded(accounts), ..decision }
     }
 }

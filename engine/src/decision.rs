@@ -22,6 +22,104 @@ pub enum Retry {
     Never,
 }
 
+/// What one limit decided, and its bucket after that: the answer of a [`Limiter`](crate::Limiter) and a [`KeyedLimiter`](crate::KeyedLimiter). Plain
+/// data: the numbers are worked out when asked for.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Outcome {
+    /// `None`: the limit admits nothing.
+    pub(crate) meter: Option<Meter>,
+    pub(crate) cost: u64,
+    pub(crate) verdict: Verdict,
+    /// The word that the decision left or found.
+    pub(crate) word: u64,
+    /// The time at which it was decided.
+    pub(crate) now: Nanos,
+}
+
+impl Outcome {
+    /// Of a bucket that holds `word`; without a meter nothing is admitted.
+    #[inline(always)]
+    pub(crate) fn new(meter: Option<Meter>, word: u64, now: Nanos, cost: u64) -> Self {
+        let verdict = meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost));
+        let word = if let Verdict::Admit(word) = verdict { word } else { word };
+        Self { meter, cost, verdict, word, now }
+    }
+
+    /// As a clock of this resolution tells it.
+    #[inline(always)]
+    pub(crate) fn at_resolution(self, ns: u64) -> Self {
+        let verdict = match self.verdict {
+            // So far behind the clock may be when it comes again.
+            Verdict::Later { wait_ns } => Verdict::Later { wait_ns: wait_ns.saturating_add(ns) },
+            decided => decided,
+        };
+        Self { verdict, ..self }
+    }
+
+    /// May it go on?
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.verdict, Verdict::Admit(_))
+    }
+
+    /// When it may come again.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self.verdict {
+            Verdict::Admit(_) => Retry::Now,
+            Verdict::Later { wait_ns } => Retry::After(Duration::from_nanos(wait_ns)),
+            Verdict::Never => Retry::Never,
+        }
+    }
+
+    /// How long it should wait before it goes on, if it is allowed, so that all leave a leaky bucket at its rate. Zero under
+    /// every other algorithm, and where it was denied.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_ns())
+    }
+
+    #[inline(always)]
+    pub(crate) fn delay_ns(&self) -> u64 {
+        match self.meter {
+            Some(meter) if self.is_allowed() => meter.delay_ns(self.word, self.now, self.cost),
+            _ => 0,
+        }
+    }
+
+    /// The most that the limit admits at once: the burst of a bucket, the limit of a window; 0 if it admits nothing.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.meter.map_or(0, |meter| meter.capacity())
+    }
+
+    /// The time to which that belongs: in which a bucket goes from empty to full; a window's length.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.meter.map_or(0, |meter| meter.period_ns()))
+    }
+
+    /// The largest cost that the limit would admit now.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.meter.map_or(0, |meter| meter.remaining(self.word, self.now))
+    }
+
+    /// Until the limit has all of its quota again.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_nanos(self.meter.map_or(0, |meter| meter.reset_after_ns(self.word, self.now)))
+    }
+
+    /// When the limit has all of its quota again, if nobody comes meanwhile: time since the Unix epoch, by the limiter's
+    /// clock.
+    #[must_use]
+    pub fn reset_at(&self) -> Duration {
+        Duration::from_nanos(self.now).saturating_add(self.reset_after())
+    }
+}
+
 /// Why a limit that nodes share was decided without its store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -51,10 +149,10 @@ impl Degraded {
 #[must_use]
 pub struct Decision<'e> {
     pub(crate) policy_version: u64,
-    pub(crate) verdict: Verdict,
     /// The longest that any limit makes the request wait.
     pub(crate) delay_ns: u64,
     pub(crate) degraded: Option<Degraded>,
+    /// `None`: no limit applied, so it is allowed.
     pub(crate) decided_by: Option<DecidedBy>,
     pub(crate) shadows: Shadows,
     pub(crate) registry: &'e Registry,
@@ -78,34 +176,27 @@ impl Shadows {
     }
 }
 
-/// The limit that decided, and its bucket after the decision.
+/// The limit that decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecidedBy {
     /// Place in the plan.
     pub(crate) place: usize,
     /// Index in the registry.
     pub(crate) limit: u32,
-    /// `None`: the limit admits nothing.
-    pub(crate) meter: Option<Meter>,
-    pub(crate) word: u64,
-    pub(crate) now: Nanos,
+    pub(crate) outcome: Outcome,
 }
 
 impl<'e> Decision<'e> {
     /// May the request go on?
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        matches!(self.verdict, Verdict::Admit(_))
+        self.decided_by.is_none_or(|by| by.outcome.is_allowed())
     }
 
     /// When it may come again.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        match self.verdict {
-            Verdict::Admit(_) => Retry::Now,
-            Verdict::Later { wait_ns } => Retry::After(Duration::from_nanos(wait_ns)),
-            Verdict::Never => Retry::Never,
-        }
+        self.decided_by.map_or(Retry::Now, |by| by.outcome.retry())
     }
 
     /// How long an allowed request should wait before it goes on, so that requests leave a leaky bucket at its rate. Zero
@@ -137,34 +228,32 @@ impl<'e> Decision<'e> {
     /// The most that the limit admits at once: the burst of a bucket, the limit of a window.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
-        self.decided_by.map(|by| by.meter.map_or(0, |meter| meter.capacity()))
+        self.decided_by.map(|by| by.outcome.limit())
     }
 
     /// The time to which that belongs: in which a bucket goes from empty to full; a window's length (of a calendar, the mean one).
     #[must_use]
     pub fn period(&self) -> Option<Duration> {
-        self.decided_by.map(|by| Duration::from_nanos(by.meter.map_or(0, |meter| meter.period_ns())))
+        self.decided_by.map(|by| by.outcome.period())
     }
 
     /// The largest cost that the limit would admit now.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.decided_by.map(|by| by.meter.map_or(0, |meter| meter.remaining(by.word, by.now)))
+        self.decided_by.map(|by| by.outcome.remaining())
     }
 
     /// Until the limit has all of its quota again.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
-        self.decided_by
-            .map(|by| Duration::from_nanos(by.meter.map_or(0, |meter| meter.reset_after_ns(by.word, by.now))))
+        self.decided_by.map(|by| by.outcome.reset_after())
     }
 
     /// When the limit has all of its quota again, if nobody comes meanwhile: time since the Unix epoch, by the engine's
     /// clock.
     #[must_use]
     pub fn reset_at(&self) -> Option<Duration> {
-        let by = self.decided_by?;
-        Some(Duration::from_nanos(by.now).saturating_add(self.reset_after()?))
+        self.decided_by.map(|by| by.outcome.reset_at())
     }
 
     /// Place in the plan of the limit that decided.

@@ -14,15 +14,12 @@ use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
-    moves::Moves,
     observer::{AlreadyObserved, Asked, Observer, Watch},
     policy::DoorSettings,
     publish::Publish,
-    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError, Registry},
+    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError},
     request::Request,
     snapshot::{Charge, Plan, Snapshot},
-    sync::{Cell64, Counter},
-    table::Table,
     tally::{Counts, NoLimit, Tally, Totals},
     time::Nanos,
     word::{Held, Slot},
@@ -104,18 +101,8 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
-        let buckets = Buckets {
-            clock,
-            hasher,
-            table: Table::new(max_keys),
-            registry: Registry::new(),
-            version: Cell64::new(0),
-            overflow_charges: Counter::default(),
-            give_backs: Counter::default(),
-            moves: Moves::new(),
-        };
         Self {
-            buckets,
+            buckets: Buckets::new(max_keys, clock, hasher),
             live: ArcSwap::from_pointee(Live::nothing()),
             publisher: Mutex::default(),
             tally: Tally::new(),

@@ -8,9 +8,10 @@ use crate::{
     decision::Decision,
     engine::Engine,
     hash::KeyHasher,
+    key::Key,
     observer::Asked,
     registry::{Live, Newer},
-    request::{RequestError, VALUE_BYTES_MAX},
+    request::RequestError,
     snapshot::Charge,
 };
 
@@ -18,6 +19,26 @@ use crate::{
 ///
 /// It counts the identities of one kind, in the same buckets as the requests that the policy sends to the limit, and it
 /// stays right across publishes. Clone one per thread.
+///
+/// ```
+/// use tidegate::{Engine, Identity, Request, Snapshot, formats::Format};
+///
+/// let engine = Engine::new();
+/// engine.publish(Snapshot::parse(r#"
+///     [domains.default]
+///     defaults = { user = "free" }
+///     [[domains.default.tiers]]
+///     id = "free"
+///     limits = [{ id = "minute", algorithm = "token_bucket", limit = 2, period = "1m" }]
+/// "#, Format::Toml)?)?;
+///
+/// let mut minute = engine.handle("default/tier:free/minute", "user").ok_or("no such limit")?;
+/// assert!(minute.check("ada", 1)?.is_allowed());
+/// let ada = [Identity::new("user", "ada")?];
+/// assert!(engine.check(&Request::new(&ada)?).is_allowed());
+/// assert!(!minute.check("ada", 1)?.is_allowed()); // the same bucket
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Handle<'e, C = SystemClock> {
     engine: &'e Engine<C>,
@@ -46,24 +67,26 @@ fn place_of(live: &Live, limit_id: &str) -> Option<u32> {
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
-    /// Charges `cost` to the bucket of the identity `value`, or changes nothing and says why not.
+    /// Charges `cost` to the bucket of `key`, or changes nothing and says why not.
+    ///
+    /// Requests carry text, so a text counts in the bucket of the requests whose identity has that value. Every other key
+    /// has a bucket of its own: 7 is not the user `"7"`, and an `IpAddr` is not the address written out. A limit should be
+    /// asked with one type of key everywhere.
     ///
     /// Allowed without a limit while the policy does not have this one.
     #[inline]
-    pub fn check(&mut self, value: &[u8], cost: u64) -> Result<Decision<'e>, RequestError> {
+    pub fn check(&mut self, key: impl Key, cost: u64) -> Result<Decision<'e>, RequestError> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        if value.is_empty() || value.len() > VALUE_BYTES_MAX {
-            return Err(RequestError::Value { kind: self.limit_id.to_string(), bytes: value.len() });
-        }
-        let identity = self.engine.buckets().hasher.identity(self.kind_hash, value);
+        let hasher = &self.engine.buckets().hasher;
+        let identity = hasher.identity(self.kind_hash, key.key_hash(hasher));
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
             let now = self.engine.buckets().clock.now();
-            let asked = Asked::Handle { kind: &self.kind, value };
+            let asked = Asked::Handle { kind: &self.kind, value: key.text() };
             let Some(limit) = self.place else {
                 let decision = self.engine.buckets().unlimited(&self.live);
                 self.engine.count(&self.live, asked, &[], &decision, now);

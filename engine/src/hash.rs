@@ -4,9 +4,25 @@
 //! each over the hash of its kind and the hash of its value. rapidhash mixes lengths in, so `("a_b", "c")` and
 //! `("a", "b_c")` differ. The secrets are random, so nobody outside can aim at the slot of a victim.
 
-use std::hash::{BuildHasher, RandomState};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+/// The hash of a [`Key`](crate::Key).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash(pub(crate) u64);
+
+/// What the words of a key mean that is not text.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(crate) enum Form {
+    Number,
+    Ip,
+    Tuple,
+}
 
 /// The hash of one identity, or of a combination of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,17 +31,24 @@ pub(crate) struct IdentityHash(u64);
 impl IdentityHash {
     /// Of a limit that counts everyone together.
     pub(crate) const EVERYONE: Self = Self(0);
+
+    /// Of a key that is counted as it is, without a kind.
+    pub(crate) fn of(key: KeyHash) -> Self {
+        Self(key.0)
+    }
 }
 
-/// Hashes with one set of secrets.
-#[derive(Debug)]
-pub(crate) struct KeyHasher {
+/// Hashes [keys](crate::Key), with the secrets of one limiter or engine.
+pub struct KeyHasher {
     secrets: RapidSecrets,
+    /// The word of the first form.
+    forms: u64,
 }
 
 impl KeyHasher {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { secrets: RapidSecrets::seed(seed) }
+        let secrets = RapidSecrets::seed(seed);
+        Self { forms: rapidhash_v3_seeded(b"", &secrets), secrets }
     }
 
     /// With secrets that nobody knows.
@@ -39,10 +62,29 @@ impl KeyHasher {
         rapidhash_v3_seeded(name.as_bytes(), &self.secrets)
     }
 
+    /// Of a text.
+    #[inline]
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> KeyHash {
+        KeyHash(rapidhash_v3_seeded(bytes, &self.secrets))
+    }
+
+    /// Of a key that is not text: the word of its [`form`](Self::form), and what it consists of.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self, words: [u64; N]) -> KeyHash {
+        self.bytes(words.map(u64::to_ne_bytes).as_flattened())
+    }
+
+    /// The word that says what the words after it mean. It is as secret as the hash, so nobody can write a text with the
+    /// same bytes.
+    #[inline]
+    pub(crate) fn form(&self, form: Form) -> u64 {
+        self.forms.wrapping_add(form as u64)
+    }
+
     /// Of an identity; `kind` is the `name` of its kind.
     #[inline]
-    pub(crate) fn identity(&self, kind: u64, value: &[u8]) -> IdentityHash {
-        IdentityHash(self.pair(kind, rapidhash_v3_seeded(value, &self.secrets)))
+    pub(crate) fn identity(&self, kind: u64, value: KeyHash) -> IdentityHash {
+        IdentityHash(self.pair(kind, value.0))
     }
 
     /// Of a combination, one identity added; the order matters.
@@ -60,5 +102,12 @@ impl KeyHasher {
     fn pair(&self, first: u64, second: u64) -> u64 {
         let bytes = (u128::from(first) << 64 | u128::from(second)).to_ne_bytes();
         rapidhash_v3_seeded(&bytes, &self.secrets)
+    }
+}
+
+/// Without the secrets.
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHasher").finish_non_exhaustive()
     }
 }

@@ -9,9 +9,9 @@
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
-//! * keys and time: [`clock`], `hash`;
+//! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
@@ -28,7 +28,12 @@ pub mod formats;
 mod handle;
 mod hash;
 mod heavy_hitters;
+mod key;
+mod keyed_limiter;
 mod limit;
+mod limiter;
+#[cfg(feature = "wait")]
+mod line;
 mod moves;
 mod observer;
 mod pattern;
@@ -36,6 +41,7 @@ mod pending;
 pub mod policy;
 mod problem;
 mod publish;
+mod rate;
 mod registry;
 mod request;
 mod reservation;
@@ -44,18 +50,27 @@ mod sync;
 mod table;
 mod tally;
 pub mod time;
+#[cfg(feature = "wait")]
+mod wait;
 mod word;
 mod zone;
 
 pub use bucket::Bucket;
-pub use decision::{Decision, Degraded, Retry};
+pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine};
 pub use handle::Handle;
+pub use hash::{KeyHash, KeyHasher};
 pub use heavy_hitters::{HeavyHitters, Hitter};
+pub use key::{Key, Prehashed};
+pub use keyed_limiter::KeyedLimiter;
+pub use limiter::Limiter;
+#[cfg(feature = "wait")]
+pub use line::WaitError;
 pub use observer::{AlreadyObserved, Observed, Observer};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;
+pub use rate::Rate;
 pub use registry::{LimitIndex, PublishError};
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,

@@ -145,7 +145,7 @@ impl Watching {
         if is_drawn(self.one_in) {
             let charge = decision.place().and_then(|place| plan.get(place));
             // A first touch is decided at a time read anew.
-            let now = decision.decided_by.map_or(now, |by| by.now);
+            let now = decision.decided_by.map_or(now, |by| by.outcome.now);
             self.observer.observe(&Observed { asked, decision, charge, now, one_in: self.one_in });
         }
     }

@@ -124,6 +124,19 @@ struct Change {
 pub(crate) struct Newer;
 
 impl LiveLimit {
+    /// The only limit of a registry, without a name. No publish changes it.
+    pub(crate) fn alone(meter: Option<Meter>, registry: &Registry) -> Self {
+        let index = registry.limits.push(Registered { name: Box::default(), overflow: Default::default() }) as u32;
+        let generation = Generation::default();
+        Self { index, hash: 0, meter, generation, is_shadow: false, is_plain: true, tally: None, change: None }
+    }
+
+    /// The same limit, where another meter steps over its words.
+    #[cfg(feature = "wait")]
+    pub(crate) fn with_meter(&self, meter: Meter) -> Self {
+        Self { meter: Some(meter), ..*self }
+    }
+
     /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
     ///
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts

@@ -172,8 +172,8 @@ fn it_is_told_who_was_counted_and_by_which_door() {
     assert_eq!(log.taken().len(), 4);
     let mut handle = engine.handle("default/tier:t/hour", "user").expect("the policy has it");
     let longest = [b'x'; 1_024];
-    let _ = handle.check(&longest, 1).expect("valid");
-    let _ = handle.clone().check(&[0xFF, 0], 2_000).expect("valid");
+    let _ = handle.check(longest, 1).expect("valid");
+    let _ = handle.clone().check([0xFF, 0], 2_000).expect("valid");
     let by_handle = log.taken();
     let key = |value: &[u8]| vec![("user".to_owned(), value.to_owned())];
     assert_eq!(

@@ -139,6 +139,15 @@ impl Meter {
         }
     }
 
+    /// What admits only when no delay would follow, over the same words.
+    #[cfg(feature = "wait")]
+    pub(crate) fn undelayed(self) -> Self {
+        match self {
+            Self::LeakyBucket(queue) => Self::LeakyBucket(queue.undelayed()),
+            other => other,
+        }
+    }
+
     /// The word after a charge was given back, or `None` where nothing is left to give.
     ///
     /// `now` must have been read after `word`. Never returns more than the passing of time has not returned already.

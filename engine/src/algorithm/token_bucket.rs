@@ -22,6 +22,12 @@ const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;
 /// Below this many nanoseconds a token, rounding each token up to a whole nanosecond would be felt.
 const COARSE_INTERVAL_NS: u64 = 1_000;
 
+/// How a rate is counted: so many tokens come back in so many nanoseconds, one at a time where the regime is the slow one.
+fn refill(limit: u64, period_ns: u64) -> (u64, u64) {
+    let by_token = period_ns.is_multiple_of(limit) || period_ns / limit >= COARSE_INTERVAL_NS;
+    if by_token { (1, period_ns.div_ceil(limit)) } else { (limit, period_ns) }
+}
+
 /// A compiled token bucket: `tokens` come back in `period_ns`, one at a time where the regime is the slow one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TokenBucket {
@@ -38,8 +44,7 @@ impl TokenBucket {
         super::in_range("limit", limit, 1, NUMBER_MAX)?;
         super::in_range("period", period_ns, PERIOD_MIN_NS, PERIOD_MAX_NS)?;
         super::in_range("burst", burst, 1, NUMBER_MAX)?;
-        let by_token = period_ns.is_multiple_of(limit) || period_ns / limit >= COARSE_INTERVAL_NS;
-        let (tokens, period_ns) = if by_token { (1, period_ns.div_ceil(limit)) } else { (limit, period_ns) };
+        let (tokens, period_ns) = refill(limit, period_ns);
         let fill_ns = u128::from(burst) * u128::from(period_ns) / u128::from(tokens);
         match u64::try_from(fill_ns) {
             Ok(fill_ns) if fill_ns <= FILL_MAX_NS => Ok(Self { tokens, period_ns, fill_ns, burst }),
@@ -49,6 +54,14 @@ impl TokenBucket {
                 Err(Unfit { field: "burst", message })
             }
         }
+    }
+
+    /// The largest burst that fits a limit and a period of at least 1.
+    pub(crate) fn burst_max(limit: u64, period_ns: u64) -> u64 {
+        let (tokens, period_ns) = refill(limit, period_ns);
+        // The most whose time to come back, rounded down, is FILL_MAX_NS: below 2^62 x 2^53.
+        let most = ((u128::from(FILL_MAX_NS) + 1) * u128::from(tokens) - 1) / u128::from(period_ns);
+        u64::try_from(most).unwrap_or(u64::MAX).min(NUMBER_MAX)
     }
 
     /// Nanoseconds that `cost` tokens take to come back, rounded up. For costs up to the burst.
@@ -82,6 +95,12 @@ impl TokenBucket {
         }
         let admitted_at = (word_after - self.fill_ns).min(word);
         Verdict::Later { wait_ns: admitted_at - now }
+    }
+
+    /// The same queue, for those who wait outside: it admits when it is empty, so nobody is delayed inside.
+    #[cfg(feature = "wait")]
+    pub(super) fn undelayed(self) -> Self {
+        Self { fill_ns: 0, ..self }
     }
 
     /// When the queue was empty before a charge of `cost` wrote `word`, or later.

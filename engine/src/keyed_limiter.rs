@@ -1,0 +1,157 @@
+//! One limit on many keys, without a policy: the engine's table and its way of charging, with nothing before them.
+
+#[cfg(feature = "wait")]
+use crate::line::Lines;
+use crate::{
+    account::{Account, Buckets, Charged},
+    algorithm::Meter,
+    clock::{Clock, SystemClock},
+    decision::Outcome,
+    engine::DEFAULT_MAX_KEYS,
+    hash::{IdentityHash, KeyHash, KeyHasher},
+    key::Key,
+    rate::Rate,
+    registry::{LiveLimit, Newer},
+};
+
+/// Limits each key by itself: each user, each address, each user of each tenant.
+///
+/// Its memory is bounded, 24 bytes a key, and taken at once: 24 MB for the million keys that it has room for unless told
+/// otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where there
+/// is no place left, new keys share a few overflow buckets, with the same numbers each: they may be denied early, and are
+/// never let through uncounted. [`overflow_charges`](Self::overflow_charges) says how often.
+///
+/// ```
+/// use tidegate::KeyedLimiter;
+///
+/// let limiter = KeyedLimiter::per_second(2);
+/// assert!(limiter.check("ada").is_allowed());
+/// assert!(limiter.check("ada").is_allowed());
+/// assert!(!limiter.check("ada").is_allowed());
+/// assert!(limiter.check(("ada", 7_u64)).is_allowed()); // any Key
+/// ```
+///
+/// For several limits at once, tiers, or numbers that change while it runs, there is the [`Engine`](crate::Engine).
+#[derive(Debug)]
+pub struct KeyedLimiter<C = SystemClock> {
+    buckets: Buckets<C>,
+    pub(crate) limit: LiveLimit,
+    #[cfg(feature = "wait")]
+    pub(crate) lines: Lines,
+}
+
+impl KeyedLimiter {
+    /// `limit` tokens a second for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_second(limit: u64) -> Self {
+        Self::new(Rate::per_second(limit))
+    }
+
+    /// `limit` tokens a minute for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_minute(limit: u64) -> Self {
+        Self::new(Rate::per_minute(limit))
+    }
+
+    /// `limit` tokens an hour for each key, as many at once; 0 denies everything. Room for a million keys.
+    #[must_use]
+    pub fn per_hour(limit: u64) -> Self {
+        Self::new(Rate::per_hour(limit))
+    }
+
+    /// Of a [`Rate`] or a [`Meter`], for each key. `None` denies everything. Room for a million keys.
+    #[must_use]
+    pub fn new(meter: impl Into<Option<Meter>>) -> Self {
+        Self::with_max_keys(meter, DEFAULT_MAX_KEYS)
+    }
+
+    /// As [`new`](Self::new), with room for `max_keys` live keys, 24 bytes each.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tidegate::{KeyedLimiter, Rate};
+    ///
+    /// let limiter = KeyedLimiter::with_max_keys(Rate::per_minute(30).burst(5), 10_000); // 240 kB
+    /// assert_eq!(limiter.check(Ipv4Addr::new(192, 0, 2, 7)).remaining(), 4);
+    /// ```
+    #[must_use]
+    pub fn with_max_keys(meter: impl Into<Option<Meter>>, max_keys: usize) -> Self {
+        Self::with_clock(meter, max_keys, SystemClock::new())
+    }
+}
+
+impl<C: Clock> KeyedLimiter<C> {
+    /// As [`with_max_keys`](KeyedLimiter::with_max_keys), by another clock: for tests and simulation.
+    #[must_use]
+    pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
+        let buckets = Buckets::new(max_keys, clock, KeyHasher::random());
+        let limit = LiveLimit::alone(meter.into(), &buckets.registry);
+        Self {
+            buckets,
+            limit,
+            #[cfg(feature = "wait")]
+            lines: Lines::default(),
+        }
+    }
+
+    /// Charges one token to `key`, or changes nothing and says why not.
+    #[inline]
+    pub fn check(&self, key: impl Key) -> Outcome {
+        self.check_n(key, 1)
+    }
+
+    /// Charges `cost` tokens to `key`, all or nothing. A cost above the limit's capacity is never allowed, one of 0 charges
+    /// nothing.
+    #[inline]
+    pub fn check_n(&self, key: impl Key, cost: u64) -> Outcome {
+        if cost == 0 {
+            return self.peek_n(key, cost);
+        }
+        self.charge(&self.limit, self.hash(&key), cost)
+    }
+
+    /// What [`check`](Self::check) would answer now. Charges nothing.
+    pub fn peek(&self, key: impl Key) -> Outcome {
+        self.peek_n(key, 1)
+    }
+
+    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
+        let account = Account::alone(&self.buckets, &self.limit, IdentityHash::of(self.hash(&key)), cost);
+        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()))
+    }
+
+    /// How often an overflow bucket was charged, because there was no place for a key: if this grows, there should be room
+    /// for more keys.
+    #[must_use]
+    pub fn overflow_charges(&self) -> u64 {
+        self.buckets.overflow_charges.count()
+    }
+
+    /// The clock that decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.buckets.clock
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &impl Key) -> KeyHash {
+        key.key_hash(&self.buckets.hasher)
+    }
+
+    #[inline(always)]
+    pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::alone(&self.buckets, limit, IdentityHash::of(hash), cost);
+        self.first(&account, || account.charge(&self.buckets, self.buckets.clock.now()))
+    }
+
+    /// The answer to the first attempt: without a publish, nothing is ever newer.
+    #[inline(always)]
+    fn first(&self, account: &Account<'_>, mut attempt: impl FnMut() -> Result<Charged, Newer>) -> Outcome {
+        loop {
+            if let Ok(charged) = attempt() {
+                return account.outcome(&charged).at_resolution(self.buckets.clock.resolution_ns());
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A rate in one line: the numbers of a token bucket, for limiters without a policy.
+
+use crate::{
+    algorithm::{Meter, NUMBER_MAX, TokenBucket},
+    time::SECOND_NS,
+};
+
+/// So many tokens per time, and so many at once. What [`Limiter`](crate::Limiter) and
+/// [`KeyedLimiter`](crate::KeyedLimiter) are made of, unless they are given a [`Meter`].
+///
+/// Every number has a meaning: a limit or a burst of 0 denies everything. What is too large for the engine is cut to what
+/// fits: a limit or a burst to 2^53 - 1, and a burst to what comes back within a hundred years.
+///
+/// ```
+/// use tidegate::{Limiter, Rate};
+///
+/// const SEARCHES: Rate = Rate::per_minute(30).burst(5);
+/// let limiter = Limiter::new(SEARCHES);
+/// assert_eq!(limiter.peek().limit(), 5);
+/// assert!(!Limiter::new(Rate::per_minute(0)).check().is_allowed());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Rate {
+    limit: u64,
+    period_ns: u64,
+    burst: u64,
+}
+
+impl Rate {
+    /// `limit` tokens a second; as many at once.
+    pub const fn per_second(limit: u64) -> Self {
+        Self { limit, period_ns: SECOND_NS, burst: limit }
+    }
+
+    /// `limit` tokens a minute; as many at once.
+    pub const fn per_minute(limit: u64) -> Self {
+        Self { limit, period_ns: 60 * SECOND_NS, burst: limit }
+    }
+
+    /// `limit` tokens an hour; as many at once.
+    pub const fn per_hour(limit: u64) -> Self {
+        Self { limit, period_ns: 3_600 * SECOND_NS, burst: limit }
+    }
+
+    /// The same rate, with at most `burst` tokens at once: what a client may spend after a pause, before it is held to the
+    /// rate. 1 spaces calls evenly.
+    pub const fn burst(self, burst: u64) -> Self {
+        Self { burst, ..self }
+    }
+}
+
+/// `None`: it admits nothing.
+impl From<Rate> for Option<Meter> {
+    fn from(Rate { limit, period_ns, burst }: Rate) -> Self {
+        if limit == 0 || burst == 0 {
+            return None;
+        }
+        let limit = limit.min(NUMBER_MAX);
+        let burst = burst.min(TokenBucket::burst_max(limit, period_ns));
+        // What is cut to fit is never refused.
+        TokenBucket::new(limit, period_ns, burst).ok().map(Meter::TokenBucket)
+    }
+}

@@ -1,0 +1,307 @@
+//! Limiters without a policy: one bucket, and one limit on many keys.
+
+use std::{
+    collections::HashMap,
+    sync::{Barrier, LazyLock},
+    thread,
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tidegate::{
+    KeyedLimiter, Limiter, Outcome, Rate, Retry,
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
+    clock::{Clock, ManualClock},
+};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// The beginning of a minute in 2026.
+const NOW: u64 = 1_790_035_200 * SECOND;
+
+fn at_now(meter: impl Into<Option<Meter>>) -> (ManualClock, Limiter<ManualClock>) {
+    let clock = ManualClock::at(NOW);
+    (clock.clone(), Limiter::with_clock(meter, clock))
+}
+
+/// Everything that an outcome says.
+fn told(outcome: &Outcome) -> (bool, Retry, Duration, u64, u64, Duration, Duration) {
+    (
+        outcome.is_allowed(),
+        outcome.retry(),
+        outcome.delay(),
+        outcome.limit(),
+        outcome.remaining(),
+        outcome.reset_after(),
+        outcome.reset_at(),
+    )
+}
+
+#[test]
+fn a_limiter_admits_its_burst_and_then_its_rate() {
+    let (clock, limiter) = at_now(Rate::per_second(10).burst(3));
+    let first = limiter.check();
+    assert_eq!((first.retry(), first.limit(), first.remaining()), (Retry::Now, 3, 2));
+    assert_eq!(first.reset_after(), Duration::from_millis(100));
+    assert_eq!(first.reset_at(), Duration::from_nanos(NOW) + Duration::from_millis(100));
+    assert!(limiter.check_n(2).is_allowed());
+    assert_eq!(limiter.check().retry(), Retry::After(Duration::from_millis(100)));
+    clock.advance(100 * MS - 1);
+    assert_eq!(limiter.check().retry(), Retry::After(Duration::from_nanos(1)));
+    clock.advance(1);
+    assert!(limiter.check().is_allowed(), "waiting exactly that long is enough");
+    clock.advance(3_600 * SECOND);
+    assert_eq!((0..10).filter(|_| limiter.check().is_allowed()).count(), 3, "no more than the burst after a pause");
+}
+
+#[test]
+fn the_units_of_a_rate_are_what_they_say() {
+    for (rate, interval) in [
+        (Rate::per_second(4), Duration::from_millis(250)),
+        (Rate::per_minute(4), Duration::from_secs(15)),
+        (Rate::per_hour(4), Duration::from_mins(15)),
+    ] {
+        let (_, limiter) = at_now(rate);
+        assert_eq!(limiter.check_n(4).remaining(), 0, "{rate:?}: as many at once");
+        assert_eq!(limiter.check().retry(), Retry::After(interval), "{rate:?}");
+    }
+    let reset = |limiter: &Limiter| limiter.check().reset_after();
+    assert_eq!(reset(&Limiter::per_second(4)), Duration::from_millis(250));
+    assert_eq!(reset(&Limiter::per_minute(4)), Duration::from_secs(15));
+    assert_eq!(reset(&Limiter::per_hour(4)), Duration::from_mins(15));
+    let reset = |limiter: &KeyedLimiter| limiter.check("ada").reset_after();
+    assert_eq!(reset(&KeyedLimiter::per_second(4)), Duration::from_millis(250));
+    assert_eq!(reset(&KeyedLimiter::per_minute(4)), Duration::from_secs(15));
+    assert_eq!(reset(&KeyedLimiter::per_hour(4)), Duration::from_mins(15));
+}
+
+#[test]
+fn zero_denies_everything() {
+    for rate in [Rate::per_second(0), Rate::per_hour(0).burst(5), Rate::per_second(5).burst(0)] {
+        let (clock, limiter) = at_now(rate);
+        let keyed = KeyedLimiter::with_clock(rate, 10, clock.clone());
+        for _ in 0..3 {
+            for cost in [0, 1, u64::MAX] {
+                for answer in
+                    [limiter.check_n(cost), limiter.peek_n(cost), keyed.check_n("ada", cost), keyed.peek("ada")]
+                {
+                    assert_eq!((answer.retry(), answer.limit(), answer.remaining()), (Retry::Never, 0, 0), "{rate:?}");
+                }
+            }
+            clock.advance(366 * 86_400 * SECOND);
+        }
+    }
+    assert!(!Limiter::new(None).check().is_allowed());
+}
+
+#[test]
+fn numbers_that_are_too_large_are_cut_to_what_fits() {
+    const CENTURY_HOURS: u64 = 100 * 366 * 24;
+    for (rate, capacity) in [
+        (Rate::per_second(u64::MAX), NUMBER_MAX),
+        (Rate::per_second(NUMBER_MAX + 1), NUMBER_MAX),
+        (Rate::per_second(NUMBER_MAX).burst(u64::MAX), NUMBER_MAX),
+        (Rate::per_hour(1).burst(u64::MAX), CENTURY_HOURS),
+        (Rate::per_hour(1).burst(CENTURY_HOURS + 1), CENTURY_HOURS),
+        (Rate::per_hour(1).burst(CENTURY_HOURS), CENTURY_HOURS),
+        (Rate::per_hour(1).burst(CENTURY_HOURS - 1), CENTURY_HOURS - 1),
+    ] {
+        let (_, limiter) = at_now(rate);
+        assert_eq!(limiter.peek().limit(), capacity, "{rate:?}");
+        assert_eq!(limiter.check_n(u64::MAX).retry(), Retry::Never, "{rate:?}");
+        assert!(limiter.check_n(capacity).is_allowed(), "{rate:?}");
+        assert!(!limiter.check().is_allowed() || capacity == NUMBER_MAX, "{rate:?}");
+    }
+}
+
+#[test]
+fn a_cost_of_zero_asks_what_is_left() {
+    let (_, limiter) = at_now(Rate::per_minute(5));
+    let keyed = KeyedLimiter::with_clock(Rate::per_minute(5), 10, ManualClock::at(NOW));
+    for left in [5, 4, 3] {
+        assert_eq!((limiter.check_n(0).remaining(), keyed.check_n("ada", 0).remaining()), (left, left));
+        assert!(limiter.check().is_allowed() && keyed.check("ada").is_allowed());
+    }
+}
+
+/// Readings may be 5 ms behind.
+struct Behind(ManualClock);
+
+impl Clock for Behind {
+    fn now(&self) -> u64 {
+        self.0.now()
+    }
+
+    fn resolution_ns(&self) -> u64 {
+        5 * MS
+    }
+}
+
+#[test]
+fn by_a_clock_that_is_behind_the_wait_is_longer() {
+    let rate = Rate::per_second(10).burst(1);
+    let clock = || Behind(ManualClock::at(NOW));
+    let (one, keyed) = (Limiter::with_clock(rate, clock()), KeyedLimiter::with_clock(rate, 10, clock()));
+    assert!(one.check().is_allowed() && keyed.check("ada").is_allowed());
+    for denied in [one.check(), one.peek(), keyed.check("ada"), keyed.peek("ada")] {
+        assert_eq!(denied.retry(), Retry::After(Duration::from_millis(105)));
+    }
+    assert_eq!(one.check_n(2).retry(), Retry::Never);
+}
+
+#[test]
+fn any_meter_will_do() {
+    let window = Meter::FixedWindow(FixedWindow::new(2, 60 * SECOND).expect("fits"));
+    let (clock, limiter) = at_now(window);
+    clock.advance(10 * SECOND);
+    assert_eq!((0..5).filter(|_| limiter.check().is_allowed()).count(), 2);
+    assert_eq!(limiter.check().retry(), Retry::After(Duration::from_secs(50)));
+
+    let queue = Meter::LeakyBucket(TokenBucket::new(10, SECOND, 3).expect("fits"));
+    let (_, limiter) = at_now(queue);
+    let delays: Vec<u128> = (0..4).map(|_| limiter.check().delay().as_millis()).collect();
+    assert_eq!(delays, [0, 100, 200, 0], "the last one is denied");
+    assert_eq!(limiter.check().retry(), Retry::After(Duration::from_millis(100)));
+    let keyed = KeyedLimiter::with_clock(queue, 10, ManualClock::at(NOW));
+    assert_eq!((keyed.check("a").delay(), keyed.check("a").delay()), (Duration::ZERO, Duration::from_millis(100)));
+}
+
+#[test]
+fn threads_admit_exactly_the_burst_together() {
+    const THREADS: usize = 4;
+    let (clock, one) = at_now(Rate::per_hour(10_000));
+    let keyed = KeyedLimiter::with_clock(Rate::per_hour(10_000), 10, clock);
+    let start = Barrier::new(THREADS);
+    let run = || {
+        start.wait();
+        (0..10_000).fold([0; 2], |[by_one, by_key], _| {
+            [by_one + u64::from(one.check().is_allowed()), by_key + u64::from(keyed.check("ada").is_allowed())]
+        })
+    };
+    let admitted: Vec<[u64; 2]> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let sum = admitted.iter().fold([0; 2], |[a, b], [more_a, more_b]| [a + more_a, b + more_b]);
+    assert_eq!(sum, [10_000; 2]);
+}
+
+#[test]
+fn keys_without_a_place_share_overflow_buckets_and_never_pass_free() {
+    const KEYS: u64 = 10_000;
+    let clock = ManualClock::at(NOW);
+    // Two lines of four slots, and eight overflow buckets.
+    let limiter = KeyedLimiter::with_clock(Rate::per_hour(3), 1, clock.clone());
+    let round = || (0..KEYS).filter(|&key| limiter.check(key).is_allowed()).count();
+    assert_eq!(round() + round(), 8 * 2 + 8 * 3, "the first eight keys have places; all others share eight buckets");
+    assert!(limiter.overflow_charges() >= 8 * 3);
+    assert_eq!(limiter.peek(KEYS).retry(), limiter.check(KEYS).retry(), "a stranger is told what holds for it");
+    clock.advance(3_600 * SECOND);
+    assert!(limiter.check(KEYS).is_allowed(), "what is idle gives its place away");
+}
+
+#[test]
+fn limiters_can_be_shared_by_threads_and_kept_in_statics() {
+    const RATE: Rate = Rate::per_minute(3).burst(2);
+    static LIMITER: LazyLock<Limiter> = LazyLock::new(|| Limiter::new(RATE));
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<Limiter>();
+    shared::<KeyedLimiter>();
+    assert_eq!(LIMITER.peek().limit(), 2);
+}
+
+fn meters() -> impl Strategy<Value = Meter> {
+    let bucket = (1u64..50, 1u64..2_000, 1u64..20)
+        .prop_map(|(limit, ms, burst)| TokenBucket::new(limit, ms * MS, burst).expect("fits"));
+    let window = (1u64..20, 1u64..5);
+    prop_oneof![
+        bucket.clone().prop_map(Meter::TokenBucket),
+        bucket.prop_map(Meter::LeakyBucket),
+        window.clone().prop_map(|(n, s)| Meter::FixedWindow(FixedWindow::new(n, s * SECOND).expect("fits"))),
+        window.prop_map(|(n, s)| {
+            Meter::SlidingWindowCounter(SlidingWindowCounter::new(n, s * SECOND).expect("fits"))
+        }),
+    ]
+}
+
+/// Who comes after how long, at what cost.
+fn calls() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
+    prop::collection::vec((0u8..4, prop_oneof![Just(0), 0..300 * MS, 0..3 * SECOND], 0u64..8), 1..80)
+}
+
+proptest! {
+    /// The bound of a token bucket over every interval, by brute force and in whole numbers; and each promise of an answer
+    /// kept by the very next check.
+    #[test]
+    fn a_limiter_keeps_its_bound_and_its_word(
+        limit in 1u64..2_000, burst in 1u64..50, calls in calls(),
+    ) {
+        let (clock, limiter) = at_now(Rate::per_second(limit).burst(burst));
+        let (mut now, mut admitted) = (NOW, Vec::<(u64, u64)>::new());
+        for (_, pause, cost) in calls {
+            now += pause;
+            clock.set(now);
+            let left = limiter.check_n(0).remaining();
+            prop_assert!(limiter.peek_n(left).is_allowed() && !limiter.peek_n(left + 1).is_allowed());
+            let peeked = told(&limiter.peek_n(cost));
+            let answer = limiter.check_n(cost);
+            prop_assert_eq!(told(&answer), peeked, "a peek answers as the check");
+            match answer.retry() {
+                Retry::Now => admitted.push((now, cost)),
+                Retry::Never => prop_assert!(cost > burst),
+                Retry::After(wait) => {
+                    prop_assert!(cost <= burst && cost > left && !wait.is_zero());
+                    prop_assert_eq!(limiter.check_n(0).remaining(), left, "a denial costs nothing");
+                    now += wait.as_nanos() as u64;
+                    clock.set(now - 1);
+                    prop_assert!(!limiter.peek_n(cost).is_allowed(), "a shorter wait would not have been enough");
+                    clock.set(now);
+                    prop_assert!(limiter.check_n(cost).is_allowed(), "waiting as told is enough");
+                    admitted.push((now, cost));
+                }
+            }
+        }
+        for (first, &(from, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for &(at, cost) in &admitted[first..] {
+                sum += u128::from(cost);
+                let excess = sum.saturating_sub(burst.into()) * u128::from(SECOND);
+                prop_assert!(excess <= u128::from(limit) * u128::from(at - from));
+            }
+        }
+    }
+
+    /// A keyed limiter is one limiter for each key.
+    #[test]
+    fn a_keyed_limiter_answers_as_one_limiter_for_each_key(meter in meters(), calls in calls()) {
+        let clock = ManualClock::at(NOW);
+        let keyed = KeyedLimiter::with_clock(meter, 1_000, clock.clone());
+        let mut single = HashMap::<u8, Limiter<ManualClock>>::new();
+        for (who, pause, cost) in calls {
+            clock.advance(pause);
+            let single = single.entry(who).or_insert_with(|| Limiter::with_clock(meter, clock.clone()));
+            prop_assert_eq!(told(&keyed.peek_n(who, cost)), told(&single.peek_n(cost)));
+            prop_assert_eq!(told(&keyed.check_n(who, cost)), told(&single.check_n(cost)));
+        }
+    }
+
+    #[test]
+    fn no_numbers_make_a_limiter_panic(limit in extreme(), burst in extreme(), cost in extreme(), now in extreme()) {
+        for rate in [Rate::per_second(limit), Rate::per_minute(limit).burst(burst), Rate::per_hour(limit).burst(burst)] {
+            let clock = ManualClock::at(now);
+            let limiter = Limiter::with_clock(rate, clock.clone());
+            let capacity = limiter.peek().limit();
+            prop_assert!(capacity <= NUMBER_MAX && (capacity == 0) == (limit == 0 || rate == rate.burst(0)));
+            let first = limiter.check_n(cost);
+            prop_assert_eq!(first.is_allowed(), capacity > 0 && cost <= capacity);
+            let second = limiter.check_n(capacity);
+            let _ = (told(&first), told(&second));
+            clock.set(u64::MAX);
+            let _ = told(&limiter.check());
+        }
+    }
+}
+
+fn extreme() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..4, any::<u64>(), NUMBER_MAX - 2..NUMBER_MAX + 2, u64::MAX - 2..=u64::MAX]
+}
