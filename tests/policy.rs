@@ -78,7 +78,7 @@ struct Case {
 
 const DOCUMENTS: [(&str, &str); 3] = [("toml", GOOD_TOML), ("yaml", GOOD_YAML), ("json", GOOD)];
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case {
         what: "an unknown algorithm",
         change: [
@@ -114,6 +114,15 @@ const CASES: [Case; 8] = [
             ("\"limit\": 100", "\"limit\": 100, \"burst\": 0"),
         ],
         field: "domains.default.tiers[0].limits[0].burst",
+    },
+    Case {
+        what: "a log that is too large",
+        change: [
+            ("\"fixed_window\", limit = 10", "\"sliding_window_log\", limit = 4097"),
+            ("fixed_window\n            limit: 10", "sliding_window_log\n            limit: 4097"),
+            ("\"fixed_window\", \"limit\": 10", "\"sliding_window_log\", \"limit\": 4097"),
+        ],
+        field: "domains.default.rules[0].limits[0].limit: 4097 is out of range; from 1 to 4096 fit",
     },
     Case {
         what: "an id twice",

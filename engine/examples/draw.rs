@@ -32,6 +32,7 @@ const SUBJECTS: &[Subject] = &[
     Subject { algorithm: "leaky_bucket", line: ["in the", "queue"], has_windows: false },
     Subject { algorithm: "fixed_window", line: ["left in the", "window"], has_windows: true },
     Subject { algorithm: "sliding_window_counter", line: ["left", "now"], has_windows: true },
+    Subject { algorithm: "sliding_window_log", line: ["left", "now"], has_windows: false },
 ];
 
 /// What became of the arrivals; times in seconds.

@@ -9,6 +9,8 @@ use crate::{
     moves::{Mark, Moves},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
+    ring::Spare,
+    sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
     sync::{Cell64, Cell128, Counter},
     table::{Full, Key, Met, Table},
@@ -84,6 +86,10 @@ pub(crate) enum Site {
 impl Charged {
     pub(crate) fn is_admitted(&self) -> bool {
         matches!(self.verdict, Verdict::Admit(_))
+    }
+
+    fn in_slot(Stepped { verdict, word, now }: Stepped) -> Self {
+        Self { verdict, word, now, site: Site::Slot }
     }
 }
 
@@ -167,8 +173,50 @@ impl<'l> Account<'l> {
 
     /// What the charge would answer. Writes nothing.
     pub(crate) fn look<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+        if let Some(log) = self.log(buckets) {
+            return self.look_at_log(buckets, &log, now);
+        }
         let word = self.word(buckets, buckets.table.get(self.key))?;
         Ok(self.step(word, now, Site::Slot))
+    }
+
+    /// Apart, as [`charge_log`](Self::charge_log).
+    #[inline(never)]
+    fn look_at_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<Charged, Newer> {
+        let looked = log.look(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
+        Ok(Charged::in_slot(looked))
+    }
+
+    /// The limit is a log.
+    #[inline(always)]
+    fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
+        let Some(Meter::SlidingWindowLog(log)) = self.limit.meter else { return None };
+        let (generation, key, cost) = (self.limit.generation, self.key, self.cost);
+        Some(SlidingLog { table: &buckets.table, log, generation, key, cost, is_owed: false })
+    }
+
+    /// What the slot of a log holds; `spare` is the ring that it is to name next, if there is one.
+    fn log_state<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        held: Option<Held>,
+        spare: &mut Option<Spare<'b>>,
+    ) -> Result<State, Newer> {
+        if let Some(ring) = held.and_then(|held| self.limit.ring(held)) {
+            // Closed under the present numbers: they are not the newest.
+            return if self.is_stale(buckets) || ring.is_closed() { Err(Newer) } else { Ok(State::Ring(ring)) };
+        }
+        let word = self.word(buckets, held)?;
+        let next = |held| {
+            let closed = self.limit.to_close(held);
+            closed.or_else(|| self.limit.in_new_ring(held, &buckets.table, spare))
+        };
+        Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
     }
 
     /// The word of the key's slot; without one, that of its overflow bucket, from which a slot would start.
@@ -189,7 +237,7 @@ impl<'l> Account<'l> {
     /// What was read, under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
     fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, Newer> {
-        if self.is_stale(buckets) { Err(Newer) } else { self.limit.current(held) }
+        if self.is_stale(buckets) { Err(Newer) } else { self.limit.current(held, &buckets.table.rings) }
     }
 
     #[inline(always)]
@@ -208,14 +256,7 @@ impl<'l> Account<'l> {
             return Ok(self.step(0, now, Site::Slot));
         }
         loop {
-            let read_clock = || buckets.clock.now();
-            let outcome = buckets.table.update(self.key, now, read_clock, &mut Met::default(), |held, now| match self
-                .word(buckets, held)
-            {
-                Ok(word) => self.next(self.step(word, now, Site::Slot)),
-                Err(newer) => Next::Leave(Err(newer)),
-            });
-            if let Ok(charged) = outcome {
+            if let Ok(charged) = self.charge_slot(buckets, now) {
                 return charged;
             }
             let mark = buckets.moves.mark_brief();
@@ -227,6 +268,50 @@ impl<'l> Account<'l> {
             }
             self.give_back(buckets, &charged, mark);
         }
+    }
+
+    #[inline(always)]
+    fn charge_slot<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Result<Charged, Newer>, Full> {
+        if let Some(log) = self.log(buckets) {
+            return self.charge_log(buckets, &log, now);
+        }
+        self.update_word(buckets, now, |word, now| self.next(self.step(word, now, Site::Slot)))
+    }
+
+    /// Apart, so that it does not stand in the way of the others.
+    #[inline(never)]
+    fn charge_log<'b, C: Clock>(
+        &self,
+        buckets: &'b Buckets<C>,
+        log: &SlidingLog<'b>,
+        now: Nanos,
+    ) -> Result<Result<Charged, Newer>, Full> {
+        let outcome = log.charge(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
+        Ok(outcome.map(Charged::in_slot))
+    }
+
+    /// Applies `transition` to the word of the key's slot.
+    #[inline(always)]
+    fn update_word<C: Clock, T>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        transition: impl Fn(u64, Nanos) -> Next<Held, Result<T, Newer>>,
+    ) -> Result<Result<T, Newer>, Full> {
+        buckets.table.update(
+            self.key,
+            now,
+            || buckets.clock.now(),
+            &mut Met::default(),
+            |held, now| {
+                match (self.word(buckets, held), held.and_then(|held| self.limit.to_close(held))) {
+                    // Charged when it is tried again.
+                    (Ok(_), Some(closed)) => Next::Write(closed, Err(Newer)),
+                    (Ok(word), None) => transition(word, now),
+                    (Err(newer), _) => Next::Leave(Err(newer)),
+                }
+            },
+        )
     }
 
     #[cold]
@@ -245,7 +330,7 @@ impl<'l> Account<'l> {
     #[inline(always)]
     fn next(&self, charged: Charged) -> Next<Held, Result<Charged, Newer>> {
         match charged.verdict {
-            Verdict::Admit(word) => Next::Write(Held { generation: self.limit.generation, word }, Ok(charged)),
+            Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), Ok(charged)),
             _ => Next::Leave(Ok(charged)),
         }
     }
@@ -293,18 +378,14 @@ impl<'l> Account<'l> {
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>) -> Result<(), Newer> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         let now = buckets.clock.now();
-        let overcharged =
-            |word, now| Held { generation: self.limit.generation, word: meter.overcharge(word, now, self.cost) };
-        let outcome = buckets.table.update(
-            self.key,
-            now,
-            || buckets.clock.now(),
-            &mut Met::default(),
-            |held, now| match self.word(buckets, held) {
-                Ok(word) => Next::Write(overcharged(word, now), Ok(())),
-                Err(newer) => Next::Leave(Err(newer)),
-            },
-        );
+        let overcharged = |word, now| Held::word(self.limit.generation, meter.overcharge(word, now, self.cost));
+        let outcome = match self.log(buckets) {
+            Some(log) => {
+                let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
+                self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
+            }
+            None => self.update_word(buckets, now, |word, now| Next::Write(overcharged(word, now), Ok(()))),
+        };
         outcome.unwrap_or_else(|Full| {
             let cell = self.overflow(buckets);
             update(cell, Swap::load(cell), &mut 0, |slot: Slot| match self.current(buckets, slot.held()) {
@@ -322,7 +403,7 @@ impl<'l> Account<'l> {
             let now = buckets.clock.now();
             (held.word > now).then(|| {
                 buckets.moves.reset(self.key);
-                Held { word: 0, ..held }
+                Held::word(held.generation, 0)
             })
         };
         self.change_slot(buckets, forgotten)

@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::{
     account::{Buckets, overflow_slot},
+    algorithm::Meter,
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -19,6 +20,7 @@ use crate::{
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError},
     request::Request,
+    ring::Spare,
     snapshot::{Charge, Plan, Snapshot},
     tally::{Counts, NoLimit, Tally, Totals},
     time::Nanos,
@@ -116,6 +118,9 @@ impl<C: Clock> Engine<C> {
     /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900; or as
     /// [`Publish::carrying`] says. The engine remembers every name that it ever had, about 200 bytes each, up to a million.
     ///
+    /// Where it has sliding window logs of a size that the engine has not met yet, their rings are allocated first, at most
+    /// 32 MiB for each power of two up to 4,096; they stay.
+    ///
     /// The new policy decides at once. Where it changes a limit's numbers, this then goes through the whole table before it
     /// returns (milliseconds for a million keys), while checks go on.
     pub fn publish(&self, publish: impl Into<Publish>) -> Result<u64, PublishError> {
@@ -149,6 +154,11 @@ impl<C: Clock> Engine<C> {
         let buckets = &self.buckets;
         let live = ledger.bind(publish, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
         self.tally.make_room(ledger.tallied());
+        for limit in &live.limits {
+            if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
+                buckets.table.rings.make_room(log.capacity());
+            }
+        }
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
         self.buckets.version.store(version);
@@ -160,22 +170,28 @@ impl<C: Clock> Engine<C> {
     /// Brings every bucket of a limit that changed to its new numbers. Checks do the same for what they meet on the way;
     /// this is for the others: a stranger judges by the old word whether a bucket is idle, and the next publish must not
     /// meet two generations.
-    fn convert_buckets(&self, live: &Live) {
+    fn convert_buckets<'b>(&'b self, live: &Live) {
         let changed: HashMap<u32, &LiveLimit> =
             live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.index, limit)).collect();
         if changed.is_empty() {
             return;
         }
-        let convert = |limit: u32, held: Held| match changed.get(&limit).map(|limit| (limit.current(held), limit)) {
-            Some((Ok(word), limit)) => Held { generation: limit.generation, word },
-            _ => held,
+        let table = &self.buckets.table;
+        let convert = |limit: u32, held: Held, spare: &mut Option<Spare<'b>>| {
+            let Some(limit) = changed.get(&limit).filter(|limit| limit.generation != held.generation) else {
+                return held;
+            };
+            let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
+            next.unwrap_or_else(|| {
+                limit.current(held, &table.rings).map_or(held, |word| Held::word(limit.generation, word))
+            })
         };
-        self.buckets.table.sweep(|limit| changed.contains_key(&limit), convert);
+        table.sweep(|limit| changed.contains_key(&limit), convert);
         for &limit in changed.keys() {
             for cell in self.buckets.registry.overflows(limit) {
                 // Empty ones too, so that no check which began before the sweep writes into one after it.
                 update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    Next::Write(overflow_slot(limit, convert(limit, slot.held())), ())
+                    Next::Write(overflow_slot(limit, convert(limit, slot.held(), &mut None)), ())
                 });
             }
         }
@@ -192,6 +208,13 @@ impl<C: Clock> Engine<C> {
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
         self.buckets.overflow_charges.count()
+    }
+
+    /// How often a sliding window log was charged without a ring of its own, because its pool had none left: stricter than
+    /// its limit says. If this grows, the engine needs more `max_keys`, or the policy fewer or smaller logs.
+    #[must_use]
+    pub fn log_charges_without_ring(&self) -> u64 {
+        self.buckets.table.rings.missed()
     }
 
     /// How often a charge was given back because a later limit of the same check refused in a race. At most so many

@@ -8,7 +8,7 @@
 //! a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `bucket`, `table`, `moves`, `tally`;
+//! * concurrent: `sync`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
 //! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
@@ -45,6 +45,8 @@ mod rate;
 mod registry;
 mod request;
 mod reservation;
+mod ring;
+mod sliding_log;
 mod snapshot;
 mod sync;
 mod table;

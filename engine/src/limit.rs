@@ -1,7 +1,7 @@
 //! A limit's numbers: from what people write to the meter that counts.
 
 use crate::{
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     policy::{Algorithm, Limit, OnFailure, Sharing},
     problem::Report,
     snapshot::Stored,
@@ -84,10 +84,7 @@ fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
         Algorithm::SlidingWindowCounter => {
             SlidingWindowCounter::new(number, period_ns?).map(Meter::SlidingWindowCounter)
         }
-        Algorithm::SlidingWindowLog => {
-            report.field("algorithm").not_built("the log", "use sliding_window_counter");
-            return None;
-        }
+        Algorithm::SlidingWindowLog => SlidingWindowLog::new(number, period_ns?).map(Meter::SlidingWindowLog),
     };
     let meter = meter.map_err(|unfit| report.unfit(unfit)).ok()?;
     (limit.limit > 0).then_some(meter)

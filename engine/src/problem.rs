@@ -79,11 +79,6 @@ impl<'r> Report<'r> {
         self.found.push(Problem { path: self.path.clone(), line: None, message: message.into() });
     }
 
-    /// This field asks for what this version cannot do yet.
-    pub(crate) fn not_built(&mut self, what: &str, instead: &str) {
-        self.wrong(format!("{what} is not built yet; {instead}"));
-    }
-
     /// A parameter of this field does not fit.
     pub(crate) fn unfit(&mut self, unfit: Unfit) {
         self.field(unfit.field).wrong(unfit.message);

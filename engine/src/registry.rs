@@ -6,11 +6,12 @@ use crate::{
     algorithm::{Carry, Meter},
     hash::KeyHasher,
     publish::Publish,
+    ring::{Lost, Rings, Spare},
     snapshot::{CompiledLimit, Snapshot},
     sync::Cell128,
-    table::Key,
+    table::{Key, Table},
     time::Nanos,
-    word::{Generation, Held, LIMITS_MAX},
+    word::{Generation, Held, LIMITS_MAX, RingWord},
 };
 
 /// Overflow buckets of a limit: where keys go for which the table has no slot.
@@ -142,14 +143,58 @@ impl LiveLimit {
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
     /// what is left, so there are no older ones.
     #[inline(always)]
-    pub(crate) fn current(&self, held: Held) -> Result<u64, Newer> {
-        if held.generation == self.generation { Ok(held.word) } else { self.converted(held) }
+    pub(crate) fn current(&self, held: Held, rings: &Rings) -> Result<u64, Newer> {
+        if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings) }
     }
 
     #[cold]
-    fn converted(&self, held: Held) -> Result<u64, Newer> {
+    fn converted(&self, held: Held, rings: &Rings) -> Result<u64, Newer> {
         let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
-        Ok(change.from.carry_over(held.word, change.at, &change.to, change.carry))
+        let word = match (held.ring(), change.from) {
+            (Some(ring), Meter::SlidingWindowLog(log)) => {
+                // Lost: the slot is another's by now, or was converted.
+                let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Newer)?;
+                log.word(log.capacity() - seen.free, seen.last)
+            }
+            _ => held.word,
+        };
+        Ok(change.from.carry_over(word, change.at, &change.to, change.carry))
+    }
+
+    /// The ring of a bucket under this snapshot's numbers.
+    pub(crate) fn ring(&self, held: Held) -> Option<RingWord> {
+        held.ring().filter(|_| held.generation == self.generation)
+    }
+
+    /// What must be swapped in before a bucket of before the change is converted: a ring that is open may be claimed from
+    /// while it is read.
+    #[inline(always)]
+    pub(crate) fn to_close(&self, held: Held) -> Option<Held> {
+        if held.generation == self.generation {
+            return None;
+        }
+        let ring = held.ring().filter(|ring| !ring.is_closed())?;
+        Some(Held::with_ring(held.generation, ring.closed()))
+    }
+
+    /// As [`current`](Self::current), for a closed ring of before whose instants all count on: used quota is kept, and the
+    /// period is the same. The answer names `spare`. `None` where it is not so, and where no ring is to be had; then the
+    /// ring is squeezed into a word.
+    #[inline(always)]
+    pub(crate) fn in_new_ring<'r>(&self, held: Held, table: &'r Table, spare: &mut Option<Spare<'r>>) -> Option<Held> {
+        let ring = held.ring().filter(|ring| ring.is_closed())?;
+        let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation)?;
+        let (Meter::SlidingWindowLog(from), Meter::SlidingWindowLog(to)) = (change.from, change.to) else {
+            return None;
+        };
+        if change.carry != Carry::Keep || !from.has_period_of(&to) {
+            return None;
+        }
+        let new = table.take_ring(to.capacity(), change.at)?;
+        // Lost: as above.
+        let (id, until) = table.rings.ring(ring.ring(), from.capacity()).copy(change.at, &new).ok()?;
+        *spare = Some(new);
+        Some(Held::with_ring(self.generation, RingWord::new(id, until)))
     }
 
     /// Must the buckets be converted?

@@ -85,7 +85,7 @@ impl<C: Clock> Engine<C> {
     /// Says what a reservation really cost, from 0 to 2^53 - 1 (more counts as that).
     ///
     /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
-    /// back while it counts. More: the excess is charged whether it fits or not, and later requests wait for it; a window
+    /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later requests wait for it; a window
     /// remembers at most what it can hold, and until its end. Where a publish has changed a limit's numbers meanwhile, what
     /// was reserved stands.
     pub fn settle(&self, reservation: Reservation, actual: u64) {

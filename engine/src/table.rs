@@ -31,9 +31,10 @@
 
 use crate::{
     bucket::{Next, Swap, update},
+    ring::{Rings, Spare},
     sync::{Cell128, Counter},
     time::Nanos,
-    word::{Held, KeyBits, LIMITS_MAX, Slot, State},
+    word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State},
 };
 
 /// Slots of a line. Loom checks the same code over lines of one slot, so two candidates a key.
@@ -63,6 +64,10 @@ impl Key {
     pub(crate) fn bits(self) -> KeyBits {
         self.bits
     }
+
+    pub(crate) fn hash(self) -> u64 {
+        self.hash
+    }
 }
 
 /// No slot is free for a new key.
@@ -84,6 +89,8 @@ pub(crate) struct Met {
 pub(crate) struct Table {
     lines: Box<[Line]>,
     nonces: Counter,
+    /// What the words of some slots name. Whoever swaps such a word for one that names the ring no more puts it back.
+    pub(crate) rings: Rings,
 }
 
 /// A cell and what it held when it was read.
@@ -101,7 +108,8 @@ impl Table {
     /// A table for `max_keys` live keys.
     pub(crate) fn new(max_keys: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
-        Self { lines: (0..lines).map(|_| Line::default()).collect(), nonces: Counter::default() }
+        let lines = (0..lines).map(|_| Line::default()).collect();
+        Self { lines, nonces: Counter::default(), rings: Rings::new(max_keys) }
     }
 
     /// What is held for `key`, if it has a slot.
@@ -125,16 +133,23 @@ impl Table {
     ) -> Result<T, Full> {
         loop {
             if let Some((cell, seen)) = self.find(key) {
+                let mut left = None;
                 // `None` when the slot changed hands: then look again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
+                    left = None;
                     if slot.state() != State::Active || !slot.holds(key.bits) {
                         return Next::Leave(None);
                     }
                     match transition(Some(slot.held()), now) {
                         Next::Leave(answer) => Next::Leave(Some(answer)),
-                        Next::Write(held, answer) => Next::Write(Slot::active(key.bits, held), Some(answer)),
+                        Next::Write(held, answer) => {
+                            let after = Slot::active(key.bits, held);
+                            left = slot.ring_left_for(after);
+                            Next::Write(after, Some(answer))
+                        }
                     }
                 });
+                self.put_back(left);
                 if let Some(answer) = outcome {
                     return Ok(answer);
                 }
@@ -151,33 +166,78 @@ impl Table {
 
     /// True when the key has a slot, or a claim to one.
     pub(crate) fn has(&self, key: Key) -> bool {
-        let mut slots = self.candidates(key).into_iter().flat_map(|line| &line.0).map(Swap::load);
+        let mut slots = self.candidates(key.hash).into_iter().flat_map(|line| &line.0).map(Swap::load);
         slots.any(|slot| slot.holds(key.bits))
     }
 
     /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
-    /// again. Claims are swapped away, so that no check which began before the sweep makes one active after it.
-    pub(crate) fn sweep(&self, concerns: impl Fn(u32) -> bool, convert: impl Fn(u32, Held) -> Held) {
+    /// again, and so is one whose ring `convert` has closed. What `convert` answers may name the ring that it hands out.
+    /// Claims are swapped away, so that no check which began before the sweep makes one active after it.
+    pub(crate) fn sweep<'t>(
+        &'t self,
+        concerns: impl Fn(u32) -> bool,
+        convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
+    ) {
         for cell in self.lines.iter().flat_map(|line| &line.0) {
-            update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
-                State::Active if concerns(slot.limit()) => {
-                    Next::Write(Slot::active(slot.key(), convert(slot.limit(), slot.held())), ())
-                }
-                State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, ()),
-                _ => Next::Leave(()),
-            });
+            let pass = || {
+                let (mut left, mut spare) = (None, None);
+                let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
+                    // Of an attempt that failed.
+                    (left, spare) = (None, None);
+                    match slot.state() {
+                        State::Active if concerns(slot.limit()) => {
+                            let held = convert(slot.limit(), slot.held(), &mut spare);
+                            let after = Slot::active(slot.key(), held);
+                            left = slot.ring_left_for(after);
+                            Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
+                        }
+                        State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, false),
+                        _ => Next::Leave(false),
+                    }
+                });
+                self.put_back(left);
+                spare.into_iter().for_each(Spare::keep);
+                is_closed
+            };
+            while pass() {}
         }
     }
 
-    /// The two lines of a key, always different ones.
+    /// Takes a ring for a log of `limit`: a free one, or else that of a key which is idle at `now`. `None` when all that were
+    /// looked at are in use.
+    pub(crate) fn take_ring(&self, limit: u64, now: Nanos) -> Option<Spare<'_>> {
+        self.rings.take(limit).or_else(|| {
+            self.rings.ask(limit).find_map(|asked| {
+                let mut cells = self.candidates(asked.home).into_iter().flat_map(|line| &line.0);
+                let (cell, slot) = cells.find_map(|cell| {
+                    let slot: Slot = Swap::load(cell);
+                    slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
+                })?;
+                // As a stranger who takes the slot over, and leaves it at once.
+                if !slot.is_free(now) || cell.swap(slot, Slot::EMPTY).is_err() {
+                    return None;
+                }
+                self.put_back(slot.ring());
+                self.rings.take(limit)
+            })
+        })
+    }
+
     #[inline(always)]
-    fn candidates(&self, key: Key) -> [&Line; 2] {
+    fn put_back(&self, ring: Option<RingId>) {
+        if let Some(ring) = ring {
+            self.rings.put_back(ring);
+        }
+    }
+
+    /// The two lines of a key with this hash, always different ones.
+    #[inline(always)]
+    fn candidates(&self, hash: u64) -> [&Line; 2] {
         let lines = self.lines.len();
         let place = |hash: u64| ((u128::from(hash) * lines as u128) >> 64) as usize;
-        let first = place(key.hash);
+        let first = place(hash);
         // Another multiple of the hash, by the golden ratio, picks the second line among the others.
-        let step =
-            1 + ((u128::from(key.hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (lines as u128 - 1)) >> 64) as usize;
+        let step = 1 + ((u128::from(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (lines as u128 - 1)) >> 64) as usize;
         let second = if first + step < lines { first + step } else { first + step - lines };
         [&self.lines[first], &self.lines[second]]
     }
@@ -185,7 +245,7 @@ impl Table {
     /// Finds the key's active slot. Both sides of a line begin at the place that the key prefers.
     #[inline(always)]
     fn find(&self, key: Key) -> Option<Seen<'_>> {
-        for line in self.candidates(key) {
+        for line in self.candidates(key.hash) {
             for way in 0..WAYS {
                 let cell = &line.0[(key.bits.spread() + way) % WAYS];
                 let slot = Swap::load(cell);
@@ -201,7 +261,7 @@ impl Table {
     fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
         let mut scan = Scan { active: false, claims: [None; 2 * WAYS], free: None };
         let (mut claims, mut free_most) = (0, 0);
-        for line in self.candidates(key) {
+        for line in self.candidates(key.hash) {
             let (mut free_here, mut first_free) = (0, None);
             for way in 0..WAYS {
                 let cell = &line.0[(key.bits.spread() + way) % WAYS];
@@ -255,6 +315,7 @@ impl Table {
                 let claim = Slot::claimed(key.bits, self.nonces.next());
                 if cell.swap(free, claim).is_ok() {
                     met.reuses += u64::from(free != Slot::EMPTY);
+                    self.put_back(free.ring());
                     (mine, known) = (Some((cell, claim)), Some(claim));
                 } else {
                     met.retries += 1;

@@ -12,14 +12,26 @@
 //! | `token_bucket`, `leaky_bucket` | instant at which the bucket is full again, nanoseconds | (the same number) |
 //! | `fixed_window` | bits 63..25: end of the window, rounded up to 2^25 ns (34 ms) | bits 24..0: tokens used in it |
 //! | `sliding_window_counter` | bits 63..29: end of the window after, rounded up to 2^29 ns (0.54 s) | bits 28..0: tokens used in it, and above them those of the window before |
+//! | `sliding_window_log` | bits 63..13: when the youngest admission is a period old, rounded up to 2^13 ns (8 microseconds) | bits 12..0: tokens in use |
 //!
-//! The rounding and the counts only delay the instant, by less than 68 ms and 1.1 s: a live bucket never looks idle.
+//! The rounding and the counts only delay the instant, by less than 68 ms, 1.1 s and 25 microseconds: a live bucket never
+//! looks idle.
+//!
+//! The word of a log that has a ring names it instead, which the tag says. It too begins with the instant:
+//!
+//! | field | bits | width | meaning |
+//! |---|---|---|---|
+//! | closed | 0..0 | 1 | a publish has changed the numbers: the ring admits no more |
+//! | place | 21..1 | 21 | of the ring among those of its size |
+//! | size | 25..22 | 4 | the ring has 2^size cells |
+//! | life | 28..26 | 3 | how often the ring has been taken, modulo 8 |
+//! | idle | 63..29 | 35 | an instant at which every admission is a period old, rounded up to 2^29 ns (0.54 s) |
 //!
 //! # The tag
 //!
 //! | field | bits | width | meaning |
 //! |---|---|---|---|
-//! | state | 1..0 | 2 | 0 empty, 1 active, 2 claimed |
+//! | state | 1..0 | 2 | 0 empty, 1 active, 2 claimed, 3 active with a word that names a ring |
 //! | generation | 6..2 | 5 | of the limit's numbers, modulo 32 |
 //! | limit | 26..7 | 20 | index of the limit in the engine's registry |
 //! | fingerprint | 63..27 | 37 | of the counted identities |
@@ -80,14 +92,19 @@ pub(crate) const LIMITS_MAX: usize = LIMIT.max() as usize + 1;
 
 /// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub(crate) enum State {
-    Empty = 0,
+    Empty,
     /// A key lives here.
-    Active = 1,
+    Active,
     /// A thread wants to put its key here; the word is the nonce of the attempt.
-    Claimed = 2,
+    Claimed,
 }
+
+// The states in the bits of a tag.
+const EMPTY: u64 = 0;
+const ACTIVE: u64 = 1;
+const CLAIMED: u64 = 2;
+const ACTIVE_WITH_RING: u64 = 3;
 
 /// The generation of a limit's numbers, modulo 32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -116,11 +133,94 @@ impl KeyBits {
     }
 }
 
+const CLOSED: Field = Field::lowest(1);
+const PLACE: Field = Field::above(CLOSED, 21);
+const SIZE: Field = Field::above(PLACE, 4);
+const LIFE: Field = Field::above(SIZE, LIFE_BITS);
+const IDLE: Field = Field::rest(LIFE);
+
+/// Nanoseconds of one unit of the idle field.
+const IDLE_UNIT_NS: u64 = 1 << (u64::BITS - IDLE.bits);
+
+/// So many lives of a ring can be told apart.
+pub(crate) const LIFE_BITS: u32 = 3;
+
+/// How many rings of one size there can be.
+pub(crate) const RINGS_MAX: usize = PLACE.max() as usize + 1;
+
+/// Names a ring, from when it is taken until it is put back; in the bits of a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RingId(u64);
+
+impl RingId {
+    const MASK: u64 = PLACE.put(u64::MAX) | SIZE.put(u64::MAX) | LIFE.put(u64::MAX);
+
+    /// The ring of 2^`size` cells at `place`; of `life` the lowest bits are kept.
+    pub(crate) fn new(size: usize, place: usize, life: u64) -> Self {
+        Self(SIZE.put(size as u64) | PLACE.put(place as u64) | LIFE.put(life))
+    }
+
+    pub(crate) fn size(self) -> usize {
+        SIZE.get(self.0) as usize
+    }
+
+    pub(crate) fn place(self) -> usize {
+        PLACE.get(self.0) as usize
+    }
+
+    pub(crate) fn life(self) -> u64 {
+        LIFE.get(self.0)
+    }
+}
+
+/// The word of a log that has a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RingWord(u64);
+
+impl RingWord {
+    pub(crate) fn new(ring: RingId, idle: Nanos) -> Self {
+        Self(IDLE.put(idle.div_ceil(IDLE_UNIT_NS).min(IDLE.max())) | ring.0)
+    }
+
+    pub(crate) fn ring(self) -> RingId {
+        RingId(self.0 & RingId::MASK)
+    }
+
+    pub(crate) fn idle(self) -> Nanos {
+        IDLE.get(self.0) * IDLE_UNIT_NS
+    }
+
+    pub(crate) fn closed(self) -> Self {
+        Self(self.0 | CLOSED.put(1))
+    }
+
+    pub(crate) fn is_closed(self) -> bool {
+        CLOSED.get(self.0) == 1
+    }
+}
+
 /// What a bucket holds: the word, and the generation of the numbers that it was written under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Held {
     pub(crate) generation: Generation,
     pub(crate) word: u64,
+    /// The word names a ring: see [`ring`](Self::ring).
+    pub(crate) is_ring: bool,
+}
+
+impl Held {
+    /// A word that is the bucket's whole truth.
+    pub(crate) fn word(generation: Generation, word: u64) -> Self {
+        Self { generation, word, is_ring: false }
+    }
+
+    pub(crate) fn with_ring(generation: Generation, word: RingWord) -> Self {
+        Self { generation, word: word.0, is_ring: true }
+    }
+
+    pub(crate) fn ring(self) -> Option<RingWord> {
+        self.is_ring.then_some(RingWord(self.word))
+    }
 }
 
 /// One slot, 128 bits.
@@ -135,18 +235,19 @@ impl Slot {
 
     pub(crate) fn active(key: KeyBits, held: Held) -> Self {
         let generation = GENERATION.put(u64::from(held.generation.0));
-        Self { tag: key.0 | generation | STATE.put(State::Active as u64), word: held.word }
+        let state = STATE.put(if held.is_ring { ACTIVE_WITH_RING } else { ACTIVE });
+        Self { tag: key.0 | generation | state, word: held.word }
     }
 
     pub(crate) fn claimed(key: KeyBits, nonce: u64) -> Self {
-        Self { tag: key.0 | STATE.put(State::Claimed as u64), word: nonce }
+        Self { tag: key.0 | STATE.put(CLAIMED), word: nonce }
     }
 
     pub(crate) fn state(self) -> State {
         match STATE.get(self.tag) {
-            0 => State::Empty,
-            1 => State::Active,
-            _ => State::Claimed,
+            EMPTY => State::Empty,
+            CLAIMED => State::Claimed,
+            _ => State::Active,
         }
     }
 
@@ -155,7 +256,18 @@ impl Slot {
     }
 
     pub(crate) fn held(self) -> Held {
-        Held { generation: Generation(GENERATION.get(self.tag) as u8), word: self.word }
+        let generation = Generation(GENERATION.get(self.tag) as u8);
+        Held { generation, word: self.word, is_ring: STATE.get(self.tag) == ACTIVE_WITH_RING }
+    }
+
+    /// The ring that the slot's word names.
+    pub(crate) fn ring(self) -> Option<RingId> {
+        self.held().ring().map(RingWord::ring)
+    }
+
+    /// The ring that nobody names any more when `after` takes the place of this.
+    pub(crate) fn ring_left_for(self, after: Self) -> Option<RingId> {
+        self.ring().filter(|ring| after.ring() != Some(*ring))
     }
 
     /// The key of a slot that is not empty.
@@ -194,19 +306,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64) {
+        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64, is_ring: bool) {
             let key = KeyBits::new(limit, hash);
-            let held = Held { generation: Generation(generation), word };
+            let held = Held { generation: Generation(generation), word, is_ring };
             let slot = Slot::from_bits(Slot::active(key, held).to_bits());
             prop_assert_eq!(slot.state(), State::Active);
             prop_assert_eq!(slot.key(), key);
             prop_assert_eq!(slot.limit(), limit);
             prop_assert_eq!(slot.held(), held);
+            prop_assert_eq!(slot.ring().is_some(), is_ring);
             prop_assert!(slot.holds(key));
             let claim = Slot::from_bits(Slot::claimed(key, word).to_bits());
             prop_assert_eq!(claim.state(), State::Claimed);
             prop_assert_eq!((claim.key(), claim.word), (key, word));
             prop_assert!(!claim.is_free(u64::MAX));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_field_of_a_ring_word_survives_the_round_trip(size in 0..16usize, place in 0..RINGS_MAX, life in 0..8u64, idle: Nanos) {
+            let ring = RingId::new(size, place, life);
+            prop_assert_eq!((ring.size(), ring.place(), ring.life()), (size, place, life));
+            let word = RingWord::new(ring, idle);
+            prop_assert_eq!(word.ring(), ring);
+            prop_assert!(!word.is_closed() && word.closed().is_closed());
+            prop_assert_eq!((word.closed().ring(), word.closed().idle()), (ring, word.idle()));
+            // Not before the instant, but at the end of time, and less than a unit after.
+            prop_assert!(word.idle() >= idle.min(IDLE.put(u64::MAX)) && word.idle().saturating_sub(idle) < IDLE_UNIT_NS);
+            prop_assert!(word.0 >= word.idle() && word.0 < word.idle().saturating_add(IDLE_UNIT_NS));
         }
     }
 
@@ -218,11 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_table_in_the_docs_states_the_constants() {
+    fn the_tables_in_the_docs_state_the_constants() {
         let source = include_str!("word.rs");
-        for (name, field) in
-            [("state", STATE), ("generation", GENERATION), ("limit", LIMIT), ("fingerprint", FINGERPRINT)]
-        {
+        let tag = [("state", STATE), ("generation", GENERATION), ("limit", LIMIT), ("fingerprint", FINGERPRINT)];
+        let ring_word = [("closed", CLOSED), ("place", PLACE), ("size", SIZE), ("life", LIFE), ("idle", IDLE)];
+        for (name, field) in tag.into_iter().chain(ring_word) {
             let row = format!("//! | {name} | {}..{} | {} |", field.shift + field.bits - 1, field.shift, field.bits);
             assert!(source.contains(&row), "the table lacks: {row}");
         }

@@ -14,7 +14,8 @@ const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
 const NOW: u64 = 1_790_035_200 * SECOND;
 const CARRIES: [Carry; 3] = [Carry::Keep, Carry::Proportional, Carry::Reset];
-const ALGORITHMS: [&str; 4] = ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter"];
+const ALGORITHMS: [&str; 5] =
+    ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
 
 /// A limit's numbers in whole units, so that the model needs no rounding of its own.
 #[derive(Clone, Copy, Debug)]

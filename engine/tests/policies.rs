@@ -57,10 +57,13 @@ const BAD: &[Bad] = &[
         says: "unknown variant `magic`",
     },
     Bad {
-        what: "an algorithm to come",
-        change: |d| limit(d)["algorithm"] = "sliding_window_log".into(),
-        path: "domains.default.tiers[0].limits[0].algorithm",
-        says: "not built yet",
+        what: "a log that is too long",
+        change: |d| {
+            limit(d)["algorithm"] = "sliding_window_log".into();
+            limit(d)["limit"] = 4_097.into();
+        },
+        path: "domains.default.tiers[0].limits[0].limit",
+        says: "4097 is out of range; from 1 to 4096 fit",
     },
     Bad {
         what: "an unknown key",

@@ -4,12 +4,14 @@ mod calendar;
 mod carry;
 mod fixed_window;
 mod sliding_window_counter;
+mod sliding_window_log;
 mod token_bucket;
 
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
 pub use fixed_window::FixedWindow;
 pub use sliding_window_counter::SlidingWindowCounter;
+pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;
 
 use crate::time::{Nanos, SECOND_NS};
@@ -84,6 +86,9 @@ pub enum Meter {
     FixedWindow(FixedWindow),
     /// Two aligned windows, weighted.
     SlidingWindowCounter(SlidingWindowCounter),
+    /// A log of admissions. As steps over one word, which is what stands here, it is stricter than the engine's, which has
+    /// a ring of instants beside the word.
+    SlidingWindowLog(SlidingWindowLog),
 }
 
 /// One way to say "the method of whichever algorithm this is".
@@ -93,6 +98,7 @@ macro_rules! each {
             Meter::TokenBucket($algorithm) | Meter::LeakyBucket($algorithm) => $answer,
             Meter::FixedWindow($algorithm) => $answer,
             Meter::SlidingWindowCounter($algorithm) => $answer,
+            Meter::SlidingWindowLog($algorithm) => $answer,
         }
     };
 }
@@ -157,7 +163,8 @@ impl Meter {
     }
 
     /// The word after `cost` was charged although it may not fit: what was used already and is known only now. Later costs
-    /// wait for it. A window holds at most what its field does, and forgets it at its end.
+    /// wait for it. A window holds at most what its field does, and forgets it at its end; a log at most its limit, for a
+    /// period.
     #[must_use]
     pub fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
@@ -175,6 +182,9 @@ impl Meter {
             }
             (Self::SlidingWindowCounter(old), Self::SlidingWindowCounter(new)) if old.has_windows_of(new) => {
                 old.in_windows_of(word, new, carry)
+            }
+            (Self::SlidingWindowLog(old), Self::SlidingWindowLog(new)) if old.has_period_of(new) => {
+                old.in_limit_of(word, new, carry)
             }
             _ => {
                 let used = each!(self, algorithm => algorithm.used(word, at));

@@ -102,7 +102,8 @@ fn claims_in_different_places_leave_one_slot() {
     check_within(Some(3), || {
         let table = table();
         // Takes the place that key 1 scans first.
-        let neighbour = (2..).map(key).find(|&k| std::ptr::eq(table.candidates(k)[0], table.candidates(key(1))[0]));
+        let neighbour =
+            (2..).map(key).find(|&k| std::ptr::eq(table.candidates(k.hash)[0], table.candidates(key(1).hash)[0]));
         let neighbour = neighbour.expect("half of all keys");
         assert_eq!(charge(&table, neighbour), Ok(()));
         let spawn = |empties: bool| {
@@ -306,7 +307,7 @@ fn a_sweep_swaps_claims_away() {
         let next = Held::default().generation.next();
         let thread = thread::spawn(move || {
             its_version.store(1);
-            other.sweep(|_| true, |_, held| Held { generation: next, ..held });
+            other.sweep(|_| true, |_, held, _| Held { generation: next, ..held });
         });
         // Writes the old generation while the old version is the newest, as a check does.
         let outcome = table.update(
@@ -352,7 +353,7 @@ fn a_sweep_beside_a_charge_loses_neither() {
         let other = Arc::clone(&table);
         let next = Held::default().generation.next();
         let thread = thread::spawn(move || {
-            other.sweep(|limit| limit == 1, |_, held| Held { generation: next, word: held.word + 100 });
+            other.sweep(|limit| limit == 1, |_, held, _| Held::word(next, held.word + 100));
         });
         assert_eq!(charge(&table, key(1)), Ok(()));
         thread.join().expect("no panic");
