@@ -33,6 +33,10 @@ async fn show(state: web::Data<State>) -> HttpResponse {
                 "parameters": ["limit", "period"],
                 "help": "Weighs the window before by the part of it that still counts; no rush at a boundary.",
             },
+            {
+                "id": Algorithm::SlidingWindowLog, "label": "Sliding window log", "parameters": ["limit", "period"],
+                "help": "Remembers when each token was used: never above the limit in any period. For limits up to 4096.",
+            },
         ],
         "bounds": {
             "number_max": NUMBER_MAX,
