@@ -1,0 +1,263 @@
+//! Any run of operations keeps the rules: a peek foretells the check, a denial costs nothing, waiting as told is enough,
+//! and nobody gets more than a limit holds at one instant.
+
+use arbitrary::{Arbitrary, Unstructured};
+use tidegate::{
+    Answer, Begun, Decision, Engine, Identity, Publish, Request, Reservation, Retry, Snapshot,
+    algorithm::{Carry, Verdict},
+    clock::{Clock, ManualClock},
+    policy::{Algorithm, Domain, Limit, Mode, OnFailure, Policy, Sharing, Tier},
+    time::SECOND_NS,
+};
+
+const USERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Times are given up to here, the year 2518, as the system's clock gives them: then the words still have room for 36 years.
+const LAST: u64 = u64::MAX - (1 << 60);
+
+/// More keys than it has slots for, so that overflow is met.
+const MAX_KEYS: usize = 8;
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Operation {
+    Check { user: u8, cost: Cost, waits: bool },
+    Batch { user: u8, cost: Cost, times: u8 },
+    Reserve { user: u8, cost: Cost },
+    Settle { which: u8, actual: Cost },
+    Refund { which: u8 },
+    Drop { which: u8 },
+    Reset { user: u8 },
+    Begin { user: u8, cost: Cost, answers: [Option<(u8, u64, u64)>; 2] },
+    Publish { limits: [Numbers; 2], carry: u8 },
+    Advance { ns: u64 },
+    AdvanceALittle { ns: u16 },
+}
+
+/// Small ones mostly: those that limits hold.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Cost {
+    Small(u8),
+    Any(u64),
+}
+
+impl Cost {
+    fn tokens(self) -> u64 {
+        match self {
+            Self::Small(cost) => cost.into(),
+            Self::Any(cost) => cost,
+        }
+    }
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Numbers {
+    algorithm: u8,
+    limit: Cost,
+    period: u8,
+    burst: Option<Cost>,
+    is_shadow: bool,
+    is_shared: bool,
+    on_failure: u8,
+}
+
+impl Numbers {
+    fn limit(self, id: &str) -> Limit {
+        let algorithms = [
+            Algorithm::TokenBucket,
+            Algorithm::LeakyBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::SlidingWindowLog,
+        ];
+        let periods = ["1ms", "250ms", "1s", "7s", "1m", "1h", "1d", "366d", "day", "week", "month"];
+        let failures = [OnFailure::Local(0.5), OnFailure::Local(1.0), OnFailure::Open, OnFailure::Closed];
+        Limit {
+            id: id.to_owned(),
+            algorithm: algorithms[usize::from(self.algorithm) % algorithms.len()],
+            limit: self.limit.tokens(),
+            period: periods[usize::from(self.period) % periods.len()].to_owned(),
+            burst: self.burst.map(Cost::tokens),
+            mode: if self.is_shadow { Mode::Shadow } else { Mode::default() },
+            sharing: if self.is_shared { Sharing::Strict } else { Sharing::default() },
+            on_failure: self.is_shared.then(|| failures[usize::from(self.on_failure) % failures.len()]),
+        }
+    }
+}
+
+/// What is known of one user at this instant: tokens admitted since anything else moved that could bring some back.
+type Admitted = [u64; USERS.len()];
+
+struct Run {
+    engine: Engine<ManualClock>,
+    clock: ManualClock,
+    reservations: Vec<Reservation>,
+    admitted: Admitted,
+    /// The least that any limit which denies can hold.
+    capacity: u64,
+}
+
+/// Takes `data` as a run of operations, one after the other.
+///
+/// # Panics
+///
+/// Where something does not hold.
+pub fn operations(data: &[u8]) {
+    let clock = ManualClock::at(1_790_035_200 * SECOND_NS);
+    let engine = Engine::for_simulation(MAX_KEYS, clock.clone(), 1);
+    let mut run = Run { engine, clock, reservations: Vec::new(), admitted: Admitted::default(), capacity: u64::MAX };
+    let mut input = Unstructured::new(data);
+    while !input.is_empty() {
+        let Ok(operation) = Operation::arbitrary(&mut input) else { return };
+        run.does(operation);
+    }
+}
+
+impl Run {
+    fn does(&mut self, operation: Operation) {
+        match operation {
+            Operation::Check { user, cost, waits } => self.check(user, cost, waits),
+            Operation::Batch { user, cost, times } => self.batch(user, cost, times),
+            Operation::Reserve { user, cost } => with_request(user, cost, |request, user| {
+                let (decision, reservation) = self.engine.reserve(request);
+                assert_eq!(reservation.is_some(), decision.is_allowed() && cost.tokens() > 0);
+                if decision.is_allowed() {
+                    self.admitted[user] = self.admitted[user].saturating_add(cost.tokens());
+                }
+                self.reservations.extend(reservation);
+            }),
+            Operation::Settle { which, actual } => self.with_reservation(which, |engine, reservation| {
+                engine.settle(reservation, actual.tokens());
+            }),
+            Operation::Refund { which } => self.with_reservation(which, Engine::refund),
+            Operation::Drop { which } => self.with_reservation(which, |_, reservation| drop(reservation)),
+            Operation::Reset { user } => with_request(user, Cost::Small(1), |request, _| {
+                self.engine.reset(request);
+                self.admitted = Admitted::default();
+            }),
+            Operation::Begin { user, cost, answers } => self.begin(user, cost, answers),
+            Operation::Publish { limits, carry } => self.publish(limits, carry),
+            Operation::Advance { ns } => self.advance(ns),
+            Operation::AdvanceALittle { ns } => self.advance(ns.into()),
+        }
+        for (admitted, user) in self.admitted.iter().zip(USERS) {
+            assert!(*admitted <= self.capacity, "{admitted} of {} at once for {user}", self.capacity);
+        }
+    }
+
+    fn check(&mut self, user: u8, cost: Cost, waits: bool) {
+        with_request(user, cost, |request, user| {
+            let (before, peeked) = (self.left(request), self.engine.peek(request));
+            let checked = self.engine.check(request);
+            assert_eq!(says(&peeked), says(&checked), "a peek answers as the check would");
+            if let (Some(remaining), Some(limit)) = (checked.remaining(), checked.limit()) {
+                assert!(remaining <= limit, "{checked:?}");
+            }
+            if checked.is_allowed() {
+                self.admitted[user] = self.admitted[user].saturating_add(cost.tokens());
+                return;
+            }
+            assert_eq!(self.left(request), before, "a rejected request costs nothing");
+            let Retry::After(wait) = checked.retry() else { return };
+            assert!(!wait.is_zero(), "blocked, and told to come back at once");
+            let refused = checked.limit_id().map(str::to_owned);
+            let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+            // Nobody knows when a store that is gone comes back.
+            if waits && ns < LAST - self.clock.now() && checked.degraded().is_none() {
+                self.advance(ns);
+                let again = self.engine.peek(request);
+                let same = !again.is_allowed() && again.limit_id() == refused.as_deref();
+                assert!(!same, "waited {wait:?} as told, and is refused by the same limit: {again:?}");
+            }
+        });
+    }
+
+    fn batch(&mut self, user: u8, cost: Cost, times: u8) {
+        with_request(user, cost, |request, user| {
+            let requests = vec![*request; usize::from(times % 8)];
+            let mut decisions = Vec::new();
+            self.engine.check_batch(&requests, &mut decisions);
+            assert_eq!(decisions.len(), requests.len());
+            let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
+            self.admitted[user] = self.admitted[user].saturating_add(allowed.saturating_mul(cost.tokens()));
+        });
+    }
+
+    fn begin(&mut self, user: u8, cost: Cost, answers: [Option<(u8, u64, u64)>; 2]) {
+        with_request(user, cost, |request, user| {
+            let decision = match self.engine.begin(request) {
+                Begun::Decided(decision) => decision,
+                Begun::Pending(pending) => {
+                    let answer = |(kind, word, now): (u8, u64, u64)| {
+                        let verdicts = [Verdict::Admit(word), Verdict::Later { wait_ns: word.max(1) }, Verdict::Never];
+                        Answer::Decided { verdict: verdicts[usize::from(kind) % 3], word, now }
+                    };
+                    let answers = answers.map(|answered| answered.map_or(Answer::Failed, answer));
+                    let (decision, give_back) = self.engine.finish(pending, &answers);
+                    assert!(give_back.is_none() || !decision.is_allowed(), "what was admitted stays charged");
+                    decision
+                }
+            };
+            let _ = (decision.remaining(), decision.reset_after(), decision.reset_at(), decision.retry());
+            // What the store admits is no business of this node's bounds.
+            if decision.is_allowed() {
+                self.admitted[user] = 0;
+            }
+        });
+    }
+
+    fn publish(&mut self, numbers: [Numbers; 2], carry: u8) {
+        let limits: Vec<Limit> = numbers.iter().zip(["first", "second"]).map(|(it, id)| it.limit(id)).collect();
+        let tier = Tier { id: "free".to_owned(), limits: limits.clone(), unlimited: false };
+        let domain = Domain {
+            defaults: [("user".to_owned(), "free".to_owned())].into(),
+            tiers: vec![tier],
+            timezone: Some("Australia/Lord_Howe".to_owned()),
+            ..Domain::default()
+        };
+        let policy = Policy { domains: [("default".to_owned(), domain)].into() };
+        // What does not fit is refused.
+        let Ok(snapshot) = Snapshot::compile(&policy) else { return };
+        let carry = [Carry::Keep, Carry::Proportional, Carry::Reset][usize::from(carry) % 3];
+        self.engine.publish(Publish::of(snapshot).carrying(carry)).expect("two limits have room");
+        let denies = limits.iter().filter(|limit| limit.mode != Mode::Shadow && limit.on_failure.is_none());
+        self.capacity = denies.map(|limit| limit.burst.unwrap_or(limit.limit)).min().unwrap_or(u64::MAX);
+        self.admitted = Admitted::default();
+    }
+
+    fn advance(&mut self, ns: u64) {
+        self.clock.set(self.clock.now().saturating_add(ns).min(LAST));
+        self.admitted = Admitted::default();
+    }
+
+    /// The least that is left to whoever asks.
+    fn left(&self, request: &Request<'_>) -> Option<u64> {
+        self.engine.peek(&request.without_cost()).remaining()
+    }
+
+    fn with_reservation(&mut self, which: u8, takes: impl FnOnce(&Engine<ManualClock>, Reservation)) {
+        if !self.reservations.is_empty() {
+            let place = usize::from(which) % self.reservations.len();
+            takes(&self.engine, self.reservations.swap_remove(place));
+            self.admitted = Admitted::default();
+        }
+    }
+}
+
+fn says<'e>(decision: &Decision<'e>) -> (bool, Retry, Option<&'e str>) {
+    (decision.is_allowed(), decision.retry(), decision.limit_id())
+}
+
+/// A cost that no request can have is none.
+fn with_request(user: u8, cost: Cost, mut does: impl FnMut(&Request<'_>, usize)) {
+    let user = usize::from(user) % USERS.len();
+    let who = [Identity::new("user", USERS[user]).expect("a kind and a value")];
+    let request = Request::new(&who).expect("one identity");
+    match cost.tokens() {
+        0 => does(&request.without_cost(), user),
+        cost => {
+            if let Ok(request) = request.cost(cost) {
+                does(&request, user);
+            }
+        }
+    }
+}

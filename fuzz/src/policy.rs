@@ -1,0 +1,55 @@
+//! Any text is a policy, or is refused with what is wrong.
+
+use tidegate::{
+    Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format, policy::Policy, time::SECOND_NS,
+};
+
+/// Reads `data` as a document: the first byte chooses the format.
+///
+/// # Panics
+///
+/// Where something does not hold.
+pub fn policy(data: &[u8]) {
+    let Some((format, text)) = data.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let format = [Format::Toml, Format::Yaml, Format::Json][usize::from(*format) % 3];
+    match Snapshot::parse(text, format) {
+        Err(problems) => {
+            // A carriage return alone is a line's end in YAML.
+            let lines = text.split(['\n', '\r']).count();
+            assert!(problems.iter().next().is_some(), "refused without a word");
+            for problem in problems.iter() {
+                assert!(!problem.message.is_empty(), "a problem that says nothing: {problem:?}");
+                assert!(problem.line.is_none_or(|line| line <= lines), "{problem:?} of {lines} lines");
+            }
+        }
+        Ok(snapshot) => {
+            written_and_read_it_is_the_same(text, format);
+            it_decides(snapshot);
+        }
+    }
+}
+
+fn written_and_read_it_is_the_same(text: &str, format: Format) {
+    let policy = Policy::parse(text, format).expect("it was read before");
+    let written = serde_json::to_string(&policy).expect("a policy can be written");
+    let read = Policy::parse(&written, Format::Json).expect("what was written can be read");
+    assert_eq!(read, policy);
+    Snapshot::compile(&read).expect("it compiled before");
+}
+
+fn it_decides(snapshot: Snapshot) {
+    let engine = Engine::for_simulation(64, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
+    let domains = ["default", "payments"];
+    engine.publish(snapshot).expect("an engine without limits has room");
+    for (kind, value) in [("user", "ada"), ("ip", "192.0.2.7"), ("ip", "2001:db8::1"), ("key", "a/b")] {
+        let who = [Identity::new(kind, value).expect("a kind and a value")];
+        for (endpoint, domain) in [("/users/7/", domains[0]), ("/api/v1/search?q=1", domains[1]), ("", domains[0])] {
+            let request = Request::new(&who).and_then(|request| request.endpoint(endpoint)).expect("a request");
+            let request = request.domain(domain).method("GET");
+            let (peeked, checked) = (engine.peek(&request), engine.check(&request));
+            assert_eq!((peeked.is_allowed(), peeked.retry()), (checked.is_allowed(), checked.retry()));
+            assert!(checked.remaining() <= checked.limit(), "{checked:?}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! `cargo +nightly fuzz run policy`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::policy(data));
