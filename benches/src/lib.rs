@@ -116,3 +116,8 @@ pub fn together(threads: usize, work: impl Fn(usize) + Sync) -> Duration {
         running.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
     })
 }
+
+/// Both halves of the document are compiled and run: governor's and ours.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-governor.md")]
+struct FromGovernor;

@@ -93,4 +93,7 @@ mod documents {
 
     #[doc = include_str!("../../docs/guarantees.md")]
     struct Guarantees;
+
+    #[doc = include_str!("../../docs/library.md")]
+    struct Library;
 }
