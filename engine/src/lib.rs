@@ -4,8 +4,27 @@
 //! none; the table of buckets is bounded and never forgets a live one; a policy is swapped in whole while checks go on,
 //! and what was used stays used.
 //!
-//! [`Engine`] shows the first example. The parts, from the ground up; a file uses only what stands above it here, which
-//! a test checks:
+//! ```
+//! let limiter = tidegate::Limiter::per_second(100);
+//! let answer = limiter.check();
+//! if !answer.is_allowed() {
+//!     println!("not now: {:?}", answer.retry());
+//! }
+//! ```
+//!
+//! [`Limiter`] limits one thing; [`KeyedLimiter`] each key by itself: `KeyedLimiter::per_second(10).check("ada")`; an
+//! [`Engine`] many limits at once, by a policy that changes while it runs.
+//!
+//! In `Cargo.toml`, where the sources are beside yours (or `git = "..."`):
+//!
+//! ```toml
+//! tidegate = { path = "../tidegate/engine" } # features = ["formats"] where policies are read, ["wait"] to wait for tokens
+//! ```
+//!
+//! `docs/` of the repository has more: `library.md` (everything by example, all of it run by the tests),
+//! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `from-governor.md`.
+//!
+//! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `tally`;
