@@ -1,8 +1,8 @@
 //! Fixed windows: a count per window. Windows are aligned to the Unix epoch, or are the days, weeks or months of a time
 //! zone.
 //!
-//! At most n are admitted per window, so just under 2n across a boundary: all of one window's quota at its end, all of
-//! the next at its beginning. A thread that reads its clock late is counted in the newest window that the word has seen.
+//! At most n are admitted per window, so up to 2n in a stretch of p that crosses a boundary: all of one window's quota at
+//! its end, all of the next at its beginning. A thread that reads its clock late is counted in the newest window that the word has seen.
 
 use std::num::NonZero;
 
