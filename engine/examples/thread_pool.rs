@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             start.wait();
             let mut own = 0;
             while done.load(Ordering::Relaxed) < 200 {
-                // `check` fails only for an empty or overlong key, or a cost of 0.
+                // `check` fails only for a cost of 0 or one that is too large.
                 match jobs.check(b"acme", 1).map(|decision| decision.retry()) {
                     Ok(Retry::Now) => {
                         own += 1;
