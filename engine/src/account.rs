@@ -1,5 +1,7 @@
 //! One limit of one check: how its bucket is found, looked at, charged and given back to.
 
+use std::sync::Arc;
+
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
     bucket::{Next, Swap, update},
@@ -15,12 +17,14 @@ use crate::{
     sync::{Cell64, Cell128, Counter},
     table::{Full, Key, Met, Table},
     time::Nanos,
-    word::{Generation, Held, KeyBits, Slot},
+    word::{Held, KeyBits, Slot},
 };
 
 /// All buckets, and what it takes to charge them.
 #[derive(Debug)]
 pub(crate) struct Buckets<C> {
+    /// Which engine it is: what one gave out means nothing to another.
+    pub(crate) id: Arc<()>,
     pub(crate) clock: C,
     pub(crate) hasher: KeyHasher,
     pub(crate) table: Table,
@@ -35,6 +39,7 @@ pub(crate) struct Buckets<C> {
 impl<C> Buckets<C> {
     pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
         Self {
+            id: Arc::new(()),
             clock,
             hasher,
             table: Table::new(max_keys),
@@ -162,8 +167,9 @@ impl<'l> Account<'l> {
         self.limit.index
     }
 
-    pub(crate) fn generation(&self) -> Generation {
-        self.limit.generation
+    /// How often the limit's numbers changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.limit.changes
     }
 
     /// As if the snapshot of this version had the same limit.

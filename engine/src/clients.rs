@@ -70,6 +70,7 @@ impl Matcher {
         let (address, bits) = value.split_once('/').map_or((value, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr =
             address.parse().map_err(|_| format!("`{value}` is neither an address nor a CIDR block"))?;
+        let address = if bits.is_none() { address.to_canonical() } else { address };
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits.map(str::parse::<u8>) {
             None => most,
@@ -88,9 +89,14 @@ impl Matcher {
         match self {
             Self::Exact(exact) => **exact == *value,
             Self::Prefix(prefix) => value.starts_with(&**prefix),
-            Self::Block(block) => value.parse().is_ok_and(|address| Block::of(address, block.bits) == *block),
+            Self::Block(block) => address(value).is_some_and(|address| Block::of(address, block.bits) == *block),
         }
     }
+}
+
+/// An address that somebody sent. An IPv4 address that an IPv6 socket wrote (`::ffff:192.0.2.7`) is that IPv4 address.
+fn address(value: &str) -> Option<IpAddr> {
+    value.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 /// The clients of one kind.
@@ -131,7 +137,7 @@ impl ClientMap {
         if self.blocks.is_empty() {
             return None;
         }
-        let address: IpAddr = value.parse().ok()?;
+        let address = address(value)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let mut sizes = self.block_bits.iter().filter(|&&bits| bits <= most);
         sizes.find_map(|&bits| self.blocks.get(&Block::of(address, bits)))
@@ -169,6 +175,9 @@ mod tests {
             ("2001:db8::2", Some(4)),
             ("::1", Some(3)),
             ("x", Some(3)),
+            // As an IPv6 socket writes them.
+            ("::ffff:10.1.2.3", Some(2)),
+            ("::ffff:10.2.0.0", Some(0)),
         ] {
             assert_eq!(clients.find(value), expected, "{value}");
         }

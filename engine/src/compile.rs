@@ -136,6 +136,7 @@ impl Compiler<'_> {
                     id: "blocked".into(),
                     meter: None,
                     is_shadow: false,
+                    kinds: None,
                     stored: None,
                 });
                 Grants::Blocked(self.limits.len() as u32 - 1)
@@ -168,6 +169,9 @@ impl Compiler<'_> {
                 continue;
             }
             let (Some(pattern), Some(kinds)) = (pattern, kinds) else { continue };
+            for limit in &mut self.limits[limits_before..] {
+                limit.kinds = Some(kinds);
+            }
             let same = sets.entry(kinds).or_default();
             match same.entry(Closeness::new(pattern, source)) {
                 Entry::Vacant(free) => drop(free.insert((&source.id, rule))),
@@ -254,7 +258,14 @@ impl Compiler<'_> {
             let (meter, stored) = numbers(report, limit, &self.zone);
             let name = format!("{owner}/{}", limit.id).into();
             let is_shadow = limit.mode == policy::Mode::Shadow;
-            self.limits.push(CompiledLimit { name, id: limit.id.as_str().into(), meter, is_shadow, stored });
+            self.limits.push(CompiledLimit {
+                name,
+                id: limit.id.as_str().into(),
+                meter,
+                is_shadow,
+                kinds: None,
+                stored,
+            });
         }
         first..self.limits.len() as u32
     }

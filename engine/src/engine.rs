@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -52,7 +53,6 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 /// assert_eq!(third.limit_id(), Some("default/tier:free/minute"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Engine<C = SystemClock> {
     buckets: Buckets<C>,
     live: ArcSwap<Live>,
@@ -66,6 +66,13 @@ struct Publisher {
     ledger: Ledger,
     /// Snapshots that a check or a handle may still hold. They are freed here, never by a check.
     retired: Vec<Arc<Live>>,
+}
+
+impl<C> fmt::Debug for Engine<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A policy may have a hundred thousand clients.
+        f.debug_struct("Engine").field("version", &self.buckets.version.load()).finish_non_exhaustive()
+    }
 }
 
 impl Engine {
@@ -152,13 +159,15 @@ impl<C: Clock> Engine<C> {
         version: u64,
     ) -> Result<(), PublishError> {
         let buckets = &self.buckets;
-        let live = ledger.bind(publish, version, buckets.clock.now(), &buckets.hasher, &buckets.registry)?;
+        let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry)?;
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
                 buckets.table.rings.make_room(log.capacity());
             }
         }
+        // As late as can be: what is charged between this instant and the swap counts as charged at it.
+        live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
         self.buckets.version.store(version);

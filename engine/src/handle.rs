@@ -53,17 +53,19 @@ pub struct Handle<'e, C = SystemClock> {
 impl<C: Clock> Engine<C> {
     /// A handle on the limit with this full name, such as `default/tier:free/minute`, for identities of `kind`.
     ///
-    /// `None` when the policy has no such limit now.
+    /// `None` when the policy has no such limit now, or when it is of a rule that counts something else than this one kind:
+    /// everyone together, or a combination. A rule's `cost` is for its requests; here the cost is what the check says.
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
-        let place = place_of(&live, limit_id)?;
+        let place = place_of(&live, limit_id, kind)?;
         let kind_hash = KeyHasher::new(0).name(kind);
         Some(Handle { engine: self, limit_id: limit_id.into(), kind: kind.into(), kind_hash, live, place: Some(place) })
     }
 }
 
-fn place_of(live: &Live, limit_id: &str) -> Option<u32> {
-    live.snapshot.limit_names().position(|name| name == limit_id).map(|place| place as u32)
+fn place_of(live: &Live, limit_id: &str, kind: &str) -> Option<u32> {
+    let place = live.snapshot.limit_names().position(|name| name == limit_id)?;
+    live.snapshot.counts(place, kind).then_some(place as u32)
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
@@ -107,7 +109,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     #[cold]
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
-        self.place = place_of(&self.live, &self.limit_id);
+        self.place = place_of(&self.live, &self.limit_id, &self.kind);
     }
 }
 

@@ -86,6 +86,9 @@ impl<C: Clock> KeyedLimiter<C> {
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
         let buckets = Buckets::new(max_keys, clock, KeyHasher::random());
         let limit = LiveLimit::alone(meter.into(), &buckets.registry);
+        if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
+            buckets.table.rings.make_room(meter.capacity());
+        }
         Self {
             buckets,
             limit,

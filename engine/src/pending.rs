@@ -15,7 +15,7 @@ use crate::{
     policy::Sharing,
     registry::Live,
     request::{IDENTITIES_MAX, Identity, Request},
-    snapshot::{Charge, PLAN_MAX},
+    snapshot::{Charge, PLAN_MAX, Plan},
     time::Nanos,
 };
 
@@ -47,6 +47,8 @@ pub enum Begun<'e, 'r> {
 #[derive(Debug)]
 #[must_use = "a check that is not finished was not decided"]
 pub struct Pending<'r> {
+    /// Of [`Buckets`](crate::account::Buckets).
+    engine: Arc<()>,
     request: &'r Request<'r>,
     live: Arc<Live>,
     plan: Box<[Charge]>,
@@ -146,18 +148,29 @@ impl<C: Clock> Engine<C> {
                 return self.decide_plan(live, request, plan, now).map(Begun::Decided);
             }
             if let Some(refused) = buckets.refused_here(&buckets.accounts(live, plan), now)? {
-                self.count(live, Asked::Request(request), plan, &refused, now);
+                if request.cost > 0 {
+                    self.count(live, Asked::Request(request), plan, &refused, now);
+                }
                 return Ok(Begun::Decided(refused));
             }
-            Ok(Begun::Pending(Pending { request, live: Arc::clone(live), plan: plan.as_slice().into() }))
+            Ok(Begun::Pending(Pending {
+                engine: Arc::clone(&buckets.id),
+                request,
+                live: Arc::clone(live),
+                plan: plan.as_slice().into(),
+            }))
         })
     }
 
     /// Finishes a check with what the store answered, in the order of [`Pending::charges`]; where answers are missing, it
     /// failed. The limits of this node are charged now, all or none.
     ///
-    /// When it comes to a denial after all, what the store admitted must be given back to it.
+    /// When it comes to a denial after all, what the store admitted must be given back to it. What another engine began is
+    /// decided as a [`check`](Self::check) of this one, whatever the store answered.
     pub fn finish<'r>(&self, pending: Pending<'r>, answers: &[Answer]) -> (Decision<'_>, Option<GiveBack<'r>>) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+            return (self.check(pending.request), None);
+        }
         let mut by_place: ArrayVec<Option<Charged>, PLAN_MAX> = pending.plan.iter().map(|_| None).collect();
         for (place, answer) in pending.stored().zip(answers) {
             if let Answer::Decided { verdict, word, now } = *answer {
@@ -173,17 +186,23 @@ impl<C: Clock> Engine<C> {
 
     fn finish_with(&self, pending: &Pending<'_>, answers: &[Option<Charged>]) -> Decision<'_> {
         let buckets = self.buckets();
-        let answers = Answers { answers, otherwise: Degraded::StoreFailed };
-        let Pending { request, live: begun, plan } = pending;
+        let Pending { request, live: begun, plan, .. } = pending;
         loop {
             let live = self.live_now();
-            // A publish since does not change which limits the request meets, only their numbers; those that are gone stay
-            // as they were.
-            let account = |charge: &Charge| match live.place_of(begun.limits[charge.limit as usize].index) {
-                Some(limit) => Account::new(buckets, &live, &Charge { limit, ..*charge }),
-                None => Account::new(buckets, begun, charge).as_of(live.version),
-            };
-            let accounts: Accounts<'_> = plan.iter().map(account).collect();
+            // A publish since adds no limits to the request. What the store answered is read by the numbers that it was
+            // asked for; limits of this node count by their new numbers; a limit that is gone counts nobody.
+            let (mut accounts, mut met, mut answered) = (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
+            for (charge, answer) in plan.iter().zip(answers) {
+                let account = match live.place_of(begun.limits[charge.limit as usize].index) {
+                    _ if answer.is_some() => Account::new(buckets, begun, charge).as_of(live.version),
+                    Some(limit) => Account::new(buckets, &live, &Charge { limit, ..*charge }),
+                    None => continue,
+                };
+                accounts.push(account);
+                met.push(*charge);
+                answered.push(*answer);
+            }
+            let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
             let now = buckets.clock.now();
             let decided = if request.cost == 0 {
                 buckets.look_at_all(begun, &accounts, now, answers)
@@ -192,7 +211,7 @@ impl<C: Clock> Engine<C> {
             };
             if let Ok(decision) = decided {
                 if request.cost > 0 {
-                    self.count(begun, Asked::Request(request), plan, &decision, now);
+                    self.count(begun, Asked::Request(request), &met, &decision, now);
                 }
                 return decision;
             }

@@ -18,7 +18,6 @@ use crate::{
 const OVERFLOW_BUCKETS: usize = 8;
 
 /// Every limit that the engine ever knew, by index. Grows only, is read without a lock.
-#[derive(Debug)]
 pub(crate) struct Registry {
     limits: boxcar::Vec<Registered>,
 }
@@ -39,6 +38,13 @@ impl LimitIndex {
 struct Registered {
     name: Box<str>,
     overflow: [Cell128; OVERFLOW_BUCKETS],
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There may be a hundred thousand, and every decision leads here.
+        f.debug_struct("Registry").field("limits", &self.limits.count()).finish_non_exhaustive()
+    }
 }
 
 impl Registry {
@@ -87,6 +93,13 @@ impl Live {
         Self { snapshot, version, limits, places }
     }
 
+    /// Sets the instant of its changes.
+    pub(crate) fn comes_into_force(&mut self, at: Nanos) {
+        for change in self.limits.iter_mut().filter_map(|limit| limit.change.as_mut()) {
+            change.at = at;
+        }
+    }
+
     /// Where the limit with this index is, if the snapshot has it.
     pub(crate) fn place_of(&self, index: u32) -> Option<u32> {
         self.places.get(index as usize).copied().filter(|&place| (place as usize) < self.limits.len())
@@ -101,6 +114,8 @@ pub(crate) struct LiveLimit {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
     pub(crate) generation: Generation,
+    /// How often its numbers changed: as the generation, but it never comes round.
+    pub(crate) changes: u64,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
@@ -116,6 +131,7 @@ pub(crate) struct LiveLimit {
 struct Change {
     from: Meter,
     to: Meter,
+    /// When it came into force.
     at: Nanos,
     carry: Carry,
 }
@@ -129,7 +145,17 @@ impl LiveLimit {
     pub(crate) fn alone(meter: Option<Meter>, registry: &Registry) -> Self {
         let index = registry.limits.push(Registered { name: Box::default(), overflow: Default::default() }) as u32;
         let generation = Generation::default();
-        Self { index, hash: 0, meter, generation, is_shadow: false, is_plain: true, tally: None, change: None }
+        Self {
+            index,
+            hash: 0,
+            meter,
+            generation,
+            changes: 0,
+            is_shadow: false,
+            is_plain: true,
+            tally: None,
+            change: None,
+        }
     }
 
     /// The same limit, where another meter steps over its words.
@@ -218,6 +244,8 @@ struct Entry {
     /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
     meter: Option<Meter>,
     generation: Generation,
+    /// How often its numbers changed; generations come round again.
+    changes: u64,
     tally: Option<u32>,
 }
 
@@ -263,12 +291,11 @@ impl Ledger {
         if self.limits.len() + new > LIMITS_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
     }
 
-    /// Binds a policy that comes into force at `at`, as `version`.
+    /// Binds a policy, as `version`.
     pub(crate) fn bind(
         &mut self,
         Publish { snapshot, carry, .. }: Publish,
         version: u64,
-        at: Nanos,
         hasher: &KeyHasher,
         registry: &Registry,
     ) -> Result<Live, PublishError> {
@@ -283,15 +310,17 @@ impl Ledger {
                     hash: hasher.name(&limit.name),
                     meter: limit.meter,
                     generation: Generation::default(),
+                    changes: 0,
                     tally,
                 }
             });
-            let change = limit.meter.and_then(|meter| entry.change(meter, at, carry));
+            let change = limit.meter.and_then(|meter| entry.change(meter, carry));
             LiveLimit {
                 index: entry.index,
                 hash: entry.hash,
                 meter: limit.meter,
                 generation: entry.generation,
+                changes: entry.changes,
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
                 tally: entry.tally,
@@ -304,9 +333,10 @@ impl Ledger {
 }
 
 impl Entry {
-    fn change(&mut self, to: Meter, at: Nanos, carry: Carry) -> Option<Change> {
+    fn change(&mut self, to: Meter, carry: Carry) -> Option<Change> {
         let from = self.meter.replace(to).filter(|from| *from != to)?;
         self.generation = self.generation.next();
-        Some(Change { from, to, at, carry })
+        self.changes += 1;
+        Some(Change { from, to, at: 0, carry })
     }
 }

@@ -1,7 +1,10 @@
 //! Reservations: a charge whose true cost is known only afterwards.
 
+use std::sync::Arc;
+
 use crate::{
     account::{Account, Charged},
+    algorithm::NUMBER_MAX,
     clock::Clock,
     decide::{Admitted, NO_ANSWERS},
     decision::Decision,
@@ -12,7 +15,6 @@ use crate::{
     registry::Newer,
     request::Request,
     snapshot::Charge,
-    word::Generation,
 };
 
 /// What [`Engine::reserve`] charged: plain data that can be kept and settled later, from any thread.
@@ -23,6 +25,8 @@ use crate::{
 pub struct Reservation {
     estimate: u64,
     charges: Box<[Reserved]>,
+    /// Of [`Buckets`](crate::account::Buckets).
+    engine: Arc<()>,
 }
 
 /// One limit of it.
@@ -30,8 +34,8 @@ pub struct Reservation {
 struct Reserved {
     /// Index in the registry, which is the same over publishes.
     limit: u32,
-    /// Of the numbers that charged it.
-    generation: Generation,
+    /// How often the limit's numbers had changed.
+    changes: u64,
     identity: IdentityHash,
     cost: u64,
     charged: Charged,
@@ -69,15 +73,17 @@ impl<C: Clock> Engine<C> {
             self.count(live, Asked::Request(request), plan, &decision, now);
             let reserved = |(place, charged): (usize, Charged)| Reserved {
                 limit: accounts[place].index(),
-                generation: accounts[place].generation(),
+                changes: accounts[place].changes(),
                 identity: plan[place].identity,
                 cost: plan[place].cost,
                 charged,
                 mark: marks[place],
             };
-            let reservation = decision
-                .is_allowed()
-                .then(|| Reservation { estimate: request.cost, charges: admitted.into_iter().map(reserved).collect() });
+            let reservation = decision.is_allowed().then(|| Reservation {
+                estimate: request.cost,
+                charges: admitted.into_iter().map(reserved).collect(),
+                engine: Arc::clone(&buckets.id),
+            });
             Ok((decision, reservation))
         })
     }
@@ -85,14 +91,18 @@ impl<C: Clock> Engine<C> {
     /// Says what a reservation really cost, from 0 to 2^53 - 1 (more counts as that).
     ///
     /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
-    /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later requests wait for it; a window
-    /// remembers at most what it can hold, and until its end. Where a publish has changed a limit's numbers meanwhile, what
-    /// was reserved stands.
+    /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later
+    /// requests wait for it; a window remembers at most what it can hold, and until its end. Where a publish has changed a
+    /// limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
-        let Reservation { estimate, charges } = reservation;
+        let Reservation { estimate, charges, engine } = reservation;
+        if !Arc::ptr_eq(&engine, &self.buckets().id) {
+            return;
+        }
         for reserved in &charges {
-            // A rule multiplies the cost of a request.
-            let actual = reserved.cost.saturating_mul(actual) / estimate;
+            // A rule multiplies the cost of a request. A cost above what fits, on either side, is at most that.
+            let whole = u128::from(reserved.cost) * u128::from(actual.min(NUMBER_MAX));
+            let actual = whole.div_ceil(u128::from(estimate)).min(u128::from(u64::MAX)) as u64;
             self.settle_one(reserved, actual);
         }
     }
@@ -112,7 +122,7 @@ impl<C: Clock> Engine<C> {
             let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
             let account = Account::new(buckets, &live, &charge);
             if actual < reserved.cost {
-                if account.generation() == reserved.generation {
+                if account.changes() == reserved.changes {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
                 }
                 return;
@@ -124,12 +134,13 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Forgets what the identities of a request have used of every limit that it meets; answers of how many there was
-    /// something to forget. Charges nothing. What a key used of an overflow bucket stays, because strangers share that.
+    /// something to forget. Charges nothing. What everyone uses together stays, and what a key used of an overflow bucket:
+    /// strangers share those.
     pub fn reset(&self, request: &Request<'_>) -> usize {
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, _| {
-            let accounts = buckets.accounts(live, plan);
-            Ok::<_, Newer>(accounts.iter().filter(|account| account.reset(buckets)).count())
+            let own = plan.iter().filter(|charge| charge.counted != 0);
+            Ok::<_, Newer>(own.filter(|charge| Account::new(buckets, live, charge).reset(buckets)).count())
         })
     }
 }

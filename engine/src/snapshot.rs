@@ -40,6 +40,8 @@ pub(crate) struct CompiledLimit {
     pub(crate) meter: Option<Meter>,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
+    /// Of a rule: the kinds that it counts together, as bits of their places in [`Domain::kinds`]. `None`: any one kind.
+    pub(crate) kinds: Option<u64>,
     /// For a limit that nodes share through the store. `meter` is then what counts on a node alone.
     pub(crate) stored: Option<Stored>,
 }
@@ -155,6 +157,15 @@ impl Snapshot {
     #[must_use]
     pub fn limit_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.limits.iter().map(|limit| &*limit.name)
+    }
+
+    /// Does this limit count each identity of `kind` by itself?
+    pub(crate) fn counts(&self, limit: usize, kind: &str) -> bool {
+        let CompiledLimit { name, kinds, .. } = &self.limits[limit];
+        let Some(kinds) = kinds else { return true };
+        let domain = name.split('/').next().and_then(|domain| self.domains.get(domain));
+        let place = domain.and_then(|domain| domain.kinds.iter().position(|it| &*it.name == kind));
+        place.is_some_and(|place| *kinds == 1 << place)
     }
 
     /// The most limits that one request can meet: how many keys it may need at once.

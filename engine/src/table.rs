@@ -29,6 +29,8 @@
 //! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
 //! attempt fail has finished its own.
 
+use std::fmt;
+
 use crate::{
     bucket::{Next, Swap, update},
     ring::{Rings, Spare},
@@ -85,7 +87,6 @@ pub(crate) struct Met {
     pub(crate) resolved: u64,
 }
 
-#[derive(Debug)]
 pub(crate) struct Table {
     lines: Box<[Line]>,
     nonces: Counter,
@@ -102,6 +103,13 @@ struct Scan<'t> {
     /// Claims of the key, lowest place first.
     claims: [Option<Seen<'t>>; 2 * WAYS],
     free: Option<Seen<'t>>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There are millions of slots.
+        f.debug_struct("Table").field("lines", &self.lines.len()).finish_non_exhaustive()
+    }
 }
 
 impl Table {

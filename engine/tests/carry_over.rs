@@ -354,3 +354,24 @@ fn a_later_publish_chooses_anew() {
     bench.publish(&limit("token_bucket", 700), Carry::Keep);
     assert_eq!(bench.left("ada"), 500);
 }
+
+/// A check that read its snapshot before a publish may charge after the instant of the change, into a window that had not
+/// begun by then.
+#[test]
+fn what_is_charged_after_the_instant_of_a_change_is_carried_into_the_present_window() {
+    let windows = |period: u64| {
+        [
+            Meter::FixedWindow(FixedWindow::new(5, period * SECOND).expect("fits")),
+            Meter::SlidingWindowCounter(SlidingWindowCounter::new(5, period * SECOND).expect("fits")),
+        ]
+    };
+    let (boundary, at) = (NOW + 2 * SECOND, NOW + 2 * SECOND - 500_000);
+    let now = boundary + 10_000_000;
+    for old in windows(2) {
+        for new in windows(1) {
+            let Verdict::Admit(word) = old.step(0, now, 5) else { panic!("an empty window refused") };
+            let carried = old.carry_over(word, at, &new, Carry::Keep);
+            assert!(!matches!(new.step(carried, now, 1), Verdict::Admit(_)), "{old:?} to {new:?}: ten at one instant");
+        }
+    }
+}

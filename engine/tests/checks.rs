@@ -524,6 +524,30 @@ fn a_handle_stays_right_across_publishes() {
     assert!(handle.check(b"a", 0).is_err());
 }
 
+#[test]
+fn a_handle_is_there_only_for_what_its_limit_counts() {
+    let rules: String = [("one", "\"ip\""), ("two", "[\"ip\", \"user\"]"), ("all", "\"everyone\"")]
+        .map(|(id, per)| {
+            let limit = bucket("l", 5, "1m");
+            format!("[[domains.default.rules]]\nid = \"{id}\"\nendpoint = \"*\"\nper = {per}\nlimits = [{limit}]\n")
+        })
+        .concat();
+    let bench = Bench::new(&format!("{}\n{rules}", one_tier(&bucket("minute", 10, "1m"))));
+    let is_there = |limit: &str, kind| bench.engine.handle(limit, kind).is_some();
+    assert!(is_there("default/rule:one/l", "ip") && is_there("default/tier:t/minute", "ip"));
+    assert!(!is_there("default/rule:one/l", "user"), "a bucket that no request counts in");
+    assert!(!is_there("default/rule:two/l", "ip") && !is_there("default/rule:all/l", "ip"));
+}
+
+#[test]
+fn what_is_shown_for_debugging_is_short() {
+    let bench = Bench::new(&one_tier(&bucket("minute", 10, "1m")));
+    let decision = format!("{:?}", bench.check(&["ip=a"], "", 1));
+    assert!(decision.len() < 700, "{decision}");
+    let engine = format!("{:?}", bench.engine);
+    assert!(engine.len() < 10_000, "{} bytes", engine.len());
+}
+
 /// An attacker who floods keys frees nobody: live buckets stay, and new keys share the overflow buckets.
 #[test]
 fn when_the_table_is_full_new_keys_share_the_limits_overflow() {

@@ -175,6 +175,21 @@ fn time_does_not_stand_still_when_the_thread_that_ticks_dies() {
 }
 
 #[test]
+fn a_manual_clock_loses_no_advance() {
+    let clock = ManualClock::at(0);
+    let start = Barrier::new(4);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                start.wait();
+                (0..50_000).for_each(|_| clock.advance(1));
+            });
+        }
+    });
+    assert_eq!(clock.now(), 200_000);
+}
+
+#[test]
 fn a_tick_out_of_range_is_refused() {
     for tick in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(1_001), Duration::MAX] {
         assert_eq!(CoarseClock::start(tick).expect_err("out of range"), TickError::OutOfRange(tick));

@@ -168,6 +168,72 @@ fn a_rule_that_multiplies_costs_settles_them_multiplied() {
 }
 
 #[test]
+fn settling_at_the_estimate_changes_nothing_however_large_it_is() {
+    const MOST: u64 = (1 << 53) - 1;
+    for cost in [1, 1_000, u64::from(u32::MAX), 5_000_000_000, MOST] {
+        let bench =
+            Bench::new(&format!("{{ id = \"b\", algorithm = \"token_bucket\", limit = {MOST}, period = \"366d\" }}"));
+        let reservation = bench.reserve(cost, "/").expect("the bucket is full");
+        let left = bench.remaining();
+        bench.engine.settle(reservation, cost);
+        assert_eq!(bench.remaining(), left, "a cost of {cost}");
+    }
+    // More than any cost is the largest one: later requests wait for all of it, and nothing wraps around.
+    let bench = Bench::new("{ id = \"b\", algorithm = \"token_bucket\", limit = 1000, period = \"1s\" }");
+    for actual in [MOST, u64::MAX] {
+        bench.engine.settle(bench.reserve(1, "/").expect("the bucket is full"), actual);
+        assert!(matches!(bench.check(1).retry(), Retry::After(wait) if wait > Duration::from_hours(24 * 365)));
+        bench.reset();
+    }
+}
+
+#[test]
+fn a_reservation_is_not_taken_for_one_of_newer_numbers_when_generations_come_round() {
+    let day = |limit| [self::limit("d", "fixed_window", limit, "1d")].concat();
+    for changes in [1, 31, 32, 33, 64] {
+        let bench = Bench::new(&day(1_000));
+        let reservation = bench.reserve(600, "/").expect("room");
+        for change in 1..=changes {
+            bench.publish(&day(if change % 2 == 1 { 2_000 } else { 1_000 }));
+        }
+        let left = bench.remaining();
+        bench.engine.refund(reservation);
+        assert_eq!(bench.remaining(), left, "after {changes} changes");
+    }
+}
+
+#[test]
+fn a_reset_leaves_what_everyone_uses_together() {
+    let bench = Bench::new(&limit("d", "fixed_window", 10, "1d"));
+    let policy = r#"
+        [domains.default]
+        defaults = { user = "t" }
+        [[domains.default.tiers]]
+        id = "t"
+        limits = [{ id = "d", algorithm = "fixed_window", limit = 10, period = "1d" }]
+        [[domains.default.rules]]
+        id = "all"
+        endpoint = "*"
+        per = "everyone"
+        limits = [{ id = "d", algorithm = "fixed_window", limit = 2, period = "1d" }]
+    "#;
+    bench.engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("few limits");
+    assert!(bench.check(2).is_allowed());
+    assert_eq!(bench.reset(), 1);
+    assert_eq!(bench.check(1).limit_id(), Some("default/rule:all/d"), "used up, by everyone");
+}
+
+#[test]
+fn a_reservation_of_another_engine_changes_nothing() {
+    let limits = limit("b", "token_bucket", 100, "1m");
+    let (ours, other) = (Bench::new(&limits), Bench::new(&limits));
+    assert!(other.check(50).is_allowed());
+    let reservation = ours.reserve(40, "/").expect("the bucket is full");
+    other.engine.refund(reservation);
+    assert_eq!((ours.remaining(), other.remaining()), (60, 50));
+}
+
+#[test]
 fn what_was_reserved_stands_where_a_publish_changed_the_numbers() {
     let bench = Bench::new(&limit("minute", "token_bucket", 100, "1m"));
     let reservation = bench.reserve(80, "").expect("fits");

@@ -1,7 +1,7 @@
 //! Limits that nodes share through a store: begin, ask, finish; and what happens without the store. The store here is a
 //! bucket of the test's own, driven by the same steps.
 
-use std::{collections::HashMap, future::Future, pin::pin, task};
+use std::{collections::HashMap, future::Future, pin::pin, task, time::Duration};
 
 use tidegate::{
     Answer, Begun, Decide, Decision, Degraded, Engine, Identity, Request, Retry, Snapshot, StoreCharge,
@@ -102,7 +102,7 @@ fn two_nodes_that_share_a_store_share_the_limit() {
     });
     assert_eq!(allowed.count(), 10);
     let denied = check(&one, &clock, &mut store, 1);
-    assert_eq!(denied.retry(), Retry::After(std::time::Duration::from_secs(6)));
+    assert_eq!(denied.retry(), Retry::After(Duration::from_secs(6)));
     assert_eq!(one.totals().allowed + two.totals().allowed, 10);
 }
 
@@ -177,7 +177,7 @@ fn a_closed_limit_says_when_to_come_again() {
     let (_, engine) = engine(&strict("s", 10, ", on_failure = \"closed\""));
     let who = [Identity::new("user", "ada").expect("valid")];
     let decision = engine.check(&Request::new(&who).expect("valid"));
-    assert_eq!(decision.retry(), Retry::After(std::time::Duration::from_secs(1)));
+    assert_eq!(decision.retry(), Retry::After(Duration::from_secs(1)));
     assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/s"), Some(0)));
 }
 
@@ -231,6 +231,53 @@ fn a_check_that_a_publish_overtakes_is_finished_by_the_new_numbers() {
     // The local limit is gone: it is charged where it was, and denies nobody afterwards.
     let (decision, give_back) = begin(&strict("s", 5, ""));
     assert!(decision.is_allowed() && give_back.is_none());
+}
+
+#[test]
+fn a_limit_that_changed_and_went_between_the_halves_counts_nobody() {
+    let (clock, engine) = engine(&[local("l", 10), strict("s", 5, "")].join(", "));
+    let mut store = Store::default();
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    assert!(check(&engine, &clock, &mut store, 1).is_allowed());
+    let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+    let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+    publish(&engine, &[local("l", 4), strict("s", 5, "")].join(", "));
+    publish(&engine, &strict("s", 5, ""));
+    let (decision, give_back) = engine.finish(pending, &answers);
+    assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/s"), Some(3)));
+    assert!(give_back.is_none());
+}
+
+#[test]
+fn what_the_store_answered_is_read_by_the_numbers_that_it_was_asked_for() {
+    let daily = "{ id = \"s\", algorithm = \"fixed_window\", limit = 5, period = \"1d\", sharing = \"strict\" }";
+    let (clock, engine) = engine(daily);
+    let mut store = Store::default();
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    for after in ["leaky_bucket\", sharing = \"strict", "token_bucket"] {
+        publish(&engine, daily);
+        let Begun::Pending(pending) = engine.begin(&request) else { panic!("a shared limit") };
+        let answers: Vec<_> = pending.charges().map(|charge| store.answer(&charge, clock.now())).collect();
+        publish(&engine, &format!("{{ id = \"s\", limit = 5, period = \"1d\", algorithm = \"{after}\" }}"));
+        let (decision, _) = engine.finish(pending, &answers);
+        assert_eq!((decision.delay(), decision.limit()), (Duration::ZERO, Some(5)));
+        assert_eq!(decision.remaining(), Some(5 - store.words.len() as u64 - u64::from(after == "token_bucket")));
+        assert_eq!(decision.reset_after(), Some(Duration::from_nanos(86_400 * SECOND - NOW % (86_400 * SECOND))));
+    }
+}
+
+#[test]
+fn what_another_engine_began_is_decided_by_this_one() {
+    let (_, ours) = engine(&strict("s", 5, ""));
+    let (_, other) = engine(&local("m", 3));
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    let Begun::Pending(pending) = ours.begin(&request) else { panic!("the store decides") };
+    let (decision, give_back) = other.finish(pending, &[]);
+    assert_eq!((decision.limit_id(), decision.remaining()), (Some("default/tier:t/m"), Some(2)));
+    assert!(give_back.is_none());
 }
 
 #[test]

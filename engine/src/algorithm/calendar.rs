@@ -28,6 +28,12 @@ impl Calendar {
         next.map_or(u64::MAX, |seconds| u64::from(*seconds) * SECOND_NS)
     }
 
+    /// When the window began that `at` lies in. The first began with the epoch.
+    pub(super) fn start(self, at: Nanos) -> Nanos {
+        let before = self.passed(at / SECOND_NS).checked_sub(1);
+        before.map_or(0, |before| u64::from(self.boundaries[before]) * SECOND_NS)
+    }
+
     /// The mean length of a window, to the second: a calendar's months, and some of its days, differ.
     pub(super) fn mean_ns(self) -> u64 {
         let [first, .., last] = self.boundaries else { return u64::MAX };

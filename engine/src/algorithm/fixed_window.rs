@@ -46,6 +46,14 @@ impl Windows {
             Self::Of(calendar) => calendar.end(at),
         }
     }
+
+    /// When the one began that `at` lies in.
+    fn start(&self, at: Nanos) -> Nanos {
+        match self {
+            Self::Every(period_ns) => at / *period_ns * period_ns.get(),
+            Self::Of(calendar) => calendar.start(at),
+        }
+    }
 }
 
 /// A word, taken apart as of some time: the window that counts, and what is used of it.
@@ -133,6 +141,11 @@ impl FixedWindow {
         let charged = END.get(receipt.word);
         let counts = charged == END.get(word) && charged == window.unit && window.count > 0;
         counts.then(|| pack(window.unit, window.count.saturating_sub(receipt.cost)))
+    }
+
+    /// When the window of `word` began.
+    pub(super) fn since(&self, word: u64) -> Nanos {
+        self.windows.start(END.get(word).saturating_sub(1) * END_UNIT_NS)
     }
 
     pub(super) fn has_windows_of(&self, other: &Self) -> bool {

@@ -14,6 +14,8 @@ pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;
 
+use std::fmt;
+
 use crate::time::{Nanos, SECOND_NS};
 
 /// The largest whole number that a policy or a cost may carry: 2^53 - 1, the largest that every JSON reader keeps.
@@ -49,14 +51,14 @@ pub struct Receipt {
 
 /// Tokens in use, in units of 2^-16 token: how quota is carried from one set of numbers to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Used(u128);
+pub(crate) struct Used(u128);
 
 impl Used {
     const FRACTION_BITS: u32 = 16;
 
     /// `tokens` whole tokens.
     #[must_use]
-    pub fn whole(tokens: u64) -> Self {
+    pub(crate) fn whole(tokens: u64) -> Self {
         Self(u128::from(tokens) << Self::FRACTION_BITS)
     }
 
@@ -74,6 +76,14 @@ pub struct Unfit {
     /// What is wrong and what would be right.
     pub message: String,
 }
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for Unfit {}
 
 /// One limit's numbers, compiled: what interprets the words of its buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,6 +180,17 @@ impl Meter {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
     }
 
+    /// When the window began that a word counts in, and so the earliest that it can have been written; 0 where no window says.
+    fn since(&self, word: u64) -> Nanos {
+        match self {
+            _ if word == 0 => 0,
+            // A log's word says it rounded up, which would carry too much.
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::SlidingWindowLog(_) => 0,
+            Self::FixedWindow(window) => window.since(word),
+            Self::SlidingWindowCounter(counter) => counter.since(word),
+        }
+    }
+
     /// `word`, as it stands at time `at`, under the numbers of `next`: what `carry` says of what was used, up to the new
     /// capacity.
     #[must_use]
@@ -187,6 +208,8 @@ impl Meter {
                 old.in_limit_of(word, new, carry)
             }
             _ => {
+                // A word that a check wrote after `at` stands for what was used by then too.
+                let at = at.max(self.since(word));
                 let used = each!(self, algorithm => algorithm.used(word, at));
                 let carried = carry.carried(used, self.capacity(), next.capacity());
                 each!(next, algorithm => algorithm.with_used(carried, at))

@@ -188,6 +188,11 @@ impl SlidingWindowCounter {
         next.pack(Windows { end: windows.end, present: carried(windows.present), before })
     }
 
+    /// When the window of `word` began.
+    pub(super) fn since(&self, word: u64) -> Nanos {
+        self.windows(word, 0).end.saturating_sub(self.period_ns)
+    }
+
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
         let windows = self.windows(word, at);
         Used::whole((windows.present + self.weighted(windows, at)).min(self.limit))

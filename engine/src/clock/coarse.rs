@@ -71,7 +71,7 @@ impl fmt::Display for TickError {
 impl std::error::Error for TickError {}
 
 impl CoarseClock {
-    /// A clock that shows the time of a new [`SystemClock`], never more than `tick` old: from a millisecond to a second.
+    /// A clock that shows the time of a new [`SystemClock`], about `tick` old at most: from a millisecond to a second.
     pub fn start(tick: Duration) -> Result<Self, TickError> {
         Self::over(SystemClock::new(), tick)
     }

@@ -23,7 +23,10 @@ impl ManualClock {
 
     /// Moves forward by `ns` nanoseconds.
     pub fn advance(&self, ns: u64) {
-        self.set(self.0.load().saturating_add(ns));
+        let mut seen = self.0.load();
+        while let Err(newer) = self.0.compare_exchange(seen, seen.saturating_add(ns)) {
+            seen = newer;
+        }
     }
 }
 
