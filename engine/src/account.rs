@@ -182,7 +182,10 @@ impl<'l> Account<'l> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);
         }
-        let word = self.word(buckets, buckets.table.get(self.key))?;
+        let held = buckets.table.get(self.key);
+        // As a first touch: what was used at an older time may have been forgotten since.
+        let now = if held.is_some() { now } else { buckets.clock.now() };
+        let word = self.word(buckets, held)?;
         Ok(self.step(word, now, Site::Slot))
     }
 

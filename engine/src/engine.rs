@@ -226,8 +226,8 @@ impl<C: Clock> Engine<C> {
         self.buckets.table.rings.missed()
     }
 
-    /// How often a charge was given back because a later limit of the same check refused in a race. At most so many
-    /// neighbours were denied that would just have fitted.
+    /// How often a charge was given back because a later limit of the same check refused in a race. Until it was, neighbours
+    /// may have been denied that would just have fitted: in any serial order, for each of its tokens one at most.
     #[must_use]
     pub fn give_backs(&self) -> u64 {
         self.buckets.give_backs.count()

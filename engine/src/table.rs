@@ -162,7 +162,10 @@ impl Table {
                     return Ok(answer);
                 }
             } else {
-                if let Next::Leave(answer) = transition(None, now) {
+                // Refused at a time read now: what was used at an older one may have been forgotten since.
+                if let Next::Leave(_) = transition(None, now)
+                    && let Next::Leave(answer) = transition(None, read_clock())
+                {
                     return Ok(answer);
                 }
                 if let Some(answer) = self.insert(key, now, met, || transition(None, read_clock()))? {

@@ -24,8 +24,8 @@ impl Carry {
     pub(super) fn carried(self, used: Used, from: u64, to: u64) -> Used {
         let carried = match self {
             Self::Keep => used.0,
-            // At most 2^69 x 2^53.
-            Self::Proportional => (used.0 * u128::from(to)).div_ceil(u128::from(from)),
+            // At most 2^69 x 2^53: more than all of it stays all of it.
+            Self::Proportional => (used.0.min(Used::whole(from).0) * u128::from(to)).div_ceil(u128::from(from)),
             Self::Reset => 0,
         };
         Used(carried.min(Used::whole(to).0))

@@ -139,7 +139,9 @@ impl TokenBucket {
     /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
     ///   earlier by as much as was given back since for charges before it.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
-        let cost_ns = self.refill_ns(receipt.cost);
+        // Rounded down: a part of a charge takes its part of the rounding along, or more.
+        let cost_ns = u128::from(receipt.cost) * u128::from(self.period_ns) / u128::from(self.tokens);
+        let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
         let by_time_ns = cost_ns.saturating_sub(now.saturating_sub(receipt.charged_at));
         let place = receipt.word.saturating_sub(receipt.moved_ns);
         let by_place_ns = place.saturating_sub(now).min(cost_ns);
@@ -147,21 +149,28 @@ impl TokenBucket {
         (word_after < word).then_some(word_after)
     }
 
+    /// All of it, also what was charged above the burst.
     pub(super) fn used(&self, word: u64, at: Nanos) -> Used {
-        let busy_ns = word.saturating_sub(at);
-        // `fill_ns` was rounded down.
-        if busy_ns >= self.fill_ns {
-            return Used::whole(self.burst);
+        if word == Nanos::MAX {
+            // More than it can say.
+            return Used(u128::MAX);
         }
-        // busy_ns < burst x period / tokens, so the product is at most 2^53 x 2^55, and 2^124 with the fraction bits.
-        let scaled = (u128::from(busy_ns) * u128::from(self.tokens)) << Used::FRACTION_BITS;
-        Used(scaled.div_ceil(u128::from(self.period_ns)))
+        let busy_ns = word.saturating_sub(at);
+        let period_ns = u128::from(self.period_ns);
+        // At most 2^64 x 2^53.
+        let scaled = u128::from(busy_ns) * u128::from(self.tokens);
+        let (whole, rest) = (scaled / period_ns, scaled % period_ns);
+        // Tokens by the nanosecond have periods of a millisecond or more: at most 2^97, and 2^113 with the fraction bits.
+        let used = (whole << Used::FRACTION_BITS) + (rest << Used::FRACTION_BITS).div_ceil(period_ns);
+        // `fill_ns` was rounded down, of a few fast tokens to 0.
+        let least = if busy_ns >= self.fill_ns.max(1) { Used::whole(self.burst).0 } else { 0 };
+        Used(used.max(least))
     }
 
     pub(super) fn with_used(&self, used: Used, at: Nanos) -> u64 {
         // At most 2^69 x 2^55.
         let scaled = used.0.min(Used::whole(self.burst).0) * u128::from(self.period_ns);
         let busy_ns = scaled.div_ceil(u128::from(self.tokens) << Used::FRACTION_BITS);
-        at.saturating_add((busy_ns as u64).min(self.fill_ns))
+        at.saturating_add(busy_ns as u64)
     }
 }
