@@ -1,0 +1,169 @@
+//! Threads on a few keys, and the sum of what they admitted against the bound.
+
+use std::{
+    cmp::Reverse,
+    panic::resume_unwind,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tidegate::{
+    clock::{Clock, ManualClock},
+    policy::Algorithm,
+    time::{Nanos, SECOND_NS},
+};
+
+use crate::{
+    calendar::{Calendar, Unit},
+    model::fits,
+    subject::{Answer, Implementation, Numbers, Outcome},
+};
+
+const THREADS: usize = 4;
+
+/// Two, so that threads also pass each other.
+const KEYS: u8 = 2;
+
+/// How often another thread than the last one must have been admitted before a run has shown something.
+const TURNS_MIN: u64 = 100;
+
+/// Rounds after which nothing is hoped for any more.
+const ROUNDS_MAX: u32 = 200;
+
+/// An implementation of one limit that threads share, whose clock is the one that it was made with.
+pub trait Shared: Sync {
+    /// Decides a call of `cost` tokens by key number `key`, and charges what is allowed. An answer without
+    /// [`at`](Answer::at) was decided at some time between the call and its return.
+    fn check(&self, key: u8, cost: u64) -> Answer;
+}
+
+/// One admission, as its thread saw it.
+struct Admission {
+    key: u8,
+    cost: u64,
+    /// When it was decided: at some time between these.
+    between: (Nanos, Nanos),
+    /// All admissions are numbered after they returned.
+    ticket: u64,
+    thread: usize,
+}
+
+/// Limits over which threads meet: a large one and a small one of each algorithm, and a day.
+pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
+    let day = Calendar { unit: Unit::Day, zone: "Europe/Berlin" };
+    let sizes = [(4_000, 1_000 * SECOND_NS, None), (3, SECOND_NS, None), (1_000, 86_400 * SECOND_NS, Some(day))];
+    let each = algorithms.iter().flat_map(|&algorithm| {
+        sizes.map(|(limit, period_ns, calendar)| Numbers { algorithm, limit, period_ns, calendar, burst: None })
+    });
+    each.filter(|numbers| numbers.calendar.is_none() || numbers.algorithm == Algorithm::FixedWindow).collect()
+}
+
+/// Lets threads contend until they have met: while the clock stands, where exactly the capacity must be admitted; and while
+/// it moves, where the sum in every interval must keep the bound. Answers how often they took turns: never where threads
+/// cannot share such a limiter.
+pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
+    let mut turns = 0;
+    for round in 0..ROUNDS_MAX {
+        for is_moving in [false, true] {
+            let clock = ManualClock::at(1_790_035_200 * SECOND_NS + u64::from(round) * 12_345_678);
+            let Some(shared) = implementation.shared(numbers, &clock) else { return Ok(0) };
+            let admissions = run(&*shared, numbers, &clock, is_moving);
+            turns += turns_of(&admissions);
+            for key in 0..KEYS {
+                judge(numbers, admissions.iter().filter(|one| one.key == key), is_moving)?;
+            }
+        }
+        if turns >= TURNS_MIN {
+            return Ok(turns);
+        }
+    }
+    Err(format!("the threads took turns {turns} times only: nothing was shown"))
+}
+
+/// All admissions, in the order of their tickets.
+fn run(shared: &dyn Shared, numbers: &Numbers, clock: &ManualClock, is_moving: bool) -> Vec<Admission> {
+    let (start, is_over, tickets) = (Barrier::new(THREADS + 1), AtomicBool::new(false), AtomicU64::new(0));
+    let work = |thread: usize| {
+        let (mut admissions, mut refused, mut turn) = (Vec::new(), 0u32, thread);
+        start.wait();
+        // Until everything is used up for good.
+        while refused < 200 {
+            turn += 1;
+            let key = (turn % usize::from(KEYS)) as u8;
+            // The smallest cost is always tried, so that nothing is left.
+            let cost = if turn.is_multiple_of(7) { 1 + turn as u64 % numbers.capacity().clamp(1, 3) } else { 1 };
+            let from = clock.now();
+            let answer = shared.check(key, cost);
+            let to = clock.now();
+            if answer.outcome == Outcome::Allowed {
+                let is_exact = matches!(numbers.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+                let between = answer.at.filter(|_| is_exact).map_or((from, to), |at| (at, at));
+                // SeqCst: one order for all threads.
+                let ticket = tickets.fetch_add(1, Ordering::SeqCst);
+                admissions.push(Admission { key, cost, between, ticket, thread });
+            } else if is_over.load(Ordering::SeqCst) {
+                refused += 1;
+            }
+        }
+        admissions
+    };
+    let mut admissions: Vec<Admission> = thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        start.wait();
+        if is_moving {
+            // Four periods, in steps that leave the threads some time in each.
+            for _ in 0..200 {
+                thread::sleep(Duration::from_micros(50));
+                clock.advance(numbers.period_ns / 50);
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+    });
+    admissions.sort_by_key(|one| one.ticket);
+    admissions
+}
+
+fn turns_of(admissions: &[Admission]) -> u64 {
+    admissions.windows(2).filter(|pair| pair[0].thread != pair[1].thread).count() as u64
+}
+
+/// Is the sum of one key's admissions right?
+fn judge<'a>(
+    numbers: &Numbers,
+    admissions: impl Iterator<Item = &'a Admission>,
+    is_moving: bool,
+) -> Result<(), String> {
+    let mut spans: Vec<(Nanos, Nanos, u64)> = admissions.map(|one| (one.between.0, one.between.1, one.cost)).collect();
+    let sum: u128 = spans.iter().map(|(.., cost)| u128::from(*cost)).sum();
+    let capacity = u128::from(numbers.capacity());
+    if sum < capacity || !is_moving && sum > capacity {
+        return Err(format!("{sum} were admitted of {capacity}"));
+    }
+    check_bound(numbers, &mut spans)
+}
+
+/// Over every interval: what was certainly admitted in it keeps the bound.
+fn check_bound(numbers: &Numbers, spans: &mut [(Nanos, Nanos, u64)]) -> Result<(), String> {
+    spans.sort_by_key(|(from, to, _)| (*to, Reverse(*from)));
+    let mut starts: Vec<Nanos> = spans.iter().map(|(from, ..)| *from).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    for start in starts {
+        let mut sum = 0;
+        for (place, (from, to, cost)) in spans.iter().enumerate() {
+            sum += if *from >= start { u128::from(*cost) } else { 0 };
+            // All that end here, before the sum is judged.
+            let is_last = spans.get(place + 1).is_none_or(|(_, next, _)| next != to);
+            if *to >= start && is_last && !fits(numbers, start, *to, sum) {
+                return Err(format!("{sum} were admitted in the {} ns from {start}", *to - start));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Histories: what is done to a subject, in words that keep their meaning whatever the numbers are, so that a history can
+//! be shrunk. Extremes are as likely as what is usual.
+
+use std::fmt;
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+use tidegate::{
+    algorithm::NUMBER_MAX,
+    policy::Algorithm,
+    time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
+};
+
+use crate::{
+    calendar::{Calendar, Unit},
+    subject::{KEYS, Numbers},
+};
+
+/// A limit, the time at which the history begins, and what happens then.
+#[derive(Clone, PartialEq, Debug)]
+pub struct History {
+    /// The limit.
+    pub numbers: Numbers,
+    /// What the clock shows at first.
+    pub start: Nanos,
+    /// In this order.
+    pub steps: Vec<Step>,
+}
+
+/// As the expression that [`replay`](crate::replay) takes, for whoever uses the variants of [`Algorithm`], [`Gap`], [`Op`]
+/// and [`Cost`].
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "History {{\n    numbers: {:?},\n    start: {},\n    steps: vec![", self.numbers, self.start)?;
+        for step in &self.steps {
+            writeln!(f, "        {step:?},")?;
+        }
+        write!(f, "    ],\n}}")
+    }
+}
+
+/// Time passes, then something is done.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Step {
+    /// Whose turn it is; modulo the number of keys.
+    pub key: u8,
+    /// How much time passes before it.
+    pub gap: Gap,
+    /// How far the call's first reading of the clock lags behind, in thousandths of the period, where the subject can stall.
+    pub lag: u16,
+    /// What is done.
+    pub op: Op,
+}
+
+/// How much time passes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Gap {
+    /// None.
+    Zero,
+    /// Nanoseconds.
+    Ns(u64),
+    /// Thousandths of the period.
+    Part(u16),
+    /// What one token takes, and so many nanoseconds.
+    Token(i8),
+    /// To the next boundary of an aligned window, and so many nanoseconds.
+    Boundary(i8),
+    /// To the instant that the key was last told to wait for, and so many nanoseconds.
+    Retry(i8),
+    /// To the instant from which the key was last told to have everything, and so many nanoseconds.
+    Full(i8),
+    /// Days.
+    Days(u16),
+}
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Op {
+    /// A check.
+    Check(Cost),
+    /// A peek, and at once the check that it foretells.
+    PeekThenCheck(Cost),
+    /// A peek.
+    Peek(Cost),
+    /// A reservation.
+    Reserve(Cost),
+    /// One of the reservations that stand turns out to cost this.
+    Settle(Pick, Cost),
+    /// One of the reservations that stand is given back.
+    Refund(Pick),
+    /// The key is reset.
+    Reset,
+    /// The limit gets other numbers.
+    Publish(Numbers),
+}
+
+/// One of several, modulo their number.
+pub type Pick = u16;
+
+/// What a call costs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Cost {
+    /// So many tokens; a check costs at least one.
+    Tokens(u64),
+    /// Thousandths of the capacity, rounded up.
+    Share(u16),
+    /// What the key was last told to have, and so many.
+    Remaining(i8),
+    /// The capacity, and so many.
+    Capacity(i8),
+    /// The largest cost of all.
+    Max,
+}
+
+/// Histories of limits of these algorithms.
+pub(crate) fn histories(algorithms: Vec<Algorithm>, steps: usize) -> impl Strategy<Value = History> {
+    let start = prop_oneof![
+        Just(1_790_035_200 * SECOND_NS),
+        1_790_000_000 * SECOND_NS..1_800_000_000 * SECOND_NS,
+        Just(0),
+        0..3 * SECOND_NS,
+        Just(1 << 62),
+    ];
+    let numbers = numbers(algorithms.clone(), true);
+    let steps = vec(step(algorithms), 1..=steps);
+    (numbers, start, steps).prop_map(|(numbers, start, steps)| History { numbers, start, steps })
+}
+
+fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value = Numbers> {
+    let zero = u32::from(with_zero);
+    let limit = prop_oneof![
+        zero => Just(0u64),
+        3 => 1..4u64,
+        6 => 1..100u64,
+        4 => 1..5_000u64,
+        3 => (1..50u32, 0..3u64).prop_map(|(bits, more)| (1 << bits) - 1 + more),
+        3 => 1..=1u64 << 20,
+        3 => 1..3_000_000_000u64,
+        2 => 1..=NUMBER_MAX,
+        1 => Just(NUMBER_MAX),
+    ];
+    let period_ns = prop_oneof![
+        4 => prop::sample::select(vec![1, 60, 3_600, 86_400]).prop_map(|seconds| seconds * SECOND_NS),
+        2 => (1..100u64).prop_map(|seconds| seconds * SECOND_NS),
+        1 => (1..=366 * 86_400u64).prop_map(|seconds| seconds * SECOND_NS),
+        2 => (1..5_000u64).prop_map(|ms| ms * 1_000_000),
+        1 => PERIOD_MIN_NS..=PERIOD_MAX_NS,
+        1 => Just(PERIOD_MIN_NS),
+        1 => Just(PERIOD_MAX_NS),
+    ];
+    let burst = prop_oneof![
+        3 => Just(None),
+        2 => (1..10u64).prop_map(Some),
+        2 => (1..5_000u64).prop_map(Some),
+        1 => (1..=NUMBER_MAX).prop_map(Some),
+    ];
+    let parts = (prop::sample::select(algorithms), limit, period_ns, burst, calendar());
+    parts.prop_map(|(algorithm, limit, period_ns, burst, calendar)| {
+        // Windows hold smaller limits and count in whole seconds; what lies a little beyond is for the subject to refuse.
+        let limit_max = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => NUMBER_MAX,
+            Algorithm::FixedWindow => 1 << 24,
+            Algorithm::SlidingWindowCounter => 1 << 20,
+            Algorithm::SlidingWindowLog => 1 << 12,
+        };
+        let limit = if limit > limit_max { 1 + limit % limit_max } else { limit };
+        let calendar = calendar.filter(|_| algorithm == Algorithm::FixedWindow);
+        let period_ns = match (algorithm, calendar) {
+            (_, Some(calendar)) => calendar.period_ns(),
+            (Algorithm::FixedWindow | Algorithm::SlidingWindowCounter, None) => {
+                period_ns.next_multiple_of(SECOND_NS).min(PERIOD_MAX_NS)
+            }
+            _ => period_ns,
+        };
+        let burst = burst.filter(|_| matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket));
+        Numbers { algorithm, limit, period_ns, calendar, burst }
+    })
+}
+
+/// Mostly none.
+fn calendar() -> impl Strategy<Value = Option<Calendar>> {
+    let zones = ["UTC", "Europe/Berlin", "Asia/Kathmandu", "Africa/Cairo", "Australia/Lord_Howe", "Pacific/Apia"];
+    let calendar =
+        (prop::sample::select(vec![Unit::Day, Unit::Week, Unit::Month]), prop::sample::select(zones.to_vec()));
+    prop::option::weighted(0.4, calendar.prop_map(|(unit, zone)| Calendar { unit, zone }))
+}
+
+fn step(algorithms: Vec<Algorithm>) -> impl Strategy<Value = Step> {
+    // Mostly one key, so that its history has some length.
+    let key = prop_oneof![5 => Just(0), 1 => 0..KEYS];
+    let lag = prop_oneof![12 => Just(0u16), 1 => 1..100u16, 1 => 1..2_500u16];
+    (key, gap(), lag, op(algorithms)).prop_map(|(key, gap, lag, op)| Step { key, gap, lag, op })
+}
+
+fn gap() -> impl Strategy<Value = Gap> {
+    prop_oneof![
+        6 => Just(Gap::Zero),
+        1 => Just(Gap::Ns(1)),
+        1 => (0..2_000_000u64).prop_map(Gap::Ns),
+        3 => (0..1_000u16).prop_map(Gap::Part),
+        1 => (0..4_000u16).prop_map(Gap::Part),
+        2 => (-1..=1i8).prop_map(Gap::Token),
+        2 => (-1..=1i8).prop_map(Gap::Boundary),
+        4 => (-1..=1i8).prop_map(Gap::Retry),
+        1 => (-1..=1i8).prop_map(Gap::Full),
+        1 => (1..800u16).prop_map(Gap::Days),
+    ]
+}
+
+fn op(algorithms: Vec<Algorithm>) -> impl Strategy<Value = Op> {
+    let pick = || any::<Index>().prop_map(|index| index.index(1 << 16) as Pick);
+    prop_oneof![
+        24 => cost().prop_map(Op::Check),
+        6 => cost().prop_map(Op::PeekThenCheck),
+        3 => cost().prop_map(Op::Peek),
+        1 => Just(Op::Peek(Cost::Tokens(0))),
+        6 => cost().prop_map(Op::Reserve),
+        3 => (pick(), cost()).prop_map(|(pick, cost)| Op::Settle(pick, cost)),
+        3 => pick().prop_map(Op::Refund),
+        1 => Just(Op::Reset),
+        1 => numbers(algorithms, false).prop_map(Op::Publish),
+    ]
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        6 => Just(Cost::Tokens(1)),
+        2 => (1..5u64).prop_map(Cost::Tokens),
+        4 => (1..=1_000u16).prop_map(Cost::Share),
+        4 => (-1..=1i8).prop_map(Cost::Remaining),
+        2 => (-1..=1i8).prop_map(Cost::Capacity),
+        1 => Just(Cost::Max),
+    ]
+}

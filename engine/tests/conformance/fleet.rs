@@ -1,0 +1,119 @@
+//! Checks in two halves: one limit of this node and one that a store keeps, of the same numbers, so that what holds for
+//! each holds for both. The store is a map of the test's own, driven by the same steps.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use tidegate::{
+    Begun, Decision, Engine, GiveBack, Identity, Snapshot, StoreCharge,
+    algorithm::{Receipt, Verdict},
+    clock::{Clock, ManualClock},
+    policy::{Limit, Sharing},
+};
+use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
+
+use crate::{answer, ask, engine, policy};
+
+pub(crate) struct Fleets;
+
+impl Implementation for Fleets {
+    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+        Some(Box::new(Fleet::new(numbers, ManualClock::at(0))?))
+    }
+
+    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+        Some(Box::new(Fleet::new(numbers, clock.clone())?))
+    }
+}
+
+struct Fleet {
+    engine: Engine<ManualClock>,
+    clock: ManualClock,
+    store: Mutex<Store>,
+}
+
+#[derive(Default)]
+struct Store {
+    words: HashMap<String, u64>,
+    /// By key: what may still be given back.
+    charged: HashMap<String, Vec<Receipt>>,
+}
+
+/// Limits of these numbers: here, and in the store.
+fn both(numbers: &Numbers) -> Option<Snapshot> {
+    policy(numbers, |limit| {
+        let stored = Limit { id: "s".to_owned(), sharing: Sharing::Strict, ..limit.clone() };
+        vec![limit, stored]
+    })
+}
+
+fn key(charge: &StoreCharge<'_>) -> String {
+    charge.identities.iter().map(Identity::value).collect()
+}
+
+impl Store {
+    fn decide(&mut self, charge: &StoreCharge<'_>, now: u64) -> tidegate::Answer {
+        let word = self.words.entry(key(charge)).or_default();
+        // A look is a step of one token whose word is not stored.
+        let verdict = charge.meter.step(*word, now, charge.cost.max(1));
+        if let (Verdict::Admit(new), true) = (verdict, charge.cost > 0) {
+            *word = new;
+            let receipt = Receipt { cost: charge.cost, charged_at: now, word: new, moved_ns: u64::MAX };
+            self.charged.entry(key(charge)).or_default().push(receipt);
+        }
+        tidegate::Answer::Decided { verdict, word: *word, now }
+    }
+
+    fn give_back(&mut self, charge: &StoreCharge<'_>, now: u64) {
+        let charged = self.charged.entry(key(charge)).or_default();
+        let place = charged.iter().rposition(|receipt| receipt.cost == charge.cost).expect("it was charged");
+        let receipt = charged.remove(place);
+        let word = self.words.entry(key(charge)).or_default();
+        *word = charge.meter.give_back(*word, now, &receipt).unwrap_or(*word);
+    }
+}
+
+impl Fleet {
+    fn new(numbers: &Numbers, clock: ManualClock) -> Option<Self> {
+        let engine = engine(numbers, both(numbers)?, clock.clone());
+        Some(Self { engine, clock, store: Mutex::default() })
+    }
+
+    fn check(&self, key: u8, cost: u64) -> Answer {
+        ask(key, cost, |request| {
+            let store = || self.store.lock().unwrap_or_else(PoisonError::into_inner);
+            let decision: Decision<'_> = match self.engine.begin(request) {
+                Begun::Decided(decision) => decision,
+                Begun::Pending(pending) => {
+                    let now = self.clock.now();
+                    let answers: Vec<_> = pending.charges().map(|charge| store().decide(&charge, now)).collect();
+                    let (decision, give_back) = self.engine.finish(pending, &answers);
+                    for charge in give_back.iter().flat_map(GiveBack::charges) {
+                        store().give_back(&charge, self.clock.now());
+                    }
+                    decision
+                }
+            };
+            answer(&decision)
+        })
+    }
+}
+
+impl Subject for Fleet {
+    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+        self.clock.set(moment.now);
+        match *call {
+            Call::Check { key, cost } => Reply::Answer(self.check(key, cost)),
+            Call::Peek { key, cost: 0 } => Reply::Answer(self.check(key, 0)),
+            _ => Reply::Unsupported,
+        }
+    }
+}
+
+impl Shared for Fleet {
+    fn check(&self, key: u8, cost: u64) -> Answer {
+        self.check(key, cost)
+    }
+}

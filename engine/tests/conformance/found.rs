@@ -1,0 +1,72 @@
+//! Histories that once went wrong, as the suite printed them.
+
+use tidegate::policy::Algorithm::{self, TokenBucket};
+use tidegate_conformance::{
+    Cost::{Max, Tokens},
+    Gap::{Boundary, Token, Zero},
+    History, Implementation, Numbers,
+    Op::{Check, Publish, Reserve, Settle},
+    Step, replay,
+};
+
+use crate::{step::Steps, whole::Engines};
+
+fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> Numbers {
+    Numbers { algorithm, limit, period_ns, calendar: None, burst }
+}
+
+fn holds(implementation: &dyn Implementation, numbers: Numbers, steps: Vec<Step>) {
+    let history = History { numbers, start: 1_790_035_200_000_000_000, steps };
+    let seen = replay(implementation, &history).expect("it holds");
+    assert_eq!(seen.histories, 1);
+}
+
+/// Its whole burst comes back in less than a nanosecond.
+#[test]
+fn a_bucket_too_fast_for_its_burst_to_take_time_is_carried_as_unused() {
+    for implementation in [&Steps as &dyn Implementation, &Engines] {
+        holds(
+            implementation,
+            numbers(TokenBucket, 277_488_000_000_001, 1_000_000_000, Some(100)),
+            vec![
+                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 1, 1_000_000_000, None)) },
+                Step { key: 0, gap: Boundary(-1), lag: 0, op: Check(Tokens(1)) },
+            ],
+        );
+    }
+}
+
+/// A debt that lasts beyond the end of time is carried as all that there is.
+#[test]
+fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
+    for implementation in [&Steps as &dyn Implementation, &Engines] {
+        holds(
+            implementation,
+            numbers(TokenBucket, 1, 31_622_400_000_000_000, None),
+            vec![
+                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
+                Step { key: 0, gap: Zero, lag: 0, op: Settle(0, Max) },
+                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 527, 11_000_000_000, None)) },
+                Step { key: 0, gap: Token(0), lag: 0, op: Check(Tokens(1)) },
+            ],
+        );
+    }
+}
+
+/// What was charged above the capacity stays used when there is room for it.
+#[test]
+fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
+    for implementation in [&Steps as &dyn Implementation, &Engines] {
+        holds(
+            implementation,
+            numbers(TokenBucket, 100, 60_000_000_000, None),
+            vec![
+                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(100)) },
+                Step { key: 0, gap: Zero, lag: 0, op: Settle(0, Tokens(150)) },
+                Step { key: 0, gap: Zero, lag: 0, op: Publish(numbers(TokenBucket, 1_000, 60_000_000_000, None)) },
+                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(851)) },
+                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(850)) },
+            ],
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Limiters without a policy.
+
+use std::time::Duration;
+
+use tidegate::{
+    KeyedLimiter, Outcome,
+    clock::{Clock, ManualClock},
+};
+use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
+
+use crate::{retry, step::meter, whole::Stalling};
+
+pub(crate) struct Limiters;
+
+impl Implementation for Limiters {
+    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+        Some(Box::new(Keyed(limiter(numbers, Stalling::default())?)))
+    }
+
+    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+        Some(Box::new(Keyed(limiter(numbers, clock.clone())?)))
+    }
+}
+
+struct Keyed<C>(KeyedLimiter<C>);
+
+fn limiter<C: Clock>(numbers: &Numbers, clock: C) -> Option<KeyedLimiter<C>> {
+    let meter = if numbers.limit == 0 { None } else { Some(meter(numbers)?) };
+    Some(KeyedLimiter::with_clock(meter, 16, clock))
+}
+
+fn answer(outcome: &Outcome) -> Answer {
+    let ns = |duration: Duration| duration.as_nanos() as u64;
+    Answer {
+        at: Some(ns(outcome.reset_at().saturating_sub(outcome.reset_after()))),
+        outcome: retry(outcome.retry()),
+        remaining: Some(outcome.remaining()),
+        reset_after_ns: Some(ns(outcome.reset_after())),
+        delay_ns: Some(ns(outcome.delay())),
+    }
+}
+
+impl Subject for Keyed<Stalling> {
+    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+        self.0.clock().set(moment);
+        match *call {
+            Call::Check { key, cost } => Reply::Answer(answer(&self.0.check_n(u64::from(key), cost))),
+            Call::Peek { key, cost } => Reply::Answer(answer(&self.0.peek_n(u64::from(key), cost))),
+            _ => Reply::Unsupported,
+        }
+    }
+
+    fn can_stall(&self) -> bool {
+        true
+    }
+}
+
+impl Shared for Keyed<ManualClock> {
+    fn check(&self, key: u8, cost: u64) -> Answer {
+        answer(&self.0.check_n(u64::from(key), cost))
+    }
+}

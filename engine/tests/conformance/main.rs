@@ -1,0 +1,149 @@
+//! The engine against the conformance suite: the pure step, the bucket that stands alone, the limiter without a policy, the
+//! engine with one, and the two halves of a check that asks a store.
+
+mod fleet;
+mod found;
+mod limiters;
+mod step;
+mod whole;
+
+use std::time::Duration;
+
+use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::Verdict, clock::Clock, policy};
+use tidegate_conformance::{Answer, Coverage, Effort, Implementation, KEYS, Numbers, Outcome, conform};
+
+use crate::{
+    fleet::Fleets,
+    limiters::Limiters,
+    step::{Buckets, Steps, meter},
+    whole::Engines,
+};
+
+/// Those that the engine has.
+const ALGORITHMS: &[policy::Algorithm] = &[
+    policy::Algorithm::TokenBucket,
+    policy::Algorithm::LeakyBucket,
+    policy::Algorithm::FixedWindow,
+    policy::Algorithm::SlidingWindowCounter,
+    policy::Algorithm::SlidingWindowLog,
+];
+
+/// Holds an implementation of these algorithms to the suite.
+fn run(implementation: &dyn Implementation, algorithms: &[policy::Algorithm], histories: u32) -> Coverage {
+    let effort = Effort { algorithms: algorithms.to_vec(), histories, steps: 60 };
+    conform(implementation, &effort).expect("it conforms")
+}
+
+/// Those that are a step over one word: all but the log, whose steps are stricter than the rule.
+fn steps() -> Vec<policy::Algorithm> {
+    let ten = |algorithm| Numbers { algorithm, limit: 10, period_ns: 1_000_000_000, calendar: None, burst: None };
+    ALGORITHMS.iter().copied().filter(|algorithm| meter(&ten(*algorithm)).is_some()).collect()
+}
+
+fn assert_every_operation(seen: &Coverage) {
+    let each =
+        [seen.stalled, seen.one_short, seen.foretold, seen.gave_back, seen.excesses, seen.resets, seen.publishes];
+    assert!(each.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+#[test]
+fn the_pure_step_conforms() {
+    assert_every_operation(&run(&Steps, &steps(), 2_000));
+}
+
+#[test]
+fn the_bucket_that_stands_alone_conforms_also_under_threads() {
+    let seen = run(&Buckets, &steps(), 1_500);
+    assert!(seen.stalled > 0 && seen.one_short > 0 && seen.turns > 0, "{seen:?}");
+}
+
+#[test]
+fn a_limiter_without_a_policy_conforms_also_under_threads() {
+    let seen = run(&Limiters, &steps(), 1_500);
+    assert!(seen.stalled > 0 && seen.one_short > 0 && seen.foretold > 0 && seen.turns > 0, "{seen:?}");
+}
+
+#[test]
+fn the_engine_conforms_also_under_threads() {
+    let seen = run(&Engines, ALGORITHMS, 2_000);
+    assert_every_operation(&seen);
+    assert!(seen.calendars > 0 && seen.turns > 0, "{seen:?}");
+}
+
+#[test]
+fn a_check_in_two_halves_conforms_also_under_threads() {
+    let seen = run(&Fleets, &steps(), 1_000);
+    assert!(seen.one_short > 0 && seen.turns > 0, "{seen:?}");
+}
+
+fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Admit(_) => Outcome::Allowed,
+        Verdict::Later { wait_ns } => Outcome::Later { wait_ns },
+        Verdict::Never => Outcome::Never,
+    }
+}
+
+fn retry(retry: Retry) -> Outcome {
+    match retry {
+        Retry::Now => Outcome::Allowed,
+        Retry::After(wait) => Outcome::Later { wait_ns: wait.as_nanos() as u64 },
+        Retry::Never => Outcome::Never,
+    }
+}
+
+fn answer(decision: &Decision<'_>) -> Answer {
+    let ns = |duration: Duration| duration.as_nanos() as u64;
+    let at = decision.reset_at().zip(decision.reset_after()).map(|(at, after)| ns(at.saturating_sub(after)));
+    Answer {
+        at,
+        outcome: retry(decision.retry()),
+        remaining: decision.remaining(),
+        // Of a limit that admits nothing there is no telling.
+        reset_after_ns: decision.reset_after().map(ns),
+        delay_ns: Some(ns(decision.delay())),
+    }
+}
+
+/// A policy with limits of these numbers, for identities of kind `k`; `None` where a policy cannot say or carry them.
+fn policy(numbers: &Numbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::Limit>) -> Option<Snapshot> {
+    let period = match numbers.calendar {
+        Some(calendar) => calendar.period().to_owned(),
+        None => format!("{}ms", numbers.period_ns / 1_000_000),
+    };
+    let limit = policy::Limit {
+        id: "l".to_owned(),
+        algorithm: numbers.algorithm,
+        limit: numbers.limit,
+        period,
+        burst: numbers.burst,
+        mode: policy::Mode::Enforce,
+        sharing: policy::Sharing::Local,
+        on_failure: None,
+    };
+    let tier = policy::Tier { id: "t".to_owned(), limits: limits(limit), unlimited: false };
+    let domain = policy::Domain {
+        timezone: numbers.calendar.map(|calendar| calendar.zone.to_owned()),
+        defaults: [("k".to_owned(), "t".to_owned())].into(),
+        tiers: vec![tier],
+        ..policy::Domain::default()
+    };
+    let policy = policy::Policy { domains: [("default".to_owned(), domain)].into() };
+    numbers.period_ns.is_multiple_of(1_000_000).then(|| Snapshot::compile(&policy).ok())?
+}
+
+/// Other keys meet in the table for other numbers, and the same for the same.
+fn engine<C: Clock>(numbers: &Numbers, policy: Snapshot, clock: C) -> Engine<C> {
+    let engine = Engine::for_simulation(16, clock, numbers.limit);
+    engine.publish(policy).expect("few limits");
+    engine
+}
+
+const NAMES: [&str; KEYS as usize] = ["ada", "ben", "cy"];
+
+/// Asks about a call of `cost` by this key.
+fn ask<T>(key: u8, cost: u64, what: impl FnOnce(&Request<'_>) -> T) -> T {
+    let who = [Identity::new("k", NAMES[usize::from(key)]).expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    what(&if cost == 0 { request.without_cost() } else { request.cost(cost).expect("valid") })
+}

@@ -1,0 +1,196 @@
+//! The pure step, and the bucket that stands alone.
+
+use std::collections::HashMap;
+
+use tidegate::{
+    Bucket,
+    algorithm::{Carry, FixedWindow, Meter, Receipt, SlidingWindowCounter, TokenBucket, Verdict},
+    clock::{Clock, ManualClock},
+    policy::Algorithm,
+    time::Nanos,
+};
+use tidegate_conformance::{Answer, Call, Implementation, KEYS, Moment, Numbers, Outcome, Reply, Shared, Subject};
+
+use crate::outcome;
+
+pub(crate) fn meter(numbers: &Numbers) -> Option<Meter> {
+    let &Numbers { algorithm, limit, period_ns, burst, .. } = numbers;
+    let bucket = || TokenBucket::new(limit, period_ns, burst.unwrap_or(limit)).ok();
+    match algorithm {
+        Algorithm::TokenBucket => bucket().map(Meter::TokenBucket),
+        Algorithm::LeakyBucket => bucket().map(Meter::LeakyBucket),
+        // The compiler of policies makes calendars.
+        Algorithm::FixedWindow if numbers.calendar.is_some() => None,
+        Algorithm::FixedWindow => FixedWindow::new(limit, period_ns).ok().map(Meter::FixedWindow),
+        Algorithm::SlidingWindowCounter => {
+            SlidingWindowCounter::new(limit, period_ns).ok().map(Meter::SlidingWindowCounter)
+        }
+        // Over one word it is stricter than the rule; the engine has a ring beside it.
+        Algorithm::SlidingWindowLog => None,
+    }
+}
+
+/// The pure step.
+pub(crate) struct Steps;
+
+impl Implementation for Steps {
+    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+        let meter = meter(numbers)?;
+        Some(Box::new(Step { meter, keys: [StepKey::default(); KEYS as usize], reserved: HashMap::new() }))
+    }
+}
+
+/// Buckets that stand alone.
+pub(crate) struct Buckets;
+
+impl Implementation for Buckets {
+    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+        Some(Box::new(Alone::new(numbers)?))
+    }
+
+    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+        Some(Box::new(SharedAlone(Alone::new(numbers)?, clock.clone())))
+    }
+}
+
+/// The step with the words that its caller holds.
+struct Step {
+    meter: Meter,
+    keys: [StepKey; KEYS as usize],
+    reserved: HashMap<usize, Reserved>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct StepKey {
+    word: u64,
+    /// How far the word was moved back by give-backs, in all.
+    moved_ns: u64,
+    /// How often it was reset: receipts of before are void, which is for their holder to see.
+    resets: u64,
+}
+
+struct Reserved {
+    key: u8,
+    receipt: Receipt,
+    /// The key as it was before.
+    before: StepKey,
+}
+
+impl Step {
+    /// The answer, and the word after it.
+    fn answer(&self, key: u8, now: Nanos, cost: u64) -> (Answer, u64) {
+        let word = self.keys[usize::from(key)].word;
+        let verdict = self.meter.step(word, now, cost);
+        let (after, delay_ns) = match verdict {
+            Verdict::Admit(after) => (after, self.meter.delay_ns(after, now, cost)),
+            _ => (word, 0),
+        };
+        let answer = Answer {
+            at: Some(now),
+            outcome: outcome(verdict),
+            remaining: Some(self.meter.remaining(after, now)),
+            reset_after_ns: Some(self.meter.reset_after_ns(after, now)),
+            delay_ns: Some(delay_ns),
+        };
+        (answer, after)
+    }
+
+    fn check(&mut self, key: u8, now: Nanos, cost: u64) -> Answer {
+        let (answer, word) = self.answer(key, now, cost);
+        self.keys[usize::from(key)].word = word;
+        answer
+    }
+
+    fn settle(&mut self, charge: usize, actual: u64, now: Nanos) {
+        let Some(Reserved { key, receipt, before }) = self.reserved.remove(&charge) else { return };
+        let key = &mut self.keys[usize::from(key)];
+        if actual > receipt.cost {
+            key.word = self.meter.overcharge(key.word, now, actual - receipt.cost);
+        } else if key.resets == before.resets {
+            let moved_ns = key.moved_ns - before.moved_ns;
+            let receipt = Receipt { cost: receipt.cost - actual, moved_ns, ..receipt };
+            let after = self.meter.give_back(key.word, now, &receipt).unwrap_or(key.word);
+            *key = StepKey { word: after, moved_ns: key.moved_ns + key.word.saturating_sub(after), ..*key };
+        }
+    }
+}
+
+impl Subject for Step {
+    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+        match *call {
+            Call::Check { key, cost } => return Reply::Answer(self.check(key, moment.read, cost)),
+            Call::Peek { key, cost } => return Reply::Answer(self.answer(key, moment.read, cost).0),
+            Call::Reserve { key, estimate, charge } => {
+                let before = self.keys[usize::from(key)];
+                let answer = self.check(key, moment.read, estimate);
+                if answer.outcome == Outcome::Allowed {
+                    let word = self.keys[usize::from(key)].word;
+                    let receipt = Receipt { cost: estimate, charged_at: moment.read, word, moved_ns: 0 };
+                    self.reserved.insert(charge, Reserved { key, receipt, before });
+                }
+                return Reply::Answer(answer);
+            }
+            Call::Settle { charge, actual } => self.settle(charge, actual, moment.now),
+            Call::Refund { charge } => self.settle(charge, 0, moment.now),
+            Call::Reset { key } => {
+                let key = &mut self.keys[usize::from(key)];
+                *key = StepKey { word: 0, resets: key.resets + 1, ..*key };
+            }
+            Call::Publish { numbers } => {
+                let Some(next) = meter(&numbers) else { return Reply::Unsupported };
+                for key in &mut self.keys {
+                    key.word = self.meter.carry_over(key.word, moment.now, &next, Carry::Keep);
+                }
+                self.meter = next;
+            }
+            _ => return Reply::Unsupported,
+        }
+        Reply::Done
+    }
+
+    fn can_stall(&self) -> bool {
+        true
+    }
+}
+
+/// Buckets that stand alone, one a key.
+struct Alone {
+    meter: Meter,
+    buckets: [Bucket; KEYS as usize],
+}
+
+impl Alone {
+    fn new(numbers: &Numbers) -> Option<Self> {
+        Some(Self { meter: meter(numbers)?, buckets: std::array::from_fn(|_| Bucket::new()) })
+    }
+
+    fn charge(&self, key: u8, now: Nanos, cost: u64) -> Answer {
+        let verdict = self.buckets[usize::from(key)].charge(&self.meter, now, cost);
+        let remaining = match verdict {
+            Verdict::Admit(word) => Some(self.meter.remaining(word, now)),
+            _ => None,
+        };
+        Answer { at: Some(now), outcome: outcome(verdict), remaining, reset_after_ns: None, delay_ns: None }
+    }
+}
+
+impl Subject for Alone {
+    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+        match *call {
+            Call::Check { key, cost } => Reply::Answer(self.charge(key, moment.read, cost)),
+            _ => Reply::Unsupported,
+        }
+    }
+
+    fn can_stall(&self) -> bool {
+        true
+    }
+}
+
+struct SharedAlone(Alone, ManualClock);
+
+impl Shared for SharedAlone {
+    fn check(&self, key: u8, cost: u64) -> Answer {
+        self.0.charge(key, self.1.now(), cost)
+    }
+}
