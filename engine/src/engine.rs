@@ -206,6 +206,12 @@ impl<C: Clock> Engine<C> {
         }
     }
 
+    /// The clock that it reads.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        &self.buckets.clock
+    }
+
     /// Version of the policy that decides now; 0 before the first publish.
     #[must_use]
     pub fn version(&self) -> u64 {

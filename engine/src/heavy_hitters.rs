@@ -59,6 +59,7 @@ pub struct HeavyHitters {
 
 /// A key that is among the heaviest.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Hitter {
     /// The limit; [`Engine::limit_name`](crate::Engine::limit_name) says its full name.
     pub limit: LimitIndex,

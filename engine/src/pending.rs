@@ -56,6 +56,7 @@ pub struct Pending<'r> {
 
 /// One charge that a store is asked for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct StoreCharge<'p> {
     /// Full name of the limit. With the identities, and the length of each part, it makes the key.
     pub limit_id: &'p str,

@@ -55,3 +55,16 @@ fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
     }
     assert!(files > 40 && tests > 30, "the documents were not read: {files} links, {tests} tests");
 }
+
+/// The bits of words and tags are a budget, which users can look up.
+#[test]
+fn the_guarantees_show_the_bits_as_the_code_does() {
+    let source = include_str!("../src/word.rs");
+    let shown = fs::read_to_string(root().join("docs/guarantees.md")).expect("text");
+    let tables = source.lines().filter_map(|line| line.strip_prefix("//! |"));
+    let rows: Vec<String> = tables.map(|row| format!("|{row}")).collect();
+    assert!(rows.len() >= 15, "the tables were not found");
+    for row in rows {
+        assert!(shown.lines().any(|line| line == row), "{row} is not in guarantees.md");
+    }
+}

@@ -138,6 +138,81 @@ const BAD: &[Bad] = &[
         says: "a whole number from 0",
     },
     Bad {
+        what: "a log that nodes lease",
+        change: |d| {
+            let limit = limit(d);
+            limit["algorithm"] = "sliding_window_log".into();
+            limit.as_object_mut().expect("a table").remove("burst");
+            limit["sharing"] = "leased".into();
+        },
+        path: "domains.default.tiers[0].limits[0].sharing",
+        says: "a log cannot be shared like this",
+    },
+    Bad {
+        what: "more than all of a limit",
+        change: |d| {
+            limit(d)["sharing"] = "strict".into();
+            limit(d)["on_failure"] = serde_json::json!({ "local": 1.5 });
+        },
+        path: "domains.default.tiers[0].limits[0].on_failure.local",
+        says: "1.5 is out of range",
+    },
+    Bad {
+        what: "a rule without limits",
+        change: |d| domain(d)["rules"][0]["limits"] = serde_json::json!([]),
+        path: "domains.default.rules[0].limits",
+        says: "at least one limit",
+    },
+    Bad {
+        what: "a method that is none",
+        change: |d| domain(d)["rules"][0]["method"] = "GET /".into(),
+        path: "domains.default.rules[0].method",
+        says: "a method is letters",
+    },
+    Bad {
+        what: "a rule of no tier",
+        change: |d| domain(d)["rules"][0]["tiers"] = serde_json::json!([]),
+        path: "domains.default.rules[0].tiers",
+        says: "an empty list would match nobody",
+    },
+    Bad {
+        what: "a rule that counts nobody",
+        change: |d| domain(d)["rules"][0]["per"] = serde_json::json!([]),
+        path: "domains.default.rules[0].per",
+        says: "an empty list counts nobody",
+    },
+    Bad {
+        what: "a client twice",
+        change: |d| {
+            let client = domain(d)["clients"][0].clone();
+            domain(d)["clients"].as_array_mut().expect("a list").push(client);
+        },
+        path: "domains.default.clients[1].value",
+        says: "stands here twice",
+    },
+    Bad {
+        what: "a block with bits beyond it",
+        change: |d| domain(d)["clients"][0]["value"] = "10.1.0.0/8".into(),
+        path: "domains.default.clients[0].value",
+        says: "10.1.0.0/8",
+    },
+    Bad {
+        what: "a client that is too long",
+        change: |d| domain(d)["clients"][0]["value"] = "9".repeat(1_025).into(),
+        path: "domains.default.clients[0].value",
+        says: "1025 bytes",
+    },
+    Bad {
+        what: "too many kinds",
+        change: |d| {
+            for n in 0..65 {
+                domain(d)["defaults"][format!("k{n}")] = "free".into();
+            }
+        },
+        path: "domains.default",
+        says: "a domain can speak of 64",
+    },
+    Bad {
         what: "a limit of half a token",
         change: |d| limit(d)["limit"] = 1.5.into(),
         path: "domains.default.tiers[0].limits[0].limit",
