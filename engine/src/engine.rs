@@ -82,7 +82,8 @@ impl Engine {
         Self::with(DEFAULT_MAX_KEYS, SystemClock::new(), KeyHasher::random())
     }
 
-    /// An engine with room for `max_keys` live keys, 24 bytes each.
+    /// An engine with room for `max_keys` live keys, 24 bytes each, taken at once: where the machine does not have that, the
+    /// process ends, as with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
@@ -267,7 +268,8 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
-    /// denied, by whichever door. Peeks and requests without a cost are not shown. An engine has one observer, for good.
+    /// denied, by whichever door (of all engines of a process that have an observer, together). Peeks and requests without a
+    /// cost are not shown. An engine has one observer, for good.
     ///
     /// ```
     /// use std::num::NonZeroU32;
