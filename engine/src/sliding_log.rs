@@ -126,7 +126,12 @@ impl<'t> SlidingLog<'t> {
         state: impl Fn(Option<Held>, &mut Option<Spare<'t>>) -> Result<State, E>,
     ) -> Result<Stepped, E> {
         loop {
-            match state(self.table.get(self.key), &mut None)? {
+            let held = self.table.get(self.key);
+            if held.is_none() {
+                // As a first touch: what was used at an older time may have been forgotten since.
+                now = read_clock();
+            }
+            match state(held, &mut None)? {
                 State::Word(word) | State::Before { word, .. } => {
                     return Ok(self.step(word, self.caught_up(word, now, &read_clock)));
                 }

@@ -1,11 +1,11 @@
 //! Histories that once went wrong, as the suite printed them.
 
-use tidegate::policy::Algorithm::{self, TokenBucket};
+use tidegate::policy::Algorithm::{self, SlidingWindowLog, TokenBucket};
 use tidegate_conformance::{
     Cost::{Max, Tokens},
-    Gap::{Boundary, Token, Zero},
+    Gap::{Boundary, Part, Token, Zero},
     History, Implementation, Numbers,
-    Op::{Check, Publish, Reserve, Settle},
+    Op::{Check, PeekThenCheck, Publish, Reserve, Settle},
     Step, replay,
 };
 
@@ -69,4 +69,19 @@ fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
             ],
         );
     }
+}
+
+/// The clock of the last call stalled before the admission at the boundary was forgotten, and the slot went to another key.
+#[test]
+fn a_look_at_a_log_that_was_forgotten_since_is_a_look_at_the_present() {
+    let step = |key, gap, lag, op| Step { key, gap, lag, op };
+    holds(
+        &Engines,
+        numbers(SlidingWindowLog, 1_647, 1_000_000_000, None),
+        vec![
+            step(0, Boundary(0), 0, Check(Tokens(1))),
+            step(1, Part(1_284), 0, Reserve(Tokens(1))),
+            step(0, Zero, 285, PeekThenCheck(Tokens(1))),
+        ],
+    );
 }
