@@ -50,7 +50,7 @@ impl Swap for Cell128 {
 /// Applies `transition` to what `cell` holds, beginning with `seen`, until it stands. Counts lost races in `retries`.
 ///
 /// `transition` is called again with the newer value after every lost race, so it must be a pure function of it.
-#[inline]
+#[inline(always)]
 pub(crate) fn update<C: Swap, T>(
     cell: &C,
     mut seen: C::Value,

@@ -36,7 +36,7 @@ const CLOSED_NS: u64 = SECOND_NS;
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         match plan {
             [] => Ok(self.unlimited(live)),
@@ -44,8 +44,14 @@ impl<C: Clock> Buckets<C> {
                 let account = Account::new(self, live, one);
                 Ok(account.decision(self, 0, account.charge(self, now)?))
             }
-            several => self.charge_all(live, &self.accounts(live, several), now, NO_ANSWERS, &mut Admitted::new()),
+            several => self.decide_several(live, several, now),
         }
+    }
+
+    /// Apart, because its kilobytes of stack would be every check's.
+    #[inline(never)]
+    fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
+        self.charge_all(live, &self.accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
     }
 
     /// What [`decide`](Self::decide) would answer. Writes nothing.

@@ -395,7 +395,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Counts a decision at time `now`, and shows it to the observer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
         self.watch.show(asked, plan, decision, now);
         if plan.is_empty() {

@@ -161,18 +161,31 @@ impl Table {
                 if let Some(answer) = outcome {
                     return Ok(answer);
                 }
-            } else {
-                // Refused at a time read now: what was used at an older one may have been forgotten since.
-                if let Next::Leave(_) = transition(None, now)
-                    && let Next::Leave(answer) = transition(None, read_clock())
-                {
-                    return Ok(answer);
-                }
-                if let Some(answer) = self.insert(key, now, met, || transition(None, read_clock()))? {
-                    return Ok(answer);
-                }
+            } else if let Some(answer) = self.update_absent(key, now, &read_clock, met, &mut transition)? {
+                return Ok(answer);
             }
         }
+    }
+
+    /// As [`update`](Self::update), of a key without a slot. `None` when it turned out to have one. Takes no part in how the
+    /// rest is inlined.
+    #[cold]
+    #[inline(never)]
+    fn update_absent<T>(
+        &self,
+        key: Key,
+        now: Nanos,
+        read_clock: &dyn Fn() -> Nanos,
+        met: &mut Met,
+        transition: &mut dyn FnMut(Option<Held>, Nanos) -> Next<Held, T>,
+    ) -> Result<Option<T>, Full> {
+        // Refused at a time read now: what was used at an older one may have been forgotten since.
+        if let Next::Leave(_) = transition(None, now)
+            && let Next::Leave(answer) = transition(None, read_clock())
+        {
+            return Ok(Some(answer));
+        }
+        self.insert(key, now, met, || transition(None, read_clock()))
     }
 
     /// True when the key has a slot, or a claim to one.
