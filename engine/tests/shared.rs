@@ -281,6 +281,22 @@ fn what_another_engine_began_is_decided_by_this_one() {
 }
 
 #[test]
+fn a_look_that_begins_is_not_counted_as_a_check() {
+    let (_, engine) = engine(
+        "{ id = \"l\", algorithm = \"token_bucket\", limit = 0, period = \"1m\" }, { id = \"s\", \
+                              algorithm = \"token_bucket\", limit = 5, period = \"1m\", sharing = \"strict\" }",
+    );
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    let denied = |request: &Request<'_>| {
+        assert!(matches!(engine.begin(request), Begun::Decided(decision) if !decision.is_allowed()));
+        engine.totals().denied
+    };
+    assert_eq!(denied(&request.without_cost()), 0);
+    assert_eq!(denied(&request), 1, "a check is");
+}
+
+#[test]
 fn a_peek_asks_the_store_to_look() {
     let (clock, engine) = engine(&strict("s", 10, ""));
     let mut store = Store::default();

@@ -8,7 +8,7 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    Begun, Decision, Engine, Identity, Request, Retry, Snapshot,
+    Begun, Decision, Engine, Identity, KeyedLimiter, Request, Retry, Snapshot,
     algorithm::{Carry, Meter, SlidingWindowLog, Verdict},
     clock::ManualClock,
     formats::Format,
@@ -514,4 +514,24 @@ fn logs_allocate_nothing_after_the_publish() {
     check(0);
     let made = allocation_counter::measure(|| (1..2_000).for_each(check));
     assert_eq!(made.count_total, 0, "the check path allocated");
+}
+
+/// Its rings are there before the first check.
+#[test]
+fn a_keyed_limiter_of_logs_allocates_nothing_in_a_check() {
+    let log = SlidingWindowLog::new(5, SECOND).expect("fits");
+    let limiter = KeyedLimiter::with_clock(Meter::SlidingWindowLog(log), 100, ManualClock::at(NOW));
+    let checks = allocation_counter::measure(|| {
+        for _ in 0..5 {
+            assert!(limiter.check("ada").is_allowed());
+        }
+        assert!(!limiter.check("ada").is_allowed());
+    });
+    assert_eq!(checks.count_total, 0);
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_like_others() {
+    let error: Box<dyn std::error::Error> = SlidingWindowLog::new(4_097, SECOND).expect_err("too long").into();
+    assert_eq!(error.to_string(), "limit: 4097 is out of range; from 1 to 4096 fit");
 }
