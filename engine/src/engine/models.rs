@@ -106,8 +106,7 @@ fn a_reset_beside_a_check_and_a_refund_leaves_one_burst_at_most() {
         let who = [Identity::new("user", "7").expect("valid")];
         let (_, reservation) = engine.reserve(&Request::new(&who).expect("valid"));
         let [refunds, checks] = [(); 2].map(|()| Arc::clone(&engine));
-        let refund =
-            thread::spawn(move || reservation.into_iter().for_each(|reservation| refunds.refund(reservation)));
+        let refund = thread::spawn(move || reservation.into_iter().for_each(|reservation| refunds.refund(reservation)));
         let check = thread::spawn(move || is_allowed(&checks, USER));
         let who = [Identity::new("user", "7").expect("valid")];
         engine.reset(&Request::new(&who).expect("valid"));
