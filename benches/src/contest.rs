@@ -11,6 +11,28 @@ use crate::{
 pub trait Ask: Sync {
     /// What one thread asks with: it is given the number of a key, and answers whether that was allowed.
     fn asker(&self) -> impl FnMut(u64) -> bool;
+
+    /// What one thread asks with for [`CHUNK`] keys: one after the other, unless it can do better.
+    fn chunk_asker(&self) -> impl FnMut(&[u32]) {
+        let mut ask = self.asker();
+        move |numbers| {
+            for &number in numbers {
+                black_box(ask(number.into()));
+            }
+        }
+    }
+}
+
+impl<A: Ask> Ask for &A {
+    #[inline]
+    fn asker(&self) -> impl FnMut(u64) -> bool {
+        (**self).asker()
+    }
+
+    #[inline]
+    fn chunk_asker(&self) -> impl FnMut(&[u32]) {
+        (**self).chunk_asker()
+    }
 }
 
 /// Which keys the threads ask for.
@@ -38,12 +60,10 @@ impl<A: Ask> Loops for A {
             Keys::Drawn(numbers) => {
                 let count = numbers.len() / CHUNK;
                 together(threads, chunks, |thread| {
-                    let mut ask = self.asker();
+                    let mut ask = self.chunk_asker();
                     let mut place = (skipped as usize + thread * count / threads) % count;
                     move || {
-                        for &number in &numbers[place * CHUNK..][..CHUNK] {
-                            black_box(ask(number.into()));
-                        }
+                        ask(&numbers[place * CHUNK..][..CHUNK]);
                         place = if place + 1 == count { 0 } else { place + 1 };
                     }
                 })
@@ -289,7 +309,7 @@ mod tests {
     #[test]
     fn threads_ask_for_the_keys_of_their_row() {
         struct Seen(std::sync::Mutex<Vec<u64>>);
-        impl Ask for &Seen {
+        impl Ask for Seen {
             fn asker(&self) -> impl FnMut(u64) -> bool {
                 |number| {
                     self.0.lock().expect("no panic").push(number);
@@ -311,6 +331,6 @@ mod tests {
         let numbers: Vec<u32> = (0..1_024).collect();
         assert!(asked(1, Keys::Drawn(&numbers), 3).into_iter().eq((0..256).chain(768..1_024)), "round and round");
         assert!(Contender::new("filled", &seen).filled(300).allows(300));
-        assert!(seen.0.into_inner().expect("no panic").into_iter().eq(0..301));
+        assert!(seen.0.lock().expect("no panic").iter().copied().eq(0..301));
     }
 }

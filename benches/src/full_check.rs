@@ -56,7 +56,7 @@ impl Default for FullCheck {
     }
 }
 
-impl Ask for &FullCheck {
+impl Ask for FullCheck {
     fn asker(&self) -> impl FnMut(u64) -> bool {
         let identity = |kind, value| Identity::new(kind, value).expect("valid");
         move |client| {
@@ -165,7 +165,7 @@ mod tests {
             let names = allowed().zip(before).filter(|(now, before)| now.1 > before.1);
             names.map(|((limit, _), _)| full.engine.limit_name(limit).to_owned()).collect::<Vec<_>>()
         };
-        let by_check = charged(&|| (&&full).asker()(99_999));
+        let by_check = charged(&|| full.asker()(99_999));
         assert_eq!(by_check, ["default/tier:free/ip", "default/tier:pro/key", "default/rule:search/search"]);
         assert_eq!(charged(&|| full.by_handles().asker()(99_999)), by_check);
     }

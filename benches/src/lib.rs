@@ -6,8 +6,11 @@ use tidegate::{
     formats::Format,
 };
 
+pub mod batches;
 pub mod contest;
 pub mod figures;
+pub mod floor;
+pub mod footprint;
 pub mod full_check;
 pub mod histogram;
 pub mod numbers;

@@ -1,10 +1,10 @@
-//! The slowest checks while policies are swapped: p99.99 with and without, beside a thread that only reads the clock.
+//! The slowest checks while policies are swapped: p99.99 with and without, beside a control that only reads the clock.
 
 use std::{
     hint::black_box,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
@@ -25,11 +25,11 @@ pub const QUANTILE: f64 = 0.9999;
 pub struct Tail {
     /// Of checks; each with one reading of the clock.
     pub checks: Spread,
-    /// Of the control: the time from one reading of the clock to the next, on another thread at the same time.
+    /// Of the control: of reading the clock for as long as a check takes. What the machine does to whoever runs on it.
     pub control: Spread,
 }
 
-/// With publishing, without it, and how often it was published.
+/// What was found, and how often it was published.
 #[derive(Clone, Copy, Debug)]
 pub struct Tails {
     /// While the policies are swapped.
@@ -40,9 +40,11 @@ pub struct Tails {
     pub publishes: u64,
 }
 
-/// Measures `slices` slices of each kind in turns, each of this length. One thread checks, one is the control, and a third one
-/// publishes `policies` by turns; that one sleeps most of the time, and where there are two processors takes its moments from
-/// either of the others, which costs a check or two per publish: one in 70,000 is not seen at the quantile.
+/// Measures `slices` slices of each of four kinds by turns, each of this length: checks and the control, with a second thread
+/// that publishes `policies` by turns, and without.
+///
+/// The control has slices of its own: where there are two processors, it would take the publisher's, who would then interrupt
+/// the checks.
 ///
 /// # Panics
 ///
@@ -55,52 +57,60 @@ pub fn measure(
     (slices, time): (usize, Duration),
     mut tell: impl FnMut(usize),
 ) -> Tails {
-    let (mut found, publishes) = ([vec![], vec![]], AtomicU64::new(0));
-    for slice in 0..2 * slices {
-        tell(slice);
-        // Without first, then with first, by turns.
-        let publishing = (slice + slice / 2) % 2 == 1;
-        let is_over = AtomicBool::new(false);
-        let tail = thread::scope(|scope| {
-            let is_over = &is_over;
-            let control = scope.spawn(move || tail_of(is_over, &mut || ()));
-            let checks = scope.spawn(move || {
-                let (mut ask, mut numbers) = (ask.asker(), numbers.iter().cycle());
-                tail_of(is_over, &mut || {
-                    black_box(numbers.next().is_some_and(|&number| ask(number.into())));
-                })
-            });
-            let ends = now() + time;
-            while now() < ends {
-                let began = now();
-                if publishing {
-                    let policy = &policies[publishes.fetch_add(1, Ordering::Relaxed) as usize % 2];
-                    engine.publish(Publish::of(Arc::clone(policy))).expect("was published before");
-                }
-                thread::sleep(EVERY.saturating_sub(began.elapsed()));
-            }
-            is_over.store(true, Ordering::Relaxed);
-            [checks, control].map(|thread| thread.join().expect("no panic"))
-        });
-        found[usize::from(publishing)].push(tail);
-    }
-    let spread = |slices: &[[f64; 2]]| {
-        let of = |which: usize| Spread::of(slices.iter().map(|tail| tail[which]));
-        Tail { checks: of(0), control: of(1) }
+    let mut ask = ask.asker();
+    let mut numbers = numbers.iter().cycle();
+    let mut check = || {
+        black_box(numbers.next().is_some_and(|&number| ask(number.into())));
     };
-    Tails { with: spread(&found[1]), without: spread(&found[0]), publishes: publishes.into_inner() }
+    let clock = quanta::Clock::new();
+    let began = clock.raw();
+    (0..10_000).for_each(|_| check());
+    let as_long = (clock.raw() - began) / 10_000;
+    let mut control = || {
+        let began = clock.raw();
+        while clock.raw() - began < as_long {}
+    };
+    let (mut found, mut publishes) = ([const { Vec::new() }; 4], 0);
+    for slice in 0..4 * slices {
+        tell(slice);
+        // Backwards every second time.
+        let kind = if slice / 4 % 2 == 0 { slice % 4 } else { 3 - slice % 4 };
+        let is_over = AtomicBool::new(kind % 2 == 0);
+        let tail = thread::scope(|scope| {
+            let other = scope.spawn(|| publish(engine, policies, &is_over));
+            let tail = if kind < 2 { tail_of(time, &mut check) } else { tail_of(time, &mut control) };
+            is_over.store(true, Ordering::Relaxed);
+            publishes += other.join().expect("no panic");
+            tail
+        });
+        found[kind].push(tail);
+    }
+    let [checks, checks_with, control, control_with] = found.map(Spread::of);
+    Tails { with: Tail { checks: checks_with, control: control_with }, without: Tail { checks, control }, publishes }
 }
 
-/// Does it again and again, and answers how long it took at the [`QUANTILE`].
-fn tail_of(is_over: &AtomicBool, work: &mut impl FnMut()) -> f64 {
-    let (clock, mut histogram) = (quanta::Clock::new(), Histogram::default());
-    let mut last = clock.raw();
+/// Publishes the policies by turns, one [`EVERY`] 10 ms, until it is over; answers how many.
+fn publish(engine: &Engine, policies: &[Arc<Snapshot>; 2], is_over: &AtomicBool) -> u64 {
+    let mut count = 0;
     while !is_over.load(Ordering::Relaxed) {
+        let began = now();
+        engine.publish(Publish::of(Arc::clone(&policies[count as usize % 2]))).expect("few limits");
+        count += 1;
+        thread::sleep(EVERY.saturating_sub(began.elapsed()));
+    }
+    count
+}
+
+/// Does it again and again for this long, and answers how long it took at the [`QUANTILE`].
+fn tail_of(time: Duration, work: &mut impl FnMut()) -> f64 {
+    let (clock, mut histogram) = (quanta::Clock::new(), Histogram::default());
+    let (ends, mut looks) = (now() + time, 0_u32);
+    // The clock of the end is read seldom, and outside of what is measured.
+    while !looks.is_multiple_of(256) || now() < ends {
+        looks = looks.wrapping_add(1);
+        let began = clock.raw();
         work();
-        let now = clock.raw();
-        histogram.record(clock.delta_as_nanos(last, now));
-        // Recording is not part of what is measured.
-        last = clock.raw();
+        histogram.record(clock.delta_as_nanos(began, clock.raw()));
     }
     histogram.quantile(QUANTILE) as f64
 }
@@ -119,7 +129,7 @@ mod tests {
         let mut numbers = Numbers::new(7, CLIENTS as u64);
         let numbers = drawn(1_024, || numbers.draw());
         let before = full.engine.version();
-        let tails = measure(&full.engine, &&full, &numbers, &policies, (2, Duration::from_millis(50)), |_| ());
+        let tails = measure(&full.engine, &full, &numbers, &policies, (2, Duration::from_millis(50)), |_| ());
         assert!(tails.publishes >= 4 && full.engine.version() == before + tails.publishes, "{tails:?}");
         assert!(tails.with.checks.median > 0.0 && tails.without.control.median > 0.0, "{tails:?}");
     }

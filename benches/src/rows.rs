@@ -1,17 +1,12 @@
 //! The rows of the comparison: what is done, by whom, and what must be reached.
 
-use std::{
-    hint::black_box,
-    sync::atomic::{AtomicU64, Ordering},
-};
-
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
-
 use crate::{
-    contest::{Ask, Contender, Keys, Row, Side},
+    batches::{InBatches, OneAtATime},
+    contest::{Contender, Keys, Row, Side},
+    engine,
     figures::Goal,
+    floor::Floor,
     full_check::{CLIENTS, FullCheck},
-    key_of,
     numbers::{Numbers, Zipf, drawn},
     peers::{Limit, direct, keyed, keyed_limiter, texts, tidegate},
 };
@@ -38,6 +33,7 @@ const ALLOWED_HOT: &str = "one hot key, allowed";
 const ALLOWED_PRIVATE: &str = "private keys, allowed";
 const UNIFORM: &str = "1 M keys, uniform";
 const ZIPF: &str = "1 M keys, Zipf(1.0)";
+const BATCH: &str = "batch of 64, 16 M keys";
 const FULL: &str = "full check";
 
 /// All of them.
@@ -47,6 +43,7 @@ pub const GROUPS: &[Group] = &[
     Group { works: &[DENIED_HOT, DENIED_PRIVATE], is_large: false, visit: denied },
     Group { works: &[ALLOWED_HOT, ALLOWED_PRIVATE], is_large: false, visit: allowed },
     Group { works: &[UNIFORM, ZIPF], is_large: false, visit: million_keys },
+    Group { works: &[BATCH], is_large: true, visit: batch },
     Group { works: &[FULL], is_large: false, visit: full_check },
 ];
 
@@ -113,6 +110,19 @@ fn million_keys(visit: Visit<'_>) {
     row(ZIPF, &drawn(1 << 21, || zipf.draw()));
 }
 
+fn batch(visit: Visit<'_>) {
+    const KEYS: u32 = 16_000_000;
+    let engine = engine(KEYS as usize, Limit::WIDE.per_second.into(), Limit::WIDE.burst.into());
+    let ours = Contender::new("tidegate, batches", InBatches(&engine)).filled(KEYS.into());
+    let one = Contender::new("one at a time", OneAtATime(&engine));
+    let mut even = Numbers::new(7, KEYS.into());
+    // As many as there are keys, so that none is still at hand from the last time round.
+    let numbers = drawn(1 << 24, || even.draw());
+    let keys = Keys::Drawn(&numbers);
+    let peers = vec![one.side(keys, Some(Goal::Ratio(3.0)))];
+    visit(&Row { work: BATCH, threads: 1, keys: KEYS.into(), ours: ours.side(keys, None), peers });
+}
+
 fn full_check(visit: Visit<'_>) {
     let full = FullCheck::new();
     let mut even = Numbers::new(7, CLIENTS as u64);
@@ -130,30 +140,4 @@ fn sides<'s>(peers: &'s [Contender<'_>], keys: Keys<'s>, goals: &[(&str, f64)]) 
         peer.side(keys, goal.map(|(_, ratio)| Goal::Ratio(*ratio)))
     };
     peers.iter().map(side).collect()
-}
-
-/// What no keyed limiter can be faster than: the clock is read, the key hashed and a word swapped, and each round needs the
-/// word of the last.
-struct Floor {
-    word: AtomicU64,
-    secrets: RapidSecrets,
-    clock: quanta::Clock,
-}
-
-impl Default for Floor {
-    fn default() -> Self {
-        Self { word: AtomicU64::new(0), secrets: RapidSecrets::seed(7), clock: quanta::Clock::new() }
-    }
-}
-
-impl Ask for Floor {
-    #[inline]
-    fn asker(&self) -> impl FnMut(u64) -> bool {
-        |number| {
-            let hash = rapidhash_v3_seeded(black_box(&key_of(number)), &self.secrets);
-            let seen = self.word.load(Ordering::Acquire);
-            let next = seen.max(self.clock.raw()) ^ (hash & 1);
-            self.word.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        }
-    }
 }

@@ -46,7 +46,7 @@ struct Stint {
 }
 
 /// Lets `threads` threads do chunk after chunk, all at once, until the first has done `chunks` of them; so none is measured
-/// while it is alone. Each makes what it works with first: `make(thread)` gives what does a chunk.
+/// while it is alone. Each does one at least. Each makes what it works with first: `make(thread)` gives what does a chunk.
 ///
 /// # Panics
 ///
@@ -58,9 +58,12 @@ pub fn together<W: FnMut()>(threads: usize, chunks: u64, make: impl Fn(usize) ->
         start.wait();
         let (before, began) = (processor_time(), now());
         let mut done = 0;
-        while done < chunks && !is_over.load(Ordering::Relaxed) {
+        loop {
             work();
             done += 1;
+            if done >= chunks || is_over.load(Ordering::Relaxed) {
+                break;
+            }
         }
         is_over.store(true, Ordering::Relaxed);
         let ended = now();

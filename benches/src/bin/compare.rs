@@ -3,10 +3,10 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report, and its progress")]
 
 use std::{
-    fs,
+    env, fs,
     io::{self, IsTerminal, Write},
     path::PathBuf,
-    process::ExitCode,
+    process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,7 @@ use clap::Parser;
 use tidegate_benches::{
     contest::{Outcome, Row},
     figures::{Goal, Record, Spread},
+    footprint::{self, Footprint},
     full_check::{CLIENTS, FullCheck, snapshot},
     numbers::{Numbers, drawn},
     publishing::{self, Tail},
@@ -59,13 +60,21 @@ struct Arguments {
     /// Only rows whose work contains this text, such as `hot`, `Zipf` or `publishing`
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     only: String,
+    /// Measure the memory of this limiter with so many keys, and print it
+    #[arg(long, hide = true, num_args = 2, value_names = ["NAME", "KEYS"])]
+    footprint_of: Option<Vec<String>>,
     /// Measure each row for about this long
     #[arg(long, value_name = "SECONDS", default_value_t = 8.0, conflicts_with = "quick")]
     seconds: f64,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let done = match &arguments.footprint_of {
+        Some(of) => print_footprint(&of[0], &of[1]),
+        None => run(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -74,9 +83,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a row does, whether it is large, and how it is measured; in the order in which they run.
+/// The rows that are not of [`GROUPS`], after those.
 const PUBLISHING: [&str; 3] =
     ["publishing, full check", "publishing, by handle", "publishing other numbers, full check"];
+const MEMORY: [(&str, u64); 2] = [("memory, 1 M live keys", 1_000_000), ("memory, 100 M live keys", 100_000_000)];
 
 fn run(arguments: &Arguments) -> io::Result<()> {
     let mut run = Run::new(arguments);
@@ -92,6 +102,15 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     }
     if PUBLISHING.iter().any(|work| run.is_wanted(work)) {
         run.publishing();
+    }
+    for (work, keys) in MEMORY {
+        if run.is_wanted(work) {
+            if arguments.quick && keys > MEMORY[0].1 {
+                run.left_out.push(work);
+            } else {
+                run.memory(work, keys)?;
+            }
+        }
     }
     run.end();
     match &arguments.json {
@@ -114,7 +133,11 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments) -> Self {
         let works = GROUPS.iter().filter(|group| !(group.is_large && arguments.quick)).flat_map(|group| group.works);
-        let wanted = works.chain(&PUBLISHING).filter(|work| work.contains(&arguments.only)).count();
+        let wanted = works
+            .chain(&PUBLISHING)
+            .chain(MEMORY.iter().map(|(work, _)| work))
+            .filter(|work| work.contains(&arguments.only))
+            .count();
         Self {
             arguments,
             rows: (wanted, 0),
@@ -171,14 +194,14 @@ impl<'a> Run<'a> {
                 continue;
             }
             let (time, rounds) = self.begin(work);
-            let slices = (rounds, time / (2 * rounds as u32));
-            let tell = self.progress(work, 2 * rounds);
+            let slices = (rounds, time / (4 * rounds as u32));
+            let tell = self.progress(work, 4 * rounds);
             let tails = match work {
                 "publishing, by handle" => {
                     publishing::measure(&full.engine, &full.by_handle(), &numbers, &same, slices, tell)
                 }
-                "publishing, full check" => publishing::measure(&full.engine, &&full, &numbers, &same, slices, tell),
-                _ => publishing::measure(&full.engine, &&full, &numbers, &changing, slices, tell),
+                "publishing, full check" => publishing::measure(&full.engine, &full, &numbers, &same, slices, tell),
+                _ => publishing::measure(&full.engine, &full, &numbers, &changing, slices, tell),
             };
             let keys = CLIENTS as u64;
             let goal = (work != PUBLISHING[2]).then_some(Goal::Above(2_000.0));
@@ -203,6 +226,40 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Bytes per live key, of ours and of peers, each in a process of its own; and the share of keys in overflow.
+    fn memory(&mut self, work: &'static str, keys: u64) -> io::Result<()> {
+        self.begin(work);
+        let row = (work, 1, keys);
+        let ours = footprint_of("tidegate", keys)?;
+        let to_a_tenth = (ours.bytes_per_key * 10.0).round() / 10.0;
+        println!("  {:<28} {:>9.2} bytes per key", "tidegate", ours.bytes_per_key);
+        let mut add = |ours, peer, goal| {
+            let record = Record::new(row, ours, peer, goal);
+            println!("  {:<28} {:>9.2}  {:.2}{}", peer.0, peer.1, record.ratio, verdict(&record));
+            self.records.push(record);
+        };
+        add(to_a_tenth, ("goal: bytes per key", 24.0), Some(Goal::Above(0.0)));
+        if let Some(share) = ours.overflow_share {
+            println!("  {:<28} {:>9.3} % of the keys in overflow", "tidegate", share * 100.0);
+            add(share * 100.0, ("goal: % in overflow", 0.2), Some(Goal::Above(0.0)));
+        }
+        // A hundred million keys of the others do not fit everywhere.
+        let others = if keys > MEMORY[0].1 {
+            0
+        } else if self.arguments.quick {
+            2
+        } else {
+            usize::MAX
+        };
+        for peer in ["governor, u64", "governor, String", "aerorate, u64", "aerorate, String", "rate-net, u64"]
+            .into_iter()
+            .take(others)
+        {
+            add(ours.bytes_per_key, (peer, footprint_of(peer, keys)?.bytes_per_key), None);
+        }
+        Ok(())
+    }
+
     fn end(&self) {
         let missed: Vec<_> = self.records.iter().filter(|record| record.met == Some(false)).collect();
         let goals = self.records.iter().filter(|record| record.met.is_some()).count();
@@ -214,6 +271,23 @@ impl<'a> Run<'a> {
             println!("left out by --quick: {work}");
         }
     }
+}
+
+/// Measures in a process of its own.
+fn footprint_of(name: &str, keys: u64) -> io::Result<Footprint> {
+    let output = Command::new(env::current_exe()?).args(["--footprint-of", name, &keys.to_string()]).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn print_footprint(name: &str, keys: &str) -> io::Result<()> {
+    let keys = keys.parse().map_err(io::Error::other)?;
+    let footprint = footprint::measure(name, keys);
+    let footprint = footprint.ok_or_else(|| io::Error::other(format!("the memory of {name} cannot be measured")))?;
+    println!("{}", serde_json::to_string(&footprint)?);
+    Ok(())
 }
 
 /// One line that is written over again and again, on a terminal only.
@@ -269,7 +343,7 @@ fn machine() -> String {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     format!(
         "{}, {threads} processors, load {}; nanoseconds per check of a thread, median [least, most]",
-        model.map_or(std::env::consts::ARCH, |(_, model)| model),
+        model.map_or(env::consts::ARCH, |(_, model)| model),
         load.split(' ').next().unwrap_or_default()
     )
 }
