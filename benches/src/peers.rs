@@ -129,13 +129,14 @@ pub fn texts(count: u64) -> Vec<String> {
     (0..count).map(text_of).collect()
 }
 
-/// Limiters of one thing: ours, then the peers.
+/// Limiters of one thing: ours first.
 ///
 /// # Panics
 ///
 /// Never: all of them can have such a limit.
 #[must_use]
-pub fn direct(limit: Limit) -> [Contender<'static>; 5] {
+pub fn direct(limit: Limit) -> [Contender<'static>; 6] {
+    let subms = subms_rate_limiter::RateLimiter::new(limit.per_second.into(), limit.burst.into());
     let ratelimit = ratelimit::Ratelimiter::builder(limit.per_second.into())
         .max_tokens(limit.burst.into())
         .initial_available(limit.burst.into());
@@ -144,6 +145,7 @@ pub fn direct(limit: Limit) -> [Contender<'static>; 5] {
         by("governor", RateLimiter::direct(limit.quota()), |limiter, _| limiter.check().is_ok()),
         by("aerorate", aerorate::RateLimiter::new(aerorate_quota(limit)), |limiter, _| limiter.check().is_allowed()),
         by("rate-net", rate_net(limit).build_direct(), |limiter, _| limiter.check().is_allow()),
+        by("subms-rate-limiter", subms, |limiter, _| limiter.try_acquire()),
         by("ratelimit", ratelimit.build().expect("fits"), |limiter, _| limiter.try_wait().is_ok()),
     ]
 }

@@ -264,8 +264,9 @@ impl<'a> Run<'a> {
         let missed: Vec<_> = self.records.iter().filter(|record| record.met == Some(false)).collect();
         let goals = self.records.iter().filter(|record| record.met.is_some()).count();
         println!("\n{} of {goals} goals met", goals - missed.len());
-        for Record { work, peer, ratio, target, .. } in missed {
-            println!("  missed: {work}, beside {peer}: {ratio:.2} ({})", target.as_deref().unwrap_or_default());
+        for Record { work, peer, ours_ns, peer_ns, ratio, target, .. } in missed {
+            let target = target.as_deref().unwrap_or_default();
+            println!("  missed: {work}, beside {peer}: {ours_ns:.1} and {peer_ns:.1}, ratio {ratio:.2} ({target})");
         }
         for work in &self.left_out {
             println!("left out by --quick: {work}");
