@@ -82,8 +82,9 @@ impl Engine {
         Self::with(DEFAULT_MAX_KEYS, SystemClock::new(), KeyHasher::random())
     }
 
-    /// An engine with room for `max_keys` live keys, 24 bytes each, taken at once: where the machine does not have that, the
-    /// process ends, as with any allocation.
+    /// An engine with room for `max_keys` live keys, 24 bytes each. That much is set aside at once, and taken from the machine
+    /// as keys come; making an engine takes no longer for a hundred million. Where the system refuses it, the process ends, as
+    /// with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
