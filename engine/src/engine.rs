@@ -319,27 +319,6 @@ impl<C: Clock> Engine<C> {
         })
     }
 
-    /// Decides several requests in their order, later ones after the charges of earlier ones, all at one time: the clock is
-    /// read once. Requests without a cost charge nothing.
-    ///
-    /// ```
-    /// use tidegate::{Engine, Identity, Request};
-    ///
-    /// let engine = Engine::with_max_keys(10);
-    /// let who = [Identity::new("user", "ada")?];
-    /// let mut decisions = Vec::new();
-    /// engine.check_batch(&[Request::new(&who)?, Request::new(&who)?.cost(5)?], &mut decisions);
-    /// assert_eq!(decisions.len(), 2);
-    /// # Ok::<(), tidegate::RequestError>(())
-    /// ```
-    pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
-        let now = self.buckets.clock.now();
-        for request in requests {
-            let decide = |live: &Arc<Live>, plan: &Plan, now| self.decide_plan(live, request, plan, now);
-            decisions.extend(Some(self.with_plan_at(request, || now, decide)));
-        }
-    }
-
     /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
     ///
     /// ```
@@ -363,7 +342,7 @@ impl<C: Clock> Engine<C> {
         self.with_plan_at(request, || self.buckets.clock.now(), decide)
     }
 
-    fn with_plan_at<T>(
+    pub(crate) fn with_plan_at<T>(
         &self,
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,

@@ -7,12 +7,13 @@ use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
     engine::Engine,
-    hash::KeyHasher,
+    hash::{IdentityHash, KeyHasher},
     key::Key,
     observer::Asked,
     registry::{Live, Newer},
     request::RequestError,
     snapshot::Charge,
+    time::Nanos,
 };
 
 /// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
@@ -41,13 +42,13 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Handle<'e, C = SystemClock> {
-    engine: &'e Engine<C>,
+    pub(crate) engine: &'e Engine<C>,
     limit_id: Box<str>,
     kind: Box<str>,
     kind_hash: u64,
-    live: Arc<Live>,
+    pub(crate) live: Arc<Live>,
     /// Place of the limit in `live`; `None` while the policy does not have it.
-    place: Option<u32>,
+    pub(crate) place: Option<u32>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -81,24 +82,43 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
+        let identity = self.identity(&key);
+        let clock = &self.engine.buckets().clock;
+        Ok(self.decide(identity, key.text(), cost, || clock.now()))
+    }
+
+    /// Of a key.
+    #[inline(always)]
+    pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
         let hasher = &self.engine.buckets().hasher;
-        let identity = hasher.identity(self.kind_hash, key.key_hash(hasher));
+        hasher.identity(self.kind_hash, key.key_hash(hasher))
+    }
+
+    /// `text` is what an observer is shown.
+    #[inline(always)]
+    pub(crate) fn decide(
+        &mut self,
+        identity: IdentityHash,
+        text: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Decision<'e> {
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let now = self.engine.buckets().clock.now();
-            let asked = Asked::Handle { kind: &self.kind, value: key.text() };
+            let now = read_clock();
+            let asked = Asked::Handle { kind: &self.kind, value: text };
             let Some(limit) = self.place else {
                 let decision = self.engine.buckets().unlimited(&self.live);
                 self.engine.count(&self.live, asked, &[], &decision, now);
-                return Ok(decision);
+                return decision;
             };
             let charge = Charge { limit, identity, cost, counted: 0 };
             match self.engine.buckets().decide(&self.live, &[charge], now) {
                 Ok(decision) => {
                     self.engine.count(&self.live, asked, &[charge], &decision, now);
-                    return Ok(decision);
+                    return decision;
                 }
                 // A newer snapshot is in place, if perhaps not its version yet.
                 Err(Newer) => self.look_up_again(),

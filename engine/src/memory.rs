@@ -1,4 +1,4 @@
-//! The table's memory: zeroed, taken from the system as it is touched, in huge pages where it is large.
+//! The table's memory: zeroed, taken from the system as it is touched, in huge pages where it is large; and prefetching.
 //! The one file with unsafe code.
 #![allow(unsafe_code, reason = "each block says why it is sound; everything else stays free of it")]
 
@@ -74,6 +74,20 @@ fn ask_for_huge_pages(cells: &[Cell128]) {
 
 #[cfg(not(all(target_os = "linux", not(engine_loom))))]
 fn ask_for_huge_pages(_: &[Cell128]) {}
+
+/// Has the processor fetch the cache line where these cells begin, while the program goes on. Nothing where stable Rust
+/// cannot say it.
+#[inline(always)]
+pub(crate) fn prefetch(cells: &[Cell128]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program could see, and every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(cells.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = cells;
+}
 
 #[cfg(all(test, not(engine_loom)))]
 mod tests {

@@ -33,7 +33,7 @@ use std::fmt;
 
 use crate::{
     bucket::{Next, Swap, update},
-    memory::Cells,
+    memory::{Cells, prefetch},
     ring::{Rings, Spare},
     sync::{Cell128, Counter},
     time::Nanos,
@@ -128,6 +128,15 @@ impl Table {
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
         self.find(key).map(|(_, slot)| slot.held())
+    }
+
+    /// Has the processor fetch both lines of `key`, for whoever comes soon: in a full table three keys in ten
+    /// are in the second one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: Key) {
+        for line in self.candidates(key.hash) {
+            prefetch(line);
+        }
     }
 
     /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no slot. A write

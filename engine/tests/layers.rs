@@ -39,6 +39,7 @@ const LAYERS: &[&str] = &[
     "decide",
     "engine",
     "handle",
+    "batch",
     "reservation",
     "pending",
     "line",
