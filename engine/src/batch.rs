@@ -11,7 +11,7 @@ use crate::{
     decision::Decision,
     engine::Engine,
     handle::Handle,
-    hash::IdentityHash,
+    hash::{IdentityHash, KeyHasher},
     key::Key,
     registry::{Live, Newer},
     request::{Request, RequestError},
@@ -84,7 +84,7 @@ impl<C: Clock> Engine<C> {
     #[inline(always)]
     fn prefetch(&self, live: &Live, limit: u32, identity: IdentityHash) {
         let (buckets, limit) = (self.buckets(), &live.limits[limit as usize]);
-        buckets.table.prefetch(table::Key::new(limit.index, buckets.hasher.key(limit.hash, identity)));
+        buckets.table.prefetch(table::Key::new(limit.index, KeyHasher::key(limit.hash, identity)));
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::{
+    account::Account,
     algorithm::NUMBER_MAX,
     clock::{Clock, SystemClock},
     decision::Decision,
     engine::Engine,
-    hash::{IdentityHash, KeyHasher},
+    hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
     observer::Asked,
     registry::{Live, Newer},
@@ -59,7 +60,7 @@ impl<C: Clock> Engine<C> {
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
         let place = place_of(&live, limit_id, kind)?;
-        let kind_hash = KeyHasher::new(0).name(kind);
+        let kind_hash = kind_hash(kind);
         Some(Handle { engine: self, limit_id: limit_id.into(), kind: kind.into(), kind_hash, live, place: Some(place) })
     }
 }
@@ -82,24 +83,21 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let identity = self.identity(&key);
         let clock = &self.engine.buckets().clock;
-        Ok(self.decide(identity, key.text(), cost, || clock.now()))
+        Ok(self.decide(self.identity(&key), key.text(), cost, || clock.now()))
     }
 
-    /// Of a key.
     #[inline(always)]
     pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
-        let hasher = &self.engine.buckets().hasher;
-        hasher.identity(self.kind_hash, key.key_hash(hasher))
+        KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
     }
 
-    /// `text` is what an observer is shown.
+    /// `value` is what an observer is shown.
     #[inline(always)]
     pub(crate) fn decide(
         &mut self,
         identity: IdentityHash,
-        text: &[u8],
+        value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
     ) -> Decision<'e> {
@@ -108,19 +106,36 @@ impl<'e, C: Clock> Handle<'e, C> {
                 self.look_up_again();
             }
             let now = read_clock();
-            let asked = Asked::Handle { kind: &self.kind, value: text };
-            let Some(limit) = self.place else {
-                let decision = self.engine.buckets().unlimited(&self.live);
-                self.engine.count(&self.live, asked, &[], &decision, now);
-                return decision;
-            };
-            let charge = Charge { limit, identity, cost, counted: 0 };
-            match self.engine.buckets().decide(&self.live, &[charge], now) {
-                Ok(decision) => {
-                    self.engine.count(&self.live, asked, &[charge], &decision, now);
-                    return decision;
+            let charge = match self.place {
+                Some(limit) if self.live.limits[limit as usize].is_plain => {
+                    Charge { limit, identity, cost, counted: 0 }
                 }
+                _ => return self.decide_any(identity, value, cost, read_clock),
+            };
+            let (account, asked) = (Account::new(&self.live, &charge), Asked::Handle { kind: &self.kind, value });
+            match self.engine.charge_one(&account, asked, charge, now) {
+                Ok(charged) => return account.decision(self.engine.buckets(), 0, charged),
                 // A newer snapshot is in place, if perhaps not its version yet.
+                Err(Newer) => self.look_up_again(),
+            }
+        }
+    }
+
+    /// As [`decide`](Self::decide), where the limit is a shadow, or kept in a store, or not there.
+    #[cold]
+    fn decide_any(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Decision<'e> {
+        loop {
+            let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let asked = Asked::Handle { kind: &self.kind, value };
+            let now = read_clock();
+            match self.engine.decide_any(&self.live, asked, charge.as_slice(), now) {
+                Ok(decision) => return decision,
                 Err(Newer) => self.look_up_again(),
             }
         }
