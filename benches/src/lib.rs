@@ -1,5 +1,7 @@
 //! The work that the benchmarks share: one policy, the same keys for every peer, and threads between barriers.
 
+pub mod memory;
+
 use std::{
     sync::Barrier,
     time::{Duration, Instant},

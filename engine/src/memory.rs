@@ -30,8 +30,10 @@ impl Cells {
         let all = zeroed(count.saturating_add(alignment / size_of::<Cell128>() - 1));
         let first = all.as_ptr().align_offset(alignment);
         let cells = Self { all, first, count };
-        // Whole ones only: the rest of the last one would be memory that nobody uses.
-        ask_for_huge_pages(&cells[..bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>())]);
+        let whole = bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>());
+        if whole > 0 {
+            ask_for_huge_pages(&cells[..whole], &cells[whole..]);
+        }
         cells
     }
 }
@@ -60,20 +62,21 @@ fn zeroed(count: usize) -> Box<[Cell128]> {
     (0..count).map(|_| Cell128::default()).collect()
 }
 
-/// It is advice: where the system does not take it, nothing changes.
+/// For `whole` ones. None for the `rest`, of which nobody would use the most; the allocator or the administrator may have
+/// asked for one.
 #[cfg(all(target_os = "linux", not(engine_loom)))]
-fn ask_for_huge_pages(cells: &[Cell128]) {
+fn ask_for_huge_pages(whole: &[Cell128], rest: &[Cell128]) {
     use rustix::mm::{Advice, madvise};
 
-    if !cells.is_empty() {
-        // SAFETY: the memory is ours, from the start of a page to the end of one, and this advice changes nothing that can be
-        // read there.
-        let _ = unsafe { madvise(cells.as_ptr().cast_mut().cast(), size_of_val(cells), Advice::LinuxHugepage) };
+    for (cells, advice) in [(whole, Advice::LinuxHugepage), (rest, Advice::LinuxNoHugepage)] {
+        // Where the system does not take advice, nothing changes.
+        // SAFETY: the memory is ours, and this advice changes nothing that can be read there, nor in the rest of its last page.
+        let _ = unsafe { madvise(cells.as_ptr().cast_mut().cast(), size_of_val(cells), advice) };
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(engine_loom))))]
-fn ask_for_huge_pages(_: &[Cell128]) {}
+fn ask_for_huge_pages(_: &[Cell128], _: &[Cell128]) {}
 
 /// Has the processor fetch the cache line where these cells begin, while the program goes on. Nothing where stable Rust
 /// cannot say it.
