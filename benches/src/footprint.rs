@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    peers::{Limit, keyed, texts, tidegate},
-    resident,
+    memory::{self, Memory, resident_bytes},
+    peers::{Limit, keyed, texts},
 };
 
 /// What was measured.
@@ -20,16 +20,17 @@ pub struct Footprint {
 /// where there is nobody of this name, or the system does not say.
 #[must_use]
 pub fn measure(name: &str, keys: u64) -> Option<Footprint> {
-    // Live for days after one charge.
+    if name == "tidegate" {
+        let Memory { bytes_per_key, overflow_share, .. } = memory::measure(usize::try_from(keys).ok()?);
+        let overflow_share = Some(overflow_share);
+        return bytes_per_key.is_finite().then_some(Footprint { bytes_per_key, overflow_share });
+    }
     let limit = Limit { per_second: 1, burst: 1_000_000 };
     let texts = if name.contains("String") { texts(keys) } else { Vec::new() };
-    let before = resident::bytes()?;
-    let limiter = match name {
-        "tidegate" => tidegate(usize::try_from(keys).ok()?, limit),
-        _ => keyed(limit, &texts).into_iter().find(|peer| peer.name == name)?,
-    };
+    let before = resident_bytes()?;
+    let limiter = keyed(limit, &texts).into_iter().find(|peer| peer.name == name)?;
     let limiter = limiter.filled(keys);
-    let grown = resident::bytes()?.saturating_sub(before);
+    let grown = resident_bytes()?.saturating_sub(before);
     drop(limiter);
     Some(Footprint { bytes_per_key: grown as f64 / keys as f64, overflow_share: None })
 }
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn everybody_by_name_and_nobody_else_is_measured() {
-        if resident::bytes().is_none() {
+        if resident_bytes().is_none() {
             return;
         }
         for name in ["tidegate", "governor, u64", "governor, String"] {

@@ -13,10 +13,10 @@ pub mod floor;
 pub mod footprint;
 pub mod full_check;
 pub mod histogram;
+pub mod memory;
 pub mod numbers;
 pub mod peers;
 pub mod publishing;
-pub mod resident;
 pub mod rows;
 pub mod threads;
 

@@ -1,14 +1,14 @@
 //! The rows of the comparison: what is done, by whom, and what must be reached.
 
 use crate::{
-    batches::{InBatches, OneAtATime},
+    batches::InBatches,
     contest::{Contender, Keys, Row, Side},
     engine,
     figures::Goal,
     floor::Floor,
     full_check::{CLIENTS, FullCheck},
     numbers::{Numbers, Zipf, drawn},
-    peers::{Limit, direct, keyed, keyed_limiter, texts, tidegate},
+    peers::{ByHandle, Limit, direct, keyed, keyed_limiter, texts, tidegate},
 };
 
 /// Is shown the rows one after the other; what they need is made before and freed after.
@@ -112,9 +112,9 @@ fn million_keys(visit: Visit<'_>) {
 
 fn batch(visit: Visit<'_>) {
     const KEYS: u32 = 16_000_000;
-    let engine = engine(KEYS as usize, Limit::WIDE.per_second.into(), Limit::WIDE.burst.into());
-    let ours = Contender::new("tidegate, batches", InBatches(&engine)).filled(KEYS.into());
-    let one = Contender::new("one at a time", OneAtATime(&engine));
+    let by_handle = ByHandle(engine(KEYS as usize, Limit::WIDE.per_second.into(), Limit::WIDE.burst.into()));
+    let ours = Contender::new("tidegate, batches", InBatches(&by_handle.0)).filled(KEYS.into());
+    let one = Contender::new("one at a time", &by_handle);
     let mut even = Numbers::new(7, KEYS.into());
     // As many as there are keys, so that none is still at hand from the last time round.
     let numbers = drawn(1 << 24, || even.draw());
