@@ -27,13 +27,14 @@
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `tally`;
+//! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
+mod batch;
 mod bucket;
 mod clients;
 pub mod clock;
@@ -53,6 +54,7 @@ mod limit;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
+mod memory;
 mod moves;
 mod observer;
 mod pattern;

@@ -8,6 +8,7 @@ const LAYERS: &[&str] = &[
     "word",
     "algorithm",
     "sync",
+    "memory",
     "bucket",
     "ring",
     "table",
@@ -38,6 +39,7 @@ const LAYERS: &[&str] = &[
     "decide",
     "engine",
     "handle",
+    "batch",
     "reservation",
     "pending",
     "line",
@@ -46,22 +48,31 @@ const LAYERS: &[&str] = &[
     "wait",
 ];
 
-/// Files by the module at the top that they belong to, without their tests.
-fn sources() -> Vec<(String, String)> {
+/// All files of Rust below `root`, with their texts.
+fn rust_below(root: &Path) -> Vec<(String, String)> {
     fn visit(folder: &Path, found: &mut Vec<(String, String)>, root: &Path) {
         for entry in fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
+            let name = entry.file_name().expect("a name").to_string_lossy();
             if entry.is_dir() {
-                visit(&entry, found, root);
-                continue;
+                // What tools leave behind is not ours.
+                if !name.starts_with('.') && !["target", "node_modules"].contains(&&*name) {
+                    visit(&entry, found, root);
+                }
+            } else if name.ends_with(".rs") {
+                let relative = entry.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
+                let text = fs::read_to_string(&entry).expect("text");
+                found.push((relative, text));
             }
-            let relative = entry.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
-            let text = fs::read_to_string(&entry).expect("text");
-            found.push((relative, text));
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
-    visit(&root, &mut found, &root);
+    visit(root, &mut found, root);
+    found
+}
+
+/// Files by the module at the top that they belong to, without their tests.
+fn sources() -> Vec<(String, String)> {
+    let mut found = rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     // What follows here below these are their models and stress tests.
     found.retain(|(file, _)| !["table/", "ring/", "sliding_log/"].iter().any(|tests| file.starts_with(tests)));
     assert!(found.len() > 20, "the sources were not found");
@@ -142,6 +153,28 @@ fn memory_orderings_are_named_in_one_file() {
         assert!(names == 0 || file == "sync.rs", "{file} names a memory ordering; sync.rs alone does");
         if file == "sync.rs" {
             assert!(names > 5, "the test reads the file wrongly");
+        }
+    }
+}
+
+/// Of the whole house, tests included: the lint is only denied, so that one file can allow it.
+#[test]
+fn unsafe_code_stands_in_one_file_with_a_reason_for_each_block() {
+    // Split, so that this file is not found.
+    let (word, reason) = (concat!("un", "safe"), concat!("// SAFE", "TY: "));
+    for (file, text) in rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let is_code =
+            |line: &str| !line.starts_with("//") && line.split(|c: char| !c.is_alphanumeric()).any(|w| w == word);
+        // A lint's name, and the name of this test, have it as a part.
+        let blocks = lines.iter().filter(|line| is_code(&line.replace(&format!("{word}_"), ""))).count();
+        let allows = text.contains(&format!("allow({word}_code")) || text.contains(&format!("expect({word}_code"));
+        let reasons = lines.iter().filter(|line| line.starts_with(reason)).count();
+        if file == "engine/src/memory.rs" {
+            assert!(blocks > 1 && allows, "the test reads the files wrongly");
+            assert_eq!(blocks, reasons, "a block without a reason");
+        } else {
+            assert!(blocks == 0 && !allows, "{file} has {word} code");
         }
     }
 }
