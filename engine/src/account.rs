@@ -106,6 +106,12 @@ impl<'l> Account<'l> {
         Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
     }
 
+    /// Of a limit that is enforced, and kept on this node alone.
+    #[inline(always)]
+    pub(crate) fn plain(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
+        Self { version, ..Self::alone(limit, identity, cost) }
+    }
+
     /// Of a limit without a snapshot.
     #[inline(always)]
     pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {

@@ -130,7 +130,10 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
             }
             for (key, identity) in keys.iter().zip(identities) {
-                decisions.extend(Some(self.decide(identity, key.text(), cost, || now)));
+                decisions.extend(Some(match self.charge(identity, key.text(), cost, || now) {
+                    Some(charged) => self.decision(identity, cost, charged),
+                    None => self.decide_any(identity, key.text(), cost, || now),
+                }));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    account::Account,
+    account::{Account, Charged},
     algorithm::NUMBER_MAX,
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -83,8 +83,12 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let clock = &self.engine.buckets().clock;
-        Ok(self.decide(self.identity(&key), key.text(), cost, || clock.now()))
+        let (clock, identity) = (&self.engine.buckets().clock, self.identity(&key));
+        // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
+        match self.charge(identity, key.text(), cost, || clock.now()) {
+            Some(charged) => Ok(self.decision(identity, cost, charged)),
+            None => Ok(self.decide_any(identity, key.text(), cost, || clock.now())),
+        }
     }
 
     #[inline(always)]
@@ -92,38 +96,47 @@ impl<'e, C: Clock> Handle<'e, C> {
         KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
     }
 
-    /// `value` is what an observer is shown.
+    /// `value` is what an observer is shown. `None` where the limit is a shadow, or kept in a store, or not there: then
+    /// nothing is done, and [`decide_any`](Self::decide_any) decides.
     #[inline(always)]
-    pub(crate) fn decide(
+    pub(crate) fn charge(
         &mut self,
         identity: IdentityHash,
         value: &[u8],
         cost: u64,
         read_clock: impl Fn() -> Nanos,
-    ) -> Decision<'e> {
+    ) -> Option<Charged> {
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
             let now = read_clock();
-            let charge = match self.place {
-                Some(limit) if self.live.limits[limit as usize].is_plain => {
-                    Charge { limit, identity, cost, counted: 0 }
-                }
-                _ => return self.decide_any(identity, value, cost, read_clock),
-            };
-            let (account, asked) = (Account::new(&self.live, &charge), Asked::Handle { kind: &self.kind, value });
+            let place = self.place?;
+            let limit = &self.live.limits[place as usize];
+            if !limit.is_plain {
+                return None;
+            }
+            let account = Account::plain(limit, self.live.version, identity, cost);
+            let charge = Charge { limit: place, identity, cost, counted: 0 };
+            let asked = Asked::Handle { kind: &self.kind, value };
             match self.engine.charge_one(&account, asked, charge, now) {
-                Ok(charged) => return account.decision(self.engine.buckets(), 0, charged),
+                Ok(charged) => return Some(charged),
                 // A newer snapshot is in place, if perhaps not its version yet.
                 Err(Newer) => self.look_up_again(),
             }
         }
     }
 
-    /// As [`decide`](Self::decide), where the limit is a shadow, or kept in a store, or not there.
+    /// What a [`charge`](Self::charge) came to, under the numbers that it found.
+    #[inline(always)]
+    pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
+        let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
+        Account::plain(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+    }
+
+    /// Any check: see [`charge`](Self::charge).
     #[cold]
-    fn decide_any(
+    pub(crate) fn decide_any(
         &mut self,
         identity: IdentityHash,
         value: &[u8],
