@@ -298,7 +298,7 @@ impl<'l> Account<'l> {
     /// Every case of [`charge`](Self::charge).
     #[cold]
     #[inline(never)]
-    fn charge_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }

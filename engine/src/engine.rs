@@ -447,3 +447,6 @@ impl<C: Clock> Engine<C> {
         &self.buckets
     }
 }
+
+#[cfg(all(test, engine_loom))]
+mod models;

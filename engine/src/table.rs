@@ -267,11 +267,10 @@ impl Table {
     #[inline(always)]
     fn candidates(&self, hash: u64) -> [&Line; 2] {
         let all = self.lines();
-        let lines = all.len();
-        let place = |hash: u64| ((u128::from(hash) * lines as u128) >> 64) as usize;
-        let first = place(hash);
+        let below = |hash: u64, bound: usize| ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize;
+        let (lines, first) = (all.len(), below(hash, all.len()));
         // Another multiple of the hash, by the golden ratio, picks the second line among the others.
-        let step = 1 + ((u128::from(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (lines as u128 - 1)) >> 64) as usize;
+        let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
         let second = if first + step < lines { first + step } else { first + step - lines };
         [&all[first], &all[second]]
     }
