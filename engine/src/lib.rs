@@ -117,4 +117,7 @@ mod documents {
 
     #[doc = include_str!("../../docs/library.md")]
     struct Library;
+
+    #[doc = include_str!("../../docs/sizing.md")]
+    struct Sizing;
 }
