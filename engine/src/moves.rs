@@ -29,7 +29,8 @@ pub(crate) enum Mark {
 }
 
 impl Moves {
-    const GROUPS: usize = 4_096;
+    // Loom minds every one.
+    const GROUPS: usize = if cfg!(engine_loom) { 1 } else { 4_096 };
     const UNIT_NS: u64 = 1_000;
 
     pub(crate) fn new() -> Self {
