@@ -100,16 +100,16 @@ impl Charged {
 
 impl<'l> Account<'l> {
     #[inline(always)]
-    pub(crate) fn new<C>(buckets: &Buckets<C>, live: &'l Live, charge: &Charge) -> Self {
+    pub(crate) fn new(live: &'l Live, charge: &Charge) -> Self {
         let limit = &live.limits[charge.limit as usize];
         let stored = if limit.is_plain { None } else { live.snapshot.limits[charge.limit as usize].stored.as_ref() };
-        Self { stored, version: live.version, ..Self::alone(buckets, limit, charge.identity, charge.cost) }
+        Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
     }
 
     /// Of a limit without a snapshot.
     #[inline(always)]
-    pub(crate) fn alone<C>(buckets: &Buckets<C>, limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
-        let key = Key::new(limit.index, buckets.hasher.key(limit.hash, identity));
+    pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
+        let key = Key::new(limit.index, KeyHasher::key(limit.hash, identity));
         Self { limit, stored: None, version: 0, key, cost }
     }
 
@@ -154,8 +154,14 @@ impl<'l> Account<'l> {
 
     #[inline(always)]
     fn step(&self, word: u64, now: Nanos, site: Site) -> Charged {
-        let Outcome { verdict, word, now, .. } = Outcome::new(self.limit.meter, word, now, self.cost);
-        Charged { verdict, word, now, site }
+        let verdict = self.limit.meter.as_ref().map_or(Verdict::Never, |meter| meter.step(word, now, self.cost));
+        Charged { verdict, word: verdict.admitted().unwrap_or(word), now, site }
+    }
+
+    /// Where its decisions are counted, if they are.
+    #[inline(always)]
+    pub(crate) fn tally(&self) -> Option<u32> {
+        self.limit.tally
     }
 
     /// Is it evaluated and counted only?
@@ -250,7 +256,7 @@ impl<'l> Account<'l> {
     }
 
     #[inline(always)]
-    fn is_stale<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
+    fn is_stale<C>(&self, buckets: &Buckets<C>) -> bool {
         // A snapshot is in place before its version is: a newer one than the version says is the newest.
         buckets.version.load() > self.version
     }
@@ -259,8 +265,40 @@ impl<'l> Account<'l> {
         buckets.registry.overflow(self.limit.index, self.key)
     }
 
+    /// Charges the limit, or changes nothing and says why not.
     #[inline(always)]
     pub(crate) fn charge<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+        match self.charge_at_once(buckets, now) {
+            Some(charged) => Ok(charged),
+            None => self.charge_anyhow(buckets, now),
+        }
+    }
+
+    /// The common case, and nothing else, so that it can be inlined whole: the key has a slot, its word is of these numbers,
+    /// and nobody else swaps it. `None`: whatever else, nothing was changed.
+    #[inline(always)]
+    fn charge_at_once<C>(&self, buckets: &Buckets<C>, now: Nanos) -> Option<Charged> {
+        let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)))?;
+        let (cell, slot) = buckets.table.find(self.key)?;
+        let held = slot.held();
+        if held.generation != self.limit.generation || self.is_stale(buckets) {
+            return None;
+        }
+        let verdict = meter.step(held.word, now, self.cost);
+        let word = match verdict {
+            Verdict::Admit(word) => {
+                cell.swap(slot, Slot::active(self.key.bits(), Held::word(held.generation, word))).ok()?;
+                word
+            }
+            _ => held.word,
+        };
+        Some(Charged { verdict, word, now, site: Site::Slot })
+    }
+
+    /// Every case of [`charge`](Self::charge).
+    #[cold]
+    #[inline(never)]
+    fn charge_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }
@@ -279,7 +317,6 @@ impl<'l> Account<'l> {
         }
     }
 
-    #[inline(always)]
     fn charge_slot<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Result<Charged, Newer>, Full> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
@@ -287,8 +324,6 @@ impl<'l> Account<'l> {
         self.update_word(buckets, now, |word, now| self.next(self.step(word, now, Site::Slot)))
     }
 
-    /// Apart, so that it does not stand in the way of the others.
-    #[inline(never)]
     fn charge_log<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
@@ -300,7 +335,6 @@ impl<'l> Account<'l> {
     }
 
     /// Applies `transition` to the word of the key's slot.
-    #[inline(always)]
     fn update_word<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,

@@ -8,7 +8,7 @@ use crate::{
     algorithm::NUMBER_MAX,
     clients::{ClientMap, Matcher},
     closeness::Closeness,
-    hash::KeyHasher,
+    hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
     policy::{self, DoorSettings, Per, Policy},
@@ -311,10 +311,8 @@ fn kinds_of(domain: &policy::Domain) -> Vec<Kind> {
     let mut names: BTreeSet<String> = domain.defaults.keys().cloned().collect();
     names.extend(domain.clients.iter().map(|client| client.kind.clone()));
     names.extend(domain.rules.iter().flat_map(|rule| per(rule).into_iter().chain(rule.condition.keys().cloned())));
-    // Secrets come in where values are hashed; a kind's own hash only has to be the same in every snapshot.
-    let hasher = KeyHasher::new(0);
     let kind = |name: String| Kind {
-        hash: hasher.name(&name),
+        hash: kind_hash(&name),
         name: name.into(),
         default_tier: None,
         clients: ClientMap::default(),

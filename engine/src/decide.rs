@@ -36,21 +36,7 @@ const CLOSED_NS: u64 = SECOND_NS;
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
-    #[inline(always)]
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        match plan {
-            [] => Ok(self.unlimited(live)),
-            [one] if live.limits[one.limit as usize].is_plain => {
-                let account = Account::new(self, live, one);
-                Ok(account.decision(self, 0, account.charge(self, now)?))
-            }
-            several => self.decide_several(live, several, now),
-        }
-    }
-
-    /// Apart, because its kilobytes of stack would be every check's.
-    #[inline(never)]
-    fn decide_several(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         self.charge_all(live, &self.accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
     }
 
@@ -60,7 +46,7 @@ impl<C: Clock> Buckets<C> {
     }
 
     pub(crate) fn accounts<'l>(&self, live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
-        plan.iter().map(|charge| Account::new(self, live, charge)).collect()
+        plan.iter().map(|charge| Account::new(live, charge)).collect()
     }
 
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when

@@ -41,9 +41,11 @@ impl Outcome {
     /// Of a bucket that holds `word`; without a meter nothing is admitted.
     #[inline(always)]
     pub(crate) fn new(meter: Option<Meter>, word: u64, now: Nanos, cost: u64) -> Self {
-        let verdict = meter.map_or(Verdict::Never, |meter| meter.step(word, now, cost));
-        let word = if let Verdict::Admit(word) = verdict { word } else { word };
-        Self { meter, cost, verdict, word, now }
+        let verdict = match &meter {
+            Some(meter) => meter.step(word, now, cost),
+            None => Verdict::Never,
+        };
+        Self { meter, cost, verdict, word: verdict.admitted().unwrap_or(word), now }
     }
 
     /// As a clock of this resolution tells it.

@@ -10,7 +10,7 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Buckets, overflow_slot},
+    account::{Account, Buckets, Charged, overflow_slot},
     algorithm::Meter,
     bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
@@ -389,15 +389,50 @@ impl<C: Clock> Engine<C> {
         if request.cost == 0 {
             return self.buckets.peek(live, plan, now);
         }
+        let asked = Asked::Request(request);
+        match plan {
+            [one] if live.limits[one.limit as usize].is_plain => {
+                let account = Account::new(live, one);
+                let charged = self.charge_one(&account, asked, *one, now)?;
+                Ok(account.decision(&self.buckets, 0, charged))
+            }
+            several => self.decide_any(live, asked, several, now),
+        }
+    }
+
+    /// Charges the one limit of a plan, and counts what came of it. Not the decision, so that the caller makes that at its
+    /// very end: it is large, and written once then.
+    #[inline(always)]
+    pub(crate) fn charge_one(
+        &self,
+        account: &Account<'_>,
+        asked: Asked<'_>,
+        charge: Charge,
+        now: Nanos,
+    ) -> Result<Charged, Newer> {
+        let charged = account.charge(&self.buckets, now)?;
+        self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), now);
+        self.tally.decided(account.tally(), charged.is_admitted());
+        Ok(charged)
+    }
+
+    /// Decides any plan. Apart, because its kilobytes of stack would be every check's.
+    #[inline(never)]
+    pub(crate) fn decide_any(
+        &self,
+        live: &Live,
+        asked: Asked<'_>,
+        plan: &[Charge],
+        now: Nanos,
+    ) -> Result<Decision<'_>, Newer> {
         let decision = self.buckets.decide(live, plan, now)?;
-        self.count(live, Asked::Request(request), plan, &decision, now);
+        self.count(live, asked, plan, &decision, now);
         Ok(decision)
     }
 
     /// Counts a decision at time `now`, and shows it to the observer.
-    #[inline(always)]
     pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
-        self.watch.show(asked, plan, decision, now);
+        self.watch.show(asked, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {
             let known = match asked {
                 Asked::Request(request) => live.snapshot.has_domain(request.domain),
@@ -407,7 +442,7 @@ impl<C: Clock> Engine<C> {
         }
         let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
         match decision.place() {
-            Some(place) if !decision.is_allowed() => self.tally.denied(plan.get(place).and_then(tally)),
+            Some(place) if !decision.is_allowed() => self.tally.decided(plan.get(place).and_then(tally), false),
             _ => {
                 let limits = plan.iter().enumerate();
                 self.tally.allowed(

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::{
+    account::Account,
     algorithm::NUMBER_MAX,
     clock::{Clock, SystemClock},
     decision::Decision,
     engine::Engine,
-    hash::KeyHasher,
+    hash::{IdentityHash, KeyHasher, kind_hash},
     key::Key,
     observer::Asked,
     registry::{Live, Newer},
@@ -58,7 +59,7 @@ impl<C: Clock> Engine<C> {
     pub fn handle(&self, limit_id: &str, kind: &str) -> Option<Handle<'_, C>> {
         let live = self.live();
         let place = place_of(&live, limit_id, kind)?;
-        let kind_hash = KeyHasher::new(0).name(kind);
+        let kind_hash = kind_hash(kind);
         Some(Handle { engine: self, limit_id: limit_id.into(), kind: kind.into(), kind_hash, live, place: Some(place) })
     }
 }
@@ -81,26 +82,38 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let hasher = &self.engine.buckets().hasher;
-        let identity = hasher.identity(self.kind_hash, key.key_hash(hasher));
+        let buckets = self.engine.buckets();
+        let identity = KeyHasher::identity(self.kind_hash, key.key_hash(&buckets.hasher));
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let now = self.engine.buckets().clock.now();
-            let asked = Asked::Handle { kind: &self.kind, value: key.text() };
-            let Some(limit) = self.place else {
-                let decision = self.engine.buckets().unlimited(&self.live);
-                self.engine.count(&self.live, asked, &[], &decision, now);
-                return Ok(decision);
-            };
-            let charge = Charge { limit, identity, cost, counted: 0 };
-            match self.engine.buckets().decide(&self.live, &[charge], now) {
-                Ok(decision) => {
-                    self.engine.count(&self.live, asked, &[charge], &decision, now);
-                    return Ok(decision);
+            let now = buckets.clock.now();
+            let charge = match self.place {
+                Some(limit) if self.live.limits[limit as usize].is_plain => {
+                    Charge { limit, identity, cost, counted: 0 }
                 }
+                _ => return Ok(self.check_any(key.text(), identity, cost)),
+            };
+            let (account, asked) =
+                (Account::new(&self.live, &charge), Asked::Handle { kind: &self.kind, value: key.text() });
+            match self.engine.charge_one(&account, asked, charge, now) {
+                Ok(charged) => return Ok(account.decision(buckets, 0, charged)),
                 // A newer snapshot is in place, if perhaps not its version yet.
+                Err(Newer) => self.look_up_again(),
+            }
+        }
+    }
+
+    /// The check where the limit is a shadow, or kept in a store, or not there.
+    #[cold]
+    fn check_any(&mut self, value: &[u8], identity: IdentityHash, cost: u64) -> Decision<'e> {
+        loop {
+            let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
+            let asked = Asked::Handle { kind: &self.kind, value };
+            let now = self.engine.buckets().clock.now();
+            match self.engine.decide_any(&self.live, asked, charge.as_slice(), now) {
+                Ok(decision) => return decision,
                 Err(Newer) => self.look_up_again(),
             }
         }

@@ -1,8 +1,10 @@
 //! The keyed hash of what a bucket counts.
 //!
-//! A key is the hash of a tuple of fixed width: the hash of the limit's full name, then one hash per counted identity,
-//! each over the hash of its kind and the hash of its value. rapidhash mixes lengths in, so `("a_b", "c")` and
-//! `("a", "b_c")` differ. The secrets are random, so nobody outside can aim at the slot of a victim.
+//! A key is the hash of the limit's full name, exclusive-or the hash of what is counted. That of one identity is the hash
+//! of its kind, exclusive-or that of its value; a combination is the hash of the tuple of its identities' hashes. So one
+//! identity costs one round of rapidhash. Every part has a hash of its own, which mixes its length in: `("a_b", "c")` and
+//! `("a", "b_c")` differ. Values are hashed with random secrets, so nobody outside can aim at the slot of a victim, and
+//! kinds without them, so that a kind cannot be undone by a value of the same letters.
 
 use std::{
     fmt,
@@ -38,6 +40,11 @@ impl IdentityHash {
     }
 }
 
+/// Of a kind: the same in every engine.
+pub(crate) fn kind_hash(kind: &str) -> u64 {
+    rapidhash_v3_seeded(kind.as_bytes(), &RapidSecrets::seed(u64::from_ne_bytes(*b"the kind")))
+}
+
 /// Hashes [keys](crate::Key), with the secrets of one limiter or engine.
 pub struct KeyHasher {
     secrets: RapidSecrets,
@@ -57,7 +64,7 @@ impl KeyHasher {
         Self::new(RandomState::new().hash_one(0))
     }
 
-    /// Of a name: of a limit, of a kind.
+    /// Of the name of a limit.
     pub(crate) fn name(&self, name: &str) -> u64 {
         rapidhash_v3_seeded(name.as_bytes(), &self.secrets)
     }
@@ -81,27 +88,21 @@ impl KeyHasher {
         self.forms.wrapping_add(form as u64)
     }
 
-    /// Of an identity; `kind` is the `name` of its kind.
+    /// Of an identity; `kind` is the [`kind_hash`] of its kind.
     #[inline]
-    pub(crate) fn identity(&self, kind: u64, value: KeyHash) -> IdentityHash {
-        IdentityHash(self.pair(kind, value.0))
+    pub(crate) fn identity(kind: u64, value: KeyHash) -> IdentityHash {
+        IdentityHash(kind ^ value.0)
     }
 
     /// Of a combination, one identity added; the order matters.
     pub(crate) fn and(&self, combination: IdentityHash, next: IdentityHash) -> IdentityHash {
-        IdentityHash(self.pair(combination.0, next.0))
+        IdentityHash(self.words([combination.0, next.0]).0)
     }
 
     /// Of a key; `limit` is the `name` of its limit.
     #[inline]
-    pub(crate) fn key(&self, limit: u64, identity: IdentityHash) -> u64 {
-        self.pair(limit, identity.0)
-    }
-
-    #[inline]
-    fn pair(&self, first: u64, second: u64) -> u64 {
-        let bytes = (u128::from(first) << 64 | u128::from(second)).to_ne_bytes();
-        rapidhash_v3_seeded(&bytes, &self.secrets)
+    pub(crate) fn key(limit: u64, identity: IdentityHash) -> u64 {
+        limit ^ identity.0
     }
 }
 

@@ -120,7 +120,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
-        let account = Account::alone(&self.buckets, &self.limit, IdentityHash::of(self.hash(&key)), cost);
+        let account = Account::alone(&self.limit, IdentityHash::of(self.hash(&key)), cost);
         self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()))
     }
 
@@ -144,7 +144,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     #[inline(always)]
     pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
-        let account = Account::alone(&self.buckets, limit, IdentityHash::of(hash), cost);
+        let account = Account::alone(limit, IdentityHash::of(hash), cost);
         self.first(&account, || account.charge(&self.buckets, self.buckets.clock.now()))
     }
 

@@ -130,23 +130,35 @@ impl Watch {
         self.0.set(Watching { observer, one_in }).map_err(|_| AlreadyObserved)
     }
 
-    /// Shows a decision at time `now` over `plan` to the observer, if there is one and it is this decision's turn.
+    /// Shows a decision at time `now` to the observer, if there is one and it is this decision's turn. `decided` answers it,
+    /// with the charge of the limit that decided: it is asked only where somebody watches.
     #[inline(always)]
-    pub(crate) fn show(&self, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
+    pub(crate) fn show<'e>(
+        &self,
+        asked: Asked<'_>,
+        decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
+        now: Nanos,
+    ) {
         if let Some(watching) = self.0.get() {
-            watching.show(asked, plan, decision, now);
+            let (charge, decision) = decided();
+            watching.show(asked, charge, decision, now);
         }
     }
 }
 
 impl Watching {
     #[inline(never)]
-    fn show(&self, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
+    fn show(&self, asked: Asked<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
         if is_drawn(self.one_in) {
-            let charge = decision.place().and_then(|place| plan.get(place));
             // A first touch is decided at a time read anew.
             let now = decision.decided_by.map_or(now, |by| by.outcome.now);
-            self.observer.observe(&Observed { asked, decision, charge, now, one_in: self.one_in });
+            self.observer.observe(&Observed {
+                asked,
+                decision: &decision,
+                charge: charge.as_ref(),
+                now,
+                one_in: self.one_in,
+            });
         }
     }
 }

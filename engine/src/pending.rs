@@ -195,8 +195,8 @@ impl<C: Clock> Engine<C> {
             let (mut accounts, mut met, mut answered) = (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
             for (charge, answer) in plan.iter().zip(answers) {
                 let account = match live.place_of(begun.limits[charge.limit as usize].index) {
-                    _ if answer.is_some() => Account::new(buckets, begun, charge).as_of(live.version),
-                    Some(limit) => Account::new(buckets, &live, &Charge { limit, ..*charge }),
+                    _ if answer.is_some() => Account::new(begun, charge).as_of(live.version),
+                    Some(limit) => Account::new(&live, &Charge { limit, ..*charge }),
                     None => continue,
                 };
                 accounts.push(account);

@@ -120,7 +120,7 @@ impl<C: Clock> Engine<C> {
             let Some(limit) = live.place_of(reserved.limit) else { return };
             let cost = reserved.cost.abs_diff(actual);
             let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
-            let account = Account::new(buckets, &live, &charge);
+            let account = Account::new(&live, &charge);
             if actual < reserved.cost {
                 if account.changes() == reserved.changes {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
@@ -140,7 +140,7 @@ impl<C: Clock> Engine<C> {
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, _| {
             let own = plan.iter().filter(|charge| charge.counted != 0);
-            Ok::<_, Newer>(own.filter(|charge| Account::new(buckets, live, charge).reset(buckets)).count())
+            Ok::<_, Newer>(own.filter(|charge| Account::new(live, charge).reset(buckets)).count())
         })
     }
 }

@@ -236,7 +236,7 @@ impl<'s> Planner<'s, '_> {
         Some(Known {
             kind: kind_place as u32,
             counted: Counted {
-                identity: hasher.identity(kind.hash, hasher.bytes(identity.value().as_bytes())),
+                identity: KeyHasher::identity(kind.hash, hasher.bytes(identity.value().as_bytes())),
                 places: 1 << place,
             },
             tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),

@@ -95,7 +95,7 @@ pub(crate) struct Table {
 }
 
 /// A cell and what it held when it was read.
-type Seen<'t> = (&'t Cell128, Slot);
+pub(crate) type Seen<'t> = (&'t Cell128, Slot);
 
 /// What a scan of all candidates of a key saw.
 struct Scan<'t> {
@@ -130,7 +130,6 @@ impl Table {
     /// then takes a slot that is free at `now`, and is decided anew at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
-    #[inline(always)]
     pub(crate) fn update<T>(
         &self,
         key: Key,
@@ -167,17 +166,14 @@ impl Table {
         }
     }
 
-    /// As [`update`](Self::update), of a key without a slot. `None` when it turned out to have one. Takes no part in how the
-    /// rest is inlined.
-    #[cold]
-    #[inline(never)]
+    /// As [`update`](Self::update), of a key without a slot. `None` when it turned out to have one.
     fn update_absent<T>(
         &self,
         key: Key,
         now: Nanos,
-        read_clock: &dyn Fn() -> Nanos,
+        read_clock: impl Fn() -> Nanos,
         met: &mut Met,
-        transition: &mut dyn FnMut(Option<Held>, Nanos) -> Next<Held, T>,
+        mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
     ) -> Result<Option<T>, Full> {
         // Refused at a time read now: what was used at an older one may have been forgotten since.
         if let Next::Leave(_) = transition(None, now)
@@ -266,9 +262,9 @@ impl Table {
         [&self.lines[first], &self.lines[second]]
     }
 
-    /// Finds the key's active slot. Both sides of a line begin at the place that the key prefers.
+    /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers.
     #[inline(always)]
-    fn find(&self, key: Key) -> Option<Seen<'_>> {
+    pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         for line in self.candidates(key.hash) {
             for way in 0..WAYS {
                 let cell = &line.0[(key.bits.spread() + way) % WAYS];

@@ -110,13 +110,13 @@ impl Tally {
         }
     }
 
-    /// A request was refused by this limit.
-    #[inline]
-    pub(crate) fn denied(&self, limit: Option<u32>) {
+    /// A request was allowed and charged to this limit alone, or refused by it.
+    #[inline(always)]
+    pub(crate) fn decided(&self, limit: Option<u32>, is_allowed: bool) {
         let (stripe, count) = self.stripe();
-        count(&stripe.denied);
+        count(if is_allowed { &stripe.charged } else { &stripe.denied });
         if let Some(cells) = limit.and_then(|limit| stripe.limits.get(limit as usize)) {
-            count(&cells.denied);
+            count(if is_allowed { &cells.allowed } else { &cells.denied });
         }
     }
 

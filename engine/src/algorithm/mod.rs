@@ -36,6 +36,17 @@ pub enum Verdict {
     Never,
 }
 
+impl Verdict {
+    /// The word to store, if it is admitted.
+    #[inline(always)]
+    pub(crate) fn admitted(self) -> Option<u64> {
+        match self {
+            Self::Admit(word) => Some(word),
+            Self::Later { .. } | Self::Never => None,
+        }
+    }
+}
+
 /// What a charge leaves behind for giving it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
