@@ -67,7 +67,6 @@ use crate::{
 };
 use pool::{
     FREE, GROUPS, Group, ID, IN_A_ROW, LEASE, LIMIT, NONE, OPEN, OPENING, PHASE, REFILLS, STRIPE, Stripe, TOKENS,
-    change,
 };
 
 /// A lease begins after so many lost races of one key.
@@ -149,7 +148,7 @@ impl<'b> Lease<'b> {
             match self.tokens(stock) {
                 Some(tokens) if tokens >= self.cost => {
                     if stripe.stock.compare_exchange(stock, stock - self.cost).is_ok() {
-                        return self.spent(word, now.max(stripe.filled_at.load()));
+                        return Leased::Decided(self.spent(word, now.max(stripe.filled_at.load())));
                     }
                 }
                 Some(tokens) if self.cost <= self.terms.share => {
@@ -163,9 +162,9 @@ impl<'b> Lease<'b> {
     }
 
     /// Admitted from a stripe. What it says of the word is true but for the reserve.
-    fn spent(&self, word: u64, now: Nanos) -> Leased {
-        let word = if let Verdict::Admit(word) = self.meter.step(word, now, self.cost) { word } else { word };
-        Leased::Decided(Stepped { verdict: Verdict::Admit(word), word, now })
+    fn spent(&self, word: u64, now: Nanos) -> Stepped {
+        let word = self.meter.step(word, now, self.cost).admitted().unwrap_or(word);
+        Stepped { verdict: Verdict::Admit(word), word, now }
     }
 
     /// Fills a stripe that holds `tokens`, less than the cost, and spends from it. `None` if it changed.
@@ -240,37 +239,34 @@ impl<'b> Lease<'b> {
         }
     }
 
-    /// What [`charge`](Self::charge) would answer. Writes nothing.
-    pub(crate) fn look(&self, word: u64, now: Nanos) -> Leased {
+    /// What [`charge`](Self::charge) would answer. Writes nothing. `None`: the snapshot is not the newest.
+    pub(crate) fn look(&self, word: u64, now: Nanos) -> Option<Stepped> {
         let tokens = |stripe: &Stripe| self.tokens(stripe.stock.load()).unwrap_or(0);
         let here = tokens(self.stripe().1);
         let stepped = self.step(word, now, self.cost);
         let looked = if here >= self.cost {
             self.spent(word, now)
         } else if matches!(stepped.verdict, Verdict::Admit(_)) {
-            Leased::Decided(stepped)
+            stepped
         } else {
             // As if the lease ended.
             let group = self.group();
             let left = group.stripes.iter().map(|stripe| tokens(stripe)).sum();
             let word = word.max(now).saturating_add(group.spent_ns(left));
             let verdict = self.meter.step(word, now, self.cost);
-            let word = if let Verdict::Admit(word) = verdict { word } else { word };
-            Leased::Decided(Stepped { verdict, word, now })
+            Stepped { verdict, word: verdict.admitted().unwrap_or(word), now }
         };
-        if (self.is_stale)() { Leased::Stale } else { looked }
+        (!(self.is_stale)()).then_some(looked)
     }
 
     /// Gives tokens back to the word that were charged to it at or after `charged_at`, and not spent.
     #[cold]
     fn give_back(&self, tokens: u64, charged_at: Nanos, mark: Mark) {
         let receipt = Receipt { cost: tokens, charged_at, word: 0, moved_ns: u64::MAX };
-        change(self.table, self.key, |held| {
+        self.table.change(self.key, |held| {
             // Forgotten, or converted: then so are these.
             self.moves.since(self.key, mark).filter(|_| held.generation == self.generation)?;
-            let word = self.meter.give_back(held.word, (self.read_clock)(), &receipt)?;
-            self.moves.moved(self.key, held.word - word);
-            Some(Held { word, ..held })
+            self.moves.given_back(self.key, held, self.meter, &receipt, self.read_clock)
         });
     }
 
@@ -377,7 +373,7 @@ impl<'b> Lease<'b> {
 
     fn opened(&self, is_open: bool) {
         if is_open {
-            self.leases.opened.next();
+            self.leases.begun.next();
         }
         self.group().control.store(if is_open { self.control(OPEN) } else { FREE });
     }
@@ -388,4 +384,5 @@ mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod stress;
 #[cfg(test)]
+#[cfg_attr(not(engine_loom), expect(dead_code, reason = "the models use all of it"))]
 mod world;

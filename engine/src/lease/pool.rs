@@ -6,7 +6,7 @@ use crate::{
     algorithm::Meter,
     bucket::{Next, update},
     sync::{Cell64, Counter},
-    table::{Key, Met, Table},
+    table::{Key, Table},
     time::Nanos,
     word::{Field, GENERATION_BITS, Generation, Held},
 };
@@ -79,8 +79,8 @@ pub(crate) fn without_reserve(meter: &Meter, word: u64, at: Nanos) -> u64 {
 pub(crate) struct Leases {
     pub(super) groups: Box<[CachePadded<Group>]>,
     nonces: Counter,
-    pub(super) opened: Counter,
-    closed: Counter,
+    pub(super) begun: Counter,
+    ended: Counter,
 }
 
 #[derive(Debug)]
@@ -141,8 +141,8 @@ impl Leases {
         Self {
             groups: (0..groups).map(|_| CachePadded::new(group())).collect(),
             nonces: Counter::default(),
-            opened: Counter::default(),
-            closed: Counter::default(),
+            begun: Counter::default(),
+            ended: Counter::default(),
         }
     }
 
@@ -154,11 +154,14 @@ impl Leases {
         Some(Terms { share: (reserve / stripes as u64).min(TOKENS.max()), stripes })
     }
 
-    /// Leases that were begun, and that have ended.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        // Those that have ended first: never more than were begun.
-        let closed = self.closed.count();
-        (self.opened.count(), closed)
+    /// Leases that were begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.count()
+    }
+
+    /// Leases that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.count()
     }
 
     /// Ends the leases of limits whose numbers were changed; `now` says the generation of such a limit. Their slots were
@@ -198,8 +201,8 @@ impl Leases {
             // The clock after the stripes and the slot: no payment is dated before what it pays for.
             is_its.then(|| Held::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
         };
-        change(table, key, unmarked);
-        self.closed.next();
+        table.change(key, unmarked);
+        self.ended.next();
         group.control.store(FREE);
         true
     }
@@ -216,16 +219,4 @@ impl Group {
 
 fn generation_of(lease: u64) -> u64 {
     Field::lowest(GENERATION_BITS).get(lease)
-}
-
-/// Changes the slot of a key, if it has one and `to` wants to.
-pub(super) fn change(table: &Table, key: Key, to: impl Fn(Held) -> Option<Held>) {
-    // Without a slot nothing is written, so no clock is needed, and a full table is not met.
-    let _ = table.update(
-        key,
-        0,
-        || 0,
-        &mut Met::default(),
-        |held, _| held.and_then(&to).map_or(Next::Leave(()), |held| Next::Write(held, ())),
-    );
 }

@@ -158,18 +158,16 @@ impl World {
 
     /// As a settlement below an estimate does.
     pub(super) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
-        change(&self.table, key(1), |held| {
+        self.table.change(key(1), |held| {
             let moved_ns = self.moves.since(key(1), mark)?;
             let receipt = Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns };
-            let word = self.meter.give_back(held.word, self.clock.load(), &receipt)?;
-            self.moves.moved(key(1), held.word - word);
-            Some(Held { word, ..held })
+            self.moves.given_back(key(1), held, &self.meter, &receipt, || self.clock.load())
         });
     }
 
     pub(super) fn reset(&self) {
         self.close();
-        change(&self.table, key(1), |held| {
+        self.table.change(key(1), |held| {
             self.moves.reset(key(1));
             Some(Held { word: 0, ..held })
         });
