@@ -1,5 +1,7 @@
 //! One limit of one check: how its bucket is found, looked at, charged and given back to.
 
+mod leased;
+
 use std::sync::Arc;
 
 use crate::{
@@ -8,14 +10,14 @@ use crate::{
     clock::Clock,
     decision::{DecidedBy, Decision, Outcome, Shadows},
     hash::{IdentityHash, KeyHasher},
-    lease::{Lease, Leased, Leases},
+    lease::Leases,
     moves::{Mark, Moves},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
     ring::Spare,
     sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
-    sync::{Cell64, Cell128, Counter, thread_number},
+    sync::{Cell64, Cell128, Counter},
     table::{Full, Key, Met, Table},
     time::Nanos,
     word::{Held, KeyBits, Slot},
@@ -223,11 +225,6 @@ impl<'l> Account<'l> {
         Ok(Charged::in_slot(looked))
     }
 
-    #[cold]
-    fn look_at_lease<C: Clock>(&self, buckets: &Buckets<C>, word: u64, now: Nanos) -> Result<Charged, Newer> {
-        self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot).ok_or(Newer)
-    }
-
     /// The limit is a log.
     #[inline(always)]
     fn log<'b, C>(&self, buckets: &'b Buckets<C>) -> Option<SlidingLog<'b>> {
@@ -383,40 +380,6 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Charges a key with a lease; `word` is that of its slot. `None`: it has none any more.
-    fn charge_leased<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Option<Result<Charged, Newer>> {
-        self.with_lease(buckets, |lease| match lease.charge(word, now) {
-            Leased::Decided(stepped) => Some(Ok(Charged::in_slot(stepped))),
-            Leased::Stale => Some(Err(Newer)),
-            Leased::Ended => None,
-        })?
-    }
-
-    /// `None`: limits with these numbers have none.
-    fn with_lease<C: Clock, T>(&self, buckets: &Buckets<C>, then: impl FnOnce(&Lease<'_>) -> T) -> Option<T> {
-        let meter = self.limit.meter.as_ref()?;
-        let terms = buckets.leases.terms(meter)?;
-        Some(then(&Lease {
-            leases: &buckets.leases,
-            table: &buckets.table,
-            moves: &buckets.moves,
-            key: self.key,
-            meter,
-            generation: self.limit.generation,
-            terms,
-            cost: self.cost,
-            thread: thread_number(),
-            read_clock: &|| buckets.clock.now(),
-            is_stale: &|| self.is_stale(buckets),
-        }))
-    }
-
-    /// The key has a lease under the numbers of the snapshot.
-    #[inline(always)]
-    fn is_leased(&self, held: Held) -> bool {
-        held.is_leased && held.generation == self.limit.generation
-    }
-
     fn charge_log<'b, C: Clock>(
         &self,
         buckets: &'b Buckets<C>,
@@ -555,12 +518,5 @@ impl<'l> Account<'l> {
                 Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
             })
         })
-    }
-
-    /// Ends the key's lease, if it has one and no other thread is about to begin or end it.
-    fn end_lease<C: Clock>(&self, buckets: &Buckets<C>) {
-        if buckets.table.get(self.key).is_some_and(|held| self.is_leased(held)) {
-            self.with_lease(buckets, |lease| lease.close());
-        }
     }
 }
