@@ -34,19 +34,20 @@ pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: De
 /// How long a client is told to wait where a limit is closed for want of its store.
 const CLOSED_NS: u64 = SECOND_NS;
 
+/// The limits of a plan, as they are in the snapshot that it is of.
+pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
+    plan.iter().map(|charge| Account::new(live, charge)).collect()
+}
+
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        self.charge_all(live, &self.accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
+        self.charge_all(live, &accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
     }
 
     /// What [`decide`](Self::decide) would answer. Writes nothing.
     pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        self.look_at_all(live, &self.accounts(live, plan), now, NO_ANSWERS)
-    }
-
-    pub(crate) fn accounts<'l>(&self, live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
-        plan.iter().map(|charge| Account::new(live, charge)).collect()
+        self.look_at_all(live, &accounts(live, plan), now, NO_ANSWERS)
     }
 
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when

@@ -6,7 +6,7 @@ use crate::{
     account::{Account, Charged},
     algorithm::NUMBER_MAX,
     clock::Clock,
-    decide::{Admitted, NO_ANSWERS},
+    decide::{Admitted, NO_ANSWERS, accounts},
     decision::Decision,
     engine::Engine,
     hash::IdentityHash,
@@ -66,7 +66,7 @@ impl<C: Clock> Engine<C> {
         }
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, now| {
-            let accounts = buckets.accounts(live, plan);
+            let accounts = accounts(live, plan);
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
             let mut admitted = Admitted::new();
             let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
