@@ -37,8 +37,8 @@
 //! one: free, opening, open, closing. A slot is leased only while the control of its group names its key and is not free;
 //! and none but who holds the control marks a slot leased, or takes the mark away; but a publish takes it away too.
 //!
-//! * *Opening*: free -> opening; each stripe is marked as filling, with a nonce; the slot is marked, if there is room for
-//!   L; each stripe gets its share, if it still has the nonce; -> open.
+//! * *Opening*: free -> opening; the slot is marked, if there is room for L; each stripe, empty so far, gets its share;
+//!   -> open.
 //! * *Closing*: open -> closing; each stripe is emptied; the slot is charged for what is missing, and its mark taken away;
 //!   -> free.
 //! * *Refilling*: the stripe is marked as filling, with a nonce that no other attempt has; the word is charged; the stripe
@@ -304,14 +304,9 @@ impl<'b> Lease<'b> {
         };
         let is_much = counted == self.stock(CONTENDED);
         let counted = if is_much { NONE } else { counted };
-        if group.contended.compare_exchange(seen, counted).is_ok() && is_much && self.has_room() {
+        if group.contended.compare_exchange(seen, counted).is_ok() && is_much {
             self.open();
         }
-    }
-
-    /// A look before the stripes are touched.
-    fn has_room(&self) -> bool {
-        self.table.get(self.key).and_then(|held| self.marked(held)).is_some()
     }
 
     /// The slot as leased, and since when, if there is room for the reserve.
@@ -344,11 +339,6 @@ impl<'b> Lease<'b> {
         group.reserve.store(reserve);
         group.reserve_ns.store(self.meter.overcharge(0, 0, reserve));
         group.refills.store(REFILLS.put(REFILLS.get(group.refills.load()) + 1));
-        let stripes = &group.stripes[..self.terms.stripes];
-        let filling = self.leases.filling();
-        for stripe in stripes {
-            stripe.stock.store(filling);
-        }
         let marked = self.table.update(
             self.key,
             0,
@@ -359,23 +349,16 @@ impl<'b> Lease<'b> {
                     .map_or(Next::Leave(None), |(held, at)| Next::Write(held, Some(at)))
             },
         );
-        let marked_at = marked.ok().flatten();
-        for stripe in stripes {
-            let stock = marked_at.map_or(NONE, |at| {
-                stripe.is_filled_at(at);
-                self.stock(self.terms.share)
-            });
-            // Fails where a publish has emptied it.
-            let _ = stripe.stock.compare_exchange(filling, stock);
+        let Ok(Some(at)) = marked else {
+            return group.control.store(FREE);
+        };
+        // Nobody else writes to them but who holds the control, or has a nonce that they hold.
+        for stripe in &group.stripes[..self.terms.stripes] {
+            stripe.is_filled_at(at);
+            stripe.stock.store(self.stock(self.terms.share));
         }
-        self.opened(marked_at.is_some());
-    }
-
-    fn opened(&self, is_open: bool) {
-        if is_open {
-            self.leases.begun.next();
-        }
-        self.group().control.store(if is_open { self.control(OPEN) } else { FREE });
+        self.leases.begun.next();
+        group.control.store(self.control(OPEN));
     }
 }
 

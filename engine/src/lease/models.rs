@@ -83,6 +83,23 @@ fn two_openers_and_a_closer_leave_one_lease_or_none() {
     });
 }
 
+/// Of four tokens three are used, and a lease would take two.
+#[test]
+fn a_lease_is_not_begun_without_room_for_its_reserve() {
+    check_within(3, || {
+        let world = Arc::new(World::new(4, 2, 1));
+        world.touch(2);
+        let opener = spawn(&world, |world| {
+            world.open();
+            world.charge(0, 1)
+        });
+        let mine = world.charge(0, 1);
+        let admitted = mine + end(opener);
+        assert_eq!(admitted + world.drain(0), 2);
+        assert!(world.is_at_rest());
+    });
+}
+
 /// A refiller stalls; its stripe is emptied, and belongs to another lease when it comes back.
 #[test]
 fn a_stalled_refiller_puts_nothing_into_the_next_lease() {
@@ -208,27 +225,46 @@ fn a_stranger_does_not_take_a_leased_slot() {
     });
 }
 
-/// A check reads the clock and stalls, while time brings back what was used. It neither pays at its old time for what was
-/// spent since, nor is dated back to when everything was spent.
+/// A check reads the clock and stalls, while time brings back what was used, much or nothing. It neither pays at its old
+/// time for what was spent since, nor is dated back to when everything was spent.
 #[test]
 fn a_stalled_clock_mints_at_neither_time() {
-    check_within(2, || {
+    for used_early in [0, 4] {
+        check_within(4, move || {
+            let mut world = World::leased(4, 2, 1, 0);
+            world.clock = Value::Cell(Cell64::new(EARLY));
+            let world = Arc::new(world);
+            let stalled = spawn(&world, |world| world.charge_at(0, 0, 1).map(|charged| charged.now));
+            let mut dates = Vec::new();
+            let mut charge = |times| {
+                dates.extend((0..times).filter_map(|_| world.charge_at(0, 0, 1)).map(|charged| charged.now));
+            };
+            charge(used_early);
+            world.clock.store(LATE);
+            charge(5);
+            dates.extend(end(stalled));
+            for at in [EARLY, LATE] {
+                let admitted = dates.iter().filter(|date| **date == at).count();
+                assert!(admitted <= 4, "{admitted} at {at}");
+            }
+        });
+    }
+}
+
+/// Who ends a lease stalls: what is spent meanwhile is not paid at a time before it.
+#[test]
+fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
+    check_within(4, || {
         let mut world = World::leased(4, 2, 1, 0);
         world.clock = Value::Cell(Cell64::new(EARLY));
         let world = Arc::new(world);
-        let stalled = spawn(&world, |world| world.charge_at(0, 0, 1).map(|charged| charged.now));
-        let mut dates = Vec::new();
-        let mut charge = |times| {
-            dates.extend((0..times).filter_map(|_| world.charge_at(0, 0, 1)).map(|charged| charged.now));
-        };
-        charge(4);
+        let closer = spawn(&world, World::close);
         world.clock.store(LATE);
-        charge(5);
-        dates.extend(end(stalled));
-        for at in [EARLY, LATE] {
-            let admitted = dates.iter().filter(|date| **date == at).count();
-            assert!(admitted <= 4, "{admitted} at {at}");
-        }
+        let admitted = world.drain(0);
+        end(closer);
+        let admitted = admitted + world.drain(0);
+        assert_eq!(admitted, 4);
+        assert!(world.is_at_rest());
     });
 }
 

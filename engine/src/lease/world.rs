@@ -93,10 +93,12 @@ impl World {
         })
     }
 
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
     pub(super) fn open(&self) {
         self.lease(0, 0, 1, |lease| lease.open());
     }
 
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "as above")]
     pub(super) fn close(&self) -> bool {
         self.lease(0, 0, 1, |lease| lease.close())
     }
