@@ -1,5 +1,7 @@
 //! One limit of one check: how its bucket is found, looked at, charged and given back to.
 
+mod leased;
+
 use std::sync::Arc;
 
 use crate::{
@@ -8,6 +10,7 @@ use crate::{
     clock::Clock,
     decision::{DecidedBy, Decision, Outcome, Shadows},
     hash::{IdentityHash, KeyHasher},
+    lease::Leases,
     moves::{Mark, Moves},
     policy::OnFailure,
     registry::{Live, LiveLimit, Newer, Registry},
@@ -34,6 +37,7 @@ pub(crate) struct Buckets<C> {
     pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
+    pub(crate) leases: Leases,
 }
 
 impl<C> Buckets<C> {
@@ -48,6 +52,7 @@ impl<C> Buckets<C> {
             overflow_charges: Counter::default(),
             give_backs: Counter::default(),
             moves: Moves::new(),
+            leases: Leases::new(),
         }
     }
 }
@@ -75,6 +80,16 @@ pub(crate) struct Charged {
     pub(crate) word: u64,
     pub(crate) now: Nanos,
     pub(crate) site: Site,
+}
+
+/// Why a charge at once was none.
+#[derive(Clone, Copy)]
+enum Missed {
+    /// The key has a lease; this is the word of its slot.
+    Leased(u64),
+    /// Another thread swapped the slot.
+    Race,
+    Other,
 }
 
 /// Where a bucket was found.
@@ -195,6 +210,9 @@ impl<'l> Account<'l> {
             return self.look_at_log(buckets, &log, now);
         }
         let held = buckets.table.get(self.key);
+        if let Some(held) = held.filter(|held| self.is_leased(*held)) {
+            return self.look_at_lease(buckets, held.word, now);
+        }
         // As a first touch: what was used at an older time may have been forgotten since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
         let word = self.word(buckets, held)?;
@@ -275,41 +293,50 @@ impl<'l> Account<'l> {
     #[inline(always)]
     pub(crate) fn charge<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         match self.charge_at_once(buckets, now) {
-            Some(charged) => Ok(charged),
-            None => self.charge_anyhow(buckets, now),
+            Ok(charged) => Ok(charged),
+            Err(missed) => self.charge_anyhow(buckets, now, missed),
         }
     }
 
     /// The common case, and nothing else, so that it can be inlined whole: the key has a slot, its word is of these numbers,
-    /// and nobody else swaps it. `None`: whatever else, nothing was changed.
+    /// and nobody else swaps it. If it was not so, nothing was changed.
     #[inline(always)]
-    fn charge_at_once<C>(&self, buckets: &Buckets<C>, now: Nanos) -> Option<Charged> {
-        let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)))?;
-        let (cell, slot) = buckets.table.find(self.key)?;
+    fn charge_at_once<C>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Missed> {
+        let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)));
+        let (Some(meter), Some((cell, slot))) = (meter, buckets.table.find(self.key)) else {
+            return Err(Missed::Other);
+        };
         let held = slot.held();
-        if held.generation != self.limit.generation || self.is_stale(buckets) {
-            return None;
+        if held.is_leased || held.generation != self.limit.generation || self.is_stale(buckets) {
+            return Err(if self.is_leased(held) { Missed::Leased(held.word) } else { Missed::Other });
         }
         let verdict = meter.step(held.word, now, self.cost);
         let word = match verdict {
             Verdict::Admit(word) => {
-                cell.swap(slot, Slot::active(self.key.bits(), Held::word(held.generation, word))).ok()?;
+                let charged = Slot::active(self.key.bits(), Held::word(held.generation, word));
+                cell.swap(slot, charged).map_err(|_| Missed::Race)?;
                 word
             }
             _ => held.word,
         };
-        Some(Charged { verdict, word, now, site: Site::Slot })
+        Ok(Charged { verdict, word, now, site: Site::Slot })
     }
 
     /// Every case of [`charge`](Self::charge).
     #[cold]
     #[inline(never)]
-    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, missed: Missed) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }
+        if let Missed::Leased(word) = missed
+            && let Some(charged) = self.charge_leased(buckets, now, word)
+        {
+            return charged;
+        }
+        let mut met = Met { retries: u64::from(matches!(missed, Missed::Race)), ..Met::default() };
         loop {
-            if let Ok(charged) = self.charge_slot(buckets, now) {
+            if let Ok(charged) = self.charge_slot(buckets, now, &mut met) {
                 return charged;
             }
             let mark = buckets.moves.mark_brief();
@@ -323,11 +350,40 @@ impl<'l> Account<'l> {
         }
     }
 
-    fn charge_slot<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Result<Charged, Newer>, Full> {
+    fn charge_slot<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        met: &mut Met,
+    ) -> Result<Result<Charged, Newer>, Full> {
         if let Some(log) = self.log(buckets) {
             return self.charge_log(buckets, &log, now);
         }
-        self.update_word(buckets, now, |word, now| self.next(self.step(word, now, Site::Slot)))
+        loop {
+            let charged = self.update_word(buckets, now, met, |held, now| {
+                if held.is_leased {
+                    return Next::Leave(Err(held.word));
+                }
+                match self.next(self.step(held.word, now, Site::Slot)) {
+                    Next::Write(held, charged) => Next::Write(held, Ok(charged)),
+                    Next::Leave(charged) => Next::Leave(Ok(charged)),
+                }
+            })?;
+            match charged {
+                Ok(Ok(charged)) => {
+                    if met.retries > 0 && charged.is_admitted() {
+                        self.with_lease(buckets, |lease| lease.contended(met.retries));
+                    }
+                    return Ok(Ok(charged));
+                }
+                Ok(Err(word)) => {
+                    if let Some(charged) = self.charge_leased(buckets, now, word) {
+                        return Ok(charged);
+                    }
+                }
+                Err(newer) => return Ok(Err(newer)),
+            }
+        }
     }
 
     fn charge_log<'b, C: Clock>(
@@ -340,23 +396,31 @@ impl<'l> Account<'l> {
         Ok(outcome.map(Charged::in_slot))
     }
 
-    /// Applies `transition` to the word of the key's slot.
+    /// Applies `transition` to the word of the key's slot, and whether that is leased.
     fn update_word<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
-        transition: impl Fn(u64, Nanos) -> Next<Held, Result<T, Newer>>,
+        met: &mut Met,
+        transition: impl Fn(Held, Nanos) -> Next<Held, T>,
     ) -> Result<Result<T, Newer>, Full> {
         buckets.table.update(
             self.key,
             now,
             || buckets.clock.now(),
-            &mut Met::default(),
+            met,
             |held, now| {
+                let is_leased = held.is_some_and(|held| self.is_leased(held));
                 match (self.word(buckets, held), held.and_then(|held| self.limit.to_close(held))) {
                     // Charged when it is tried again.
                     (Ok(_), Some(closed)) => Next::Write(closed, Err(Newer)),
-                    (Ok(word), None) => transition(word, now),
+                    (Ok(word), None) => {
+                        let current = Held { is_leased, ..Held::word(self.limit.generation, word) };
+                        match transition(current, now) {
+                            Next::Write(held, answer) => Next::Write(held, Ok(answer)),
+                            Next::Leave(answer) => Next::Leave(Ok(answer)),
+                        }
+                    }
                     (Err(newer), _) => Next::Leave(Err(newer)),
                 }
             },
@@ -369,18 +433,18 @@ impl<'l> Account<'l> {
         let cell = self.overflow(buckets);
         update(cell, Swap::load(cell), &mut 0, |slot| match self.current(buckets, slot.held()) {
             Ok(word) => match self.next(self.step(word, now, Site::Overflow)) {
-                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.index, held), charged),
-                Next::Leave(charged) => Next::Leave(charged),
+                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.index, held), Ok(charged)),
+                Next::Leave(charged) => Next::Leave(Ok(charged)),
             },
             Err(newer) => Next::Leave(Err(newer)),
         })
     }
 
     #[inline(always)]
-    fn next(&self, charged: Charged) -> Next<Held, Result<Charged, Newer>> {
+    fn next(&self, charged: Charged) -> Next<Held, Charged> {
         match charged.verdict {
-            Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), Ok(charged)),
-            _ => Next::Leave(Ok(charged)),
+            Verdict::Admit(word) => Next::Write(Held::word(self.limit.generation, word), charged),
+            _ => Next::Leave(charged),
         }
     }
 
@@ -401,14 +465,11 @@ impl<'l> Account<'l> {
                 (_, ns) => ns,
             };
             let receipt = Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns };
-            // The clock after the word: what time has returned up to now must not be returned again.
-            let word = meter.give_back(held.word, buckets.clock.now(), &receipt)?;
-            buckets.moves.moved(self.key, held.word.saturating_sub(word));
-            Some(Held { word, ..held })
+            buckets.moves.given_back(self.key, held, &meter, &receipt, || buckets.clock.now())
         };
         match charged.site {
             Site::Slot => {
-                self.change_slot(buckets, given_back);
+                buckets.table.change(self.key, given_back);
             }
             Site::Overflow => {
                 let cell = self.overflow(buckets);
@@ -426,19 +487,26 @@ impl<'l> Account<'l> {
     #[cold]
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>) -> Result<(), Newer> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
+        // What is out on lease is not to be spent before it.
+        self.end_lease(buckets);
         let now = buckets.clock.now();
-        let overcharged = |word, now| Held::word(self.limit.generation, meter.overcharge(word, now, self.cost));
+        let overcharged = |held: Held, now| Held { word: meter.overcharge(held.word, now, self.cost), ..held };
         let outcome = match self.log(buckets) {
             Some(log) => {
                 let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };
                 self.charge_log(buckets, &log, now).map(|charged| charged.map(drop))
             }
-            None => self.update_word(buckets, now, |word, now| Next::Write(overcharged(word, now), Ok(()))),
+            None => {
+                self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
+            }
         };
         outcome.unwrap_or_else(|Full| {
             let cell = self.overflow(buckets);
             update(cell, Swap::load(cell), &mut 0, |slot: Slot| match self.current(buckets, slot.held()) {
-                Ok(word) => Next::Write(overflow_slot(self.limit.index, overcharged(word, now)), Ok(())),
+                Ok(word) => {
+                    let held = overcharged(Held::word(self.limit.generation, word), now);
+                    Next::Write(overflow_slot(self.limit.index, held), Ok(()))
+                }
                 Err(newer) => Next::Leave(Err(newer)),
             })
         })
@@ -448,26 +516,13 @@ impl<'l> Account<'l> {
     /// strangers share that.
     #[cold]
     pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
-        let forgotten = |held: Held| {
-            let now = buckets.clock.now();
-            (held.word > now).then(|| {
+        self.end_lease(buckets);
+        buckets.table.change(self.key, |held| {
+            (held.word > buckets.clock.now()).then(|| {
                 buckets.moves.reset(self.key);
-                Held::word(held.generation, 0)
+                // A lease that could not be ended goes on.
+                Held { is_leased: held.is_leased, ..Held::word(held.generation, 0) }
             })
-        };
-        self.change_slot(buckets, forgotten)
-    }
-
-    /// Changes the key's slot, if it has one and `change` wants to; was it changed?
-    fn change_slot<C>(&self, buckets: &Buckets<C>, change: impl Fn(Held) -> Option<Held>) -> bool {
-        // No clock is needed: without a slot nothing is written, so a full table is not met either.
-        let outcome = buckets.table.update(
-            self.key,
-            0,
-            || 0,
-            &mut Met::default(),
-            |held, _| held.and_then(&change).map_or(Next::Leave(false), |held| Next::Write(held, true)),
-        );
-        outcome == Ok(true)
+        })
     }
 }

@@ -26,8 +26,13 @@ pub(crate) struct Cells {
 impl Cells {
     pub(crate) fn new(count: usize) -> Self {
         let bytes = count.saturating_mul(size_of::<Cell128>());
-        let alignment = if bytes < HUGE_PAGE { CACHE_LINE } else { HUGE_PAGE };
-        let all = zeroed(count.saturating_add(alignment / size_of::<Cell128>() - 1));
+        let alignment = match bytes {
+            // A cell of loom's is larger, and of no alignment in particular.
+            _ if cfg!(engine_loom) => align_of::<Cell128>(),
+            0..HUGE_PAGE => CACHE_LINE,
+            _ => HUGE_PAGE,
+        };
+        let all = zeroed(count.saturating_add((alignment / size_of::<Cell128>()).saturating_sub(1)));
         let first = all.as_ptr().align_offset(alignment);
         let cells = Self { all, first, count };
         let whole = bytes / HUGE_PAGE * (HUGE_PAGE / size_of::<Cell128>());

@@ -1,7 +1,13 @@
 //! How far buckets were moved back: by what was given back to them, and by resets. A charge that is given back later asks
 //! what happened since.
 
-use crate::{sync::Counter, table::Key};
+use crate::{
+    algorithm::{Meter, Receipt},
+    sync::Counter,
+    table::Key,
+    time::Nanos,
+    word::Held,
+};
 
 /// What was taken off buckets other than by time: it decides how much of a charge is left to give back.
 #[derive(Debug)]
@@ -29,8 +35,8 @@ pub(crate) enum Mark {
 }
 
 impl Moves {
-    /// Loom walks through few.
-    const GROUPS: usize = if cfg!(engine_loom) { 2 } else { 4_096 };
+    /// Loom minds every one.
+    const GROUPS: usize = if cfg!(engine_loom) { 1 } else { 4_096 };
     const UNIT_NS: u64 = 1_000;
 
     pub(crate) fn new() -> Self {
@@ -51,7 +57,7 @@ impl Moves {
     }
 
     /// To be called before the word is swapped, as `reset`.
-    pub(crate) fn moved(&self, key: Key, ns: u64) {
+    fn moved(&self, key: Key, ns: u64) {
         self.group(key).moved.add(ns.div_ceil(Self::UNIT_NS));
     }
 
@@ -71,5 +77,19 @@ impl Moves {
                 (group.resets.count() == resets).then_some(ns)
             }
         }
+    }
+    /// What a bucket holds after a charge was given back to it; `None` where nothing is left to give.
+    pub(crate) fn given_back(
+        &self,
+        key: Key,
+        held: Held,
+        meter: &Meter,
+        receipt: &Receipt,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Option<Held> {
+        // The clock after the word: what time has returned up to now must not be returned again.
+        let word = meter.give_back(held.word, read_clock(), receipt)?;
+        self.moved(key, held.word.saturating_sub(word));
+        Some(Held { word, ..held })
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use crate::{
     algorithm::{Carry, Meter},
     hash::KeyHasher,
+    lease::without_reserve,
     publish::Publish,
     ring::{Lost, Rings, Spare},
     snapshot::{CompiledLimit, Snapshot},
@@ -182,6 +183,7 @@ impl LiveLimit {
                 let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Newer)?;
                 log.word(log.capacity() - seen.free, seen.last)
             }
+            _ if held.is_leased => without_reserve(&change.from, held.word, change.at),
             _ => held.word,
         };
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))

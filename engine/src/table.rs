@@ -179,6 +179,19 @@ impl Table {
         }
     }
 
+    /// Changes the key's slot, if it has one and `to` wants to; was it changed?
+    pub(crate) fn change(&self, key: Key, to: impl Fn(Held) -> Option<Held>) -> bool {
+        // No clock is needed: without a slot nothing is written, so a full table is not met either.
+        let outcome = self.update(
+            key,
+            0,
+            || 0,
+            &mut Met::default(),
+            |held, _| held.and_then(&to).map_or(Next::Leave(false), |held| Next::Write(held, true)),
+        );
+        outcome == Ok(true)
+    }
+
     /// As [`update`](Self::update), of a key without a slot. `None` when it turned out to have one.
     fn update_absent<T>(
         &self,

@@ -33,11 +33,12 @@
 //! |---|---|---|---|
 //! | state | 1..0 | 2 | 0 empty, 1 active, 2 claimed, 3 active with a word that names a ring |
 //! | generation | 6..2 | 5 | of the limit's numbers, modulo 32 |
-//! | limit | 26..7 | 20 | index of the limit in the engine's registry |
-//! | fingerprint | 63..27 | 37 | of the counted identities |
+//! | leased | 7..7 | 1 | the key has a lease: the slot is not free, whatever its word says |
+//! | limit | 27..8 | 20 | index of the limit in the engine's registry |
+//! | fingerprint | 63..28 | 36 | of the counted identities |
 //!
 //! A key is compared with at most eight slots, so it meets a stranger's equal tag with a probability of at most
-//! 8 x 2^-37 = 6 x 10^-11; among 100 million live keys that is 0.003 pairs expected to share a bucket.
+//! 8 x 2^-36 = 1.2 x 10^-10; among 100 million live keys that is 0.006 pairs expected to share a bucket.
 
 use crate::time::Nanos;
 
@@ -83,9 +84,9 @@ impl Field {
 }
 
 const STATE: Field = Field::lowest(2);
-/// Loom can walk through four generations, and see them come round.
-const GENERATION: Field = Field::above(STATE, if cfg!(engine_loom) { 2 } else { 5 });
-const LIMIT: Field = Field::above(GENERATION, 20);
+const GENERATION: Field = Field::above(STATE, GENERATION_BITS);
+const LEASED: Field = Field::above(GENERATION, 1);
+const LIMIT: Field = Field::above(LEASED, 20);
 const FINGERPRINT: Field = Field::rest(LIMIT);
 
 /// How many limits an engine can know from start to end, over all publishes.
@@ -107,6 +108,9 @@ const ACTIVE: u64 = 1;
 const CLAIMED: u64 = 2;
 const ACTIVE_WITH_RING: u64 = 3;
 
+/// So many bits tell generations apart. Loom can walk through four generations, and see them come round.
+pub(crate) const GENERATION_BITS: u32 = if cfg!(engine_loom) { 2 } else { 5 };
+
 /// The generation of a limit's numbers, modulo 32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Generation(u8);
@@ -114,6 +118,11 @@ pub(crate) struct Generation(u8);
 impl Generation {
     pub(crate) fn next(self) -> Self {
         Self(GENERATION.get(GENERATION.put(u64::from(self.0) + 1)) as u8)
+    }
+
+    /// Below 2^[`GENERATION_BITS`].
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.0)
     }
 }
 
@@ -126,6 +135,10 @@ impl KeyBits {
 
     pub(crate) fn new(limit: u32, hash: u64) -> Self {
         Self(LIMIT.put(u64::from(limit)) | FINGERPRINT.put(hash))
+    }
+
+    pub(crate) fn limit(self) -> u32 {
+        LIMIT.get(self.0) as u32
     }
 
     /// A small number that is spread evenly over keys.
@@ -207,16 +220,18 @@ pub(crate) struct Held {
     pub(crate) word: u64,
     /// The word names a ring: see [`ring`](Self::ring).
     pub(crate) is_ring: bool,
+    /// Some of the bucket's tokens are out on lease (`lease.rs`); the word does not count those.
+    pub(crate) is_leased: bool,
 }
 
 impl Held {
     /// A word that is the bucket's whole truth.
     pub(crate) fn word(generation: Generation, word: u64) -> Self {
-        Self { generation, word, is_ring: false }
+        Self { generation, word, is_ring: false, is_leased: false }
     }
 
     pub(crate) fn with_ring(generation: Generation, word: RingWord) -> Self {
-        Self { generation, word: word.0, is_ring: true }
+        Self { generation, word: word.0, is_ring: true, is_leased: false }
     }
 
     pub(crate) fn ring(self) -> Option<RingWord> {
@@ -235,9 +250,9 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self { tag: 0, word: 0 };
 
     pub(crate) fn active(key: KeyBits, held: Held) -> Self {
-        let generation = GENERATION.put(u64::from(held.generation.0));
+        let generation = GENERATION.put(held.generation.number());
         let state = STATE.put(if held.is_ring { ACTIVE_WITH_RING } else { ACTIVE });
-        Self { tag: key.0 | generation | state, word: held.word }
+        Self { tag: key.0 | LEASED.put(held.is_leased.into()) | generation | state, word: held.word }
     }
 
     pub(crate) fn claimed(key: KeyBits, nonce: u64) -> Self {
@@ -258,7 +273,8 @@ impl Slot {
 
     pub(crate) fn held(self) -> Held {
         let generation = Generation(GENERATION.get(self.tag) as u8);
-        Held { generation, word: self.word, is_ring: STATE.get(self.tag) == ACTIVE_WITH_RING }
+        let is_ring = STATE.get(self.tag) == ACTIVE_WITH_RING;
+        Held { generation, word: self.word, is_ring, is_leased: LEASED.get(self.tag) == 1 }
     }
 
     /// The ring that the slot's word names.
@@ -278,14 +294,14 @@ impl Slot {
 
     /// Index of the limit that the slot's key counts for.
     pub(crate) fn limit(self) -> u32 {
-        LIMIT.get(self.tag) as u32
+        self.key().limit()
     }
 
     /// A new key may take the slot, and nobody loses anything.
     pub(crate) fn is_free(self, now: Nanos) -> bool {
         match self.state() {
             State::Empty => true,
-            State::Active => self.word <= now,
+            State::Active => self.word <= now && LEASED.get(self.tag) == 0,
             State::Claimed => false,
         }
     }
@@ -307,9 +323,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64, is_ring: bool) {
+        fn every_field_of_a_slot_survives_the_round_trip(limit in 0..LIMITS_MAX as u32, hash: u64, generation in 0u8..32, word: u64, is_ring: bool, is_leased: bool) {
             let key = KeyBits::new(limit, hash);
-            let held = Held { generation: Generation(generation), word, is_ring };
+            let held = Held { generation: Generation(generation), word, is_ring, is_leased };
             let slot = Slot::from_bits(Slot::active(key, held).to_bits());
             prop_assert_eq!(slot.state(), State::Active);
             prop_assert_eq!(slot.key(), key);
@@ -317,6 +333,7 @@ mod tests {
             prop_assert_eq!(slot.held(), held);
             prop_assert_eq!(slot.ring().is_some(), is_ring);
             prop_assert!(slot.holds(key));
+            prop_assert_eq!(slot.is_free(u64::MAX), !is_leased);
             let claim = Slot::from_bits(Slot::claimed(key, word).to_bits());
             prop_assert_eq!(claim.state(), State::Claimed);
             prop_assert_eq!((claim.key(), claim.word), (key, word));
@@ -349,7 +366,13 @@ mod tests {
     #[test]
     fn the_tables_in_the_docs_state_the_constants() {
         let source = include_str!("word.rs");
-        let tag = [("state", STATE), ("generation", GENERATION), ("limit", LIMIT), ("fingerprint", FINGERPRINT)];
+        let tag = [
+            ("state", STATE),
+            ("generation", GENERATION),
+            ("leased", LEASED),
+            ("limit", LIMIT),
+            ("fingerprint", FINGERPRINT),
+        ];
         let ring_word = [("closed", CLOSED), ("place", PLACE), ("size", SIZE), ("life", LIFE), ("idle", IDLE)];
         for (name, field) in tag.into_iter().chain(ring_word) {
             let row = format!("//! | {name} | {}..{} | {} |", field.shift + field.bits - 1, field.shift, field.bits);

@@ -14,6 +14,7 @@ const LAYERS: &[&str] = &[
     "table",
     "sliding_log",
     "moves",
+    "lease",
     "tally",
     "clock",
     "hash",
@@ -75,7 +76,9 @@ fn sources() -> Vec<(String, String)> {
     let mut found = rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     // What follows here below these are their models and stress tests.
     found.retain(|(file, _)| {
-        !["engine/", "table/", "ring/", "sliding_log/"].iter().any(|tests| file.starts_with(tests))
+        !["engine/", "table/", "ring/", "sliding_log/", "lease/models", "lease/stress", "lease/world"]
+            .iter()
+            .any(|tests| file.starts_with(tests))
     });
     assert!(found.len() > 20, "the sources were not found");
     found

@@ -1,0 +1,75 @@
+//! One limit of one check, where the key has a lease, or may be given one.
+
+use super::{Account, Buckets, Charged};
+use crate::{
+    clock::Clock,
+    lease::{Lease, Leased},
+    registry::Newer,
+    sync::thread_number,
+    time::Nanos,
+    word::Held,
+};
+
+impl Account<'_> {
+    #[cold]
+    pub(super) fn look_at_lease<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        word: u64,
+        now: Nanos,
+    ) -> Result<Charged, Newer> {
+        self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot).ok_or(Newer)
+    }
+
+    /// Charges a key with a lease; `word` is that of its slot. `None`: it has none any more.
+    pub(super) fn charge_leased<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        word: u64,
+    ) -> Option<Result<Charged, Newer>> {
+        self.with_lease(buckets, |lease| match lease.charge(word, now) {
+            Leased::Decided(stepped) => Some(Ok(Charged::in_slot(stepped))),
+            Leased::Stale => Some(Err(Newer)),
+            Leased::Ended => None,
+        })?
+    }
+
+    /// `None`: limits with these numbers have none.
+    pub(super) fn with_lease<C: Clock, T>(
+        &self,
+        buckets: &Buckets<C>,
+        then: impl FnOnce(&Lease<'_>) -> T,
+    ) -> Option<T> {
+        let meter = self.limit.meter.as_ref()?;
+        let terms = buckets.leases.terms(meter)?;
+        Some(then(&Lease {
+            leases: &buckets.leases,
+            table: &buckets.table,
+            moves: &buckets.moves,
+            key: self.key,
+            meter,
+            generation: self.limit.generation,
+            terms,
+            cost: self.cost,
+            thread: thread_number(),
+            read_clock: &|| buckets.clock.now(),
+            is_stale: &|| self.is_stale(buckets),
+        }))
+    }
+
+    /// The key has a lease under the numbers of the snapshot.
+    #[inline(always)]
+    pub(super) fn is_leased(&self, held: Held) -> bool {
+        held.is_leased && held.generation == self.limit.generation
+    }
+
+    /// Ends the key's lease, if it has one and no other thread is about to begin or end it.
+    pub(super) fn end_lease<C: Clock>(&self, buckets: &Buckets<C>) {
+        if buckets.table.get(self.key).is_some_and(|held| self.is_leased(held)) {
+            self.with_lease(buckets, |lease| {
+                lease.close();
+            });
+        }
+    }
+}

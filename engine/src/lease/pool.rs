@@ -1,0 +1,222 @@
+//! Where leases are: groups of stripes, the words that they hold, and how a lease ends.
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    algorithm::Meter,
+    bucket::{Next, update},
+    sync::{Cell64, Counter},
+    table::{Key, Table},
+    time::Nanos,
+    word::{Field, GENERATION_BITS, Generation, Held},
+};
+
+/// Groups of stripes: so many keys can have leases at a time.
+pub(super) const GROUPS: usize = 64;
+
+const STRIPES_MAX: usize = 64;
+
+/// Limits with smaller bursts do not lease.
+const BURST_MIN: u64 = 1_024;
+
+/// A lease takes this part of the burst.
+const PART: u64 = 16;
+
+/// The least share of a stripe.
+const SHARE_MIN: u64 = 8;
+
+/// What a stripe holds: nothing (0), tokens of a lease, or the nonce of who fills it.
+pub(super) const TOKENS: Field = Field::lowest(30);
+pub(super) const ID: Field = Field::above(TOKENS, GENERATION_BITS + 28);
+pub(super) const IS_FILLING: Field = Field::rest(ID);
+pub(super) const NONE: u64 = 0;
+
+/// Whose lease a group has, and how far it is.
+pub(super) const PHASE: Field = Field::lowest(2);
+pub(super) const LEASE: Field = Field::above(PHASE, GENERATION_BITS + 28);
+pub(super) const LIMIT: Field = Field::rest(LEASE);
+pub(super) const FREE: u64 = 0;
+pub(super) const OPENING: u64 = 1;
+pub(super) const OPEN: u64 = 2;
+pub(super) const CLOSING: u64 = 3;
+
+/// Refills of a group: how many of the last ones were of the same stripe, which, and how many there were.
+pub(super) const IN_A_ROW: Field = Field::lowest(8);
+pub(super) const STRIPE: Field = Field::above(IN_A_ROW, 8);
+pub(super) const REFILLS: Field = Field::rest(STRIPE);
+
+/// How much a limit lends to each stripe, and to how many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(super) share: u64,
+    /// A power of two.
+    pub(super) stripes: usize,
+}
+
+impl Terms {
+    pub(super) fn reserve(self) -> u64 {
+        self.share * self.stripes as u64
+    }
+}
+
+/// The most that a limit with these numbers has out on lease; 0 if it does not lease.
+fn reserve_max(meter: &Meter) -> u64 {
+    match meter {
+        Meter::TokenBucket(_) if meter.capacity() >= BURST_MIN => {
+            (meter.capacity() / PART).min(TOKENS.max() * STRIPES_MAX as u64)
+        }
+        _ => 0,
+    }
+}
+
+/// The word of a bucket that is or was leased at `at`, as if all of the reserve were used.
+pub(crate) fn without_reserve(meter: &Meter, word: u64, at: Nanos) -> u64 {
+    meter.overcharge(word, at, reserve_max(meter))
+}
+
+/// All leases of an engine.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub(super) groups: Box<[CachePadded<Group>]>,
+    nonces: Counter,
+    pub(super) begun: Counter,
+    ended: Counter,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) control: Cell64,
+    /// Of the key with the lease; written by who opens it, as the next two.
+    pub(super) hash: Cell64,
+    pub(super) reserve: Cell64,
+    /// The time that the reserve takes to come back.
+    pub(super) reserve_ns: Cell64,
+    /// Lost races: of whom, and how many.
+    pub(super) contended: Cell64,
+    pub(super) refills: Cell64,
+    /// How many refills there were when another key wanted the group.
+    pub(super) refills_seen: Cell64,
+    pub(super) stripes: Box<[CachePadded<Stripe>]>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stripe {
+    pub(super) stock: Cell64,
+    /// Not before the last payment for what it holds, and never ahead of the clock.
+    pub(super) filled_at: Cell64,
+}
+
+impl Stripe {
+    /// Empties it. What it held.
+    pub(super) fn take(&self) -> u64 {
+        let taken = update(&self.stock, self.stock.load(), &mut 0, |seen| Next::Write(NONE, seen));
+        if IS_FILLING.get(taken) == 0 { TOKENS.get(taken) } else { 0 }
+    }
+
+    pub(super) fn is_filled_at(&self, at: Nanos) {
+        update(&self.filled_at, self.filled_at.load(), &mut 0, |seen| {
+            if seen < at { Next::Write(at, ()) } else { Next::Leave(()) }
+        });
+    }
+}
+
+impl Leases {
+    pub(crate) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        // Twice as many, so that two threads seldom share one.
+        Self::with(GROUPS, (2 * processors).next_power_of_two().min(STRIPES_MAX))
+    }
+
+    pub(super) fn with(groups: usize, stripes: usize) -> Self {
+        let group = || Group {
+            control: Cell64::new(FREE),
+            hash: Cell64::new(0),
+            reserve: Cell64::new(0),
+            reserve_ns: Cell64::new(0),
+            contended: Cell64::new(0),
+            refills: Cell64::new(0),
+            refills_seen: Cell64::new(0),
+            stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
+        };
+        Self {
+            groups: (0..groups).map(|_| CachePadded::new(group())).collect(),
+            nonces: Counter::default(),
+            begun: Counter::default(),
+            ended: Counter::default(),
+        }
+    }
+
+    /// How a limit with these numbers lends, if it does.
+    pub(crate) fn terms(&self, meter: &Meter) -> Option<Terms> {
+        let reserve = reserve_max(meter);
+        let most = (reserve / SHARE_MIN).checked_ilog2()?;
+        let stripes = self.groups[0].stripes.len().min(1 << most);
+        Some(Terms { share: (reserve / stripes as u64).min(TOKENS.max()), stripes })
+    }
+
+    /// Leases that were begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.count()
+    }
+
+    /// Leases that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.count()
+    }
+
+    /// Ends the leases of limits whose numbers were changed; `now` says the generation of such a limit. Their slots were
+    /// converted, and so are leased no more.
+    pub(crate) fn revoke(
+        &self,
+        table: &Table,
+        read_clock: impl Fn() -> Nanos,
+        now: impl Fn(u32) -> Option<Generation>,
+    ) {
+        for group in &self.groups {
+            let control = group.control.load();
+            let generation = now(LIMIT.get(control) as u32).map(Generation::number);
+            if PHASE.get(control) == OPEN && generation.is_some_and(|now| now != generation_of(LEASE.get(control))) {
+                self.close(group, control, table, &read_clock);
+            }
+        }
+    }
+
+    pub(super) fn filling(&self) -> u64 {
+        // The nonces do not come round.
+        IS_FILLING.put(1) | self.nonces.next()
+    }
+
+    /// Ends the lease that `control` names. False if another thread did, or does.
+    pub(super) fn close(&self, group: &Group, control: u64, table: &Table, read_clock: &dyn Fn() -> Nanos) -> bool {
+        let closing = control ^ PHASE.put(OPEN ^ CLOSING);
+        if PHASE.get(control) != OPEN || group.control.compare_exchange(control, closing).is_err() {
+            return false;
+        }
+        let key = Key::new(LIMIT.get(control) as u32, group.hash.load());
+        let left = group.stripes.iter().map(|stripe| stripe.take()).sum();
+        let spent_ns = group.spent_ns(left);
+        // `None`: a publish has converted it.
+        let unmarked = |held: Held| {
+            let is_its = held.is_leased && held.generation.number() == generation_of(LEASE.get(control));
+            // The clock after the stripes and the slot: no payment is dated before what it pays for.
+            is_its.then(|| Held::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
+        };
+        table.change(key, unmarked);
+        self.ended.next();
+        group.control.store(FREE);
+        true
+    }
+}
+
+impl Group {
+    /// The time that the reserve takes to come back but for `left` tokens, rounded up.
+    pub(super) fn spent_ns(&self, left: u64) -> u64 {
+        let (reserve, ns) = (self.reserve.load(), self.reserve_ns.load());
+        let spent = u128::from(reserve.saturating_sub(left)) * u128::from(ns);
+        spent.div_ceil(u128::from(reserve.max(1))) as u64
+    }
+}
+
+fn generation_of(lease: u64) -> u64 {
+    Field::lowest(GENERATION_BITS).get(lease)
+}

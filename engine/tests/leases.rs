@@ -1,0 +1,237 @@
+//! Keys that everybody hits, through the engine: leases begin by themselves where threads meet, end by themselves, and
+//! admit what the limit says, also beside resets, refunds and publishes.
+
+use std::sync::{
+    Barrier,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+
+const NOW: u64 = 1_790_035_200_000_000_000;
+const LIMIT_ID: &str = "default/tier:t/l";
+
+/// Threads may miss each other on a machine that is busy with other things: a test goes on until they met.
+const ROUNDS_MAX: usize = 2_000;
+
+fn policy(algorithm: &str, burst: u64) -> Snapshot {
+    let text = format!(
+        r#"
+        [domains.default]
+        defaults = {{ user = "t" }}
+        [[domains.default.tiers]]
+        id = "t"
+        limits = [{{ id = "l", algorithm = "{algorithm}", limit = 1, period = "1s", burst = {burst} }}]
+        "#
+    );
+    Snapshot::parse(&text, Format::Toml).expect("a good policy")
+}
+
+fn engine(algorithm: &str, burst: u64) -> Engine<ManualClock> {
+    // Room for the keys of all rounds: they stay live.
+    let engine = Engine::for_simulation(100_000, ManualClock::at(NOW), 7);
+    engine.publish(policy(algorithm, burst)).expect("few limits");
+    engine
+}
+
+fn who(name: &str) -> [Identity<'_>; 1] {
+    [Identity::new("user", name).expect("valid")]
+}
+
+/// How many checks of cost 1 one thread gets until it is denied.
+fn admitted(engine: &Engine<ManualClock>, name: &str) -> u64 {
+    let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+    let mut admitted = 0;
+    while handle.check(name, 1).expect("valid").is_allowed() {
+        admitted += 1;
+    }
+    admitted
+}
+
+/// The sum of what `work` answers on two threads that begin together.
+fn together(work: impl Fn(usize) -> u64 + Sync) -> u64 {
+    let start = Barrier::new(2);
+    let run = |thread| {
+        start.wait();
+        work(thread)
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(1));
+        run(0) + other.join().expect("no panic")
+    })
+}
+
+/// Two threads on keys with a lease, again with new keys until there were so many.
+fn with_leases(engine: &Engine<ManualClock>, at_least: u64, mut round: impl FnMut(&str)) {
+    let mut rounds = 0;
+    while (rounds < 20 || engine.leases_begun() < at_least) && rounds < ROUNDS_MAX {
+        round(&format!("user {rounds}"));
+        rounds += 1;
+    }
+    assert!(engine.leases_begun() >= at_least, "hardly any leases: {}", engine.leases_begun());
+}
+
+#[test]
+fn threads_on_one_key_are_admitted_exactly_the_burst() {
+    let engine = engine("token_bucket", 50_000);
+    with_leases(&engine, 10, |name| {
+        assert_eq!(together(|_| admitted(&engine, name)) + admitted(&engine, name), 50_000);
+    });
+    // A denial has taken back all that was left.
+    assert_eq!(engine.leases_begun(), engine.leases_ended());
+}
+
+#[test]
+fn a_small_burst_that_may_just_lease_is_exact() {
+    let engine = engine("token_bucket", 1_024);
+    let mut rounds = 0;
+    while rounds < 200 || (engine.leases_begun() == 0 && rounds < 10 * ROUNDS_MAX) {
+        let name = format!("user {rounds}");
+        assert_eq!(together(|_| admitted(&engine, &name)) + admitted(&engine, &name), 1_024);
+        rounds += 1;
+    }
+    assert!(engine.leases_begun() > 0, "the threads never met");
+}
+
+#[test]
+fn only_large_token_buckets_lease() {
+    for (algorithm, burst) in [("token_bucket", 1_023), ("leaky_bucket", 50_000)] {
+        let engine = engine(algorithm, burst);
+        for round in 0..20 {
+            let name = format!("user {round}");
+            assert_eq!(together(|_| admitted(&engine, &name)) + admitted(&engine, &name), burst);
+        }
+        assert_eq!(engine.leases_begun(), 0);
+    }
+}
+
+#[test]
+fn a_lease_ends_when_one_thread_is_alone() {
+    let engine = engine("token_bucket", 1_000_000);
+    // Both stop before the key has nothing left.
+    let half = |_| {
+        let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+        u64::from((0..100_000).all(|_| handle.check("ada", 1).expect("valid").is_allowed()))
+    };
+    let mut rounds = 0;
+    while engine.leases_begun() == engine.leases_ended() && rounds < ROUNDS_MAX {
+        engine.clock().advance(1_000_000 * 1_000_000_000);
+        assert_eq!(together(half), 2, "it is not empty");
+        rounds += 1;
+    }
+    assert!(engine.leases_begun() > engine.leases_ended(), "no lease was left open");
+    engine.clock().advance(1_000_000 * 1_000_000_000);
+    let before = engine.leases_ended();
+    let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+    for _ in 0..900_000 {
+        assert!(handle.check("ada", 1).expect("valid").is_allowed());
+    }
+    assert_eq!(engine.leases_ended(), before + 1);
+    // What was spent before the clock went on is paid now, at most what the lease had.
+    let left = admitted(&engine, "ada");
+    assert!((100_000 - 62_500..=100_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_peek_of_a_leased_key_answers_as_the_check_would() {
+    let engine = engine("token_bucket", 20_000);
+    with_leases(&engine, 5, |name| {
+        let identities = who(name);
+        let spent = together(|_| {
+            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+            (0..4_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+        });
+        assert_eq!(spent, 8_000);
+        // Leased or not: 12,000 are left, and not one more.
+        for (cost, fits) in [(12_001, false), (12_000, true), (11_000, true), (1, true)] {
+            let request = Request::new(&identities).and_then(|request| request.cost(cost)).expect("valid");
+            assert_eq!(engine.peek(&request).is_allowed(), fits, "{cost}");
+        }
+        let request = Request::new(&identities).and_then(|request| request.cost(12_001)).expect("valid");
+        assert!(!engine.check(&request).is_allowed());
+        assert_eq!(admitted(&engine, name), 12_000);
+    });
+}
+
+/// The clock stands, so all that was reserved and refunded can be had again, and nothing on top.
+#[test]
+fn refunds_beside_a_lease_give_back_exactly_what_was_reserved() {
+    let engine = engine("token_bucket", 50_000);
+    with_leases(&engine, 5, |name| {
+        let identities = who(name);
+        let net = together(|thread| {
+            let mut net = 0;
+            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+            for call in 0..20_000_u64 {
+                if call % 8 == 0 {
+                    let request = Request::new(&identities).and_then(|it| it.cost(1 + call % 3)).expect("valid");
+                    if let (_, Some(reservation)) = engine.reserve(&request) {
+                        engine.refund(reservation);
+                    }
+                } else {
+                    net += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+                }
+                if thread == 0 && call % 64 == 0 {
+                    let request = Request::new(&identities).and_then(|it| it.cost(2)).expect("valid");
+                    if let (_, Some(reservation)) = engine.reserve(&request) {
+                        // The excess is charged.
+                        engine.settle(reservation, 5);
+                        net += 5;
+                    }
+                }
+            }
+            net
+        });
+        assert_eq!(net + admitted(&engine, name), 50_000);
+    });
+}
+
+#[test]
+fn a_reset_beside_a_lease_gives_the_burst_once_more_at_most() {
+    let engine = engine("token_bucket", 20_000);
+    with_leases(&engine, 5, |name| {
+        let identities = who(name);
+        let resets = AtomicU64::new(0);
+        let total = together(|thread| {
+            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+            let mut admitted = 0;
+            for call in 0..40_000 {
+                if thread == 0 && call % 10_000 == 9_999 {
+                    resets.fetch_add(1, Ordering::SeqCst);
+                    engine.reset(&Request::new(&identities).expect("valid"));
+                }
+                admitted += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+            }
+            admitted
+        });
+        let total = total + admitted(&engine, name);
+        assert!(total <= 20_000 * (1 + resets.load(Ordering::SeqCst)), "{total}");
+        engine.reset(&Request::new(&identities).expect("valid"));
+        assert_eq!(admitted(&engine, name), 20_000, "all of it is there again");
+    });
+}
+
+/// A publish takes what is out on lease as used: a 16th of the burst at most, each time.
+#[test]
+fn publishes_beside_a_lease_mint_nothing_and_take_little() {
+    const PUBLISHES: u64 = 4;
+    let engine = engine("token_bucket", 40_000);
+    with_leases(&engine, 5, |name| {
+        let total = together(|thread| {
+            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+            let mut admitted = 0;
+            for call in 0..30_000 {
+                if thread == 0 && call % 7_000 == 6_999 {
+                    let burst = if call < 20_000 && call % 14_000 == 6_999 { 41_600 } else { 40_000 };
+                    engine.publish(policy("token_bucket", burst)).expect("few limits");
+                }
+                admitted += u64::from(handle.check(name, 1).expect("valid").is_allowed());
+            }
+            admitted
+        });
+        engine.publish(policy("token_bucket", 40_000)).expect("few limits");
+        let total = total + admitted(&engine, name);
+        assert!(total <= 41_600, "{total}");
+        assert!(total >= 40_000 - (PUBLISHES + 1) * 41_600 / 16, "{total}");
+    });
+}
