@@ -6,6 +6,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
+    account::Buckets,
     algorithm::NUMBER_MAX,
     clock::Clock,
     decision::Decision,
@@ -17,6 +18,7 @@ use crate::{
     request::{Request, RequestError},
     snapshot::{Charge, PLAN_MAX},
     table,
+    time::Nanos,
 };
 
 /// So many buckets are fetched ahead: what a processor has in flight many times over, and no burden on its nearest cache.
@@ -25,9 +27,39 @@ const AHEAD: usize = 64;
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
+/// The time of a batch. A first touch, and a charge to overflow, is decided at a time that is read anew; whoever asks for the
+/// same key at an older one would be denied what is left of its burst, so the batch reads its clock anew after them too.
+struct Instant<'b, C> {
+    buckets: &'b Buckets<C>,
+    now: Nanos,
+    /// Charges at a time read anew, when `now` was read.
+    later: u64,
+}
+
+impl<'b, C: Clock> Instant<'b, C> {
+    fn new(buckets: &'b Buckets<C>) -> Self {
+        let later = Self::charged_later(buckets);
+        Self { buckets, now: buckets.clock.now(), later }
+    }
+
+    #[inline(always)]
+    fn now(&mut self) -> Nanos {
+        if self.later != Self::charged_later(self.buckets) {
+            *self = Self::new(self.buckets);
+        }
+        self.now
+    }
+
+    /// By any thread.
+    #[inline(always)]
+    fn charged_later(buckets: &Buckets<C>) -> u64 {
+        buckets.table.claims() + buckets.overflow_charges.count()
+    }
+}
+
 impl<C: Clock> Engine<C> {
     /// Decides several requests in their order, later ones after the charges of earlier ones, all at one time: the clock is
-    /// read once, and again only for keys that are new. Requests without a cost charge nothing.
+    /// read once, and again only after keys that are new. Requests without a cost charge nothing.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of up to 64 limits are fetched from memory
     /// together.
@@ -44,10 +76,11 @@ impl<C: Clock> Engine<C> {
     /// ```
     pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
         let buckets = self.buckets();
-        let now = buckets.clock.now();
+        let mut instant = Instant::new(buckets);
         let mut rest = requests;
         while !rest.is_empty() {
             let live = self.live_now();
+            let now = instant.now();
             let mut charges = ArrayVec::<Charge, AHEAD>::new();
             // Where the plan of each request ends.
             let mut ends = ArrayVec::<usize, AHEAD>::new();
@@ -65,6 +98,7 @@ impl<C: Clock> Engine<C> {
             let (together, later) = rest.split_at(ends.len());
             let mut start = 0;
             for (request, end) in together.iter().zip(ends) {
+                let now = instant.now();
                 let decided = if self.version() > live.version {
                     Err(Newer)
                 } else {
@@ -90,7 +124,7 @@ impl<C: Clock> Engine<C> {
 
 impl<'e, C: Clock> Handle<'e, C> {
     /// As [`check`](Self::check), of many keys in their order, later ones after the charges of earlier ones, all at one
-    /// time: the clock is read once, and again only for keys that are new. Each key is charged `cost`; where that is out of
+    /// time: the clock is read once, and again only after keys that are new. Each key is charged `cost`; where that is out of
     /// range nothing is decided.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of 64 keys are fetched from memory together.
@@ -121,7 +155,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let now = self.engine.buckets().clock.now();
+        let mut instant = Instant::new(self.engine.buckets());
         for keys in keys.chunks(AHEAD) {
             let identities: ArrayVec<IdentityHash, AHEAD> = keys.iter().map(|key| self.identity(key)).collect();
             if let Some(limit) = self.place {
@@ -130,6 +164,7 @@ impl<'e, C: Clock> Handle<'e, C> {
                 }
             }
             for (key, identity) in keys.iter().zip(identities) {
+                let now = instant.now();
                 decisions.extend(Some(match self.charge(identity, key.text(), cost, || now) {
                     Some(charged) => self.decision(identity, cost, charged),
                     None => self.decide_any(identity, key.text(), cost, || now),

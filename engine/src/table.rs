@@ -130,6 +130,12 @@ impl Table {
         self.find(key).map(|(_, slot)| slot.held())
     }
 
+    /// How many claims were made so far: one for each first touch, or more.
+    #[inline(always)]
+    pub(crate) fn claims(&self) -> u64 {
+        self.nonces.count()
+    }
+
     /// Has the processor fetch both lines of `key`, for whoever comes soon: in a full table three keys in ten
     /// are in the second one.
     #[inline(always)]

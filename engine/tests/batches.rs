@@ -1,11 +1,16 @@
 //! Batches answer exactly what checks one at a time answer, at the same instant and in the same order, whatever stands in
 //! them and whatever is published meanwhile.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use proptest::prelude::*;
 use tidegate::{
-    Decision, Engine, Handle, Identity, Request, RequestError, Snapshot, clock::ManualClock, formats::Format,
+    Decision, Engine, Handle, Identity, Request, RequestError, Snapshot,
+    clock::{Clock, ManualClock},
+    formats::Format,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -234,4 +239,41 @@ fn a_batch_of_a_limit_that_the_policy_lost_is_allowed() {
     assert_eq!(allowed(100), 100);
     engine.publish(snapshot(0)).expect("the same limits");
     assert_eq!(allowed(10), 0);
+}
+
+/// Goes on by a nanosecond at every reading, as a real clock does.
+#[derive(Debug)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A new key, or one in overflow, is charged at a time read anew; the next check of the batch must not be behind that.
+#[test]
+fn a_new_key_has_its_whole_burst_within_one_batch() {
+    for max_keys in [1_000, 1] {
+        let engine = Engine::for_simulation(max_keys, Ticking(AtomicU64::new(NOW)), 7);
+        engine.publish(snapshot(0)).expect("few limits");
+        // Where there is no room, these take what there is.
+        let mut others = engine.handle("default/tier:ip/a", "ip").expect("the policy has it");
+        for other in 0..if max_keys == 1 { 100_u64 } else { 0 } {
+            let _ = others.check(other, 1).expect("in range");
+        }
+        assert_eq!(engine.overflow_charges() > 0, max_keys == 1);
+        let allowed = |decisions: Vec<Decision<'_>>| decisions.iter().filter(|decision| decision.is_allowed()).count();
+        let mut decisions = Vec::new();
+        let mut handle = engine.handle("default/tier:user/a", "user").expect("the policy has it");
+        handle.check_batch(&["ada"; 10], 1, &mut decisions).expect("in range");
+        assert_eq!(allowed(decisions), 6, "by a handle, room for {max_keys}");
+
+        let engine = Engine::for_simulation(max_keys, Ticking(AtomicU64::new(NOW)), 7);
+        engine.publish(snapshot(0)).expect("few limits");
+        let who = [Identity::new("user", "ada").expect("valid"), Identity::new("ip", "ada").expect("valid")];
+        let mut decisions = Vec::new();
+        engine.check_batch(&[Request::new(&who).expect("valid"); 10], &mut decisions);
+        assert_eq!(allowed(decisions), 6, "by requests, room for {max_keys}");
+    }
 }
