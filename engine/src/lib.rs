@@ -22,7 +22,8 @@
 //! ```
 //!
 //! `docs/` of the repository has more: `library.md` (everything by example, all of it run by the tests),
-//! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `from-governor.md`.
+//! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `sizing.md`, `internals.md`,
+//! `from-governor.md`.
 //!
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!

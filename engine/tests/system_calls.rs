@@ -40,6 +40,11 @@ mod strict {
         match env::args().nth(1).as_deref() {
             Some(CHECK) => check(),
             Some(CALL) => call(),
+            // As the usual harness answers, for tools that run tests one by one; there are none that are ignored.
+            Some("--list") if env::args().any(|argument| argument == "--ignored") => {}
+            Some("--list") => {
+                let _ = writeln!(io::stdout(), "a_hundred_thousand_checks_make_no_system_call: test");
+            }
             // Whatever cargo passes on.
             _ => a_hundred_thousand_checks_make_no_system_call(),
         }
