@@ -392,14 +392,15 @@ impl<C: Clock> Engine<C> {
             [one] if live.limits[one.limit as usize].is_plain => {
                 let account = Account::new(live, one);
                 let charged = self.charge_one(&account, asked, *one, now)?;
+                self.tally.spot(account.tally()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
             several => self.decide_any(live, asked, several, now),
         }
     }
 
-    /// Charges the one limit of a plan, and counts what came of it. Not the decision, so that the caller makes that at its
-    /// very end: it is large, and written once then.
+    /// Charges the one limit of a plan, and shows what came of it. The caller counts it, and makes the decision at its very
+    /// end: it is large, and written once then.
     #[inline(always)]
     pub(crate) fn charge_one(
         &self,
@@ -410,7 +411,6 @@ impl<C: Clock> Engine<C> {
     ) -> Result<Charged, Newer> {
         let charged = account.charge(&self.buckets, now)?;
         self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), now);
-        self.tally.decided(account.tally(), charged.is_admitted());
         Ok(charged)
     }
 
@@ -440,7 +440,7 @@ impl<C: Clock> Engine<C> {
         }
         let tally = |charge: &Charge| live.limits[charge.limit as usize].tally;
         match decision.place() {
-            Some(place) if !decision.is_allowed() => self.tally.decided(plan.get(place).and_then(tally), false),
+            Some(place) if !decision.is_allowed() => self.tally.spot(plan.get(place).and_then(tally)).decided(false),
             _ => {
                 let limits = plan.iter().enumerate();
                 self.tally.allowed(
@@ -459,6 +459,10 @@ impl<C: Clock> Engine<C> {
     /// As [`live`](Self::live), without counting a reference: to be held for a moment.
     pub(crate) fn live_now(&self) -> Guard<Arc<Live>> {
         self.live.load()
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     pub(crate) fn buckets(&self) -> &Buckets<C> {

@@ -14,6 +14,7 @@ use crate::{
     registry::{Live, Newer},
     request::RequestError,
     snapshot::Charge,
+    tally::Spot,
     time::Nanos,
 };
 
@@ -50,6 +51,8 @@ pub struct Handle<'e, C = SystemClock> {
     pub(crate) live: Arc<Live>,
     /// Place of the limit in `live`; `None` while the policy does not have it.
     pub(crate) place: Option<u32>,
+    /// Of the thread that asked last.
+    spot: Spot<'e>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -61,7 +64,9 @@ impl<C: Clock> Engine<C> {
         let live = self.live();
         let place = place_of(&live, limit_id, kind)?;
         let kind_hash = kind_hash(kind);
-        Some(Handle { engine: self, limit_id: limit_id.into(), kind: kind.into(), kind_hash, live, place: Some(place) })
+        let spot = self.tally().spot(live.limits[place as usize].tally);
+        let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
+        Some(Handle { engine: self, limit_id, kind, kind_hash, live, place, spot })
     }
 }
 
@@ -120,7 +125,13 @@ impl<'e, C: Clock> Handle<'e, C> {
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
             match self.engine.charge_one(&account, asked, charge, now) {
-                Ok(charged) => return Some(charged),
+                Ok(charged) => {
+                    if !self.spot.is_here() {
+                        self.spot = self.engine.tally().spot(limit.tally);
+                    }
+                    self.spot.decided(charged.is_admitted());
+                    return Some(charged);
+                }
                 // A newer snapshot is in place, if perhaps not its version yet.
                 Err(Newer) => self.look_up_again(),
             }
@@ -158,6 +169,8 @@ impl<'e, C: Clock> Handle<'e, C> {
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
         self.place = place_of(&self.live, &self.limit_id, &self.kind);
+        let tally = self.place.and_then(|place| self.live.limits[place as usize].tally);
+        self.spot = self.engine.tally().spot(tally);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Counts of decisions, in all and per limit. Striped: the first threads that come count on a stripe of their own, which
 //! takes no read-modify-write; the others share some. Readers add the stripes up.
 
-use std::thread;
+use std::{fmt, thread};
 
 use crossbeam_utils::CachePadded;
 
@@ -65,6 +65,48 @@ struct LimitCells {
     shadow_denied: Counter,
 }
 
+/// Where one thread counts what one limit decides, looked up once.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot<'t> {
+    thread: usize,
+    is_own: bool,
+    stripe: &'t Stripe,
+    cells: Option<&'t LimitCells>,
+}
+
+impl fmt::Debug for Spot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the stripe: it counts for every limit.
+        f.debug_struct("Spot").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+impl Spot<'_> {
+    /// Is it the calling thread's?
+    #[inline(always)]
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread == thread_number()
+    }
+
+    /// A request was allowed and charged to this limit alone, or refused by it.
+    #[inline(always)]
+    pub(crate) fn decided(&self, is_allowed: bool) {
+        self.count(if is_allowed { &self.stripe.charged } else { &self.stripe.denied });
+        if let Some(cells) = self.cells {
+            self.count(if is_allowed { &cells.allowed } else { &cells.denied });
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, counter: &Counter) {
+        if self.is_own {
+            counter.next_alone();
+        } else {
+            counter.next();
+        }
+    }
+}
+
 impl Tally {
     pub(crate) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -81,51 +123,35 @@ impl Tally {
         }
     }
 
-    /// The calling thread's stripe, and how to count on it.
+    /// Where the calling thread counts what `limit` decides.
     #[inline]
-    fn stripe(&self) -> (&Stripe, impl Fn(&Counter) + use<>) {
+    pub(crate) fn spot(&self, limit: Option<u32>) -> Spot<'_> {
         let half = self.stripes.len() / 2;
-        let number = thread_number();
-        let is_own = number < half;
-        let stripe = &self.stripes[if is_own { number } else { half + (number & (half - 1)) }];
-        let count = move |counter: &Counter| {
-            if is_own {
-                counter.next_alone();
-            } else {
-                counter.next();
-            }
-        };
-        (stripe, count)
+        let thread = thread_number();
+        let is_own = thread < half;
+        let stripe = &self.stripes[if is_own { thread } else { half + (thread & (half - 1)) }];
+        let cells = limit.and_then(|limit| stripe.limits.get(limit as usize));
+        Spot { thread, is_own, stripe, cells }
     }
 
     /// A request was allowed, and charged to these limits, but for those that are shadows and would have refused it.
     #[inline]
     pub(crate) fn allowed(&self, limits: impl Iterator<Item = (u32, bool)>) {
-        let (stripe, count) = self.stripe();
-        count(&stripe.charged);
+        let spot = self.spot(None);
+        spot.count(&spot.stripe.charged);
         for (limit, is_refused) in limits {
-            if let Some(cells) = stripe.limits.get(limit as usize) {
-                count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
+            if let Some(cells) = spot.stripe.limits.get(limit as usize) {
+                spot.count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
             }
-        }
-    }
-
-    /// A request was allowed and charged to this limit alone, or refused by it.
-    #[inline(always)]
-    pub(crate) fn decided(&self, limit: Option<u32>, is_allowed: bool) {
-        let (stripe, count) = self.stripe();
-        count(if is_allowed { &stripe.charged } else { &stripe.denied });
-        if let Some(cells) = limit.and_then(|limit| stripe.limits.get(limit as usize)) {
-            count(if is_allowed { &cells.allowed } else { &cells.denied });
         }
     }
 
     /// A request met no limit.
     pub(crate) fn no_limit(&self, why: NoLimit) {
-        let (stripe, count) = self.stripe();
-        count(&stripe.no_limit);
+        let spot = self.spot(None);
+        spot.count(&spot.stripe.no_limit);
         if why == NoLimit::UnknownDomain {
-            count(&stripe.unknown_domain);
+            spot.count(&spot.stripe.unknown_domain);
         }
     }
 
