@@ -288,7 +288,9 @@ impl<'l> Account<'l> {
     pub(crate) fn charge<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         match self.charge_at_once(buckets, now) {
             Ok(charged) => Ok(charged),
-            Err(missed) => self.charge_anyhow(buckets, now, missed),
+            Err(Missed::Leased(word)) => self.charge_leased(buckets, now, word),
+            Err(Missed::Race) => self.charge_anyhow(buckets, now, 1),
+            Err(Missed::Other) => self.charge_anyhow(buckets, now, 0),
         }
     }
 
@@ -316,19 +318,14 @@ impl<'l> Account<'l> {
         Ok(Charged { verdict, word, now, site: Site::Slot })
     }
 
-    /// Every case of [`charge`](Self::charge).
+    /// Every case of [`charge`](Self::charge), after so many races were lost.
     #[cold]
     #[inline(never)]
-    fn charge_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos, missed: Missed) -> Result<Charged, Newer> {
+    fn charge_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }
-        if let Missed::Leased(word) = missed
-            && let Some(charged) = self.charge_leased(buckets, now, word)
-        {
-            return charged;
-        }
-        let mut met = Met { retries: u64::from(matches!(missed, Missed::Race)), ..Met::default() };
+        let mut met = Met { retries, ..Met::default() };
         loop {
             if let Ok(charged) = self.charge_slot(buckets, now, &mut met) {
                 return charged;
@@ -371,7 +368,7 @@ impl<'l> Account<'l> {
                     return Ok(Ok(charged));
                 }
                 Ok(Err(word)) => {
-                    if let Some(charged) = self.charge_leased(buckets, now, word) {
+                    if let Some(charged) = self.charge_lease(buckets, now, word) {
                         return Ok(charged);
                     }
                 }

@@ -29,7 +29,8 @@
 //!
 //! A token is charged when it is paid, so later than it was spent: time repays up to L tokens later than it would have.
 //! While a thread stalls that opens or closes the lease, up to L tokens are out of reach; while one refills, the share of
-//! its stripe is. A publish that changes the limit's numbers takes all of L as used.
+//! its stripe is. Where a lease ends beside a refill for a cost of c, and the bucket is nearly full, up to c - 1 tokens that
+//! were in hand are not given back. A publish that changes the limit's numbers takes all of L as used.
 //!
 //! # The protocol
 //!
@@ -103,16 +104,19 @@ pub(crate) struct Lease<'b> {
 }
 
 impl<'b> Lease<'b> {
+    #[inline(always)]
     fn group(&self) -> &'b Group {
         let groups = &self.leases.groups;
         &groups[self.key.hash() as usize % groups.len()]
     }
 
     /// Other bits of the hash than those that chose the group.
+    #[inline(always)]
     fn id(&self) -> u64 {
         (self.key.hash() / GROUPS as u64) << GENERATION_BITS | self.generation.number()
     }
 
+    #[inline(always)]
     fn stock(&self, tokens: u64) -> u64 {
         ID.put(self.id()) | TOKENS.put(tokens)
     }
@@ -127,30 +131,44 @@ impl<'b> Lease<'b> {
     }
 
     /// The calling thread's, and its number in the group.
+    #[inline(always)]
     fn stripe(&self) -> (usize, &'b Stripe) {
         let number = self.thread & (self.terms.stripes - 1);
         (number, &self.group().stripes[number])
     }
 
     /// How many tokens of this lease a stripe holds; `None` where it is filling, or holds none of this lease.
+    #[inline(always)]
     fn tokens(&self, stock: u64) -> Option<u64> {
         (stock ^ TOKENS.put(stock) == self.stock(0)).then_some(TOKENS.get(stock))
+    }
+
+    /// The common charge, and nothing else, so that it can be inlined whole: the thread's stripe has enough, and nobody else
+    /// swaps it. If it was not so, nothing was changed.
+    #[inline(always)]
+    pub(crate) fn spend(&self, word: u64, now: Nanos) -> Option<Stepped> {
+        let (_, stripe) = self.stripe();
+        let stock = stripe.stock.load();
+        if (self.is_stale)() || self.tokens(stock)? < self.cost {
+            return None;
+        }
+        stripe.stock.compare_exchange(stock, stock - self.cost).ok()?;
+        Some(self.spent(word, now.max(stripe.filled_at.load())))
     }
 
     /// Charges the cost at time `now`, or a later one. `word` is what the key's slot held, marked as leased.
     pub(crate) fn charge(&self, word: u64, now: Nanos) -> Leased {
         let (number, stripe) = self.stripe();
         loop {
+            if let Some(spent) = self.spend(word, now) {
+                return Leased::Decided(spent);
+            }
             let stock = stripe.stock.load();
             if (self.is_stale)() {
                 return Leased::Stale;
             }
             match self.tokens(stock) {
-                Some(tokens) if tokens >= self.cost => {
-                    if stripe.stock.compare_exchange(stock, stock - self.cost).is_ok() {
-                        return Leased::Decided(self.spent(word, now.max(stripe.filled_at.load())));
-                    }
-                }
+                Some(tokens) if tokens >= self.cost => {}
                 Some(tokens) if self.cost <= self.terms.share => {
                     if let Some(charged) = self.refill(number, stripe, tokens, now) {
                         return charged;
@@ -162,6 +180,7 @@ impl<'b> Lease<'b> {
     }
 
     /// Admitted from a stripe. What it says of the word is true but for the reserve.
+    #[inline(always)]
     fn spent(&self, word: u64, now: Nanos) -> Stepped {
         let word = self.meter.step(word, now, self.cost).admitted().unwrap_or(word);
         Stepped { verdict: Verdict::Admit(word), word, now }

@@ -21,8 +21,23 @@ impl Account<'_> {
         self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot).ok_or(Newer)
     }
 
-    /// Charges a key with a lease; `word` is that of its slot. `None`: it has none any more.
+    /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
+    #[inline(never)]
     pub(super) fn charge_leased<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        word: u64,
+    ) -> Result<Charged, Newer> {
+        match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
+            Some(stepped) => Ok(Charged::in_slot(stepped)),
+            None => self.charge_anyhow(buckets, now, 0),
+        }
+    }
+
+    /// Every case of [`charge_leased`](Self::charge_leased). `None`: the key has no lease any more.
+    #[cold]
+    pub(super) fn charge_lease<C: Clock>(
         &self,
         buckets: &Buckets<C>,
         now: Nanos,
@@ -36,6 +51,7 @@ impl Account<'_> {
     }
 
     /// `None`: limits with these numbers have none.
+    #[inline(always)]
     pub(super) fn with_lease<C: Clock, T>(
         &self,
         buckets: &Buckets<C>,

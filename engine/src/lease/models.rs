@@ -271,7 +271,7 @@ fn a_stalled_closer_pays_for_nothing_before_it_was_spent() {
 /// The same, beside who closes and opens again.
 #[test]
 fn a_stalled_refiller_of_a_lease_that_has_ended_mints_nothing_later() {
-    check_within(2, || {
+    check_within(4, || {
         let mut world = World::leased(6, 2, 1, 0);
         world.clock = Value::Cell(Cell64::new(EARLY));
         let world = Arc::new(world);

@@ -60,6 +60,7 @@ impl Terms {
 }
 
 /// The most that a limit with these numbers has out on lease; 0 if it does not lease.
+#[inline(always)]
 fn reserve_max(meter: &Meter) -> u64 {
     match meter {
         Meter::TokenBucket(_) if meter.capacity() >= BURST_MIN => {
@@ -147,6 +148,7 @@ impl Leases {
     }
 
     /// How a limit with these numbers lends, if it does.
+    #[inline(always)]
     pub(crate) fn terms(&self, meter: &Meter) -> Option<Terms> {
         let reserve = reserve_max(meter);
         let most = (reserve / SHARE_MIN).checked_ilog2()?;
