@@ -1,18 +1,22 @@
 //! The parts of a check, one by one: the pure step, the word under compare-and-swap, the table, the whole.
 
-use std::{
-    hint::black_box,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate::{
-    Bucket, Engine, Identity, Request, Snapshot,
+    Bucket,
     algorithm::{FixedWindow, Meter, Verdict},
     clock::{Clock, SystemClock},
-    formats::Format,
 };
-use tidegate_benches::{LIMIT_ID, Numbers, engine, key_of, meter};
+use tidegate_benches::{
+    LIMIT_ID,
+    contest::Ask,
+    engine,
+    floor::Floor,
+    full_check::{CLIENTS, FullCheck},
+    key_of, meter,
+    numbers::Numbers,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -31,18 +35,9 @@ fn word(c: &mut Criterion) {
     let mut group = c.benchmark_group("word");
     let (bucket, meter, clock) = (Bucket::new(), meter(1_000_000_000, 1_000_000), SystemClock::new());
     group.bench_function("bucket", |b| b.iter(|| bucket.charge(&meter, black_box(clock.now()), 1)));
-    // What no keyed limiter can be faster than: each round needs the word of the last.
-    let (word, secrets) = (AtomicU64::new(0), rapidhash::v3::RapidSecrets::seed(7));
-    let clock = quanta::Clock::new();
-    let key = key_of(1);
-    group.bench_function("clock, hash and swap", |b| {
-        b.iter(|| {
-            let hash = rapidhash::v3::rapidhash_v3_seeded(black_box(&key), &secrets);
-            let seen = word.load(Ordering::Acquire);
-            let next = seen.max(clock.raw()) ^ (hash & 1);
-            word.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Acquire)
-        });
-    });
+    let floor = Floor::default();
+    let mut ask = floor.asker();
+    group.bench_function("clock, hash and swap", |b| b.iter(|| ask(black_box(1))));
     group.finish();
 }
 
@@ -73,38 +68,10 @@ fn table(c: &mut Criterion) {
 
 /// Three identities, the client's tier looked up among 100,000, the endpoint matched, three limits charged.
 fn full_check(c: &mut Criterion) {
-    let limit = |id: &str| {
-        format!(
-            "{{ id = \"{id}\", algorithm = \"token_bucket\", limit = 1000000000, period = \"1s\", burst = 1000000 }}"
-        )
-    };
-    let mut policy = format!(
-        "[domains.default]\ndefaults = {{ ip = \"free\" }}\n\
-         [[domains.default.tiers]]\nid = \"free\"\nlimits = [{}]\n\
-         [[domains.default.tiers]]\nid = \"pro\"\nlimits = [{}]\n\
-         [[domains.default.rules]]\nid = \"search\"\nendpoint = \"/api/v1/users/{{id}}/posts\"\nper = \"user\"\nlimits = [{}]\n",
-        limit("ip"),
-        limit("key"),
-        limit("search")
-    );
-    let client = |name: &String| {
-        format!("[[domains.default.clients]]\nkind = \"api_key\"\nvalue = \"{name}\"\ntier = \"pro\"\n")
-    };
-    let keys: Vec<String> = (0..100_000).map(|client| format!("k-{client}")).collect();
-    policy.extend(keys.iter().map(client));
-    let engine = Engine::new();
-    engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a policy")).expect("few limits");
-    let mut numbers = Numbers::new(7, 100_000);
-    c.bench_function("full check", |b| {
-        b.iter(|| {
-            let key = &keys[numbers.draw() as usize];
-            let identity = |kind, value| Identity::new(kind, value).expect("valid");
-            let who = [identity("ip", "192.0.2.7"), identity("api_key", key), identity("user", key)];
-            let request =
-                Request::new(&who).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid");
-            engine.check(&request).is_allowed()
-        });
-    });
+    let full = FullCheck::new();
+    let mut ask = full.asker();
+    let mut numbers = Numbers::new(7, CLIENTS as u64);
+    c.bench_function("full check", |b| b.iter(|| ask(numbers.draw())));
 }
 
 fn give_back(c: &mut Criterion) {

@@ -121,6 +121,12 @@ impl<'l> Account<'l> {
         Self { stored, version: live.version, ..Self::alone(limit, charge.identity, charge.cost) }
     }
 
+    /// Of a limit that is enforced, and kept on this node alone.
+    #[inline(always)]
+    pub(crate) fn plain(limit: &'l LiveLimit, version: u64, identity: IdentityHash, cost: u64) -> Self {
+        Self { version, ..Self::alone(limit, identity, cost) }
+    }
+
     /// Of a limit without a snapshot.
     #[inline(always)]
     pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
@@ -321,7 +327,7 @@ impl<'l> Account<'l> {
     /// Every case of [`charge`](Self::charge), after so many races were lost.
     #[cold]
     #[inline(never)]
-    fn charge_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Result<Charged, Newer> {
+    fn charge_anyhow<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, retries: u64) -> Result<Charged, Newer> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }

@@ -82,8 +82,9 @@ impl Engine {
         Self::with(DEFAULT_MAX_KEYS, SystemClock::new(), KeyHasher::random())
     }
 
-    /// An engine with room for `max_keys` live keys, 24 bytes each, taken at once: where the machine does not have that, the
-    /// process ends, as with any allocation.
+    /// An engine with room for `max_keys` live keys, 24 bytes each. That much is set aside at once, and taken from the machine
+    /// as keys come; making an engine takes no longer for a hundred million. Where the system refuses it, the process ends, as
+    /// with any allocation.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         Self::with(max_keys, SystemClock::new(), KeyHasher::random())
@@ -336,27 +337,6 @@ impl<C: Clock> Engine<C> {
         })
     }
 
-    /// Decides several requests in their order, later ones after the charges of earlier ones, all at one time: the clock is
-    /// read once. Requests without a cost charge nothing.
-    ///
-    /// ```
-    /// use tidegate::{Engine, Identity, Request};
-    ///
-    /// let engine = Engine::with_max_keys(10);
-    /// let who = [Identity::new("user", "ada")?];
-    /// let mut decisions = Vec::new();
-    /// engine.check_batch(&[Request::new(&who)?, Request::new(&who)?.cost(5)?], &mut decisions);
-    /// assert_eq!(decisions.len(), 2);
-    /// # Ok::<(), tidegate::RequestError>(())
-    /// ```
-    pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
-        let now = self.buckets.clock.now();
-        for request in requests {
-            let decide = |live: &Arc<Live>, plan: &Plan, now| self.decide_plan(live, request, plan, now);
-            decisions.extend(Some(self.with_plan_at(request, || now, decide)));
-        }
-    }
-
     /// What [`check`](Self::check) would answer now. Charges nothing and counts nothing.
     ///
     /// ```
@@ -380,7 +360,7 @@ impl<C: Clock> Engine<C> {
         self.with_plan_at(request, || self.buckets.clock.now(), decide)
     }
 
-    fn with_plan_at<T>(
+    pub(crate) fn with_plan_at<T>(
         &self,
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
@@ -485,3 +465,6 @@ impl<C: Clock> Engine<C> {
         &self.buckets
     }
 }
+
+#[cfg(all(test, engine_loom))]
+mod models;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    account::Account,
+    account::{Account, Charged},
     algorithm::NUMBER_MAX,
     clock::{Clock, SystemClock},
     decision::Decision,
@@ -14,6 +14,7 @@ use crate::{
     registry::{Live, Newer},
     request::RequestError,
     snapshot::Charge,
+    time::Nanos,
 };
 
 /// One limit, looked up once, for callers who know which limit they want: the shortest way to its buckets.
@@ -42,13 +43,13 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Handle<'e, C = SystemClock> {
-    engine: &'e Engine<C>,
+    pub(crate) engine: &'e Engine<C>,
     limit_id: Box<str>,
     kind: Box<str>,
     kind_hash: u64,
-    live: Arc<Live>,
+    pub(crate) live: Arc<Live>,
     /// Place of the limit in `live`; `None` while the policy does not have it.
-    place: Option<u32>,
+    pub(crate) place: Option<u32>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -82,36 +83,70 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let buckets = self.engine.buckets();
-        let identity = KeyHasher::identity(self.kind_hash, key.key_hash(&buckets.hasher));
+        let (clock, identity) = (&self.engine.buckets().clock, self.identity(&key));
+        // Each decision is made where it is wanted: it is large, and copying it would take longer than the check.
+        match self.charge(identity, key.text(), cost, || clock.now()) {
+            Some(charged) => Ok(self.decision(identity, cost, charged)),
+            None => Ok(self.decide_any(identity, key.text(), cost, || clock.now())),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn identity(&self, key: &impl Key) -> IdentityHash {
+        KeyHasher::identity(self.kind_hash, key.key_hash(&self.engine.buckets().hasher))
+    }
+
+    /// `value` is what an observer is shown. `None` where the limit is a shadow, or kept in a store, or not there: then
+    /// nothing is done, and [`decide_any`](Self::decide_any) decides.
+    #[inline(always)]
+    pub(crate) fn charge(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Option<Charged> {
         loop {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let now = buckets.clock.now();
-            let charge = match self.place {
-                Some(limit) if self.live.limits[limit as usize].is_plain => {
-                    Charge { limit, identity, cost, counted: 0 }
-                }
-                _ => return Ok(self.check_any(key.text(), identity, cost)),
-            };
-            let (account, asked) =
-                (Account::new(&self.live, &charge), Asked::Handle { kind: &self.kind, value: key.text() });
+            let now = read_clock();
+            let place = self.place?;
+            let limit = &self.live.limits[place as usize];
+            if !limit.is_plain {
+                return None;
+            }
+            let account = Account::plain(limit, self.live.version, identity, cost);
+            let charge = Charge { limit: place, identity, cost, counted: 0 };
+            let asked = Asked::Handle { kind: &self.kind, value };
             match self.engine.charge_one(&account, asked, charge, now) {
-                Ok(charged) => return Ok(account.decision(buckets, 0, charged)),
+                Ok(charged) => return Some(charged),
                 // A newer snapshot is in place, if perhaps not its version yet.
                 Err(Newer) => self.look_up_again(),
             }
         }
     }
 
-    /// The check where the limit is a shadow, or kept in a store, or not there.
+    /// What a [`charge`](Self::charge) came to, under the numbers that it found.
+    #[inline(always)]
+    pub(crate) fn decision(&self, identity: IdentityHash, cost: u64, charged: Charged) -> Decision<'e> {
+        let limit = &self.live.limits[self.place.unwrap_or_default() as usize];
+        Account::plain(limit, self.live.version, identity, cost).decision(self.engine.buckets(), 0, charged)
+    }
+
+    /// Any check: see [`charge`](Self::charge).
     #[cold]
-    fn check_any(&mut self, value: &[u8], identity: IdentityHash, cost: u64) -> Decision<'e> {
+    pub(crate) fn decide_any(
+        &mut self,
+        identity: IdentityHash,
+        value: &[u8],
+        cost: u64,
+        read_clock: impl Fn() -> Nanos,
+    ) -> Decision<'e> {
         loop {
             let charge = self.place.map(|limit| Charge { limit, identity, cost, counted: 0 });
             let asked = Asked::Handle { kind: &self.kind, value };
-            let now = self.engine.buckets().clock.now();
+            let now = read_clock();
             match self.engine.decide_any(&self.live, asked, charge.as_slice(), now) {
                 Ok(decision) => return decision,
                 Err(Newer) => self.look_up_again(),

@@ -16,8 +16,8 @@ use crate::{
 
 /// Limits each key by itself: each user, each address, each user of each tenant.
 ///
-/// Its memory is bounded, 24 bytes a key, and taken at once: 24 MB for the million keys that it has room for unless told
-/// otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where there
+/// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room for
+/// unless told otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where there
 /// is no place left, new keys share a few overflow buckets, with the same numbers each: they may be denied early, and are
 /// never let through uncounted. [`overflow_charges`](Self::overflow_charges) says how often.
 ///

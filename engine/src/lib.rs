@@ -22,18 +22,20 @@
 //! ```
 //!
 //! `docs/` of the repository has more: `library.md` (everything by example, all of it run by the tests),
-//! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `from-governor.md`.
+//! `choosing-an-algorithm.md`, `guarantees.md` (each bound with the test that shows it), `sizing.md`, `internals.md`,
+//! `from-governor.md`.
 //!
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
+//! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `closeness`, `clients`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
+mod batch;
 mod bucket;
 mod clients;
 pub mod clock;
@@ -54,6 +56,7 @@ mod limit;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
+mod memory;
 mod moves;
 mod observer;
 mod pattern;
@@ -116,4 +119,7 @@ mod documents {
 
     #[doc = include_str!("../../docs/library.md")]
     struct Library;
+
+    #[doc = include_str!("../../docs/sizing.md")]
+    struct Sizing;
 }

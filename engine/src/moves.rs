@@ -35,7 +35,7 @@ pub(crate) enum Mark {
 }
 
 impl Moves {
-    // Loom minds every one.
+    /// Loom minds every one.
     const GROUPS: usize = if cfg!(engine_loom) { 1 } else { 4_096 };
     const UNIT_NS: u64 = 1_000;
 

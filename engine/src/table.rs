@@ -33,6 +33,7 @@ use std::fmt;
 
 use crate::{
     bucket::{Next, Swap, update},
+    memory::{Cells, prefetch},
     ring::{Rings, Spare},
     sync::{Cell128, Counter},
     time::Nanos,
@@ -45,9 +46,8 @@ const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
 
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Line([Cell128; WAYS]);
+/// The slots of one cache line.
+type Line = [Cell128; WAYS];
 
 /// A key, hashed: where its slots are and how they are marked.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ pub(crate) struct Met {
 }
 
 pub(crate) struct Table {
-    lines: Box<[Line]>,
+    cells: Cells,
     nonces: Counter,
     /// What the words of some slots name. Whoever swaps such a word for one that names the ring no more puts it back.
     pub(crate) rings: Rings,
@@ -108,7 +108,7 @@ struct Scan<'t> {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // There are millions of slots.
-        f.debug_struct("Table").field("lines", &self.lines.len()).finish_non_exhaustive()
+        f.debug_struct("Table").field("lines", &self.lines().len()).finish_non_exhaustive()
     }
 }
 
@@ -116,14 +116,33 @@ impl Table {
     /// A table for `max_keys` live keys.
     pub(crate) fn new(max_keys: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
-        let lines = (0..lines).map(|_| Line::default()).collect();
-        Self { lines, nonces: Counter::default(), rings: Rings::new(max_keys) }
+        Self { cells: Cells::new(lines.saturating_mul(WAYS)), nonces: Counter::default(), rings: Rings::new(max_keys) }
+    }
+
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.cells.as_chunks().0
     }
 
     /// What is held for `key`, if it has a slot.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
         self.find(key).map(|(_, slot)| slot.held())
+    }
+
+    /// How many claims were made so far: one for each first touch, or more.
+    #[inline(always)]
+    pub(crate) fn claims(&self) -> u64 {
+        self.nonces.count()
+    }
+
+    /// Has the processor fetch both lines of `key`, for whoever comes soon: in a full table three keys in ten
+    /// are in the second one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, key: Key) {
+        for line in self.candidates(key.hash) {
+            prefetch(line);
+        }
     }
 
     /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no slot. A write
@@ -199,7 +218,7 @@ impl Table {
 
     /// True when the key has a slot, or a claim to one.
     pub(crate) fn has(&self, key: Key) -> bool {
-        let mut slots = self.candidates(key.hash).into_iter().flat_map(|line| &line.0).map(Swap::load);
+        let mut slots = self.candidates(key.hash).into_iter().flatten().map(Swap::load);
         slots.any(|slot| slot.holds(key.bits))
     }
 
@@ -211,7 +230,7 @@ impl Table {
         concerns: impl Fn(u32) -> bool,
         convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
     ) {
-        for cell in self.lines.iter().flat_map(|line| &line.0) {
+        for cell in self.cells.iter() {
             let pass = || {
                 let (mut left, mut spare) = (None, None);
                 let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
@@ -241,7 +260,7 @@ impl Table {
     pub(crate) fn take_ring(&self, limit: u64, now: Nanos) -> Option<Spare<'_>> {
         self.rings.take(limit).or_else(|| {
             self.rings.ask(limit).find_map(|asked| {
-                let mut cells = self.candidates(asked.home).into_iter().flat_map(|line| &line.0);
+                let mut cells = self.candidates(asked.home).into_iter().flatten();
                 let (cell, slot) = cells.find_map(|cell| {
                     let slot: Slot = Swap::load(cell);
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
@@ -266,13 +285,13 @@ impl Table {
     /// The two lines of a key with this hash, always different ones.
     #[inline(always)]
     fn candidates(&self, hash: u64) -> [&Line; 2] {
-        let lines = self.lines.len();
-        let place = |hash: u64| ((u128::from(hash) * lines as u128) >> 64) as usize;
-        let first = place(hash);
+        let all = self.lines();
+        let below = |hash: u64, bound: usize| ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize;
+        let (lines, first) = (all.len(), below(hash, all.len()));
         // Another multiple of the hash, by the golden ratio, picks the second line among the others.
-        let step = 1 + ((u128::from(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (lines as u128 - 1)) >> 64) as usize;
+        let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
         let second = if first + step < lines { first + step } else { first + step - lines };
-        [&self.lines[first], &self.lines[second]]
+        [&all[first], &all[second]]
     }
 
     /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers.
@@ -280,7 +299,7 @@ impl Table {
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         for line in self.candidates(key.hash) {
             for way in 0..WAYS {
-                let cell = &line.0[(key.bits.spread() + way) % WAYS];
+                let cell = &line[(key.bits.spread() + way) % WAYS];
                 let slot = Swap::load(cell);
                 if slot.holds(key.bits) && slot.state() == State::Active {
                     return Some((cell, slot));
@@ -297,7 +316,7 @@ impl Table {
         for line in self.candidates(key.hash) {
             let (mut free_here, mut first_free) = (0, None);
             for way in 0..WAYS {
-                let cell = &line.0[(key.bits.spread() + way) % WAYS];
+                let cell = &line[(key.bits.spread() + way) % WAYS];
                 let slot = Swap::load(cell);
                 if slot.holds(key.bits) {
                     if slot.state() == State::Active {

@@ -68,7 +68,7 @@ struct LimitCells {
 impl Tally {
     pub(crate) fn new() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let half = (2 * processors).next_power_of_two().min(STRIPES_MAX);
+        let half = if cfg!(engine_loom) { 1 } else { (2 * processors).next_power_of_two().min(STRIPES_MAX) };
         Self { stripes: (0..2 * half).map(|_| CachePadded::default()).collect() }
     }
 

@@ -68,3 +68,20 @@ fn the_guarantees_show_the_bits_as_the_code_does() {
         assert!(shown.lines().any(|line| line == row), "{row} is not in guarantees.md");
     }
 }
+
+/// Every model of loom's shows a sentence of the document on how the engine works.
+#[test]
+fn every_model_is_named_where_the_engine_is_explained() {
+    let explained = fs::read_to_string(root().join("docs/internals.md")).expect("text");
+    let folders = fs::read_dir(root().join("engine/src")).expect("the sources").map(|entry| entry.expect("an entry"));
+    let models = folders.filter_map(|folder| fs::read_to_string(folder.path().join("models.rs")).ok());
+    let mut named = 0;
+    for model in models {
+        for test in model.split("#[test]\nfn ").skip(1) {
+            let name = test.split('(').next().expect("a name");
+            assert!(explained.contains(&format!("[`{name}`]")), "internals.md does not say what {name} shows");
+            named += 1;
+        }
+    }
+    assert!(named >= 40, "the models were not found");
+}

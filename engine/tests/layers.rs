@@ -8,6 +8,7 @@ const LAYERS: &[&str] = &[
     "word",
     "algorithm",
     "sync",
+    "memory",
     "bucket",
     "ring",
     "table",
@@ -39,6 +40,7 @@ const LAYERS: &[&str] = &[
     "decide",
     "engine",
     "handle",
+    "batch",
     "reservation",
     "pending",
     "line",
@@ -47,25 +49,34 @@ const LAYERS: &[&str] = &[
     "wait",
 ];
 
-/// Files by the module at the top that they belong to, without their tests.
-fn sources() -> Vec<(String, String)> {
+/// All files of Rust below `root`, with their texts.
+fn rust_below(root: &Path) -> Vec<(String, String)> {
     fn visit(folder: &Path, found: &mut Vec<(String, String)>, root: &Path) {
         for entry in fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
+            let name = entry.file_name().expect("a name").to_string_lossy();
             if entry.is_dir() {
-                visit(&entry, found, root);
-                continue;
+                // What tools leave behind is not ours.
+                if !name.starts_with('.') && !["target", "node_modules"].contains(&&*name) {
+                    visit(&entry, found, root);
+                }
+            } else if name.ends_with(".rs") {
+                let relative = entry.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
+                let text = fs::read_to_string(&entry).expect("text");
+                found.push((relative, text));
             }
-            let relative = entry.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
-            let text = fs::read_to_string(&entry).expect("text");
-            found.push((relative, text));
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
-    visit(&root, &mut found, &root);
+    visit(root, &mut found, root);
+    found
+}
+
+/// Files by the module at the top that they belong to, without their tests.
+fn sources() -> Vec<(String, String)> {
+    let mut found = rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     // What follows here below these are their models and stress tests.
     found.retain(|(file, _)| {
-        !["table/", "ring/", "sliding_log/", "lease/models", "lease/stress", "lease/world"]
+        !["engine/", "table/", "ring/", "sliding_log/", "lease/models", "lease/stress", "lease/world"]
             .iter()
             .any(|tests| file.starts_with(tests))
     });
@@ -151,6 +162,54 @@ fn memory_orderings_are_named_in_one_file() {
     }
 }
 
+/// Of the whole house, tests included: the lint is only denied, so that one file can allow it.
+#[test]
+fn unsafe_code_stands_in_one_file_with_a_reason_for_each_block() {
+    // Split, so that this file is not found.
+    let (word, reason) = (concat!("un", "safe"), concat!("// SAFE", "TY: "));
+    for (file, text) in rust_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let is_code =
+            |line: &str| !line.starts_with("//") && line.split(|c: char| !c.is_alphanumeric()).any(|w| w == word);
+        // A lint's name, and the name of this test, have it as a part.
+        let blocks = lines.iter().filter(|line| is_code(&line.replace(&format!("{word}_"), ""))).count();
+        let allows = text.contains(&format!("allow({word}_code")) || text.contains(&format!("expect({word}_code"));
+        let reasons = lines.iter().filter(|line| line.starts_with(reason)).count();
+        if file == "engine/src/memory.rs" {
+            assert!(blocks > 1 && allows, "the test reads the files wrongly");
+            assert_eq!(blocks, reasons, "a block without a reason");
+        } else {
+            assert!(blocks == 0 && !allows, "{file} has {word} code");
+        }
+    }
+}
+
+/// Where something can be waited for, and why a check does not.
+const LOCKS: &[(&str, &str)] = &[
+    ("engine.rs", "publishes wait for each other"),
+    ("heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),
+    ("line.rs", "for those who wait for tokens, with the feature `wait`"),
+    ("sync.rs", "of loom's 128-bit cells"),
+    ("zone.rs", "policies that are compiled"),
+    (
+        "clock/system.rs",
+        "the one thread that steers the clock has it, and the others go on; they wait only where the machine slept and its \
+         counter began anew",
+    ),
+];
+
+#[test]
+fn a_lock_stands_only_where_its_reason_is_known() {
+    let is_lock =
+        |line: &str| ["Mutex<", "RwLock<", "Condvar", "Barrier", "park("].iter().any(|lock| line.contains(lock));
+    let mut files: Vec<String> =
+        sources().into_iter().filter(|(_, text)| code(text).any(is_lock)).map(|(file, _)| file).collect();
+    let mut known: Vec<&str> = LOCKS.iter().map(|(file, _)| *file).collect();
+    files.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(files, known);
+}
+
 #[test]
 fn every_file_says_what_it_is_for() {
     for (file, text) in sources() {
@@ -164,7 +223,7 @@ fn the_engine_stays_within_its_dependency_budget() {
     // Those of all targets and of each.
     let sections =
         include_str!("../Cargo.toml").split("\n[").filter_map(|section| section.split_once("dependencies]\n"));
-    let dependencies = sections.filter(|(head, _)| *head != "dev-").flat_map(|(_, lines)| lines.lines());
+    let dependencies = sections.filter(|(head, _)| !head.ends_with("dev-")).flat_map(|(_, lines)| lines.lines());
     let allowed = [
         "arc-swap",
         "arrayvec",

@@ -11,7 +11,7 @@ const LIVE: u64 = 1_000;
 
 fn table() -> Arc<Table> {
     let table = Table::new(1);
-    assert_eq!(table.lines.len() * WAYS, 2, "two candidates for every key");
+    assert_eq!(table.cells.len(), 2, "two candidates for every key");
     Arc::new(table)
 }
 
@@ -50,12 +50,12 @@ fn empty(table: &Table, key: Key) {
 
 /// The words of all active slots of a key.
 fn words(table: &Table, key: Key) -> Vec<u64> {
-    let slots = table.lines.iter().flat_map(|line| &line.0).map(Swap::load);
+    let slots = table.cells.iter().map(Swap::load);
     slots.filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
 }
 
 fn claims(table: &Table) -> usize {
-    let slots = table.lines.iter().flat_map(|line| &line.0).map(Swap::load);
+    let slots = table.cells.iter().map(Swap::load);
     slots.filter(|slot: &Slot| slot.state() == State::Claimed).count()
 }
 

@@ -61,8 +61,7 @@ fn no_key_ever_has_two_slots() {
             }
         });
         (seen, rounds) = (both(seen, met), rounds + 1);
-        let slots =
-            table.lines.iter().flat_map(|line| &line.0).map(Swap::load).filter(|slot| *slot != Slot::EMPTY).count();
+        let slots = table.cells.iter().map(Swap::load).filter(|slot| *slot != Slot::EMPTY).count();
         assert_eq!(slots, KEYS as usize);
         for name in 0..KEYS {
             assert_eq!(table.get(key(name)).map(|held| held.word), Some(THREADS as u64), "key {name}");
@@ -119,7 +118,7 @@ fn slots_change_hands_and_nobody_is_admitted_twice() {
 fn two_choices_leave_few_keys_without_a_slot() {
     const KEYS: u64 = 1_000_000;
     let table = Table::new(KEYS as usize);
-    assert!(table.lines.len() * size_of::<Line>() <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
+    assert!(size_of_val(&*table.cells) <= KEYS as usize * BYTES_PER_KEY + size_of::<Line>());
     let full =
         (0..KEYS).filter(|&name| table.update(key(name), 0, || 0, &mut Met::default(), add_one) == Err(Full)).count();
     // The goal: 0.2 % at 24 bytes a key.

@@ -1,0 +1,350 @@
+//! Ours beside the peers and beside what it is built on: every goal of speed and memory, in one run.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report, and its progress")]
+
+use std::{
+    env, fs,
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
+
+use clap::Parser;
+use tidegate_benches::{
+    contest::{Outcome, Row},
+    figures::{Goal, Record, Spread},
+    footprint::{self, Footprint},
+    full_check::{CLIENTS, FullCheck, snapshot},
+    numbers::{Numbers, drawn},
+    publishing::{self, Tail},
+    rows::GROUPS,
+    threads::now,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Compares Tidegate with its peers on the same work, in the same run.
+///
+/// Every row takes its sides in turns, in another order each round, so that what the machine does meanwhile meets all of them.
+/// It shows nanoseconds per check of one thread while all threads of the row run: the median of the rounds, with the least and
+/// the most of them. `ratio` is how often ours fits into the peer's time: above 1 ours is faster. Its spread is that of the
+/// ratios within a round.
+///
+/// Ratios decide; absolute figures are of this machine, at this hour. Keep it quiet: what else runs shows in `on processor`,
+/// the share of the time in which the measured threads were running.
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo run --release -p tidegate-benches --bin compare
+  cargo run --release -p tidegate-benches --bin compare -- --quick --only Zipf
+  cargo run --release -p tidegate-benches --bin compare -- --json figures.json
+
+The JSON is a list with one object for each row and peer:
+  work, threads, keys   what was done, by how many threads at once, over how many keys
+  ours_ns, peer_ns      medians, nanoseconds per check of a thread while all run
+  peer                  the other limiter; or, where ours is compared with itself, with what
+  ratio                 peer_ns / ours_ns
+  target, met           what must be reached, as text, and whether it is; null where there is no goal
+Of rows named `publishing`, ours_ns and peer_ns are p99.99 of a check; the target is their difference.
+Of rows named `memory`, they are bytes per live key, or per cent of the live keys in overflow.
+benches/README.md says more about each row and each peer.")]
+struct Arguments {
+    /// At most 40 seconds in all: fewer and shorter rounds, without the rows that need gigabytes
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures to this file as well, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only rows whose work contains this text, such as `hot`, `Zipf` or `publishing`
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    only: String,
+    /// Measure the memory of this limiter with so many keys, and print it
+    #[arg(long, hide = true, num_args = 2, value_names = ["NAME", "KEYS"])]
+    footprint_of: Option<Vec<String>>,
+    /// Measure each row for about this long
+    #[arg(long, value_name = "SECONDS", default_value_t = 8.0, conflicts_with = "quick")]
+    seconds: f64,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match &arguments.footprint_of {
+        Some(of) => print_footprint(&of[0], &of[1]),
+        None => run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The rows that are not of [`GROUPS`], after those.
+const PUBLISHING: [&str; 3] =
+    ["publishing, full check", "publishing, by handle", "publishing other numbers, full check"];
+const MEMORY: [(&str, u64); 2] = [("memory, 1 M live keys", 1_000_000), ("memory, 100 M live keys", 100_000_000)];
+
+fn run(arguments: &Arguments) -> io::Result<()> {
+    let mut run = Run::new(arguments);
+    println!("{}", machine());
+    for group in GROUPS {
+        if group.works.iter().any(|work| run.is_wanted(work)) {
+            if group.is_large && arguments.quick {
+                run.left_out.extend(group.works);
+            } else {
+                (group.visit)(&mut |row| run.contest(row));
+            }
+        }
+    }
+    if PUBLISHING.iter().any(|work| run.is_wanted(work)) {
+        run.publishing();
+    }
+    for (work, keys) in MEMORY {
+        if run.is_wanted(work) {
+            if arguments.quick && keys > MEMORY[0].1 {
+                run.left_out.push(work);
+            } else {
+                run.memory(work, keys)?;
+            }
+        }
+    }
+    run.end();
+    match &arguments.json {
+        Some(file) => fs::write(file, serde_json::to_string_pretty(&run.records)? + "\n"),
+        None => Ok(()),
+    }
+}
+
+/// A run, and what it found so far.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    /// Rows that are wanted, and how many of them have begun.
+    rows: (usize, usize),
+    /// When a quick run must have ended.
+    ends: Instant,
+    records: Vec<Record>,
+    left_out: Vec<&'static str>,
+}
+
+impl<'a> Run<'a> {
+    fn new(arguments: &'a Arguments) -> Self {
+        let works = GROUPS.iter().filter(|group| !(group.is_large && arguments.quick)).flat_map(|group| group.works);
+        let wanted = works
+            .chain(&PUBLISHING)
+            .chain(MEMORY.iter().map(|(work, _)| work))
+            .filter(|work| work.contains(&arguments.only))
+            .count();
+        Self {
+            arguments,
+            rows: (wanted, 0),
+            ends: now() + Duration::from_secs(30),
+            records: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    fn is_wanted(&self, work: &str) -> bool {
+        work.contains(&self.arguments.only)
+    }
+
+    /// Begins a row: how long it may take, and in how many rounds.
+    fn begin(&mut self, work: &str) -> (Duration, usize) {
+        let (wanted, begun) = &mut self.rows;
+        let left = *wanted - *begun;
+        *begun += 1;
+        println!("\n{work}");
+        if self.arguments.quick {
+            let share = self.ends.saturating_duration_since(now()) / left as u32;
+            (share.clamp(Duration::from_millis(100), Duration::from_millis(1_200)), 5)
+        } else {
+            (Duration::from_secs_f64(self.arguments.seconds), 11)
+        }
+    }
+
+    /// Shows where the run is, until [`Progress`] is dropped.
+    fn progress(&self, work: &'static str, rounds: usize) -> impl FnMut(usize) + use<> {
+        let (wanted, begun) = self.rows;
+        let bar = Progress(io::stderr().is_terminal());
+        move |round| bar.show(&format!("row {begun} of {wanted}, {work}: round {} of {rounds}", round + 1))
+    }
+
+    fn contest(&mut self, row: &Row<'_>) {
+        if !self.is_wanted(row.work) {
+            return;
+        }
+        let title = format!("{}, {}, {}", row.work, counted(row.threads as u64, "thread"), counted(row.keys, "key"));
+        let (time, rounds) = self.begin(&title);
+        let outcome = row.measure(time, rounds, self.progress(row.work, rounds));
+        show(&outcome, rounds, row.threads);
+        self.records.extend(outcome.records);
+    }
+
+    fn publishing(&mut self) {
+        let full = FullCheck::new();
+        let mut even = Numbers::new(7, CLIENTS as u64);
+        let numbers = drawn(1 << 20, || even.draw());
+        let [same, other] = [1_000_000_000, 900_000_000].map(|limit| ["pro", "team"].map(|tier| snapshot(tier, limit)));
+        let changing = [same[0].clone(), other[1].clone()];
+        for work in PUBLISHING {
+            if !self.is_wanted(work) {
+                continue;
+            }
+            let (time, rounds) = self.begin(work);
+            let slices = (rounds, time / (4 * rounds as u32));
+            let tell = self.progress(work, 4 * rounds);
+            let tails = match work {
+                "publishing, by handle" => {
+                    publishing::measure(&full.engine, &full.by_handle(), &numbers, &same, slices, tell)
+                }
+                "publishing, full check" => publishing::measure(&full.engine, &full, &numbers, &same, slices, tell),
+                _ => publishing::measure(&full.engine, &full, &numbers, &changing, slices, tell),
+            };
+            let keys = CLIENTS as u64;
+            let goal = (work != PUBLISHING[2]).then_some(Goal::Above(2_000.0));
+            self.tails(work, keys, &tails, goal);
+        }
+    }
+
+    fn tails(&mut self, work: &'static str, keys: u64, tails: &publishing::Tails, goal: Option<Goal>) {
+        let Tail { checks: ours, control } = tails.with;
+        let row = (work, 1, keys);
+        println!("  p99.99, ns; {} publishes", tails.publishes);
+        println!("  {:<28} {}", "tidegate, publishing", figures(ours, 0));
+        for (peer, theirs, goal) in [
+            ("without publishing", tails.without.checks, goal),
+            ("clock only, publishing", control, None),
+            ("clock only, without", tails.without.control, None),
+        ] {
+            let record = Record::new(row, ours.median, (peer, theirs.median), goal);
+            let above = format!("{:+.0} above", ours.median - theirs.median);
+            println!("  {peer:<28} {}  {above}{}", figures(theirs, 0), verdict(&record));
+            self.records.push(record);
+        }
+    }
+
+    /// Bytes per live key, of ours and of peers, each in a process of its own; and the share of keys in overflow.
+    fn memory(&mut self, work: &'static str, keys: u64) -> io::Result<()> {
+        self.begin(work);
+        let row = (work, 1, keys);
+        let ours = footprint_of("tidegate", keys)?;
+        let to_a_tenth = (ours.bytes_per_key * 10.0).round() / 10.0;
+        println!("  {:<28} {:>9.2} bytes per key", "tidegate", ours.bytes_per_key);
+        let mut add = |ours, peer, goal| {
+            let record = Record::new(row, ours, peer, goal);
+            println!("  {:<28} {:>9.2}  {:.2}{}", peer.0, peer.1, record.ratio, verdict(&record));
+            self.records.push(record);
+        };
+        add(to_a_tenth, ("goal: bytes per key", 24.0), Some(Goal::Above(0.0)));
+        if let Some(share) = ours.overflow_share {
+            println!("  {:<28} {:>9.3} % of the keys in overflow", "tidegate", share * 100.0);
+            add(share * 100.0, ("goal: % in overflow", 0.2), Some(Goal::Above(0.0)));
+        }
+        // A hundred million keys of the others do not fit everywhere.
+        let others = if keys > MEMORY[0].1 {
+            0
+        } else if self.arguments.quick {
+            2
+        } else {
+            usize::MAX
+        };
+        for peer in ["governor, u64", "governor, String", "aerorate, u64", "aerorate, String", "rate-net, u64"]
+            .into_iter()
+            .take(others)
+        {
+            add(ours.bytes_per_key, (peer, footprint_of(peer, keys)?.bytes_per_key), None);
+        }
+        Ok(())
+    }
+
+    fn end(&self) {
+        let missed: Vec<_> = self.records.iter().filter(|record| record.met == Some(false)).collect();
+        let goals = self.records.iter().filter(|record| record.met.is_some()).count();
+        println!("\n{} of {goals} goals met", goals - missed.len());
+        for Record { work, peer, ours_ns, peer_ns, ratio, target, .. } in missed {
+            let target = target.as_deref().unwrap_or_default();
+            println!("  missed: {work}, beside {peer}: {ours_ns:.1} and {peer_ns:.1}, ratio {ratio:.2} ({target})");
+        }
+        for work in &self.left_out {
+            println!("left out by --quick: {work}");
+        }
+    }
+}
+
+/// Measures in a process of its own.
+fn footprint_of(name: &str, keys: u64) -> io::Result<Footprint> {
+    let output = Command::new(env::current_exe()?).args(["--footprint-of", name, &keys.to_string()]).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn print_footprint(name: &str, keys: &str) -> io::Result<()> {
+    let keys = keys.parse().map_err(io::Error::other)?;
+    let footprint = footprint::measure(name, keys);
+    let footprint = footprint.ok_or_else(|| io::Error::other(format!("the memory of {name} cannot be measured")))?;
+    println!("{}", serde_json::to_string(&footprint)?);
+    Ok(())
+}
+
+/// One line that is written over again and again, on a terminal only.
+struct Progress(bool);
+
+impl Progress {
+    fn show(&self, text: &str) {
+        if self.0 {
+            eprint!("\r\x1b[2K{text}");
+            let _ = io::stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.show("");
+    }
+}
+
+fn show(outcome: &Outcome, rounds: usize, threads: usize) {
+    let Outcome { found, records, checks, overlap, on_processor } = outcome;
+    let percent = |share: f64| (share * 100.0).round();
+    let overlap = if threads > 1 { format!(", overlap {} %", percent(*overlap)) } else { String::new() };
+    println!("  {rounds} rounds of {checks} checks a thread; on processor {} %{overlap}", percent(*on_processor));
+    println!("  {:<28} {}", found[0].name, figures(found[0].ns, 1));
+    for (found, record) in found[1..].iter().zip(records) {
+        let Spread { least, most, .. } = found.ratio;
+        let ratio = format!("{:.2} [{least:.2}, {most:.2}]", record.ratio);
+        println!("  {:<28} {}  {ratio:<22}{}", found.name, figures(found.ns, 1), verdict(record));
+    }
+}
+
+fn figures(Spread { least, median, most }: Spread, digits: usize) -> String {
+    format!("{median:>9.digits$} {:<20}", format!("[{least:.digits$}, {most:.digits$}]"))
+}
+
+fn verdict(record: &Record) -> String {
+    let Some((target, is_met)) = record.target.as_deref().zip(record.met) else { return String::new() };
+    format!("  {target}: {}", if is_met { "met" } else { "MISSED" })
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a figure without it says little about.
+fn machine() -> String {
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let load = read("/proc/loadavg");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "{}, {threads} processors, load {}; nanoseconds per check of a thread, median [least, most]",
+        model.map_or(env::consts::ARCH, |(_, model)| model),
+        load.split(' ').next().unwrap_or_default()
+    )
+}

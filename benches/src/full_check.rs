@@ -1,0 +1,172 @@
+//! The full check: three identities, the client's tier looked up among 100,000, the endpoint matched, three limits charged.
+
+use std::sync::Arc;
+
+use tidegate::{
+    Engine, Identity, Request, Snapshot,
+    formats::Format,
+    policy::{Client, Policy},
+};
+
+use crate::contest::Ask;
+
+/// How many clients are listed.
+pub const CLIENTS: usize = 100_000;
+
+/// A request has the key, the user and the address of one client.
+#[derive(Debug)]
+pub struct FullCheck {
+    /// Whose policy lists the clients.
+    pub engine: Engine,
+    /// Names of the clients: as API keys, and as users.
+    names: Vec<String>,
+    addresses: Vec<String>,
+}
+
+impl FullCheck {
+    /// An engine with room for a million keys, and the policy in force.
+    ///
+    /// # Panics
+    ///
+    /// Never: the policy is valid.
+    #[must_use]
+    pub fn new() -> Self {
+        let engine = Engine::new();
+        engine.publish(snapshot("pro", 1_000_000_000)).expect("few limits");
+        let address = |client: usize| format!("192.{}.{}.{}", client >> 16, client >> 8 & 255, client & 255);
+        Self { engine, names: names().collect(), addresses: (0..CLIENTS).map(address).collect() }
+    }
+
+    /// One of the three charges, by a handle.
+    #[must_use]
+    pub fn by_handle(&self) -> ByHandle<'_> {
+        ByHandle(self)
+    }
+
+    /// The same three charges by three handles.
+    #[must_use]
+    pub fn by_handles(&self) -> ByHandles<'_> {
+        ByHandles(self)
+    }
+}
+
+impl Default for FullCheck {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ask for FullCheck {
+    fn asker(&self) -> impl FnMut(u64) -> bool {
+        let identity = |kind, value| Identity::new(kind, value).expect("valid");
+        move |client| {
+            let (name, address) = (&self.names[client as usize], &self.addresses[client as usize]);
+            let who = [identity("ip", address), identity("api_key", name), identity("user", name)];
+            let request =
+                Request::new(&who).and_then(|request| request.endpoint("/api/v1/users/7/posts")).expect("valid");
+            self.engine.check(&request).is_allowed()
+        }
+    }
+}
+
+/// See [`FullCheck::by_handle`].
+#[derive(Debug)]
+pub struct ByHandle<'f>(&'f FullCheck);
+
+impl Ask for ByHandle<'_> {
+    fn asker(&self) -> impl FnMut(u64) -> bool {
+        let mut user = self.0.engine.handle("default/rule:search/search", "user").expect("is there");
+        move |client| user.check(&self.0.names[client as usize], 1).expect("valid").is_allowed()
+    }
+}
+
+/// See [`FullCheck::by_handles`].
+#[derive(Debug)]
+pub struct ByHandles<'f>(&'f FullCheck);
+
+impl Ask for ByHandles<'_> {
+    fn asker(&self) -> impl FnMut(u64) -> bool {
+        let handle = |limit, kind| self.0.engine.handle(limit, kind).expect("is there");
+        let mut ip = handle("default/tier:free/ip", "ip");
+        let mut key = handle("default/tier:pro/key", "api_key");
+        let mut user = handle("default/rule:search/search", "user");
+        move |client| {
+            let (name, address) = (&self.0.names[client as usize], &self.0.addresses[client as usize]);
+            ip.check(address, 1).expect("valid").is_allowed()
+                & key.check(name, 1).expect("valid").is_allowed()
+                & user.check(name, 1).expect("valid").is_allowed()
+        }
+    }
+}
+
+/// A policy that lists all the clients under this tier, `pro` or `team`. `limit` is that of addresses, tokens a second.
+///
+/// # Panics
+///
+/// Never: the policy is valid.
+#[must_use]
+pub fn snapshot(tier: &str, limit: u64) -> Arc<Snapshot> {
+    let limit_of = |id: &str, limit: u64| {
+        format!(r#"{{ id = "{id}", algorithm = "token_bucket", limit = {limit}, period = "1s", burst = 1000000 }}"#)
+    };
+    let (of_address, wide) = (limit_of("ip", limit), |id| limit_of(id, 1_000_000_000));
+    let text = format!(
+        r#"
+        [domains.default]
+        defaults = {{ ip = "free" }}
+        [[domains.default.tiers]]
+        id = "free"
+        limits = [{of_address}]
+        [[domains.default.tiers]]
+        id = "pro"
+        limits = [{}]
+        [[domains.default.tiers]]
+        id = "team"
+        limits = [{}]
+        [[domains.default.rules]]
+        id = "search"
+        endpoint = "/api/v1/users/{{id}}/posts"
+        per = "user"
+        limits = [{}]
+        "#,
+        wide("key"),
+        wide("key"),
+        wide("search")
+    );
+    let mut policy = Policy::parse(&text, Format::Toml).expect("a policy");
+    policy.domains.get_mut("default").expect("is there").clients = names()
+        .map(|value| Client {
+            kind: "api_key".to_owned(),
+            value,
+            tier: Some(tier.to_owned()),
+            label: None,
+            note: None,
+            exception: None,
+        })
+        .collect();
+    Snapshot::compile(&policy).expect("valid").into()
+}
+
+fn names() -> impl Iterator<Item = String> {
+    (0..CLIENTS).map(|client| format!("k-{client}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_check_charges_what_the_three_handles_charge() {
+        let full = FullCheck::new();
+        let allowed = || full.engine.limit_counts().into_iter().map(|(limit, counts)| (limit, counts.allowed));
+        let charged = |ask: &dyn Fn() -> bool| {
+            let before: Vec<_> = allowed().collect();
+            assert!(ask());
+            let names = allowed().zip(before).filter(|(now, before)| now.1 > before.1);
+            names.map(|((limit, _), _)| full.engine.limit_name(limit).to_owned()).collect::<Vec<_>>()
+        };
+        let by_check = charged(&|| full.asker()(99_999));
+        assert_eq!(by_check, ["default/tier:free/ip", "default/tier:pro/key", "default/rule:search/search"]);
+        assert_eq!(charged(&|| full.by_handles().asker()(99_999)), by_check);
+    }
+}

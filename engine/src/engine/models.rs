@@ -1,0 +1,170 @@
+//! Loom models of whole checks: several limits at once, giving back, publishing. With as many preemptions as the models
+//! say; a publish swaps its pointer in one step here, as arc-swap promises.
+
+use loom::{model::Builder, thread};
+
+use super::*;
+use crate::{Identity, clock::ManualClock, formats::Format};
+
+const START: Nanos = 1_790_000_000_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+type Modelled = Arc<Engine<ManualClock>>;
+
+/// All interleavings with at most this many preemptions.
+fn check_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+fn engine(policy: &Arc<Snapshot>) -> (Modelled, ManualClock) {
+    let clock = ManualClock::at(START);
+    let engine = Engine::for_simulation(1, clock.clone(), 7);
+    engine.publish(Arc::clone(policy)).expect("few limits");
+    (Arc::new(engine), clock)
+}
+
+/// A user meets limit `a` and an address limit `b`, buckets with these bursts that get one token a second.
+fn policy(burst_of_a: u64, burst_of_b: u64) -> Arc<Snapshot> {
+    let tier = |tier: &str, limit: &str, burst: u64| {
+        format!(
+            "[[domains.default.tiers]]\nid = \"{tier}\"\nlimits = [{{ id = \"{limit}\", algorithm = \"token_bucket\", \
+             limit = 1, period = \"1s\", burst = {burst} }}]\n"
+        )
+    };
+    let (a, b) = (tier("x", "a", burst_of_a), tier("y", "b", burst_of_b));
+    let text = format!("[domains.default]\ndefaults = {{ user = \"x\", ip = \"y\" }}\n{a}{b}");
+    Arc::new(Snapshot::parse(&text, Format::Toml).expect("a policy"))
+}
+
+/// A request of one user and one address, in this order of kinds.
+fn is_allowed(engine: &Engine<ManualClock>, kinds: &[&str]) -> bool {
+    let who: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, "7").expect("valid")).collect();
+    engine.check(&Request::new(&who).expect("valid")).is_allowed()
+}
+
+const USER: &[&str] = &["user"];
+const IP: &[&str] = &["ip"];
+const BOTH: &[&str] = &["user", "ip"];
+const BOTH_TURNED: &[&str] = &["ip", "user"];
+
+#[test]
+fn what_a_check_took_before_a_later_limit_refused_is_given_back() {
+    let policy = policy(2, 1);
+    check_within(3, move || {
+        let (engine, _) = engine(&policy);
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || is_allowed(&other, BOTH));
+        let allowed = u32::from(is_allowed(&engine, BOTH)) + u32::from(thread.join().expect("no panic"));
+        assert_eq!(allowed, 1, "the address has one token, and whoever takes it is not refused elsewhere");
+        // Whoever lost gave the user's token back, and no more than that.
+        assert!(is_allowed(&engine, USER) && !is_allowed(&engine, USER) && !is_allowed(&engine, IP));
+    });
+}
+
+#[test]
+fn checks_that_meet_two_limits_in_opposite_orders_admit_no_more_than_either() {
+    let policy = policy(1, 1);
+    check_within(3, move || {
+        let (engine, _) = engine(&policy);
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || is_allowed(&other, BOTH_TURNED));
+        let allowed = u32::from(is_allowed(&engine, BOTH)) + u32::from(thread.join().expect("no panic"));
+        // Each may take the token that the other needs: then both are refused, and both have given back.
+        assert!(allowed <= 1);
+        assert_eq!((is_allowed(&engine, USER), is_allowed(&engine, IP)), (allowed == 0, allowed == 0));
+    });
+}
+
+/// One token, and one more in a second. The first is charged at 0 and given back by whoever stalls; another is charged at 5
+/// seconds. A third then would be two at one instant.
+#[test]
+fn a_late_give_back_mints_nothing() {
+    let policy = policy(1, 1);
+    check_within(3, move || {
+        let (engine, clock) = engine(&policy);
+        let who = [Identity::new("user", "7").expect("valid")];
+        let (decision, reservation) = engine.reserve(&Request::new(&who).expect("valid"));
+        assert!(decision.is_allowed());
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || reservation.into_iter().for_each(|reservation| other.refund(reservation)));
+        clock.advance(5 * SECOND);
+        let second = is_allowed(&engine, USER);
+        thread.join().expect("no panic");
+        assert!(second, "time has brought the token back");
+        assert!(!is_allowed(&engine, USER), "two at one instant");
+    });
+}
+
+#[test]
+fn a_reset_beside_a_check_and_a_refund_leaves_one_burst_at_most() {
+    let policy = policy(2, 1);
+    check_within(2, move || {
+        let (engine, _) = engine(&policy);
+        let who = [Identity::new("user", "7").expect("valid")];
+        let (_, reservation) = engine.reserve(&Request::new(&who).expect("valid"));
+        let [refunds, checks] = [(); 2].map(|()| Arc::clone(&engine));
+        let refund = thread::spawn(move || reservation.into_iter().for_each(|reservation| refunds.refund(reservation)));
+        let check = thread::spawn(move || is_allowed(&checks, USER));
+        let who = [Identity::new("user", "7").expect("valid")];
+        engine.reset(&Request::new(&who).expect("valid"));
+        refund.join().expect("no panic");
+        assert!(check.join().expect("no panic"));
+        // What the reset forgot is the first charge, and the check's if that came before it.
+        let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
+        assert!((1..=2).contains(&left), "{left} after a reset, at most one check and a refund of what is forgotten");
+    });
+}
+
+#[test]
+fn a_publish_beside_a_check_loses_no_charge() {
+    let (wide, narrow) = (policy(2, 1), policy(1, 1));
+    check_within(2, move || {
+        let (engine, _) = engine(&wide);
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || is_allowed(&other, USER));
+        engine.publish(Arc::clone(&narrow)).expect("few limits");
+        // By the new numbers or the old ones: its token stays used.
+        assert!(thread.join().expect("no panic"));
+        assert!(!is_allowed(&engine, USER), "one was used of one");
+    });
+}
+
+#[test]
+fn a_handle_of_before_a_publish_charges_by_the_new_numbers() {
+    let (wide, narrow) = (policy(2, 1), policy(1, 1));
+    check_within(2, move || {
+        let (engine, _) = engine(&wide);
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || {
+            let mut handle = other.handle("default/tier:x/a", "user").expect("is there");
+            (0..2).filter(|_| handle.check("7", 1).expect("valid").is_allowed()).count()
+        });
+        engine.publish(Arc::clone(&narrow)).expect("few limits");
+        let allowed = thread.join().expect("no panic");
+        assert!((1..=2).contains(&allowed));
+        assert!(!is_allowed(&engine, USER), "{allowed} were used, and one fits");
+    });
+}
+
+/// Loom has four generations, so that a thread can sleep through all of them.
+#[test]
+fn a_check_that_slept_until_the_generations_came_round_does_not_take_a_newer_bucket_for_an_older() {
+    let policies: [_; 5] = [2, 3, 2, 3, 2].map(|burst| policy(burst, 1));
+    check_within(2, move || {
+        let [first, second, rest @ ..] = &policies;
+        let (engine, _) = engine(first);
+        engine.publish(Arc::clone(second)).expect("few limits");
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || is_allowed(&other, USER));
+        for next in rest {
+            engine.publish(Arc::clone(next)).expect("few limits");
+        }
+        let here = is_allowed(&engine, USER);
+        let there = thread.join().expect("no panic");
+        assert!(here && there, "two fit");
+        assert!(!is_allowed(&engine, USER), "and no more");
+    });
+}

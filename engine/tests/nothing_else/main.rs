@@ -1,0 +1,65 @@
+//! A check allocates nothing, by whichever door; and what does allocate, by name.
+//!
+//! That a check makes no system call is the test `system_calls.rs`; that it takes no lock is a rule about the sources:
+//! `layers.rs`, `a_lock_stands_only_where_its_reason_is_known`.
+
+mod doors;
+
+use std::{num::NonZeroU32, time::Duration};
+
+use allocation_counter::measure;
+use doors::{Doors, SECOND, Sums, engine};
+use tidegate::{Begun, HeavyHitters, Identity, Request, clock::ManualClock};
+
+/// The beginning of a minute in 2026.
+const NOW: u64 = 1_790_035_200 * SECOND;
+
+/// With room for all keys, and for few of them, so that the others go to overflow; with an observer and without.
+#[test]
+fn no_door_of_a_check_allocates() {
+    for (max_keys, is_observed) in [(10_000, false), (10, false), (10_000, true)] {
+        let engine = engine(max_keys, ManualClock::at(NOW));
+        if is_observed {
+            engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1))).expect("the first");
+        }
+        let (mut doors, mut sums) = (Doors::new(&engine), Sums::default());
+        // The first check of a thread may allocate.
+        doors.pass(0, &mut sums);
+        let made = measure(|| {
+            for number in 1..1_000 {
+                doors.pass(number, &mut sums);
+                engine.clock().advance(SECOND / 100);
+            }
+        });
+        assert_eq!(made.count_total, 0, "room for {max_keys} keys, observed: {is_observed}");
+        assert!(sums.allowed > 1_000 && sums.denied > 1_000, "{} {}", sums.allowed, sums.denied);
+        assert_eq!(engine.overflow_charges() > 0, max_keys == 10);
+    }
+}
+
+/// What is kept between two halves of a decision is kept on the heap: the only doors that allocate, and how often.
+#[test]
+fn what_waits_for_its_second_half_is_kept_on_the_heap() {
+    let engine = engine(10_000, ManualClock::at(NOW));
+    let (who, node) = ([Identity::new("ip", "ada").expect("valid")], [Identity::new("node", "ada").expect("valid")]);
+    let (who, node) = (Request::new(&who).expect("valid"), Request::new(&node).expect("valid"));
+    let _ = engine.check(&who);
+
+    let mut reservation = None;
+    assert_eq!(
+        measure(|| reservation = engine.reserve(&who).1).count_total,
+        3,
+        "marks; charges, and again where they shrink to size"
+    );
+    let reservation = reservation.expect("allowed");
+    assert_eq!(measure(|| engine.settle(reservation, 2)).count_total, 0);
+    let reservation = engine.reserve(&who).1.expect("allowed");
+    assert_eq!(measure(|| engine.refund(reservation)).count_total, 0);
+
+    assert_eq!(measure(|| assert!(matches!(engine.begin(&who), Begun::Decided(_)))).count_total, 0);
+    let mut begun = None;
+    assert_eq!(measure(|| begun = Some(engine.begin(&node))).count_total, 1, "the plan");
+    let Some(Begun::Pending(pending)) = begun else { panic!("the limit is shared") };
+    let made = measure(|| assert!(engine.finish(pending, &[]).1.is_none()));
+    assert_eq!(made.count_total, 0);
+}
