@@ -23,12 +23,7 @@ impl Account<'_> {
 
     /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.
     #[inline(never)]
-    pub(super) fn charge_leased<C: Clock>(
-        &self,
-        buckets: &Buckets<C>,
-        now: Nanos,
-        word: u64,
-    ) -> Result<Charged, Newer> {
+    pub(super) fn charge_leased<C: Clock>(self, buckets: &Buckets<C>, now: Nanos, word: u64) -> Result<Charged, Newer> {
         match self.with_lease(buckets, |lease| lease.spend(word, now)).flatten() {
             Some(stepped) => Ok(Charged::in_slot(stepped)),
             None => self.charge_anyhow(buckets, now, 0),
