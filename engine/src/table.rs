@@ -285,28 +285,20 @@ impl Table {
     /// The two lines of a key with this hash, always different ones.
     #[inline(always)]
     fn candidates(&self, hash: u64) -> [&Line; 2] {
-        let all = self.lines();
-        let below = |hash: u64, bound: usize| ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize;
-        let (lines, first) = (all.len(), below(hash, all.len()));
-        // Another multiple of the hash, by the golden ratio, picks the second line among the others.
-        let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
-        let second = if first + step < lines { first + step } else { first + step - lines };
-        [&all[first], &all[second]]
+        let lines = self.lines();
+        let first = below(hash, lines.len());
+        [&lines[first], &lines[second(hash, first, lines.len())]]
     }
 
-    /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers.
+    /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers. The second
+    /// line is worked out when the first does not have it.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
-        for line in self.candidates(key.hash) {
-            for way in 0..WAYS {
-                let cell = &line[(key.bits.spread() + way) % WAYS];
-                let slot = Swap::load(cell);
-                if slot.holds(key.bits) && slot.state() == State::Active {
-                    return Some((cell, slot));
-                }
-            }
-        }
-        None
+        let lines = self.lines();
+        let first = below(key.hash, lines.len());
+        let second = &lines[second(key.hash, first, lines.len())];
+        prefetch(second);
+        find_in(&lines[first], key).or_else(|| find_in(second, key))
     }
 
     /// Reads every candidate slot once. Free: the first free place of the emptier line, the key's first line when even.
@@ -396,6 +388,31 @@ impl Table {
             known = Some(winner);
         }
     }
+}
+
+/// A number below `bound`, by the high bits of a hash.
+#[inline(always)]
+fn below(hash: u64, bound: usize) -> usize {
+    ((u128::from(hash) * u128::from(bound as u64)) >> 64) as usize
+}
+
+/// The second line of a key: another multiple of the hash, by the golden ratio, picks it among the others.
+#[inline(always)]
+fn second(hash: u64, first: usize, lines: usize) -> usize {
+    let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
+    if first + step < lines { first + step } else { first + step - lines }
+}
+
+#[inline(always)]
+fn find_in(line: &Line, key: Key) -> Option<Seen<'_>> {
+    for way in 0..WAYS {
+        let cell = &line[(key.bits.spread() + way) % WAYS];
+        let slot = Swap::load(cell);
+        if slot.holds(key.bits) && slot.state() == State::Active {
+            return Some((cell, slot));
+        }
+    }
+    None
 }
 
 #[cfg(all(test, engine_loom))]
