@@ -4,6 +4,8 @@ mod leased;
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
+
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
     bucket::{Next, Swap, update},
@@ -33,7 +35,7 @@ pub(crate) struct Buckets<C> {
     pub(crate) table: Table,
     pub(crate) registry: Registry,
     /// Version of the newest snapshot; that is in place before its version is.
-    pub(crate) version: Cell64,
+    pub(crate) version: CachePadded<Cell64>,
     pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
@@ -48,7 +50,7 @@ impl<C> Buckets<C> {
             hasher,
             table: Table::new(max_keys),
             registry: Registry::new(),
-            version: Cell64::new(0),
+            version: CachePadded::new(Cell64::new(0)),
             overflow_charges: Counter::default(),
             give_backs: Counter::default(),
             moves: Moves::new(),
@@ -276,7 +278,10 @@ impl<'l> Account<'l> {
     /// What was read, under the numbers of the snapshot, if that is still the newest.
     #[inline(always)]
     fn current<C: Clock>(&self, buckets: &Buckets<C>, held: Held) -> Result<u64, Newer> {
-        if self.is_stale(buckets) { Err(Newer) } else { self.limit.current(held, &buckets.table.rings) }
+        if self.is_stale(buckets) {
+            return Err(Newer);
+        }
+        self.limit.current(held, &buckets.table.rings, || buckets.clock.now())
     }
 
     #[inline(always)]
@@ -350,7 +355,7 @@ impl<'l> Account<'l> {
     fn charge_slot<C: Clock>(
         &self,
         buckets: &Buckets<C>,
-        now: Nanos,
+        mut now: Nanos,
         met: &mut Met,
     ) -> Result<Result<Charged, Newer>, Full> {
         if let Some(log) = self.log(buckets) {
@@ -377,6 +382,8 @@ impl<'l> Account<'l> {
                     if let Some(charged) = self.charge_lease(buckets, now, word) {
                         return Ok(charged);
                     }
+                    // The lease ended, and was paid for at a later time than that of this check.
+                    now = buckets.clock.now();
                 }
                 Err(newer) => return Ok(Err(newer)),
             }

@@ -27,8 +27,9 @@ const AHEAD: usize = 64;
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
-/// The time of a batch. A first touch, and a charge to overflow, is decided at a time that is read anew; whoever asks for the
-/// same key at an older one would be denied what is left of its burst, so the batch reads its clock anew after them too.
+/// The time of a batch. A first touch, a charge to overflow and the payments of a lease are at a time that is read anew;
+/// whoever asks for the same key at an older one would be denied what is left of its burst, so the batch reads its clock anew
+/// after them too.
 struct Instant<'b, C> {
     buckets: &'b Buckets<C>,
     now: Nanos,
@@ -53,13 +54,13 @@ impl<'b, C: Clock> Instant<'b, C> {
     /// By any thread.
     #[inline(always)]
     fn charged_later(buckets: &Buckets<C>) -> u64 {
-        buckets.table.claims() + buckets.overflow_charges.count()
+        buckets.table.claims() + buckets.overflow_charges.count() + buckets.leases.payments()
     }
 }
 
 impl<C: Clock> Engine<C> {
-    /// Decides several requests in their order, later ones after the charges of earlier ones, all at one time: the clock is
-    /// read once, and again only after keys that are new. Requests without a cost charge nothing.
+    /// Decides several requests in their order, later ones after the charges of earlier ones, 64 of them at one time:
+    /// the clock is read once for those, and again only after keys that are new. Requests without a cost charge nothing.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of up to 64 limits are fetched from memory
     /// together.
@@ -76,10 +77,10 @@ impl<C: Clock> Engine<C> {
     /// ```
     pub fn check_batch<'e>(&'e self, requests: &[Request<'_>], decisions: &mut impl Extend<Decision<'e>>) {
         let buckets = self.buckets();
-        let mut instant = Instant::new(buckets);
         let mut rest = requests;
         while !rest.is_empty() {
             let live = self.live_now();
+            let mut instant = Instant::new(buckets);
             let now = instant.now();
             let mut charges = ArrayVec::<Charge, AHEAD>::new();
             // Where the plan of each request ends.
@@ -123,8 +124,8 @@ impl<C: Clock> Engine<C> {
 }
 
 impl<'e, C: Clock> Handle<'e, C> {
-    /// As [`check`](Self::check), of many keys in their order, later ones after the charges of earlier ones, all at one
-    /// time: the clock is read once, and again only after keys that are new. Each key is charged `cost`; where that is out of
+    /// As [`check`](Self::check), of many keys in their order, later ones after the charges of earlier ones, 64 of them
+    /// at one time: the clock is read once for those, and again only after keys that are new. Each key is charged `cost`; where that is out of
     /// range nothing is decided.
     ///
     /// Over many keys this is faster than checks one at a time: the buckets of 64 keys are fetched from memory together.
@@ -155,8 +156,8 @@ impl<'e, C: Clock> Handle<'e, C> {
         if cost == 0 || cost > NUMBER_MAX {
             return Err(RequestError::Cost(cost));
         }
-        let mut instant = Instant::new(self.engine.buckets());
         for keys in keys.chunks(AHEAD) {
+            let mut instant = Instant::new(self.engine.buckets());
             let identities: ArrayVec<IdentityHash, AHEAD> = keys.iter().map(|key| self.identity(key)).collect();
             if let Some(limit) = self.place {
                 for &identity in &identities {

@@ -1,7 +1,7 @@
 //! The doors of the engine: check and publish.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     num::NonZeroU32,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -168,6 +168,11 @@ impl<C: Clock> Engine<C> {
                 buckets.table.rings.make_room(log.capacity());
             }
         }
+        let changed: HashSet<u32> =
+            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.index).collect();
+        if !changed.is_empty() {
+            buckets.leases.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
+        }
         // As late as can be: what is charged between this instant and the swap counts as charged at it.
         live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
@@ -194,7 +199,8 @@ impl<C: Clock> Engine<C> {
             };
             let next = limit.to_close(held).or_else(|| limit.in_new_ring(held, table, spare));
             next.unwrap_or_else(|| {
-                limit.current(held, &table.rings).map_or(held, |word| Held::word(limit.generation, word))
+                let word = limit.current(held, &table.rings, || self.buckets.clock.now());
+                word.map_or(held, |word| Held::word(limit.generation, word))
             })
         };
         table.sweep(|limit| changed.contains_key(&limit), convert);

@@ -12,7 +12,8 @@
 //!
 //! * *Paid later.* Whoever pays, by a refill or an end, reads the clock after it took the stripe: no payment is dated
 //!   before anything that it pays for.
-//! * *Dated anew.* A token is dated not before its stripe was filled last: `filled_at`, which is read after the swap.
+//! * *Dated anew.* A token is dated not before its stripe was filled last: `filled_at`, which is read before and after the
+//!   swap. Where it has changed in between, the token may be paid already: it is let go.
 //!
 //! So of the tokens that a stripe gave with dates up to s + t, only those since its last filling with such a date can be
 //! paid after s + t: they are at most its share, and in all stripes L. All others with dates from s on are paid, at dates
@@ -76,6 +77,12 @@ const CONTENDED: u64 = 16;
 /// A lease ends after so many refills of one stripe in a row: nobody else is there.
 const ALONE: u64 = 16;
 
+/// And when a stripe gives a token in so many nanoseconds, or fewer.
+const SELDOM_NS: u64 = 10_000;
+
+/// Races that are further apart than this, all together, are no jam.
+const CONTENDED_WITHIN_NS: u64 = 100_000_000;
+
 /// What a charge or a look at a key with a lease came to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leased {
@@ -107,13 +114,14 @@ impl<'b> Lease<'b> {
     #[inline(always)]
     fn group(&self) -> &'b Group {
         let groups = &self.leases.groups;
-        &groups[self.key.hash() as usize % groups.len()]
+        // As many as a power of two.
+        &groups[self.key.hash() as usize & (groups.len() - 1)]
     }
 
-    /// Other bits of the hash than those that chose the group.
+    /// Other bits of the hash than those that chose the group; never 0.
     #[inline(always)]
     fn id(&self) -> u64 {
-        (self.key.hash() / GROUPS as u64) << GENERATION_BITS | self.generation.number()
+        (self.key.hash() / GROUPS as u64 | 1) << GENERATION_BITS | self.generation.number()
     }
 
     #[inline(always)]
@@ -152,8 +160,11 @@ impl<'b> Lease<'b> {
         if (self.is_stale)() || self.tokens(stock)? < self.cost {
             return None;
         }
+        let filled_at = stripe.filled_at.load();
         stripe.stock.compare_exchange(stock, stock - self.cost).ok()?;
-        Some(self.spent(word, now.max(stripe.filled_at.load())))
+        // The same before and after, so it is that of the stock; a later filling may have paid for these tokens already. Then
+        // they are let go, and the charge begins again.
+        (stripe.filled_at.load() == filled_at).then(|| self.spent(word, now.max(filled_at)))
     }
 
     /// Charges the cost at time `now`, or a later one. `word` is what the key's slot held, marked as leased.
@@ -193,14 +204,14 @@ impl<'b> Lease<'b> {
         let filling = self.leases.filling();
         stripe.stock.compare_exchange(self.stock(tokens), filling).ok()?;
         // After the stripe: no payment is dated before what it pays for.
-        let filled_at = (self.read_clock)();
+        let (filled_before, filled_at) = (stripe.filled_at.load(), (self.read_clock)());
         // Fails where it was emptied; then its tokens are charged as used, at a time after `now`.
         let put = |tokens| stripe.stock.compare_exchange(filling, self.stock(tokens)).is_ok();
         let paid = self.charge_word(filled_at, self.terms.share - tokens);
         if let Leased::Decided(Stepped { verdict: Verdict::Admit(_), .. }) = paid {
             stripe.is_filled_at(filled_at);
             if put(self.terms.share - self.cost) {
-                self.count_refill(number);
+                self.count_refill(number, filled_at.saturating_sub(filled_before));
                 return Some(paid);
             }
             self.give_back(self.terms.share - tokens, filled_at, mark);
@@ -296,7 +307,13 @@ impl<'b> Lease<'b> {
         !self.is_own(control) || self.leases.close(self.group(), control, self.table, self.read_clock)
     }
 
-    fn count_refill(&self, stripe: usize) {
+    /// Ends the lease where one thread is alone, or where threads come so seldom that they hardly meet. `since_ns` has
+    /// passed since the stripe was filled before.
+    fn count_refill(&self, stripe: usize, since_ns: u64) {
+        if since_ns / SELDOM_NS >= self.terms.share {
+            self.close();
+            return;
+        }
         let group = self.group();
         let seen = group.refills.load();
         let in_a_row = if STRIPE.get(seen) == stripe as u64 { IN_A_ROW.get(seen) + 1 } else { 1 };
@@ -321,16 +338,21 @@ impl<'b> Lease<'b> {
         } else {
             self.stock(races.min(CONTENDED))
         };
+        let now = (self.read_clock)();
+        if ID.get(seen) != ID.get(counted) {
+            group.contended_since.store(now);
+        }
         let is_much = counted == self.stock(CONTENDED);
         let counted = if is_much { NONE } else { counted };
-        if group.contended.compare_exchange(seen, counted).is_ok() && is_much {
+        let is_jam = is_much && now.saturating_sub(group.contended_since.load()) <= CONTENDED_WITHIN_NS;
+        if group.contended.compare_exchange(seen, counted).is_ok() && is_jam {
             self.open();
         }
     }
 
     /// The slot as leased, and since when, if there is room for the reserve.
     fn marked(&self, held: Held) -> Option<(Held, Nanos)> {
-        if held.is_leased || held.generation != self.generation || (self.is_stale)() {
+        if held.is_leased || held.generation != self.generation || (self.is_stale)() || self.leases.are_held_back() {
             return None;
         }
         let now = (self.read_clock)();
@@ -340,6 +362,9 @@ impl<'b> Lease<'b> {
 
     /// Begins a lease, if the group is free, or nobody is at the lease that it has.
     fn open(&self) {
+        if self.leases.are_held_back() {
+            return;
+        }
         let group = self.group();
         let control = group.control.load();
         if PHASE.get(control) == OPEN {
@@ -376,7 +401,7 @@ impl<'b> Lease<'b> {
             stripe.is_filled_at(at);
             stripe.stock.store(self.stock(self.terms.share));
         }
-        self.leases.begun.next();
+        self.leases.has_begun();
         group.control.store(self.control(OPEN));
     }
 }

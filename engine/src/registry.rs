@@ -170,12 +170,12 @@ impl LiveLimit {
     /// Only for a snapshot that was still the newest after the bucket was read. A publish ends with a sweep that converts
     /// what is left, so there are no older ones.
     #[inline(always)]
-    pub(crate) fn current(&self, held: Held, rings: &Rings) -> Result<u64, Newer> {
-        if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings) }
+    pub(crate) fn current(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Newer> {
+        if held.generation == self.generation { Ok(held.word) } else { self.converted(held, rings, read_clock) }
     }
 
     #[cold]
-    fn converted(&self, held: Held, rings: &Rings) -> Result<u64, Newer> {
+    fn converted(&self, held: Held, rings: &Rings, read_clock: impl Fn() -> Nanos) -> Result<u64, Newer> {
         let change = self.change.as_ref().filter(|_| held.generation.next() == self.generation).ok_or(Newer)?;
         let word = match (held.ring(), change.from) {
             (Some(ring), Meter::SlidingWindowLog(log)) => {
@@ -183,7 +183,8 @@ impl LiveLimit {
                 let seen = rings.ring(ring.ring(), log.capacity()).look(change.at, 0).map_err(|Lost| Newer)?;
                 log.word(log.capacity() - seen.free, seen.last)
             }
-            _ if held.is_leased => without_reserve(&change.from, held.word, change.at),
+            // Stripes may have given tokens after the change's instant: they are paid for now.
+            _ if held.is_leased => without_reserve(&change.from, held.word, change.at.max(read_clock())),
             _ => held.word,
         };
         Ok(change.from.carry_over(word, change.at, &change.to, change.carry))

@@ -179,25 +179,100 @@ mod real {
     }
 }
 
+use std::cell::Cell;
+
 pub(crate) use real::{Cell64, Cell128, Counter};
 
-/// A number of the calling thread's own, counted from 0.
+/// A number of the calling thread's own, counted from 0. A thread that ends leaves it to a new one.
 #[inline]
 pub(crate) fn thread_number() -> usize {
-    use std::{
-        cell::Cell,
-        sync::atomic::{AtomicUsize, Ordering},
-    };
+    let number = NUMBER.get();
+    if number == NO_NUMBER { numbers::take() } else { number }
+}
 
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+const NO_NUMBER: usize = usize::MAX;
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
+}
+
+mod numbers {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::{NO_NUMBER, NUMBER};
+
+    /// The least numbers first, so that few threads have small ones.
+    struct Numbers {
+        next: usize,
+        left: Vec<usize>,
     }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            // Relaxed: uniqueness comes from the read-modify-write itself.
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+
+    static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, left: Vec::new() });
+
+    /// Gives the number back when the thread ends.
+    struct Owner(usize);
+
+    thread_local! {
+        static OWNER: Owner = Owner::new();
+    }
+
+    impl Owner {
+        fn new() -> Self {
+            let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let least = (0..numbers.left.len()).min_by_key(|&place| numbers.left[place]);
+            Self(match least {
+                Some(place) => numbers.left.swap_remove(place),
+                None => {
+                    numbers.next += 1;
+                    numbers.next - 1
+                }
+            })
         }
-        number.get()
-    })
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            // The lock orders what this thread wrote by its number before what the next one writes.
+            NUMBER.set(NO_NUMBER);
+            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).left.push(self.0);
+        }
+    }
+
+    /// At a thread's first check: the one time that it waits for a lock.
+    #[cold]
+    pub(super) fn take() -> usize {
+        // A thread that checks while it ends, after its number was given back, shares one that nobody has alone.
+        let Ok(number) = OWNER.try_with(|owner| owner.0) else { return NO_NUMBER };
+        NUMBER.set(number);
+        number
+    }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use std::{collections::HashSet, sync::Barrier};
+
+    use super::thread_number;
+
+    #[test]
+    fn threads_have_numbers_of_their_own_and_leave_them_to_others() {
+        let mut seen = HashSet::new();
+        for _ in 0..50 {
+            let together = Barrier::new(4);
+            let number = || {
+                let number = thread_number();
+                assert_eq!(thread_number(), number);
+                together.wait();
+                number
+            };
+            let numbers: HashSet<usize> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(number)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            });
+            assert_eq!(numbers.len(), 4, "two threads at one time had one number");
+            seen.extend(numbers);
+        }
+        // Other tests of this process run beside it.
+        assert!(seen.len() < 100, "{} numbers for four threads at a time", seen.len());
+    }
 }

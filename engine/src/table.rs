@@ -31,6 +31,8 @@
 
 use std::fmt;
 
+use crossbeam_utils::CachePadded;
+
 use crate::{
     bucket::{Next, Swap, update},
     memory::{Cells, prefetch},
@@ -89,7 +91,8 @@ pub(crate) struct Met {
 
 pub(crate) struct Table {
     cells: Cells,
-    nonces: Counter,
+    /// New keys write it, every check reads what stands before it.
+    nonces: CachePadded<Counter>,
     /// What the words of some slots name. Whoever swaps such a word for one that names the ring no more puts it back.
     pub(crate) rings: Rings,
 }
@@ -116,7 +119,11 @@ impl Table {
     /// A table for `max_keys` live keys.
     pub(crate) fn new(max_keys: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
-        Self { cells: Cells::new(lines.saturating_mul(WAYS)), nonces: Counter::default(), rings: Rings::new(max_keys) }
+        Self {
+            cells: Cells::new(lines.saturating_mul(WAYS)),
+            nonces: CachePadded::default(),
+            rings: Rings::new(max_keys),
+        }
     }
 
     #[inline(always)]

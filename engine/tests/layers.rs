@@ -189,7 +189,7 @@ const LOCKS: &[(&str, &str)] = &[
     ("engine.rs", "publishes wait for each other"),
     ("heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),
     ("line.rs", "for those who wait for tokens, with the feature `wait`"),
-    ("sync.rs", "of loom's 128-bit cells"),
+    ("sync.rs", "a thread takes a number at its first check, and gives it back at its end; and loom's 128-bit cells"),
     ("zone.rs", "policies that are compiled"),
     (
         "clock/system.rs",

@@ -2,6 +2,7 @@
 
 use super::{Account, Buckets, Charged};
 use crate::{
+    algorithm::Verdict,
     clock::Clock,
     lease::{Lease, Leased},
     registry::Newer,
@@ -18,7 +19,14 @@ impl Account<'_> {
         word: u64,
         now: Nanos,
     ) -> Result<Charged, Newer> {
-        self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot).ok_or(Newer)
+        let looked = self.with_lease(buckets, |lease| lease.look(word, now)).flatten().map(Charged::in_slot);
+        let looked = looked.ok_or(Newer)?;
+        // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
+        let is_denied = matches!(looked.verdict, Verdict::Later { .. });
+        if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
+            return self.look(buckets, buckets.clock.now());
+        }
+        Ok(looked)
     }
 
     /// Charges a key with a lease; `word` is that of its slot. Apart, so that it costs nothing where there is none.

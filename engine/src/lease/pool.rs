@@ -79,8 +79,16 @@ pub(crate) fn without_reserve(meter: &Meter, word: u64, at: Nanos) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(super) groups: Box<[CachePadded<Group>]>,
+    /// Refills and new leases write it, every check that meets a lease reads what stands before it.
+    counters: CachePadded<Counters>,
+    /// Not 0 while a publish forbids new leases.
+    held_back: Cell64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
     nonces: Counter,
-    pub(super) begun: Counter,
+    begun: Counter,
     ended: Counter,
 }
 
@@ -94,6 +102,8 @@ pub(super) struct Group {
     pub(super) reserve_ns: Cell64,
     /// Lost races: of whom, and how many.
     pub(super) contended: Cell64,
+    /// When they began to be counted.
+    pub(super) contended_since: Cell64,
     pub(super) refills: Cell64,
     /// How many refills there were when another key wanted the group.
     pub(super) refills_seen: Cell64,
@@ -135,15 +145,15 @@ impl Leases {
             reserve: Cell64::new(0),
             reserve_ns: Cell64::new(0),
             contended: Cell64::new(0),
+            contended_since: Cell64::new(0),
             refills: Cell64::new(0),
             refills_seen: Cell64::new(0),
             stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
         };
         Self {
             groups: (0..groups).map(|_| CachePadded::new(group())).collect(),
-            nonces: Counter::default(),
-            begun: Counter::default(),
-            ended: Counter::default(),
+            counters: CachePadded::default(),
+            held_back: Cell64::new(0),
         }
     }
 
@@ -153,17 +163,43 @@ impl Leases {
         let reserve = reserve_max(meter);
         let most = (reserve / SHARE_MIN).checked_ilog2()?;
         let stripes = self.groups[0].stripes.len().min(1 << most);
-        Some(Terms { share: (reserve / stripes as u64).min(TOKENS.max()), stripes })
+        // A power of two.
+        Some(Terms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
+    }
+
+    pub(super) fn has_begun(&self) {
+        self.counters.begun.next();
     }
 
     /// Leases that were begun.
     pub(crate) fn begun(&self) -> u64 {
-        self.begun.count()
+        self.counters.begun.count()
+    }
+
+    /// Refills and ends of leases: what was charged to words at a time read for it.
+    pub(crate) fn payments(&self) -> u64 {
+        self.counters.nonces.count() + self.counters.ended.count()
     }
 
     /// Leases that have ended.
     pub(crate) fn ended(&self) -> u64 {
-        self.ended.count()
+        self.counters.ended.count()
+    }
+
+    pub(super) fn are_held_back(&self) -> bool {
+        self.held_back.load() != 0
+    }
+
+    /// Ends the leases of the limits that `concerns`, and lets no new ones begin until [`revoke`](Self::revoke): before a
+    /// publish changes their numbers, so that what their stripes gave is paid for by the old ones.
+    pub(crate) fn hold_back(&self, table: &Table, read_clock: impl Fn() -> Nanos, concerns: impl Fn(u32) -> bool) {
+        self.held_back.store(1);
+        for group in &self.groups {
+            let control = group.control.load();
+            if PHASE.get(control) == OPEN && concerns(LIMIT.get(control) as u32) {
+                self.close(group, control, table, &read_clock);
+            }
+        }
     }
 
     /// Ends the leases of limits whose numbers were changed; `now` says the generation of such a limit. Their slots were
@@ -181,11 +217,12 @@ impl Leases {
                 self.close(group, control, table, &read_clock);
             }
         }
+        self.held_back.store(0);
     }
 
     pub(super) fn filling(&self) -> u64 {
         // The nonces do not come round.
-        IS_FILLING.put(1) | self.nonces.next()
+        IS_FILLING.put(1) | self.counters.nonces.next()
     }
 
     /// Ends the lease that `control` names. False if another thread did, or does.
@@ -204,7 +241,7 @@ impl Leases {
             is_its.then(|| Held::word(held.generation, held.word.max(read_clock()).saturating_add(spent_ns)))
         };
         table.change(key, unmarked);
-        self.ended.next();
+        self.counters.ended.next();
         group.control.store(FREE);
         true
     }
