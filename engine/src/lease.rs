@@ -121,7 +121,7 @@ impl<'b> Lease<'b> {
     /// Other bits of the hash than those that chose the group; never 0.
     #[inline(always)]
     fn id(&self) -> u64 {
-        (self.key.hash() / GROUPS as u64 | 1) << GENERATION_BITS | self.generation.number()
+        ((self.key.hash() / GROUPS as u64) | 1) << GENERATION_BITS | self.generation.number()
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ use crate::{
 
 impl Account<'_> {
     #[cold]
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is of one lifetime")]
     pub(super) fn look_at_lease<C: Clock>(
         &self,
         buckets: &Buckets<C>,
