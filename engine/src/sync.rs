@@ -197,17 +197,20 @@ thread_local! {
 }
 
 mod numbers {
-    use std::sync::{Mutex, PoisonError};
+    use std::{
+        collections::BTreeSet,
+        sync::{Mutex, PoisonError},
+    };
 
     use super::{NO_NUMBER, NUMBER};
 
     /// The least numbers first, so that few threads have small ones.
     struct Numbers {
         next: usize,
-        left: Vec<usize>,
+        left: BTreeSet<usize>,
     }
 
-    static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, left: Vec::new() });
+    static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, left: BTreeSet::new() });
 
     /// Gives the number back when the thread ends.
     struct Owner(usize);
@@ -219,14 +222,11 @@ mod numbers {
     impl Owner {
         fn new() -> Self {
             let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-            let least = (0..numbers.left.len()).min_by_key(|&place| numbers.left[place]);
-            Self(match least {
-                Some(place) => numbers.left.swap_remove(place),
-                None => {
-                    numbers.next += 1;
-                    numbers.next - 1
-                }
-            })
+            let Numbers { next, left } = &mut *numbers;
+            Self(left.pop_first().unwrap_or_else(|| {
+                *next += 1;
+                *next - 1
+            }))
         }
     }
 
@@ -234,7 +234,7 @@ mod numbers {
         fn drop(&mut self) {
             // The lock orders what this thread wrote by its number before what the next one writes.
             NUMBER.set(NO_NUMBER);
-            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).left.push(self.0);
+            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).left.insert(self.0);
         }
     }
 
