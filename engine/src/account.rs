@@ -206,7 +206,7 @@ impl<'l> Account<'l> {
         Self { version, ..self }
     }
 
-    /// What the charge would answer. Writes nothing.
+    /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
     pub(crate) fn look<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);

@@ -45,7 +45,7 @@ impl<C: Clock> Buckets<C> {
         self.charge_all(live, &accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
     }
 
-    /// What [`decide`](Self::decide) would answer. Writes nothing.
+    /// What [`decide`](Self::decide) would answer. Charges nothing.
     pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
         self.look_at_all(live, &accounts(live, plan), now, NO_ANSWERS)
     }
@@ -104,7 +104,7 @@ impl<C: Clock> Buckets<C> {
         Ok(self.allowed(live, accounts, admitted, shadows, answers))
     }
 
-    /// What [`charge_all`](Self::charge_all) would answer. Writes nothing.
+    /// What [`charge_all`](Self::charge_all) would answer. Charges nothing.
     pub(crate) fn look_at_all(
         &self,
         live: &Live,
@@ -126,7 +126,7 @@ impl<C: Clock> Buckets<C> {
         Ok(self.allowed(live, accounts, &admitted, shadows, answers))
     }
 
-    /// The first denial among the limits that this node keeps by itself. Writes nothing.
+    /// The first denial among the limits that this node keeps by itself. Charges nothing.
     pub(crate) fn refused_here(&self, accounts: &[Account<'_>], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
         for (place, account) in enforced(accounts).filter(|(_, account)| account.on_failure().is_none()) {
             let looked = account.look(self, now)?;

@@ -1,12 +1,15 @@
 //! Keys that everybody hits, through the engine: leases begin by themselves where threads meet, end by themselves, and
 //! admit what the limit says, also beside resets, refunds and publishes.
 
-use std::sync::{
-    Barrier,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
@@ -151,6 +154,36 @@ fn a_peek_of_a_leased_key_answers_as_the_check_would() {
         assert!(!engine.check(&request).is_allowed());
         assert_eq!(admitted(&engine, name), 12_000);
     });
+}
+
+/// A reservation looks before it charges. What stripes gave is paid for by the look that denies, so the time that it says is
+/// enough, though nobody else comes.
+#[test]
+fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
+    const BURST: u64 = 20_000;
+    let engine = engine("token_bucket", BURST);
+    let mut told = 0;
+    with_leases(&engine, 5, |name| {
+        together(|_| {
+            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+            (0..3_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+        });
+        // Longer than all of it takes to come back.
+        engine.clock().advance(2 * BURST * 1_000_000_000);
+        let identities = who(name);
+        let request = Request::new(&identities).and_then(|request| request.cost(BURST)).expect("valid");
+        let (decision, _) = engine.reserve(&request);
+        if let Retry::After(wait) = decision.retry() {
+            told += 1;
+            assert!(
+                wait <= Duration::from_secs(BURST / 16),
+                "longer than what a lease has takes to come back: {wait:?}"
+            );
+            engine.clock().advance(u64::try_from(wait.as_nanos()).expect("short"));
+            assert!(engine.reserve(&request).0.is_allowed(), "told to wait {wait:?}, which was not enough");
+        }
+    });
+    assert!(told > 0, "no lease had anything to be paid for");
 }
 
 /// The clock stands, so all that was reserved and refunded can be had again, and nothing on top.

@@ -4,7 +4,7 @@
 use loom::{model::Builder, sync::Arc, thread};
 
 use super::{
-    world::{EARLY, LATE, Value, World, generation, key},
+    world::{EARLY, LATE, Value, World, key},
     *,
 };
 use crate::sync::Cell64;
