@@ -186,8 +186,16 @@ impl Table {
                 if let Some(answer) = outcome {
                     return Ok(answer);
                 }
-            } else if let Some(answer) = self.update_absent(key, now, &read_clock, met, &mut transition)? {
-                return Ok(answer);
+            } else {
+                // Refused at a time read now: what was used at an older one may have been forgotten since.
+                if let Next::Leave(_) = transition(None, now)
+                    && let Next::Leave(answer) = transition(None, read_clock())
+                {
+                    return Ok(answer);
+                }
+                if let Some(answer) = self.insert(key, now, met, || transition(None, read_clock()))? {
+                    return Ok(answer);
+                }
             }
         }
     }
@@ -203,24 +211,6 @@ impl Table {
             |held, _| held.and_then(&to).map_or(Next::Leave(false), |held| Next::Write(held, true)),
         );
         outcome == Ok(true)
-    }
-
-    /// As [`update`](Self::update), of a key without a slot. `None` when it turned out to have one.
-    fn update_absent<T>(
-        &self,
-        key: Key,
-        now: Nanos,
-        read_clock: impl Fn() -> Nanos,
-        met: &mut Met,
-        mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
-    ) -> Result<Option<T>, Full> {
-        // Refused at a time read now: what was used at an older one may have been forgotten since.
-        if let Next::Leave(_) = transition(None, now)
-            && let Next::Leave(answer) = transition(None, read_clock())
-        {
-            return Ok(Some(answer));
-        }
-        self.insert(key, now, met, || transition(None, read_clock()))
     }
 
     /// True when the key has a slot, or a claim to one.
@@ -298,14 +288,12 @@ impl Table {
     }
 
     /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers. The second
-    /// line is worked out when the first does not have it.
+    /// line comes from memory while the first is read.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
-        let lines = self.lines();
-        let first = below(key.hash, lines.len());
-        let second = &lines[second(key.hash, first, lines.len())];
+        let [first, second] = self.candidates(key.hash);
         prefetch(second);
-        find_in(&lines[first], key).or_else(|| find_in(second, key))
+        find_in(first, key).or_else(|| find_in(second, key))
     }
 
     /// Reads every candidate slot once. Free: the first free place of the emptier line, the key's first line when even.
