@@ -20,7 +20,7 @@ use crate::{
     sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
     sync::{Cell64, Cell128, Counter},
-    table::{Full, Key, Met, Table},
+    table::{Full, Key, Met, Seen, Table},
     time::Nanos,
     word::{Held, KeyBits, Slot},
 };
@@ -82,6 +82,20 @@ pub(crate) struct Charged {
     pub(crate) word: u64,
     pub(crate) now: Nanos,
     pub(crate) site: Site,
+}
+
+/// What a charge would answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'b> {
+    pub(crate) charged: Charged,
+    /// Where one swap makes the charge, if nobody comes between.
+    found: Option<Seen<'b>>,
+}
+
+impl From<Charged> for Look<'_> {
+    fn from(charged: Charged) -> Self {
+        Self { charged, found: None }
+    }
 }
 
 /// Why a charge at once was none.
@@ -187,6 +201,12 @@ impl<'l> Account<'l> {
         self.limit.tally
     }
 
+    /// Has the processor fetch the lines where the bucket would be.
+    #[inline(always)]
+    pub(crate) fn prefetch<C>(&self, buckets: &Buckets<C>) {
+        buckets.table.prefetch(self.key);
+    }
+
     /// Is it evaluated and counted only?
     pub(crate) fn is_shadow(&self) -> bool {
         self.limit.is_shadow
@@ -207,7 +227,17 @@ impl<'l> Account<'l> {
     }
 
     /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
-    pub(crate) fn look<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
+    #[inline(always)]
+    pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Newer> {
+        match self.look_at_once(buckets, now) {
+            Ok(look) => Ok(look),
+            Err(_) => self.look_anyhow(buckets, now).map(Look::from),
+        }
+    }
+
+    /// Every case of [`look`](Self::look).
+    #[inline(never)]
+    fn look_anyhow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
         if let Some(log) = self.log(buckets) {
             return self.look_at_log(buckets, &log, now);
         }
@@ -294,6 +324,24 @@ impl<'l> Account<'l> {
         buckets.registry.overflow(self.limit.index, self.key)
     }
 
+    /// Charges what a look admitted: by one swap, if nobody came between; else afresh, and `look` is then what came of it.
+    #[inline(always)]
+    pub(crate) fn charge_seen<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        now: Nanos,
+        look: &mut Look<'_>,
+    ) -> Result<(), Newer> {
+        match (look.found, look.charged.site) {
+            (Some(_), _) if self.swap(*look).is_ok() => {}
+            (Some(_), _) => *look = self.charge_anyhow(buckets, now, 1)?.into(),
+            (None, Site::Slot | Site::Overflow) => *look = self.charge(buckets, now)?.into(),
+            // The store has charged it, or should have.
+            (None, Site::Store | Site::Nowhere) => {}
+        }
+        Ok(())
+    }
+
     /// Charges the limit, or changes nothing and says why not.
     #[inline(always)]
     pub(crate) fn charge<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
@@ -309,6 +357,22 @@ impl<'l> Account<'l> {
     /// and nobody else swaps it. If it was not so, nothing was changed.
     #[inline(always)]
     fn charge_at_once<C>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Missed> {
+        let look = self.look_at_once(buckets, now)?;
+        self.swap(look)
+    }
+
+    /// Makes the charge of a look, if its slot is as it was found.
+    #[inline(always)]
+    fn swap(&self, Look { charged, found }: Look<'_>) -> Result<Charged, Missed> {
+        if let (Verdict::Admit(word), Some((cell, slot))) = (charged.verdict, found) {
+            let next = Slot::active(self.key.bits(), Held::word(self.limit.generation, word));
+            cell.swap(slot, next).map_err(|_| Missed::Race)?;
+        }
+        Ok(charged)
+    }
+
+    #[inline(always)]
+    fn look_at_once<'b, C>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Missed> {
         let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)));
         let (Some(meter), Some((cell, slot))) = (meter, buckets.table.find(self.key)) else {
             return Err(Missed::Other);
@@ -318,15 +382,8 @@ impl<'l> Account<'l> {
             return Err(if self.is_leased(held) { Missed::Leased(held.word) } else { Missed::Other });
         }
         let verdict = meter.step(held.word, now, self.cost);
-        let word = match verdict {
-            Verdict::Admit(word) => {
-                let charged = Slot::active(self.key.bits(), Held::word(held.generation, word));
-                cell.swap(slot, charged).map_err(|_| Missed::Race)?;
-                word
-            }
-            _ => held.word,
-        };
-        Ok(Charged { verdict, word, now, site: Site::Slot })
+        let word = verdict.admitted().unwrap_or(held.word);
+        Ok(Look { charged: Charged { verdict, word, now, site: Site::Slot }, found: Some((cell, slot)) })
     }
 
     /// Every case of [`charge`](Self::charge), after so many races were lost.

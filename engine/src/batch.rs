@@ -16,7 +16,7 @@ use crate::{
     key::Key,
     registry::{Live, Newer},
     request::{Request, RequestError},
-    snapshot::{Charge, PLAN_MAX},
+    snapshot::{Charge, PLAN_MAX, Plan},
     table,
     time::Nanos,
 };
@@ -86,7 +86,8 @@ impl<C: Clock> Engine<C> {
             // Where the plan of each request ends.
             let mut ends = ArrayVec::<usize, AHEAD>::new();
             for request in rest.iter().take(AHEAD) {
-                let plan = live.snapshot.plan(request, now, &buckets.hasher);
+                let mut plan = Plan::new();
+                live.snapshot.plan(request, now, &buckets.hasher, &mut plan);
                 // The next batch begins with what does not fit into this one.
                 if charges.try_extend_from_slice(&plan).is_err() {
                     break;

@@ -99,21 +99,33 @@ fn address(value: &str) -> Option<IpAddr> {
     value.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// The clients of one kind.
-#[derive(Debug, Default)]
-pub(crate) struct ClientMap {
-    exact: RapidHashMap<Box<str>, u32>,
-    blocks: RapidHashMap<Block, u32>,
+/// What is known of each client of one kind.
+#[derive(Debug)]
+pub(crate) struct ClientMap<T> {
+    exact: RapidHashMap<Box<str>, T>,
+    blocks: RapidHashMap<Block, T>,
     /// Sizes of the blocks, in bits, largest (the smallest block) first.
     block_bits: Vec<u8>,
-    prefixes: RapidHashMap<Box<[u8]>, u32>,
+    prefixes: RapidHashMap<Box<[u8]>, T>,
     /// Lengths of the prefixes, longest first.
     prefix_lengths: Vec<usize>,
 }
 
-impl ClientMap {
+impl<T> Default for ClientMap<T> {
+    fn default() -> Self {
+        Self {
+            exact: RapidHashMap::default(),
+            blocks: RapidHashMap::default(),
+            block_bits: Vec::new(),
+            prefixes: RapidHashMap::default(),
+            prefix_lengths: Vec::new(),
+        }
+    }
+}
+
+impl<T> ClientMap<T> {
     /// Adds a client; false when its value was there.
-    pub(crate) fn insert(&mut self, matcher: Matcher, client: u32) -> bool {
+    pub(crate) fn insert(&mut self, matcher: Matcher, client: T) -> bool {
         match matcher {
             Matcher::Exact(value) => self.exact.insert(value, client).is_none(),
             Matcher::Block(block) => {
@@ -129,11 +141,11 @@ impl ClientMap {
 
     /// The client that `value` is.
     #[inline]
-    pub(crate) fn find(&self, value: &str) -> Option<u32> {
-        self.exact.get(value).or_else(|| self.find_block(value)).or_else(|| self.find_prefix(value)).copied()
+    pub(crate) fn find(&self, value: &str) -> Option<&T> {
+        self.exact.get(value).or_else(|| self.find_block(value)).or_else(|| self.find_prefix(value))
     }
 
-    fn find_block(&self, value: &str) -> Option<&u32> {
+    fn find_block(&self, value: &str) -> Option<&T> {
         if self.blocks.is_empty() {
             return None;
         }
@@ -143,7 +155,7 @@ impl ClientMap {
         sizes.find_map(|&bits| self.blocks.get(&Block::of(address, bits)))
     }
 
-    fn find_prefix(&self, value: &str) -> Option<&u32> {
+    fn find_prefix(&self, value: &str) -> Option<&T> {
         let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.as_bytes().get(..length));
         starts.find_map(|start| self.prefixes.get(start))
     }
@@ -179,7 +191,7 @@ mod tests {
             ("::ffff:10.1.2.3", Some(2)),
             ("::ffff:10.2.0.0", Some(0)),
         ] {
-            assert_eq!(clients.find(value), expected, "{value}");
+            assert_eq!(clients.find(value).copied(), expected, "{value}");
         }
     }
 
@@ -190,7 +202,7 @@ mod tests {
             assert!(clients.insert(Matcher::parse("api_key", value).expect("valid"), client as u32));
         }
         for (value, expected) in [("q", 0), ("p-", 1), ("p-é", 2), ("p-é2", 2), ("p-é1", 3), ("p-ê", 1)] {
-            assert_eq!(clients.find(value), Some(expected), "{value}");
+            assert_eq!(clients.find(value), Some(&expected), "{value}");
         }
         assert!(!clients.insert(Matcher::parse("api_key", "p-*").expect("valid"), 9), "a repeated value is told");
     }

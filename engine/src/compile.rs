@@ -68,11 +68,11 @@ impl Compiler<'_> {
                 self.kinds[kind as usize].default_tier = tier;
             }
         }
-        let clients = self.clients(report);
+        self.clients(report);
         let rule_sets = self.rule_sets(report);
         let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
-        let mut domain = Domain { tier_hint, door, most_limits: 0, kinds: self.kinds, tiers, clients, rule_sets };
+        let mut domain = Domain { tier_hint, door, most_limits: 0, kinds: self.kinds, tiers, rule_sets };
         let most = most_limits(self.source, &domain);
         domain.most_limits = most;
         if most > PLAN_MAX {
@@ -101,8 +101,7 @@ impl Compiler<'_> {
         tiers
     }
 
-    fn clients(&mut self, report: &mut Report<'_>) -> Vec<Client> {
-        let mut clients = Vec::new();
+    fn clients(&mut self, report: &mut Report<'_>) {
         for (place, client) in self.source.clients.iter().enumerate() {
             let report = &mut report.item("clients", place);
             let kind = self.kind(&mut report.field("kind"), &client.kind);
@@ -112,17 +111,15 @@ impl Compiler<'_> {
             }
             let exception = client.exception.as_ref().and_then(|exception| {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
-                self.exception(&mut report.field("override"), &owner, exception)
+                self.exception(&mut report.field("override"), &owner, exception).map(Box::new)
             });
             let matcher = matcher(&mut report.field("value"), &client.kind, &client.value);
             if let (Some(kind), Some(matcher)) = (kind, matcher)
-                && !self.kinds[kind as usize].clients.insert(matcher, clients.len() as u32)
+                && !self.kinds[kind as usize].clients.insert(matcher, Client { tier, exception })
             {
                 report.field("value").wrong(format!("{} `{}` stands here twice", client.kind, client.value));
             }
-            clients.push(Client { tier, exception });
         }
-        clients
     }
 
     fn exception(&mut self, report: &mut Report<'_>, owner: &str, source: &policy::Override) -> Option<Exception> {

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    account::{Account, Buckets, Charged, Site},
+    account::{Account, Buckets, Charged, Look, Site},
     algorithm::Verdict,
     clock::Clock,
     decision::{Decision, Degraded, Shadows},
@@ -16,8 +16,8 @@ use crate::{
 /// The limits of a plan, in its order.
 pub(crate) type Accounts<'l> = ArrayVec<Account<'l>, PLAN_MAX>;
 
-/// Limits that were charged: their places in the plan, and what the charge left.
-pub(crate) type Admitted = ArrayVec<(usize, Charged), PLAN_MAX>;
+/// Limits that were charged, or are about to be: their places in the plan, and what the charge leaves.
+pub(crate) type Admitted<'b> = ArrayVec<(usize, Look<'b>), PLAN_MAX>;
 
 /// What the store said of the limits that it keeps.
 #[derive(Clone, Copy)]
@@ -35,67 +35,63 @@ pub(crate) const NO_ANSWERS: Answers<'_> = Answers { answers: &[], otherwise: De
 const CLOSED_NS: u64 = SECOND_NS;
 
 /// The limits of a plan, as they are in the snapshot that it is of.
-pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> Accounts<'l> {
-    plan.iter().map(|charge| Account::new(live, charge)).collect()
+pub(crate) fn accounts<'l>(live: &'l Live, plan: &[Charge]) -> impl Iterator<Item = Account<'l>> {
+    plan.iter().map(|charge| Account::new(live, charge))
 }
 
 impl<C: Clock> Buckets<C> {
     /// Decides a plan, and charges it when it is allowed.
     pub(crate) fn decide(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        self.charge_all(live, &accounts(live, plan), now, NO_ANSWERS, &mut Admitted::new())
+        let (mut limits, mut admitted) = (Accounts::new(), Admitted::new());
+        // Their buckets come from memory together.
+        limits.extend(accounts(live, plan).inspect(|account| account.prefetch(self)));
+        self.charge_all(live, &limits, now, NO_ANSWERS, &mut admitted)
     }
 
     /// What [`decide`](Self::decide) would answer. Charges nothing.
     pub(crate) fn peek(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Decision<'_>, Newer> {
-        self.look_at_all(live, &accounts(live, plan), now, NO_ANSWERS)
+        let mut limits = Accounts::new();
+        limits.extend(accounts(live, plan));
+        self.look_at_all(live, &limits, now, NO_ANSWERS)
     }
 
     /// All or nothing: looks before it charges, so that the common denial writes nothing, and gives back what it took when
-    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is what was
-    /// charged when this allows.
-    pub(crate) fn charge_all(
-        &self,
+    /// a later limit refuses in a race. Shadow limits are charged last, each only if it agrees. `admitted` is empty, and
+    /// what was charged when this allows.
+    pub(crate) fn charge_all<'b>(
+        &'b self,
         live: &Live,
         accounts: &[Account<'_>],
         now: Nanos,
         answers: Answers<'_>,
-        admitted: &mut Admitted,
-    ) -> Result<Decision<'_>, Newer> {
+        admitted: &mut Admitted<'b>,
+    ) -> Result<Decision<'b>, Newer> {
         for (place, account) in enforced(accounts) {
-            if let Some(refused) =
-                answers.decide(place, account, now, |account| account.look(self, now))?.filter(refuses)
-            {
-                return Ok(self.refused(accounts, place, refused, answers));
+            match answers.decide(place, account, now, || account.look(self, now))? {
+                Some(look) if look.charged.is_admitted() => admitted.push((place, look)),
+                Some(refused) => return Ok(self.refused(accounts, place, refused.charged, answers)),
+                None => {}
             }
         }
-        admitted.clear();
         let mark = self.moves.mark_brief();
-        let give_back = |admitted: &mut Admitted| {
-            for (place, charged) in admitted.drain(..) {
-                self.give_backs.next();
-                accounts[place].give_back(self, &charged, mark);
-            }
-        };
-        for (place, account) in enforced(accounts) {
-            match answers.decide(place, account, now, |account| account.charge(self, now)) {
-                Ok(None) => {}
-                Ok(Some(charged)) if charged.is_admitted() => admitted.push((place, charged)),
-                Ok(Some(refused)) => {
-                    give_back(admitted);
-                    return Ok(self.refused(accounts, place, refused, answers));
+        for index in 0..admitted.len() {
+            let (place, look) = &mut admitted[index];
+            let (place, outcome) = (*place, accounts[*place].charge_seen(self, now, look));
+            let charged = look.charged;
+            if outcome.is_err() || !charged.is_admitted() {
+                for (place, look) in admitted.drain(..).take(index) {
+                    self.give_backs.next();
+                    accounts[place].give_back(self, &look.charged, mark);
                 }
-                Err(newer) => {
-                    give_back(admitted);
-                    return Err(newer);
-                }
+                return outcome.map(|()| self.refused(accounts, place, charged, answers));
             }
         }
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
                 // The enforced limits are charged by now: a shadow whose numbers a publish has just changed is left out.
-                match answers.decide(place, account, now, |account| account.charge(self, now)) {
-                    Ok(Some(charged)) if charged.is_admitted() => admitted.push((place, charged)),
+                match answers.decide(place, account, now, || account.charge(self, now).map(Look::from)) {
+                    Ok(Some(look)) if look.charged.is_admitted() => admitted.push((place, look)),
                     Ok(Some(_)) => shadows.push(place, account.index()),
                     Ok(None) | Err(Newer) => {}
                 }
@@ -114,22 +110,21 @@ impl<C: Clock> Buckets<C> {
     ) -> Result<Decision<'_>, Newer> {
         let (mut admitted, mut shadows) = (Admitted::new(), Shadows::default());
         for (place, account) in accounts.iter().enumerate() {
-            let Some(looked) = answers.decide(place, account, now, |account| account.look(self, now))? else {
-                continue;
-            };
-            match (looked.is_admitted(), account.is_shadow()) {
-                (true, _) => admitted.push((place, looked)),
+            let Some(look) = answers.decide(place, account, now, || account.look(self, now))? else { continue };
+            match (look.charged.is_admitted(), account.is_shadow()) {
+                (true, _) => admitted.push((place, look)),
                 (false, true) => shadows.push(place, account.index()),
-                (false, false) => return Ok(self.refused(accounts, place, looked, answers)),
+                (false, false) => return Ok(self.refused(accounts, place, look.charged, answers)),
             }
         }
         Ok(self.allowed(live, accounts, &admitted, shadows, answers))
     }
 
     /// The first denial among the limits that this node keeps by itself. Charges nothing.
-    pub(crate) fn refused_here(&self, accounts: &[Account<'_>], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
-        for (place, account) in enforced(accounts).filter(|(_, account)| account.on_failure().is_none()) {
-            let looked = account.look(self, now)?;
+    pub(crate) fn refused_here(&self, live: &Live, plan: &[Charge], now: Nanos) -> Result<Option<Decision<'_>>, Newer> {
+        let is_here = |account: &Account<'_>| !account.is_shadow() && account.on_failure().is_none();
+        for (place, account) in accounts(live, plan).enumerate().filter(|(_, account)| is_here(account)) {
+            let looked = account.look(self, now)?.charged;
             if !looked.is_admitted() {
                 return Ok(Some(account.decision(self, place, looked)));
             }
@@ -159,17 +154,30 @@ impl<C: Clock> Buckets<C> {
         &self,
         live: &Live,
         accounts: &[Account<'_>],
-        admitted: &Admitted,
+        admitted: &Admitted<'_>,
         shadows: Shadows,
         answers: Answers<'_>,
     ) -> Decision<'_> {
-        let each = admitted.iter().map(|(place, charged)| (*place, &accounts[*place], charged));
-        let each = each.filter(|(_, account, _)| !account.is_shadow());
-        let tightest = each.clone().min_by_key(|(_, account, charged)| account.outcome(charged).remaining());
-        let decision = tightest
-            .map_or_else(|| self.unlimited(live), |(place, account, charged)| account.decision(self, place, *charged));
-        let delay_ns = each.map(|(_, account, charged)| account.outcome(charged).delay_ns()).max().unwrap_or(0);
-        Decision { delay_ns, shadows, degraded: answers.degraded(accounts), ..decision }
+        let (mut tightest, mut least, mut delay_ns) = (None, u64::MAX, 0);
+        for (place, Look { charged, .. }) in admitted {
+            let account = &accounts[*place];
+            if !account.is_shadow() {
+                let outcome = account.outcome(charged);
+                delay_ns = delay_ns.max(outcome.delay_ns());
+                let remaining = outcome.remaining();
+                if tightest.is_none() || remaining < least {
+                    (tightest, least) = (Some((*place, charged)), remaining);
+                }
+            }
+        }
+        let mut decision = match tightest {
+            None => self.unlimited(live),
+            Some((place, charged)) => accounts[place].decision(self, place, *charged),
+        };
+        decision.delay_ns = delay_ns;
+        decision.shadows = shadows;
+        decision.degraded = answers.degraded(accounts);
+        decision
     }
 }
 
@@ -177,22 +185,22 @@ impl Answers<'_> {
     /// What decides a limit: `here`, or for one that the store keeps its answer, or else what the limit says for that case.
     /// `None`: it stays out of the decision.
     #[inline(always)]
-    fn decide<'l>(
+    fn decide<'b>(
         self,
         place: usize,
-        account: &Account<'l>,
+        account: &Account<'_>,
         now: Nanos,
-        here: impl FnOnce(&Account<'l>) -> Result<Charged, Newer>,
-    ) -> Result<Option<Charged>, Newer> {
+        here: impl FnOnce() -> Result<Look<'b>, Newer>,
+    ) -> Result<Option<Look<'b>>, Newer> {
         match account.on_failure() {
-            None => here(account).map(Some),
+            None => here().map(Some),
             Some(on_failure) => match (self.of(place), on_failure) {
-                (Some(answer), _) => Ok(Some(answer)),
-                (None, OnFailure::Local(_)) => here(account).map(Some),
+                (Some(answer), _) => Ok(Some(answer.into())),
+                (None, OnFailure::Local(_)) => here().map(Some),
                 (None, OnFailure::Open) => Ok(None),
                 (None, OnFailure::Closed) => {
                     let verdict = Verdict::Later { wait_ns: CLOSED_NS };
-                    Ok(Some(Charged { verdict, word: 0, now, site: Site::Nowhere }))
+                    Ok(Some(Charged { verdict, word: 0, now, site: Site::Nowhere }.into()))
                 }
             },
         }
@@ -208,10 +216,6 @@ impl Answers<'_> {
             |(place, account): (usize, &Account<'_>)| account.on_failure().is_some() && self.of(place).is_none();
         accounts.iter().enumerate().any(is_unanswered).then_some(self.otherwise)
     }
-}
-
-fn refuses(charged: &Charged) -> bool {
-    !charged.is_admitted()
 }
 
 /// The limits that can deny, with their places.

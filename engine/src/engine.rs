@@ -375,7 +375,8 @@ impl<C: Clock> Engine<C> {
         loop {
             let live = self.live.load();
             let now = read_clock();
-            let plan = live.snapshot.plan(request, now, &self.buckets.hasher);
+            let mut plan = Plan::new();
+            live.snapshot.plan(request, now, &self.buckets.hasher, &mut plan);
             // A bucket of a newer snapshot: that one is in place by now.
             if let Ok(decided) = decide(&live, &plan, now) {
                 return decided;

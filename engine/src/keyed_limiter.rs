@@ -121,7 +121,7 @@ impl<C: Clock> KeyedLimiter<C> {
     /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
         let account = Account::alone(&self.limit, IdentityHash::of(self.hash(&key)), cost);
-        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()))
+        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
     }
 
     /// How often an overflow bucket was charged, because there was no place for a key: if this grows, there should be room

@@ -8,7 +8,7 @@ use crate::{
     account::{Account, Charged, Site},
     algorithm::{Meter, Verdict},
     clock::Clock,
-    decide::{Accounts, Admitted, Answers, accounts},
+    decide::{Accounts, Admitted, Answers},
     decision::{Decision, Degraded},
     engine::Engine,
     observer::Asked,
@@ -148,7 +148,7 @@ impl<C: Clock> Engine<C> {
             if !plan.iter().any(|charge| is_stored(live, charge)) {
                 return self.decide_plan(live, request, plan, now).map(Begun::Decided);
             }
-            if let Some(refused) = buckets.refused_here(&accounts(live, plan), now)? {
+            if let Some(refused) = buckets.refused_here(live, plan, now)? {
                 if request.cost > 0 {
                     self.count(live, Asked::Request(request), plan, &refused, now);
                 }

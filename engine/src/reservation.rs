@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Charged},
+    account::{Account, Charged, Look},
     algorithm::NUMBER_MAX,
     clock::Clock,
-    decide::{Admitted, NO_ANSWERS, accounts},
+    decide::{Accounts, Admitted, NO_ANSWERS, accounts},
     decision::Decision,
     engine::Engine,
     hash::IdentityHash,
@@ -66,17 +66,17 @@ impl<C: Clock> Engine<C> {
         }
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, now| {
-            let accounts = accounts(live, plan);
+            let accounts: Accounts<'_> = accounts(live, plan).collect();
             let marks: Vec<Mark> = accounts.iter().map(|account| account.mark(buckets)).collect();
             let mut admitted = Admitted::new();
             let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
             self.count(live, Asked::Request(request), plan, &decision, now);
-            let reserved = |(place, charged): (usize, Charged)| Reserved {
+            let reserved = |(place, look): (usize, Look<'_>)| Reserved {
                 limit: accounts[place].index(),
                 changes: accounts[place].changes(),
                 identity: plan[place].identity,
                 cost: plan[place].cost,
-                charged,
+                charged: look.charged,
                 mark: marks[place],
             };
             let reservation = decision.is_allowed().then(|| Reservation {

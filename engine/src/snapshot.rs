@@ -69,7 +69,6 @@ pub(crate) struct Domain {
     pub(crate) door: DoorSettings,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
-    pub(crate) clients: Vec<Client>,
     pub(crate) rule_sets: Vec<RuleSet>,
 }
 
@@ -79,13 +78,13 @@ pub(crate) struct Kind {
     pub(crate) name: Box<str>,
     pub(crate) hash: u64,
     pub(crate) default_tier: Option<u32>,
-    pub(crate) clients: ClientMap,
+    pub(crate) clients: ClientMap<Client>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) tier: Option<u32>,
-    pub(crate) exception: Option<Exception>,
+    pub(crate) exception: Option<Box<Exception>>,
 }
 
 #[derive(Debug)]
@@ -184,13 +183,12 @@ impl Snapshot {
         self.domains.contains_key(domain)
     }
 
-    /// Works out the limits that `request` meets at time `now`: none in a domain that the policy does not have.
-    pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher) -> Plan {
-        let mut plan = Plan::new();
+    /// Adds the limits that `request` meets at time `now` to `plan`, which is empty: none in a domain that the policy does
+    /// not have. A plan is kilobytes, so it is made where it stays.
+    pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
         if let Some(domain) = self.domains.get(request.domain) {
-            Planner { snapshot: self, domain, request, cost: request.cost, plan: &mut plan }.run(now, hasher);
+            Planner { snapshot: self, domain, request, cost: request.cost, plan }.run(now, hasher);
         }
-        plan
     }
 }
 
@@ -204,8 +202,8 @@ struct Planner<'s, 'r> {
 
 impl<'s> Planner<'s, '_> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
-        let known: ArrayVec<Option<Known<'s>>, IDENTITIES_MAX> =
-            (0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)).collect();
+        let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
+        known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| plain_path(endpoint, &mut buffer));
         let mut seen = 0;
@@ -228,7 +226,7 @@ impl<'s> Planner<'s, '_> {
         let identity = self.request.identities[place];
         let kind_place = self.domain.kinds.iter().position(|kind| *kind.name == *identity.kind())?;
         let kind = &self.domain.kinds[kind_place];
-        let client = kind.clients.find(identity.value()).map(|client| &self.domain.clients[client as usize]);
+        let client = kind.clients.find(identity.value());
         let hinted = || {
             let hint = self.request.tier.filter(|_| self.domain.tier_hint)?;
             Some(self.domain.tiers.iter().position(|(id, _)| **id == *hint)? as u32)
@@ -241,7 +239,7 @@ impl<'s> Planner<'s, '_> {
             },
             tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),
             exception: client
-                .and_then(|client| client.exception.as_ref())
+                .and_then(|client| client.exception.as_deref())
                 .filter(|exception| exception.until.is_none_or(|until| now < until)),
         })
     }
@@ -254,13 +252,14 @@ impl<'s> Planner<'s, '_> {
             Some(Grants::Blocked(limit)) => return self.add(*limit, known.counted, self.cost),
             Some(Grants::Limits(own)) => own.clone(),
         };
-        let id = |limit: u32| &*self.snapshot.limits[limit as usize].id;
-        let in_place_of = |limit| own.clone().find(|&own| id(own) == id(limit)).unwrap_or(limit);
-        let is_addition = |own: &u32| !tier.clone().any(|limit| id(limit) == id(*own));
-        let limits: ArrayVec<u32, PLAN_MAX> =
-            tier.clone().map(in_place_of).chain(own.clone().filter(is_addition)).take(PLAN_MAX).collect();
-        for limit in limits {
-            self.add(limit, known.counted, self.cost);
+        let snapshot = self.snapshot;
+        let id = |limit: u32| &*snapshot.limits[limit as usize].id;
+        for limit in tier.clone() {
+            let in_its_place = own.clone().find(|&own| id(own) == id(limit));
+            self.add(in_its_place.unwrap_or(limit), known.counted, self.cost);
+        }
+        for addition in own.filter(|&own| !tier.clone().any(|limit| id(limit) == id(own))) {
+            self.add(addition, known.counted, self.cost);
         }
     }
 

@@ -25,7 +25,7 @@ impl Account<'_> {
         // A denial takes back all that is out first, and has what was spent paid for: time does not repay it before.
         let is_denied = matches!(looked.verdict, Verdict::Later { .. });
         if is_denied && self.with_lease(buckets, |lease| lease.close()) == Some(true) {
-            return self.look(buckets, buckets.clock.now());
+            return self.look(buckets, buckets.clock.now()).map(|look| look.charged);
         }
         Ok(looked)
     }

@@ -168,3 +168,46 @@ fn a_check_that_slept_until_the_generations_came_round_does_not_take_a_newer_buc
         assert!(!is_allowed(&engine, USER), "and no more");
     });
 }
+
+#[test]
+fn a_publish_between_the_looks_of_a_check_and_its_charges_loses_none_of_them() {
+    let (wide, narrow) = (policy(1, 2), policy(1, 1));
+    check_within(2, move || {
+        let (engine, _) = engine(&wide);
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || is_allowed(&other, BOTH));
+        engine.publish(Arc::clone(&narrow)).expect("few limits");
+        assert!(thread.join().expect("no panic"));
+        assert!(!is_allowed(&engine, USER) && !is_allowed(&engine, IP), "one was used of one, of either");
+    });
+}
+
+/// A window of one second that admits so many.
+fn window(limit: u64) -> Arc<Snapshot> {
+    let text = format!(
+        "[domains.default]\ndefaults = {{ user = \"x\" }}\n[[domains.default.tiers]]\nid = \"x\"\n\
+         limits = [{{ id = \"a\", algorithm = \"fixed_window\", limit = {limit}, period = \"1s\" }}]\n"
+    );
+    Arc::new(Snapshot::parse(&text, Format::Toml).expect("a policy"))
+}
+
+#[test]
+fn a_window_that_rolls_while_it_is_converted_reset_and_checked_admits_no_more_than_its_limit() {
+    let (one, two) = (window(1), window(2));
+    check_within(2, move || {
+        let (engine, clock) = engine(&one);
+        assert!(is_allowed(&engine, USER));
+        let [checks, publishes] = [(); 2].map(|()| Arc::clone(&engine));
+        let two = Arc::clone(&two);
+        let check = thread::spawn(move || is_allowed(&checks, USER));
+        let publish = thread::spawn(move || publishes.publish(two).map(drop).expect("few limits"));
+        clock.advance(SECOND);
+        let who = [Identity::new("user", "7").expect("valid")];
+        engine.reset(&Request::new(&who).expect("valid"));
+        let checked = check.join().expect("no panic");
+        publish.join().expect("no panic");
+        // The check may have been of the old window, or forgotten by the reset; the new window holds two in any case.
+        let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
+        assert!((2 - usize::from(checked)..=2).contains(&left), "{left} after a check that was {checked}");
+    });
+}
