@@ -25,11 +25,11 @@ mod strict {
 
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
     use tidegate::{
-        HeavyHitters,
+        Engine, HeavyHitters,
         clock::{Clock, SystemClock},
     };
 
-    use super::doors::{Doors, SECOND, Sums, engine};
+    use super::doors::{Doors, SECOND, Sums, engine, leasing};
 
     /// What a child is told to do, and what it says when it came to the end of it.
     const CHECK: &str = "--as-a-child-check";
@@ -73,18 +73,34 @@ mod strict {
 
     fn check() {
         let engine = engine(10_000, SystemClock::new());
+        thread::scope(|scope| {
+            // Somebody to share a key with, so that it has leases. Ends with the process.
+            scope.spawn(|| {
+                let mut handle = leasing(&engine);
+                while handle.check(7_u64, 1).is_ok() {}
+            });
+            check_beside_another(&engine);
+        });
+    }
+
+    fn check_beside_another(engine: &Engine) {
         engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1))).expect("the first");
-        let (mut doors, mut sums) = (Doors::new(&engine), Sums::default());
+        let (mut doors, mut sums) = (Doors::new(engine), Sums::default());
         doors.pass(0, &mut sums);
+        let mut shared = leasing(engine);
         let until = engine.clock().now() + SECOND / 2;
         give_up_system_calls();
         let mut number = 0;
-        // Long enough for the clock to be steered many times.
-        while sums.allowed + sums.denied < 100_000 || engine.clock().now() < until {
+        let is_enough = |sums: &Sums| sums.allowed + sums.denied >= 100_000 && engine.leases_ended() > 0;
+        // Long enough for the clock to be steered many times; if threads never meet, not for ever.
+        while engine.clock().now() < until || (!is_enough(&sums) && engine.clock().now() < until + 60 * SECOND) {
             number += 1;
             doors.pass(number, &mut sums);
+            for _ in 0..100 {
+                sums.extend(shared.check(7_u64, 1));
+            }
         }
-        if sums.allowed > 1_000 && sums.denied > 1_000 {
+        if is_enough(&sums) && sums.allowed > 1_000 && sums.denied > 1_000 {
             say_done();
         }
     }

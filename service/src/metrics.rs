@@ -102,7 +102,14 @@ impl<C: Clock> Collector for OfEngine<C> {
                 "Charges to overflow buckets, because the table of keys was full",
                 engine.overflow_charges(),
             ),
+            (
+                "log_charges_without_ring",
+                "Charges of sliding window logs that had no ring of their own, because the pool had none left",
+                engine.log_charges_without_ring(),
+            ),
             ("give_backs", "Charges given back because a later limit refused in a race", engine.give_backs()),
+            ("leases_begun", "Leases of keys that several threads hit at once", engine.leases_begun()),
+            ("leases_ended", "Those of these leases that have ended", engine.leases_ended()),
         ] {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }

@@ -14,7 +14,8 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 const ALGORITHMS: [&str; 5] =
     ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
 
-/// One limit of each algorithm for users, by its name; three limits at once for an address and a key; one that nodes share.
+/// One limit of each algorithm for users, by its name; three limits at once for an address and a key; one that nodes share;
+/// one that is large enough for leases.
 fn snapshot() -> Snapshot {
     let limit = |id: &str, algorithm: &str| {
         format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = 50, period = \"10s\" }},")
@@ -22,7 +23,9 @@ fn snapshot() -> Snapshot {
     let of_user: Vec<String> = ALGORITHMS.iter().map(|algorithm| limit(algorithm, algorithm)).collect();
     let text = format!(
         "[domains.default]\n\
-         defaults = {{ user = \"user\", ip = \"one\", key = \"two\", node = \"shared\" }}\n\
+         defaults = {{ user = \"user\", ip = \"one\", key = \"two\", node = \"shared\", all = \"large\" }}\n\
+         [[domains.default.tiers]]\nid = \"large\"\nlimits = [{{ id = \"l\", algorithm = \"token_bucket\", \
+         limit = 1000000, period = \"1s\" }}]\n\
          [[domains.default.tiers]]\nid = \"user\"\nlimits = [{}]\n\
          [[domains.default.tiers]]\nid = \"one\"\nlimits = [{}]\n\
          [[domains.default.tiers]]\nid = \"two\"\nlimits = [{}{}]\n\
@@ -40,6 +43,11 @@ fn snapshot() -> Snapshot {
 
 fn handles<C: Clock>(engine: &Engine<C>) -> [Handle<'_, C>; 5] {
     ALGORITHMS.map(|name| engine.handle(&format!("default/tier:user/{name}"), "user").expect("the policy has it"))
+}
+
+/// Of a limit that leases its keys when threads get into each other's way.
+pub(crate) fn leasing<C: Clock>(engine: &Engine<C>) -> Handle<'_, C> {
+    engine.handle("default/tier:large/l", "all").expect("the policy has it")
 }
 
 /// Limiters of each algorithm.

@@ -5,10 +5,10 @@
 
 mod doors;
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, sync::Barrier, thread, time::Duration};
 
 use allocation_counter::measure;
-use doors::{Doors, SECOND, Sums, engine};
+use doors::{Doors, SECOND, Sums, engine, leasing};
 use tidegate::{Begun, HeavyHitters, Identity, Request, clock::ManualClock};
 
 /// The beginning of a minute in 2026.
@@ -35,6 +35,29 @@ fn no_door_of_a_check_allocates() {
         assert!(sums.allowed > 1_000 && sums.denied > 1_000, "{} {}", sums.allowed, sums.denied);
         assert_eq!(engine.overflow_charges() > 0, max_keys == 10);
     }
+}
+
+/// Nor does a key that two threads hit: its leases begin, are spent, and end when it has nothing left.
+#[test]
+fn no_lease_allocates() {
+    let engine = engine(10_000, ManualClock::at(NOW));
+    let rounds = (0..2_000_u64).take_while(|round| {
+        let start = Barrier::new(2);
+        let run = || {
+            let mut handle = leasing(&engine);
+            let _ = handle.check(*round, 1).expect("valid");
+            start.wait();
+            let spend = || while handle.check(*round, 1).expect("valid").is_allowed() {};
+            measure(spend).count_total
+        };
+        let made = thread::scope(|scope| {
+            let other = scope.spawn(run);
+            run() + other.join().expect("no panic")
+        });
+        assert_eq!(made, 0);
+        engine.leases_begun() < 3
+    });
+    assert!(rounds.count() < 2_000 && engine.leases_ended() > 0, "the threads never met: nothing was shown");
 }
 
 /// What is kept between two halves of a decision is kept on the heap: the only doors that allocate, and how often.
