@@ -296,12 +296,13 @@ impl Table {
         find_in(first, key).or_else(|| find_in(second, key))
     }
 
-    /// Reads every candidate slot once. Free: the first free place of the emptier line, the key's first line when even.
+    /// Reads every candidate slot once. Free: of the line where fewer are live, the place that has been idle for the longest;
+    /// where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are others to take.
     fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
         let mut scan = Scan { active: false, claims: [None; 2 * WAYS], free: None };
         let (mut claims, mut free_most) = (0, 0);
         for line in self.candidates(key.hash) {
-            let (mut free_here, mut first_free) = (0, None);
+            let (mut free_here, mut oldest) = (0, None::<Seen<'_>>);
             for way in 0..WAYS {
                 let cell = &line[(key.bits.spread() + way) % WAYS];
                 let slot = Swap::load(cell);
@@ -314,11 +315,15 @@ impl Table {
                     }
                 } else if slot.is_free(now) {
                     free_here += 1;
-                    first_free = first_free.or(Some((cell, slot)));
+                    if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
+                        oldest = Some((cell, slot));
+                    }
                 }
             }
-            if free_here > free_most {
-                (free_most, scan.free) = (free_here, first_free);
+            let is_older =
+                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
+            if free_here > free_most || (free_here == free_most && oldest.is_some_and(is_older)) {
+                (free_most, scan.free) = (free_here, oldest);
             }
         }
         scan

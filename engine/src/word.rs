@@ -306,6 +306,11 @@ impl Slot {
         }
     }
 
+    /// Of a slot that is [free](Self::is_free): about since when; an empty one is older than all.
+    pub(crate) fn idle_since(self) -> Nanos {
+        self.word
+    }
+
     pub(crate) fn to_bits(self) -> u128 {
         u128::from(self.tag) << 64 | u128::from(self.word)
     }
