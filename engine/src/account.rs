@@ -229,7 +229,7 @@ impl<'l> Account<'l> {
     /// What the charge would answer. Charges nothing; a denial ends a lease, as that of a charge does.
     #[inline(always)]
     pub(crate) fn look<'b, C: Clock>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Newer> {
-        match self.look_at_once(buckets, now) {
+        match self.look_at_once(buckets, &|| now) {
             Ok(look) => Ok(look),
             Err(_) => self.look_anyhow(buckets, now).map(Look::from),
         }
@@ -335,7 +335,7 @@ impl<'l> Account<'l> {
         match (look.found, look.charged.site) {
             (Some(_), _) if self.swap(*look).is_ok() => {}
             (Some(_), _) => *look = self.charge_anyhow(buckets, now, 1)?.into(),
-            (None, Site::Slot | Site::Overflow) => *look = self.charge(buckets, now)?.into(),
+            (None, Site::Slot | Site::Overflow) => *look = self.charge(buckets, &|| now)?.into(),
             // The store has charged it, or should have.
             (None, Site::Store | Site::Nowhere) => {}
         }
@@ -344,20 +344,24 @@ impl<'l> Account<'l> {
 
     /// Charges the limit, or changes nothing and says why not.
     #[inline(always)]
-    pub(crate) fn charge<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
-        match self.charge_at_once(buckets, now) {
+    pub(crate) fn charge<C: Clock>(
+        &self,
+        buckets: &Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+    ) -> Result<Charged, Newer> {
+        match self.charge_at_once(buckets, read_clock) {
             Ok(charged) => Ok(charged),
-            Err(Missed::Leased(word)) => self.charge_leased(buckets, now, word),
-            Err(Missed::Race) => self.charge_anyhow(buckets, now, 1),
-            Err(Missed::Other) => self.charge_anyhow(buckets, now, 0),
+            Err(Missed::Leased(word)) => self.charge_leased(buckets, read_clock(), word),
+            Err(Missed::Race) => self.charge_anyhow(buckets, read_clock(), 1),
+            Err(Missed::Other) => self.charge_anyhow(buckets, read_clock(), 0),
         }
     }
 
     /// The common case, and nothing else, so that it can be inlined whole: the key has a slot, its word is of these numbers,
     /// and nobody else swaps it. If it was not so, nothing was changed.
     #[inline(always)]
-    fn charge_at_once<C>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Missed> {
-        let look = self.look_at_once(buckets, now)?;
+    fn charge_at_once<C>(&self, buckets: &Buckets<C>, read_clock: &impl Fn() -> Nanos) -> Result<Charged, Missed> {
+        let look = self.look_at_once(buckets, read_clock)?;
         self.swap(look)
     }
 
@@ -371,8 +375,13 @@ impl<'l> Account<'l> {
         Ok(charged)
     }
 
+    /// The clock is read after the slot is asked for: it takes as long as a line from the cache, and the two go on together.
     #[inline(always)]
-    fn look_at_once<'b, C>(&self, buckets: &'b Buckets<C>, now: Nanos) -> Result<Look<'b>, Missed> {
+    fn look_at_once<'b, C>(
+        &self,
+        buckets: &'b Buckets<C>,
+        read_clock: &impl Fn() -> Nanos,
+    ) -> Result<Look<'b>, Missed> {
         let meter = self.limit.meter.as_ref().filter(|meter| !matches!(meter, Meter::SlidingWindowLog(_)));
         let (Some(meter), Some((cell, slot))) = (meter, buckets.table.find(self.key)) else {
             return Err(Missed::Other);
@@ -381,6 +390,7 @@ impl<'l> Account<'l> {
         if held.is_leased || held.generation != self.limit.generation || self.is_stale(buckets) {
             return Err(if self.is_leased(held) { Missed::Leased(held.word) } else { Missed::Other });
         }
+        let now = read_clock();
         let verdict = meter.step(held.word, now, self.cost);
         let word = verdict.admitted().unwrap_or(held.word);
         Ok(Look { charged: Charged { verdict, word, now, site: Site::Slot }, found: Some((cell, slot)) })

@@ -398,7 +398,7 @@ impl<C: Clock> Engine<C> {
         match plan {
             [one] if live.limits[one.limit as usize].is_plain => {
                 let account = Account::new(live, one);
-                let charged = self.charge_one(&account, asked, *one, now)?;
+                let charged = self.charge_one(&account, asked, *one, &|| now)?;
                 self.tally.spot(account.tally()).decided(charged.is_admitted());
                 Ok(account.decision(&self.buckets, 0, charged))
             }
@@ -414,10 +414,10 @@ impl<C: Clock> Engine<C> {
         account: &Account<'_>,
         asked: Asked<'_>,
         charge: Charge,
-        now: Nanos,
+        read_clock: &impl Fn() -> Nanos,
     ) -> Result<Charged, Newer> {
-        let charged = account.charge(&self.buckets, now)?;
-        self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), now);
+        let charged = account.charge(&self.buckets, read_clock)?;
+        self.watch.show(asked, || (Some(charge), account.decision(&self.buckets, 0, charged)), charged.now);
         Ok(charged)
     }
 

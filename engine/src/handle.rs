@@ -115,7 +115,6 @@ impl<'e, C: Clock> Handle<'e, C> {
             if self.engine.version() != self.live.version {
                 self.look_up_again();
             }
-            let now = read_clock();
             let place = self.place?;
             let limit = &self.live.limits[place as usize];
             if !limit.is_plain {
@@ -124,7 +123,7 @@ impl<'e, C: Clock> Handle<'e, C> {
             let account = Account::plain(limit, self.live.version, identity, cost);
             let charge = Charge { limit: place, identity, cost, counted: 0 };
             let asked = Asked::Handle { kind: &self.kind, value };
-            match self.engine.charge_one(&account, asked, charge, now) {
+            match self.engine.charge_one(&account, asked, charge, &read_clock) {
                 Ok(charged) => {
                     if !self.spot.is_here() {
                         self.spot = self.engine.tally().spot(limit.tally);

@@ -145,7 +145,7 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(always)]
     pub(crate) fn charge(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
         let account = Account::alone(limit, IdentityHash::of(hash), cost);
-        self.first(&account, || account.charge(&self.buckets, self.buckets.clock.now()))
+        self.first(&account, || account.charge(&self.buckets, &|| self.buckets.clock.now()))
     }
 
     /// The answer to the first attempt: without a publish, nothing is ever newer.

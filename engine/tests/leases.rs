@@ -2,20 +2,59 @@
 //! admit what the limit says, also beside resets, refunds and publishes.
 
 use std::{
+    hint::spin_loop,
     sync::{
-        Barrier,
+        Arc, Barrier,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tidegate::{Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{
+    Engine, Identity, Request, Retry, Snapshot,
+    clock::{Clock, ManualClock},
+    formats::Format,
+};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
 
 /// Threads may miss each other on a machine that is busy with other things: a test goes on until they met.
 const ROUNDS_MAX: usize = 2_000;
+
+/// A clock where threads meet. A check reads it between reading a slot and swapping it, so one that waits here for another
+/// to come by loses its race, also on a machine that lets threads run by turns.
+#[derive(Clone)]
+struct Crossroads(Arc<Here>);
+
+struct Here {
+    clock: ManualClock,
+    /// How many threads come by now and then.
+    threads: AtomicU64,
+    readings: AtomicU64,
+}
+
+impl Crossroads {
+    fn advance(&self, ns: u64) {
+        self.0.clock.advance(ns);
+    }
+}
+
+impl Clock for Crossroads {
+    fn now(&self) -> u64 {
+        let Here { clock, threads, readings } = &*self.0;
+        let before = readings.fetch_add(1, Ordering::SeqCst);
+        let is_met = || readings.load(Ordering::SeqCst) != before + 1 || threads.load(Ordering::SeqCst) < 2;
+        // Not every time, and not for ever: all sorts of races are wanted.
+        for turn in 0..if before.is_multiple_of(16) { 100_000 } else { 0 } {
+            if is_met() {
+                break;
+            }
+            if turn % 64 == 63 { std::thread::yield_now() } else { spin_loop() }
+        }
+        clock.now()
+    }
+}
 
 fn policy(algorithm: &str, burst: u64) -> Snapshot {
     let text = format!(
@@ -30,9 +69,10 @@ fn policy(algorithm: &str, burst: u64) -> Snapshot {
     Snapshot::parse(&text, Format::Toml).expect("a good policy")
 }
 
-fn engine(algorithm: &str, burst: u64) -> Engine<ManualClock> {
+fn engine(algorithm: &str, burst: u64) -> Engine<Crossroads> {
     // Room for the keys of all rounds: they stay live.
-    let engine = Engine::for_simulation(100_000, ManualClock::at(NOW), 7);
+    let here = Here { clock: ManualClock::at(NOW), threads: AtomicU64::new(0), readings: AtomicU64::new(0) };
+    let engine = Engine::for_simulation(100_000, Crossroads(Arc::new(here)), 7);
     engine.publish(policy(algorithm, burst)).expect("few limits");
     engine
 }
@@ -42,7 +82,7 @@ fn who(name: &str) -> [Identity<'_>; 1] {
 }
 
 /// How many checks of cost 1 one thread gets until it is denied.
-fn admitted(engine: &Engine<ManualClock>, name: &str) -> u64 {
+fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
     let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
     let mut admitted = 0;
     while handle.check(name, 1).expect("valid").is_allowed() {
@@ -52,11 +92,14 @@ fn admitted(engine: &Engine<ManualClock>, name: &str) -> u64 {
 }
 
 /// The sum of what `work` answers on two threads that begin together.
-fn together(work: impl Fn(usize) -> u64 + Sync) -> u64 {
-    let start = Barrier::new(2);
+fn together(engine: &Engine<Crossroads>, work: impl Fn(usize) -> u64 + Sync) -> u64 {
+    let (start, threads) = (Barrier::new(2), &engine.clock().0.threads);
     let run = |thread| {
+        threads.fetch_add(1, Ordering::SeqCst);
         start.wait();
-        work(thread)
+        let sum = work(thread);
+        threads.fetch_sub(1, Ordering::SeqCst);
+        sum
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(1));
@@ -65,7 +108,7 @@ fn together(work: impl Fn(usize) -> u64 + Sync) -> u64 {
 }
 
 /// Two threads on keys with a lease, again with new keys until there were so many.
-fn with_leases(engine: &Engine<ManualClock>, at_least: u64, mut round: impl FnMut(&str)) {
+fn with_leases(engine: &Engine<Crossroads>, at_least: u64, mut round: impl FnMut(&str)) {
     let mut rounds = 0;
     while (rounds < 20 || engine.leases_begun() < at_least) && rounds < ROUNDS_MAX {
         round(&format!("user {rounds}"));
@@ -78,7 +121,7 @@ fn with_leases(engine: &Engine<ManualClock>, at_least: u64, mut round: impl FnMu
 fn threads_on_one_key_are_admitted_exactly_the_burst() {
     let engine = engine("token_bucket", 50_000);
     with_leases(&engine, 10, |name| {
-        assert_eq!(together(|_| admitted(&engine, name)) + admitted(&engine, name), 50_000);
+        assert_eq!(together(&engine, |_| admitted(&engine, name)) + admitted(&engine, name), 50_000);
     });
     // A denial has taken back all that was left.
     assert_eq!(engine.leases_begun(), engine.leases_ended());
@@ -90,7 +133,7 @@ fn a_small_burst_that_may_just_lease_is_exact() {
     let mut rounds = 0;
     while rounds < 200 || (engine.leases_begun() == 0 && rounds < 10 * ROUNDS_MAX) {
         let name = format!("user {rounds}");
-        assert_eq!(together(|_| admitted(&engine, &name)) + admitted(&engine, &name), 1_024);
+        assert_eq!(together(&engine, |_| admitted(&engine, &name)) + admitted(&engine, &name), 1_024);
         rounds += 1;
     }
     assert!(engine.leases_begun() > 0, "the threads never met");
@@ -102,7 +145,7 @@ fn only_large_token_buckets_lease() {
         let engine = engine(algorithm, burst);
         for round in 0..20 {
             let name = format!("user {round}");
-            assert_eq!(together(|_| admitted(&engine, &name)) + admitted(&engine, &name), burst);
+            assert_eq!(together(&engine, |_| admitted(&engine, &name)) + admitted(&engine, &name), burst);
         }
         assert_eq!(engine.leases_begun(), 0);
     }
@@ -119,7 +162,7 @@ fn a_lease_ends_when_one_thread_is_alone() {
     let mut rounds = 0;
     while engine.leases_begun() == engine.leases_ended() && rounds < ROUNDS_MAX {
         engine.clock().advance(1_000_000 * 1_000_000_000);
-        assert_eq!(together(half), 2, "it is not empty");
+        assert_eq!(together(&engine, half), 2, "it is not empty");
         rounds += 1;
     }
     assert!(engine.leases_begun() > engine.leases_ended(), "no lease was left open");
@@ -140,7 +183,7 @@ fn a_peek_of_a_leased_key_answers_as_the_check_would() {
     let engine = engine("token_bucket", 20_000);
     with_leases(&engine, 5, |name| {
         let identities = who(name);
-        let spent = together(|_| {
+        let spent = together(&engine, |_| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             (0..4_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
         });
@@ -164,7 +207,7 @@ fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
     let engine = engine("token_bucket", BURST);
     let mut told = 0;
     with_leases(&engine, 5, |name| {
-        together(|_| {
+        together(&engine, |_| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             (0..3_000).filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
         });
@@ -192,7 +235,7 @@ fn refunds_beside_a_lease_give_back_exactly_what_was_reserved() {
     let engine = engine("token_bucket", 50_000);
     with_leases(&engine, 5, |name| {
         let identities = who(name);
-        let net = together(|thread| {
+        let net = together(&engine, |thread| {
             let mut net = 0;
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             for call in 0..20_000_u64 {
@@ -225,7 +268,7 @@ fn a_reset_beside_a_lease_gives_the_burst_once_more_at_most() {
     with_leases(&engine, 5, |name| {
         let identities = who(name);
         let resets = AtomicU64::new(0);
-        let total = together(|thread| {
+        let total = together(&engine, |thread| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             let mut admitted = 0;
             for call in 0..40_000 {
@@ -250,7 +293,7 @@ fn publishes_beside_a_lease_mint_nothing_and_take_little() {
     const PUBLISHES: u64 = 4;
     let engine = engine("token_bucket", 40_000);
     with_leases(&engine, 5, |name| {
-        let total = together(|thread| {
+        let total = together(&engine, |thread| {
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
             let mut admitted = 0;
             for call in 0..30_000 {
