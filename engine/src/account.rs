@@ -332,12 +332,10 @@ impl<'l> Account<'l> {
         now: Nanos,
         look: &mut Look<'_>,
     ) -> Result<(), Newer> {
-        match (look.found, look.charged.site) {
-            (Some(_), _) if self.swap(*look).is_ok() => {}
-            (Some(_), _) => *look = self.charge_anyhow(buckets, now, 1)?.into(),
-            (None, Site::Slot | Site::Overflow) => *look = self.charge(buckets, &|| now)?.into(),
-            // The store has charged it, or should have.
-            (None, Site::Store | Site::Nowhere) => {}
+        // What the store answered is not charged here.
+        let is_here = !matches!(look.charged.site, Site::Store | Site::Nowhere);
+        if is_here && (look.found.is_none() || self.swap(*look).is_err()) {
+            *look = self.charge(buckets, &|| now)?.into();
         }
         Ok(())
     }
@@ -365,7 +363,7 @@ impl<'l> Account<'l> {
         self.swap(look)
     }
 
-    /// Makes the charge of a look, if its slot is as it was found.
+    /// Makes the charge of a look that admitted, if its slot is as it was found. One that denied has nothing to charge.
     #[inline(always)]
     fn swap(&self, Look { charged, found }: Look<'_>) -> Result<Charged, Missed> {
         if let (Verdict::Admit(word), Some((cell, slot))) = (charged.verdict, found) {
@@ -376,6 +374,8 @@ impl<'l> Account<'l> {
     }
 
     /// The clock is read after the slot is asked for: it takes as long as a line from the cache, and the two go on together.
+    /// And before the version: a charge is not dated after a publish that it did not see, whose conversion would take all that
+    /// came between for used.
     #[inline(always)]
     fn look_at_once<'b, C>(
         &self,
@@ -386,11 +386,10 @@ impl<'l> Account<'l> {
         let (Some(meter), Some((cell, slot))) = (meter, buckets.table.find(self.key)) else {
             return Err(Missed::Other);
         };
-        let held = slot.held();
+        let (held, now) = (slot.held(), read_clock());
         if held.is_leased || held.generation != self.limit.generation || self.is_stale(buckets) {
             return Err(if self.is_leased(held) { Missed::Leased(held.word) } else { Missed::Other });
         }
-        let now = read_clock();
         let verdict = meter.step(held.word, now, self.cost);
         let word = verdict.admitted().unwrap_or(held.word);
         Ok(Look { charged: Charged { verdict, word, now, site: Site::Slot }, found: Some((cell, slot)) })

@@ -89,7 +89,7 @@ impl<C: Clock> Buckets<C> {
         let mut shadows = Shadows::default();
         if admitted.len() < accounts.len() {
             for (place, account) in accounts.iter().enumerate().filter(|(_, account)| account.is_shadow()) {
-                // The enforced limits are charged by now: a shadow whose numbers a publish has just changed is left out.
+                // The enforced limits are charged by now: where a publish came between, the shadow is left out.
                 match answers.decide(place, account, now, || account.charge(self, &|| now).map(Look::from)) {
                     Ok(Some(look)) if look.charged.is_admitted() => admitted.push((place, look)),
                     Ok(Some(_)) => shadows.push(place, account.index()),

@@ -143,8 +143,8 @@ impl Table {
         self.nonces.count()
     }
 
-    /// Has the processor fetch both lines of `key`, for whoever comes soon: in a full table three keys in ten
-    /// are in the second one.
+    /// Has the processor fetch both lines of `key`, for whoever comes soon: in a table just filled three keys in ten are in the
+    /// second one, and later, when there is no empty slot, up to half.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: Key) {
         for line in self.candidates(key.hash) {
@@ -419,3 +419,5 @@ fn find_in(line: &Line, key: Key) -> Option<Seen<'_>> {
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod stress;
+#[cfg(all(test, not(engine_loom)))]
+mod tests;

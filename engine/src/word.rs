@@ -306,7 +306,7 @@ impl Slot {
         }
     }
 
-    /// Of a slot that is [free](Self::is_free): about since when; an empty one is older than all.
+    /// Of a slot that is [free](Self::is_free): about since when. An empty one is older than all others, but for those that were just reset.
     pub(crate) fn idle_since(self) -> Nanos {
         self.word
     }

@@ -1,60 +1,21 @@
 //! Keys that everybody hits, through the engine: leases begin by themselves where threads meet, end by themselves, and
 //! admit what the limit says, also beside resets, refunds and publishes.
 
+mod crossroads;
+
 use std::{
-    hint::spin_loop,
-    sync::{
-        Arc, Barrier,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use tidegate::{
-    Engine, Identity, Request, Retry, Snapshot,
-    clock::{Clock, ManualClock},
-    formats::Format,
-};
+use crossroads::{Crossroads, together};
+use tidegate::{Engine, Identity, Request, Retry, Snapshot, formats::Format};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
 
 /// Threads may miss each other on a machine that is busy with other things: a test goes on until they met.
 const ROUNDS_MAX: usize = 2_000;
-
-/// A clock where threads meet. A check reads it between reading a slot and swapping it, so one that waits here for another
-/// to come by loses its race, also on a machine that lets threads run by turns.
-#[derive(Clone)]
-struct Crossroads(Arc<Here>);
-
-struct Here {
-    clock: ManualClock,
-    /// How many threads come by now and then.
-    threads: AtomicU64,
-    readings: AtomicU64,
-}
-
-impl Crossroads {
-    fn advance(&self, ns: u64) {
-        self.0.clock.advance(ns);
-    }
-}
-
-impl Clock for Crossroads {
-    fn now(&self) -> u64 {
-        let Here { clock, threads, readings } = &*self.0;
-        let before = readings.fetch_add(1, Ordering::SeqCst);
-        let is_met = || readings.load(Ordering::SeqCst) != before + 1 || threads.load(Ordering::SeqCst) < 2;
-        // Not every time, and not for ever: all sorts of races are wanted.
-        for turn in 0..if before.is_multiple_of(16) { 100_000 } else { 0 } {
-            if is_met() {
-                break;
-            }
-            if turn % 64 == 63 { std::thread::yield_now() } else { spin_loop() }
-        }
-        clock.now()
-    }
-}
 
 fn policy(algorithm: &str, burst: u64) -> Snapshot {
     let text = format!(
@@ -71,8 +32,7 @@ fn policy(algorithm: &str, burst: u64) -> Snapshot {
 
 fn engine(algorithm: &str, burst: u64) -> Engine<Crossroads> {
     // Room for the keys of all rounds: they stay live.
-    let here = Here { clock: ManualClock::at(NOW), threads: AtomicU64::new(0), readings: AtomicU64::new(0) };
-    let engine = Engine::for_simulation(100_000, Crossroads(Arc::new(here)), 7);
+    let engine = Engine::for_simulation(100_000, Crossroads::at(NOW), 7);
     engine.publish(policy(algorithm, burst)).expect("few limits");
     engine
 }
@@ -89,22 +49,6 @@ fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
         admitted += 1;
     }
     admitted
-}
-
-/// The sum of what `work` answers on two threads that begin together.
-fn together(engine: &Engine<Crossroads>, work: impl Fn(usize) -> u64 + Sync) -> u64 {
-    let (start, threads) = (Barrier::new(2), &engine.clock().0.threads);
-    let run = |thread| {
-        threads.fetch_add(1, Ordering::SeqCst);
-        start.wait();
-        let sum = work(thread);
-        threads.fetch_sub(1, Ordering::SeqCst);
-        sum
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| run(1));
-        run(0) + other.join().expect("no panic")
-    })
 }
 
 /// Two threads on keys with a lease, again with new keys until there were so many.

@@ -25,7 +25,7 @@ fn snapshot() -> Snapshot {
         "[domains.default]\n\
          defaults = {{ user = \"user\", ip = \"one\", key = \"two\", node = \"shared\", all = \"large\" }}\n\
          [[domains.default.tiers]]\nid = \"large\"\nlimits = [{{ id = \"l\", algorithm = \"token_bucket\", \
-         limit = 1000000, period = \"1s\" }}]\n\
+         limit = 20000, period = \"1s\" }}]\n\
          [[domains.default.tiers]]\nid = \"user\"\nlimits = [{}]\n\
          [[domains.default.tiers]]\nid = \"one\"\nlimits = [{}]\n\
          [[domains.default.tiers]]\nid = \"two\"\nlimits = [{}{}]\n\
