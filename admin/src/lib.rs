@@ -7,6 +7,7 @@
 
 mod access;
 mod body;
+mod changes;
 mod figures;
 mod folder;
 mod objects;

@@ -5,7 +5,7 @@ use serde_json::json;
 use tidegate::{PLAN_MAX, algorithm::NUMBER_MAX, policy::Algorithm};
 
 use super::resource;
-use crate::{passwords, publisher::MESSAGE_BYTES_MAX, server::State};
+use crate::{changes::MESSAGE_BYTES_MAX, passwords, server::State};
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config.service(resource("/meta", "GET").get(show));

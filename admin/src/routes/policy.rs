@@ -17,10 +17,11 @@ use super::resource;
 use crate::{
     access::{SignedIn, address},
     body::Body,
+    changes::ChangeList,
     objects::{Kind, ObjectKey},
     problem::Problem,
     published::{Published, Revised},
-    publisher::{Author, ChangeList},
+    publisher::Author,
     server::State,
 };
 
