@@ -8,7 +8,7 @@ use tidegate::{DEFAULT_DOMAIN, Problems, policy::Policy};
 
 use crate::{
     body::{field_error, pointer_of},
-    objects::{self, Kind, Object, ObjectKey},
+    objects::{self, Kind, Object, ObjectKey, Usage},
     problem::{FieldError, Problem},
     published::Published,
 };
@@ -36,14 +36,19 @@ struct Change {
     #[serde(default = "default_domain")]
     domain: String,
     id: String,
-    value: Value,
+    /// The whole object; none for a deletion.
+    value: Option<Value>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Op {
+pub(crate) enum Op {
+    /// Adds an object.
+    Create,
     /// Replaces an object that exists.
     Put,
+    /// Removes an object that exists.
+    Delete,
 }
 
 fn default_domain() -> String {
@@ -53,40 +58,63 @@ fn default_domain() -> String {
 /// A policy with the changes made.
 pub(crate) struct Edited {
     pub(crate) policy: Policy,
+    /// Objects that are new, or other than before.
     pub(crate) touched: Vec<ObjectKey>,
+    pub(crate) removed: Vec<ObjectKey>,
 }
 
 /// Makes the changes on the present policy, if no object that they touch has changed since it was read.
 pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Problem> {
     check_form(list, present.version.version)?;
-    let keys: Vec<ObjectKey> = list.changes.iter().map(Change::key).collect();
-    let missing: Vec<String> =
-        keys.iter().map(ObjectKey::to_string).filter(|key| !list.if_match.contains_key(key)).collect();
+    let changes = || list.changes.iter().map(|change| (change, change.key()));
+    // What is to be new has no tag yet.
+    let matched = changes().filter(|(change, _)| change.op != Op::Create).map(|(_, key)| key.to_string());
+    let missing: Vec<String> = matched.filter(|key| !list.if_match.contains_key(key)).collect();
     if !missing.is_empty() {
         return Err(Problem::PreconditionRequired(missing));
     }
     let mut policy = present.policy.clone();
-    let (mut conflicts, mut wrong, mut touched) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, (change, key)) in list.changes.iter().zip(keys).enumerate() {
+    let (mut conflicts, mut wrong, mut touched, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (number, (change, key)) in changes().enumerate() {
         let pointer = format!("/changes/{number}");
-        let domain = policy.domains.get_mut(&key.domain);
-        let found = domain.and_then(|domain| objects::place(domain, key.kind, &key.id).map(|place| (domain, place)));
-        let is_current = list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key));
-        let Some((domain, place)) = found.filter(|_| is_current) else {
-            conflicts.push(conflict(present, &key));
+        let Some(domain) = policy.domains.get_mut(&key.domain) else {
+            let message = format!("there is no domain `{}`", key.domain);
+            wrong.push(FieldError::invalid(format!("{pointer}/domain"), message));
             continue;
         };
-        match change.object(&pointer) {
-            Ok(object) if object.id() != key.id => {
-                let message = format!("the id is `{}` and cannot be changed", key.id);
-                wrong.push(FieldError::invalid(format!("{pointer}/value/id"), message));
+        let place = objects::place(domain, key.kind, &key.id);
+        // An object that is to be new must not be there, any other as it was read.
+        let is_current = match change.op {
+            Op::Create => place.is_none(),
+            Op::Put | Op::Delete => {
+                place.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
             }
-            Ok(object) => {
+        };
+        if !is_current {
+            conflicts.push(conflict(present, &key));
+            continue;
+        }
+        match (change.object(&pointer), place) {
+            (Ok(None), Some(place)) => {
+                objects::remove(domain, key.kind, place);
+                removed.push(key);
+            }
+            (Ok(Some(object)), _) if object.id() != key.id => {
+                let message = format!("the id is `{}` and cannot be changed", key.id);
+                wrong.push(FieldError::invalid(format!("{pointer}/value{}", object.id_pointer()), message));
+            }
+            (Ok(Some(object)), Some(place)) => {
                 if objects::replace(domain, place, object.clone()) != object {
                     touched.push(key);
                 }
             }
-            Err(error) => wrong.push(error),
+            (Ok(Some(object)), None) => {
+                objects::add(domain, object);
+                touched.push(key);
+            }
+            // A deletion of what is not there is a conflict.
+            (Ok(None), None) => {}
+            (Err(error), _) => wrong.push(error),
         }
     }
     if !conflicts.is_empty() {
@@ -95,10 +123,26 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
     if !wrong.is_empty() {
         return Err(Problem::Invalid(wrong));
     }
-    if touched.is_empty() {
+    if touched.is_empty() && removed.is_empty() {
         return Err(Problem::field("/changes", "everything is like this already; nothing to publish"));
     }
-    Ok(Edited { policy, touched })
+    still_wanted(&policy, &removed)?;
+    Ok(Edited { policy, touched, removed })
+}
+
+/// May these go? The policy is as it will be, so a list may move all users of a tier and delete it.
+fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
+    for key in removed.iter().filter(|key| key.kind == Kind::Tier) {
+        let Some(domain) = policy.domains.get(&key.domain) else { continue };
+        let usage = Usage::of(domain, &key.id);
+        if !usage.is_none() {
+            return Err(Problem::InUse { what: key.to_string(), used_by: json!(usage) });
+        }
+        if domain.tiers.is_empty() {
+            return Err(Problem::LastOfItsKind(key.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// What can be said of a list without looking at the objects.
@@ -126,18 +170,53 @@ fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
     Ok(())
 }
 
+impl ChangeList {
+    /// Of one change, on top of whatever is in force.
+    pub(crate) fn of_one(
+        op: Op,
+        key: ObjectKey,
+        value: Option<Value>,
+        etag: Option<String>,
+        present: &Published,
+        message: Option<String>,
+    ) -> Self {
+        let message = message.unwrap_or_else(|| format!("{} {key}", op.name()));
+        let if_match = etag.into_iter().map(|etag| (key.to_string(), etag)).collect();
+        let ObjectKey { kind, domain, id } = key;
+        let changes = vec![Change { op, kind, domain, id, value }];
+        Self { base_version: present.version.version, message, changes, if_match }
+    }
+}
+
+impl Op {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Put => "put",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 impl Change {
     fn key(&self) -> ObjectKey {
         ObjectKey { kind: self.kind, domain: self.domain.clone(), id: self.id.clone() }
     }
 
-    fn object(&self, pointer: &str) -> Result<Object, FieldError> {
-        let Op::Put = self.op;
+    /// What the object is to be; `None`: it is to go.
+    fn object(&self, pointer: &str) -> Result<Option<Object>, FieldError> {
         let pointer = format!("{pointer}/value");
-        match self.kind {
-            Kind::Tier => parse(&self.value, &pointer).map(Object::Tier),
-            Kind::Rule => parse(&self.value, &pointer).map(Object::Rule),
-        }
+        let value = match (self.op, &self.value) {
+            (Op::Delete, None) => return Ok(None),
+            (Op::Delete, Some(_)) => return Err(FieldError::invalid(pointer, "a deletion has no value")),
+            (Op::Create | Op::Put, None) => return Err(FieldError::invalid(pointer, "give the whole object")),
+            (Op::Create | Op::Put, Some(value)) => value,
+        };
+        Ok(Some(match self.kind {
+            Kind::Tier => Object::Tier(parse(value, &pointer)?),
+            Kind::Rule => Object::Rule(parse(value, &pointer)?),
+            Kind::Client => Object::Client(parse(value, &pointer)?),
+        }))
     }
 }
 
@@ -181,4 +260,21 @@ pub(crate) fn invalid(problems: &Problems, policy: &Policy, list: &ChangeList) -
         }
     };
     Problem::Invalid(problems.iter().map(field).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_keeps_one_tier() {
+        let key = ObjectKey { kind: Kind::Tier, domain: "web".to_owned(), id: "only".to_owned() };
+        let policy = |tiers: Value| -> Policy {
+            serde_json::from_value(json!({ "domains": { "web": { "tiers": tiers } } })).expect("a policy")
+        };
+        let left = policy(json!([{ "id": "other", "unlimited": true }]));
+        assert!(still_wanted(&left, std::slice::from_ref(&key)).is_ok());
+        let refused = still_wanted(&policy(json!([])), &[key]);
+        assert!(matches!(&refused, Err(Problem::LastOfItsKind(what)) if what == "web/tier:only"), "{refused:?}");
+    }
 }

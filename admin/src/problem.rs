@@ -40,6 +40,14 @@ pub(crate) enum Problem {
     TooLarge,
     /// Objects that changed meanwhile.
     Conflict(Vec<Value>),
+    /// A tier that is used.
+    InUse {
+        what: String,
+        /// By whom, as [`Usage`](crate::objects::Usage).
+        used_by: Value,
+    },
+    /// A domain has at least one of these.
+    LastOfItsKind(String),
     /// Keys of objects that `if_match` does not name.
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
@@ -89,6 +97,8 @@ impl Problem {
             Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json", "The body cannot be read"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
             Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "conflict", "Somebody changed this meanwhile"),
+            Self::InUse { .. } => (StatusCode::CONFLICT, "in_use", "Others need this"),
+            Self::LastOfItsKind(_) => (StatusCode::CONFLICT, "last_of_its_kind", "One must stay"),
             Self::PreconditionRequired(_) => {
                 (StatusCode::PRECONDITION_REQUIRED, "precondition_required", "Say which state you change")
             }
@@ -114,6 +124,10 @@ impl Problem {
                 1 => "One object was changed since you read it. Nothing was published.".to_owned(),
                 count => format!("{count} objects were changed since you read them. Nothing was published."),
             },
+            Self::InUse { what, .. } => {
+                format!("{what} is in use; move its users to another tier first, or in the same list.")
+            }
+            Self::LastOfItsKind(what) => format!("{what} is the last of its domain; make another one first."),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),
@@ -145,6 +159,7 @@ impl ResponseError for Problem {
             Self::BadJson(field) => body["errors"] = json!([field]),
             Self::Invalid(fields) => body["errors"] = json!(fields),
             Self::Conflict(objects) => body["conflicts"] = json!(objects),
+            Self::InUse { used_by, .. } => body["used_by"].clone_from(used_by),
             _ => {}
         }
         let mut response = HttpResponse::build(status);

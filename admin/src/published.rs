@@ -133,6 +133,7 @@ async fn write_whole(
             version: &version,
             document: &document,
             touched: &columns(touched),
+            removed: &[],
             answered: None,
             file,
             audit: Audit {

@@ -74,7 +74,7 @@ impl Publisher {
             return Ok(answer);
         }
         let present = self.published();
-        let Edited { policy, touched } = edit(&present, &list)?;
+        let Edited { policy, touched, removed } = edit(&present, &list)?;
         let snapshot = Snapshot::compile(&policy).map_err(|problems| invalid(&problems, &policy, &list))?;
         let refused = |error: tidegate::PublishError| Problem::field("/changes", error.to_string());
         self.engine.has_room_for(&snapshot).map_err(refused)?;
@@ -86,13 +86,14 @@ impl Publisher {
             message: list.message.trim().to_owned(),
             published_at: jiff::Timestamp::now().to_string(),
         };
-        let answer = answer(&version, &list, &present, &touched)?;
+        let answer = answer(&version, &list, &present, &touched, &removed)?;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: answer.clone() };
         self.store
             .add_version(NewVersion {
                 version: &version,
                 document: &document,
                 touched: &columns(&touched),
+                removed: &columns(&removed),
                 answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
                 file: None,
                 audit: Audit {
@@ -111,6 +112,7 @@ impl Publisher {
         let revised =
             Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
         let mut revisions = present.revisions.clone();
+        revisions.retain(|key, _| !removed.contains(key));
         revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
         self.published.send_replace(Arc::new(Published { version, policy, revisions }));
         Ok(answer)
@@ -130,14 +132,21 @@ impl Publisher {
     }
 }
 
-fn answer(version: &Version, list: &ChangeList, present: &Published, touched: &[ObjectKey]) -> Result<String, Problem> {
+fn answer(
+    version: &Version,
+    list: &ChangeList,
+    present: &Published,
+    touched: &[ObjectKey],
+    removed: &[ObjectKey],
+) -> Result<String, Problem> {
     let before = present.version.version;
-    let change = |key: &ObjectKey| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": key.etag(version.version) });
+    let change = |key: &ObjectKey, etag: Option<String>| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": etag });
+    let touched = touched.iter().map(|key| change(key, Some(key.etag(version.version))));
     let answer = Answer {
         version: version.version,
         sha256: &version.sha256,
         on_top_of: Some(before).filter(|before| *before != list.base_version),
-        changes: touched.iter().map(change).collect(),
+        changes: touched.chain(removed.iter().map(|key| change(key, None))).collect(),
     };
     serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))
 }

@@ -2,6 +2,7 @@
 
 mod figures;
 mod meta;
+mod objects;
 mod page;
 mod policy;
 mod session;
@@ -25,6 +26,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .configure(session::routes)
         .configure(meta::routes)
         .configure(policy::routes)
+        .configure(objects::routes)
         .configure(figures::routes)
         .configure(stream::routes)
         .default_service(web::to(unknown));

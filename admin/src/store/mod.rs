@@ -227,7 +227,12 @@ mod tests {
         for connection in &mut connections {
             sqlx::raw_sql("PRAGMA max_page_count = 1").execute(&mut **connection).await.expect("it is set");
         }
+        let count = connections.len();
         drop(connections);
+        // They come back by and by; until then the pool might open another.
+        while store.pool.num_idle() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let change = async |object| {
             let mut change = store.change().await?;
             line(object).write(&mut change).await?;

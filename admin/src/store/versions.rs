@@ -49,6 +49,8 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) document: &'a str,
     /// Domain, kind and id of the objects that it changes.
     pub(crate) touched: &'a [(&'a str, &'a str, &'a str)],
+    /// Those that it removes.
+    pub(crate) removed: &'a [(&'a str, &'a str, &'a str)],
     /// The key by which a repeat is known, digest of the request, and the answer to a repeat.
     pub(crate) answered: Option<(&'a str, &'a Answered)>,
     /// Name of the file that it comes from.
@@ -99,6 +101,14 @@ impl Store {
             .bind(version)
             .execute(&mut *change)
             .await?;
+        }
+        for (domain, kind, id) in new.removed {
+            query("DELETE FROM policy_revisions WHERE domain = ? AND kind = ? AND id = ?")
+                .bind(domain)
+                .bind(kind)
+                .bind(id)
+                .execute(&mut *change)
+                .await?;
         }
         if let Some((key, answered)) = new.answered {
             query("INSERT INTO publish_keys (user, key, request_sha256, answer, version) VALUES (?, ?, ?, ?, ?)")

@@ -169,7 +169,7 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
             422,
             "/changes/1",
         ),
-        ("an unknown operation", with(&|list| list["changes"][0]["op"] = json!("delete")), 400, "/changes/0/op"),
+        ("an unknown operation", with(&|list| list["changes"][0]["op"] = json!("erase")), 400, "/changes/0/op"),
         ("an unknown kind", with(&|list| list["changes"][0]["kind"] = json!("node")), 400, "/changes/0/kind"),
         ("an unknown key", with(&|list| list["carry"] = json!({})), 400, "/carry"),
     ];

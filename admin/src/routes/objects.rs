@@ -1,0 +1,294 @@
+//! The objects of the policy, one by one: lists, and changes of a single one, which are change lists of one.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{ETAG, IF_MATCH},
+    web::{self, Data, Path, Query},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tidegate::{
+    DEFAULT_DOMAIN,
+    policy::{Domain, Rule, Tier},
+};
+
+use super::{policy::publish_list, resource};
+use crate::{
+    access::SignedIn,
+    body::Body,
+    changes::{ChangeList, Op},
+    objects::{self, Kind, ObjectKey, Usage, client_place},
+    problem::{FieldError, Problem},
+    published::{Published, Revised},
+    server::State,
+    store::sha256,
+};
+
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    let of = |kind| {
+        let create = move |state, request, signed_in, query, body| create(kind, state, request, signed_in, query, body);
+        let put =
+            move |state, request, signed_in, id, query, body| put(kind, state, request, signed_in, id, query, body);
+        let patch =
+            move |state, request, signed_in, id, query, body| patch(kind, state, request, signed_in, id, query, body);
+        let delete = move |state, request, signed_in, id, query| delete(kind, state, request, signed_in, id, query);
+        (
+            resource(&format!("/{}s", kind.name()), if kind == Kind::Client { "POST" } else { "GET, POST" })
+                .post(create),
+            resource(&format!("/{}s/{{id}}", kind.name()), "GET, PUT, PATCH, DELETE")
+                .put(put)
+                .patch(patch)
+                .delete(delete),
+        )
+    };
+    let ((all_tiers, one_tier), (all_rules, one_rule), (all_clients, one_client)) =
+        (of(Kind::Tier), of(Kind::Rule), of(Kind::Client));
+    config
+        .service(all_tiers.get(tiers))
+        .service(one_tier.get(tier))
+        .service(all_rules.get(rules))
+        .service(one_rule.get(rule))
+        .service(all_clients)
+        .service(one_client.get(client));
+}
+
+#[derive(Deserialize)]
+struct OfChange {
+    #[serde(default = "default_domain")]
+    domain: String,
+    /// Of the version; what is done to which object unless given.
+    message: Option<String>,
+}
+
+impl OfChange {
+    fn key(&self, kind: Kind, id: String) -> ObjectKey {
+        ObjectKey { kind, domain: self.domain.clone(), id }
+    }
+}
+
+async fn create(
+    kind: Kind,
+    state: Data<State>,
+    request: HttpRequest,
+    signed_in: SignedIn,
+    query: Query<OfChange>,
+    body: Body<Value>,
+) -> Result<HttpResponse, Problem> {
+    let id = objects::id_of(kind, &body.value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
+    let change = One { op: Op::Create, key: query.key(kind, id), value: Some(body.value) };
+    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+}
+
+async fn put(
+    kind: Kind,
+    state: Data<State>,
+    request: HttpRequest,
+    signed_in: SignedIn,
+    id: Path<String>,
+    query: Query<OfChange>,
+    body: Body<Value>,
+) -> Result<HttpResponse, Problem> {
+    let change = One { op: Op::Put, key: query.key(kind, id.into_inner()), value: Some(body.value) };
+    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+}
+
+/// A JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them away.
+async fn patch(
+    kind: Kind,
+    state: Data<State>,
+    request: HttpRequest,
+    signed_in: SignedIn,
+    id: Path<String>,
+    query: Query<OfChange>,
+    body: Body<Value>,
+) -> Result<HttpResponse, Problem> {
+    let key = query.key(kind, id.into_inner());
+    let present = objects::find(&state.publisher.published().policy, &key);
+    let present = present.ok_or_else(|| Problem::NotFound(format!("There is no {key}.")))?;
+    let mut value = json!(present);
+    merge(&mut value, body.value);
+    let change = One { op: Op::Put, key, value: Some(value) };
+    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+}
+
+fn merge(value: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else { return *value = patch };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, change) in patch {
+        if change.is_null() {
+            value.as_object_mut().map(|object| object.remove(&name));
+        } else {
+            merge(&mut value[name], change);
+        }
+    }
+}
+
+async fn delete(
+    kind: Kind,
+    state: Data<State>,
+    request: HttpRequest,
+    signed_in: SignedIn,
+    id: Path<String>,
+    query: Query<OfChange>,
+) -> Result<HttpResponse, Problem> {
+    let change = One { op: Op::Delete, key: query.key(kind, id.into_inner()), value: None };
+    change.publish(state, request, signed_in, query.into_inner().message, "").await
+}
+
+/// A list of one change.
+struct One {
+    op: Op,
+    key: ObjectKey,
+    value: Option<Value>,
+}
+
+impl One {
+    async fn publish(
+        self,
+        state: Data<State>,
+        request: HttpRequest,
+        signed_in: SignedIn,
+        message: Option<String>,
+        body_sha256: &str,
+    ) -> Result<HttpResponse, Problem> {
+        let Self { op, key, value } = self;
+        let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        // The same body to another path is another request.
+        let sha256 = sha256(format!("{} {} {body_sha256}", request.method(), request.uri()));
+        let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
+        publish_list(state, &request, signed_in, sha256, list).await.map_err(in_body)
+    }
+}
+
+/// Fields as they stand in the body, which is the value of the only change.
+fn in_body(problem: Problem) -> Problem {
+    let stands = |field: FieldError| {
+        let pointer = field.pointer.strip_prefix("/changes/0/value").or_else(|| field.pointer.strip_prefix("/changes"));
+        FieldError { pointer: pointer.unwrap_or(&field.pointer).to_owned(), ..field }
+    };
+    match problem {
+        Problem::Invalid(fields) => Problem::Invalid(fields.into_iter().map(stands).collect()),
+        other => other,
+    }
+}
+
+#[derive(Deserialize)]
+struct InDomain {
+    #[serde(default = "default_domain")]
+    domain: String,
+}
+
+fn default_domain() -> String {
+    DEFAULT_DOMAIN.to_owned()
+}
+
+impl InDomain {
+    fn of<'p>(&self, published: &'p Published) -> Result<&'p Domain, Problem> {
+        let found = published.policy.domains.get(&self.domain);
+        found.ok_or_else(|| Problem::NotFound(format!("There is no domain `{}`.", self.domain)))
+    }
+}
+
+/// An object as it is now.
+#[derive(Serialize)]
+struct Item<'p, T> {
+    etag: String,
+    #[serde(flatten)]
+    revised: Option<&'p Revised>,
+    #[serde(flatten)]
+    usage: Option<Usage>,
+    value: &'p T,
+}
+
+impl<'p, T: Serialize> Item<'p, T> {
+    fn new(published: &'p Published, key: &ObjectKey, usage: Option<Usage>, value: &'p T) -> Self {
+        Self { etag: published.etag(key), revised: published.revisions.get(key), usage, value }
+    }
+}
+
+fn tier_item<'p>(published: &'p Published, name: &str, domain: &'p Domain, tier: &'p Tier) -> Item<'p, Tier> {
+    let key = ObjectKey { kind: Kind::Tier, domain: name.to_owned(), id: tier.id.clone() };
+    Item::new(published, &key, Some(Usage::of(domain, &tier.id)), tier)
+}
+
+fn rule_item<'p>(published: &'p Published, name: &str, rule: &'p Rule) -> Item<'p, Rule> {
+    let key = ObjectKey { kind: Kind::Rule, domain: name.to_owned(), id: rule.id.clone() };
+    Item::new(published, &key, None, rule)
+}
+
+fn list<T: Serialize>(published: &Published, name: &str, items: &[Item<'_, T>]) -> HttpResponse {
+    HttpResponse::Ok().json(json!({
+        "policy_version": published.version.version,
+        "domain": name,
+        "domains": published.policy.domains.keys().collect::<Vec<_>>(),
+        "items": items,
+    }))
+}
+
+fn single<T: Serialize>(item: &Item<'_, T>) -> HttpResponse {
+    HttpResponse::Ok().insert_header((ETAG, item.etag.as_str())).json(item)
+}
+
+async fn tiers(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let domain = query.of(&published)?;
+    let items: Vec<_> = domain.tiers.iter().map(|tier| tier_item(&published, &query.domain, domain, tier)).collect();
+    Ok(list(&published, &query.domain, &items))
+}
+
+async fn tier(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let domain = query.of(&published)?;
+    let tier = domain.tiers.iter().find(|tier| tier.id == *id);
+    let tier = tier.ok_or_else(|| Problem::NotFound(format!("There is no tier `{id}`.")))?;
+    Ok(single(&tier_item(&published, &query.domain, domain, tier)))
+}
+
+async fn rules(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let rules = query.of(&published)?.rules_by_closeness();
+    let items: Vec<_> = rules.into_iter().map(|rule| rule_item(&published, &query.domain, rule)).collect();
+    Ok(list(&published, &query.domain, &items))
+}
+
+async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let rule = query.of(&published)?.rules.iter().find(|rule| rule.id == *id);
+    let rule = rule.ok_or_else(|| Problem::NotFound(format!("There is no rule `{id}`.")))?;
+    Ok(single(&rule_item(&published, &query.domain, rule)))
+}
+
+async fn client(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let domain = query.of(&published)?;
+    let place = client_place(domain, &id);
+    let place = place.ok_or_else(|| Problem::NotFound(format!("There is no client `{id}`; ids are KIND:VALUE.")))?;
+    let key = ObjectKey { kind: Kind::Client, domain: query.domain.clone(), id: id.into_inner() };
+    Ok(single(&Item::new(&published, &key, None, &domain.clients[place])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_does_what_the_rfc_says() {
+        // RFC 7396, appendix A.
+        for (mut value, patch, merged) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            merge(&mut value, patch);
+            assert_eq!(value, merged);
+        }
+    }
+}
