@@ -131,7 +131,7 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
 }
 
 /// May these go? The policy is as it will be, so a list may move all users of a tier and delete it.
-fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
+pub(crate) fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
     for key in removed.iter().filter(|key| key.kind == Kind::Tier) {
         let Some(domain) = policy.domains.get(&key.domain) else { continue };
         let usage = Usage::of(domain, &key.id);
@@ -145,15 +145,21 @@ fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What can be said of a list without looking at the objects.
-fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
-    let message = list.message.trim();
+/// The message of a version.
+pub(crate) fn check_message(message: &str) -> Result<(), Problem> {
+    let message = message.trim();
     if message.is_empty() {
         return Err(Problem::field("/message", "say in a line what changes and why"));
     }
     if message.len() > MESSAGE_BYTES_MAX || message.contains(char::is_control) {
         return Err(Problem::field("/message", format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
     }
+    Ok(())
+}
+
+/// What can be said of a list without looking at the objects.
+fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
+    check_message(&list.message)?;
     if list.base_version == 0 || list.base_version > present {
         let message = format!("no version {} was published; the newest is {present}", list.base_version);
         return Err(Problem::field("/base_version", message));
@@ -225,7 +231,7 @@ fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldEr
 }
 
 /// The object as it is now, and who changed it.
-fn conflict(present: &Published, key: &ObjectKey) -> Value {
+pub(crate) fn conflict(present: &Published, key: &ObjectKey) -> Value {
     let object = objects::find(&present.policy, key);
     let object = object.map(|object| json!({ "etag": present.etag(key), "value": object }));
     let revised = present.revisions.get(key);

@@ -8,6 +8,7 @@
 mod access;
 mod body;
 mod changes;
+mod differences;
 mod figures;
 mod folder;
 mod objects;

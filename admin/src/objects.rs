@@ -80,6 +80,14 @@ pub(crate) enum Object {
 }
 
 impl Object {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Tier(_) => Kind::Tier,
+            Self::Rule(_) => Kind::Rule,
+            Self::Client(_) => Kind::Client,
+        }
+    }
+
     pub(crate) fn id(&self) -> Cow<'_, str> {
         match self {
             Self::Tier(tier) => tier.id.as_str().into(),
@@ -194,13 +202,16 @@ impl Usage {
     }
 }
 
-/// Every object of a policy.
-pub(crate) fn keys(policy: &Policy) -> impl Iterator<Item = ObjectKey> {
+/// Every object of a policy, with its key.
+pub(crate) fn all(policy: &Policy) -> impl Iterator<Item = (ObjectKey, Object)> {
     policy.domains.iter().flat_map(|(name, domain)| {
-        let key = move |kind, id: &String| ObjectKey { kind, domain: name.clone(), id: id.clone() };
-        let tiers = domain.tiers.iter().map(move |tier| key(Kind::Tier, &tier.id));
-        let rules = domain.rules.iter().map(move |rule| key(Kind::Rule, &rule.id));
-        tiers.chain(rules).chain(domain.clients.iter().map(move |client| key(Kind::Client, &client_id(client))))
+        let tiers = domain.tiers.iter().cloned().map(Object::Tier);
+        let rules = domain.rules.iter().cloned().map(Object::Rule);
+        let clients = domain.clients.iter().cloned().map(Object::Client);
+        tiers.chain(rules).chain(clients).map(move |object| {
+            let key = ObjectKey { kind: object.kind(), domain: name.clone(), id: object.id().into_owned() };
+            (key, object)
+        })
     })
 }
 

@@ -1,16 +1,13 @@
 //! The policy in force, as the control plane knows it: version, document, and when each object changed last.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Serialize;
 use tidegate::{Snapshot, formats::Format, policy::Policy};
 
 use crate::{
-    objects::{self, ObjectKey},
+    differences::{Changed, changed},
+    objects::ObjectKey,
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     start::StartError,
     store::{Audit, NewVersion, Revision, Store, Version, sha256},
@@ -39,6 +36,11 @@ impl Published {
     /// Entity tag of an object that the policy has.
     pub(crate) fn etag(&self, key: &ObjectKey) -> String {
         key.etag(self.revisions.get(key).map_or(0, |revised| revised.version))
+    }
+
+    /// Entity tag of the whole.
+    pub(crate) fn policy_etag(&self) -> String {
+        format!("\"policy:{}\"", self.version.version)
     }
 
     /// Writes the policy of a file as the next version, if that is to be done.
@@ -99,27 +101,25 @@ const SERVER: &str = "tidegate";
 /// Writes the first version: the example.
 pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {
     let example = Policy::parse(EXAMPLE, Format::Toml).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
-    let touched: Vec<ObjectKey> = objects::keys(&example).collect();
-    write_whole(store, &example, 1, "The example policy of a first start", &touched, None).await
+    let nothing = Policy { domains: BTreeMap::new() };
+    write_whole(store, &nothing, &example, 1, "The example policy of a first start", None).await
 }
 
 /// Writes the policy of a file as the version after `live`.
 async fn write_file(store: &Store, live: &Published, file: &PolicyFile) -> sqlx::Result<()> {
-    let changed = |key: &ObjectKey| objects::find(&live.policy, key) != objects::find(&file.policy, key);
-    let keys: BTreeSet<ObjectKey> = objects::keys(&live.policy).chain(objects::keys(&file.policy)).collect();
-    let touched: Vec<ObjectKey> = keys.into_iter().filter(changed).collect();
     let message = format!("From {}", file.name);
-    write_whole(store, &file.policy, live.version.version + 1, &message, &touched, Some(&file.name)).await
+    write_whole(store, &live.policy, &file.policy, live.version.version + 1, &message, Some(&file.name)).await
 }
 
 async fn write_whole(
     store: &Store,
+    before: &Policy,
     policy: &Policy,
     version: u64,
     message: &str,
-    touched: &[ObjectKey],
     file: Option<&str>,
 ) -> sqlx::Result<()> {
+    let Changed { touched, removed } = changed(before, policy);
     let document = document(policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
     let version = Version {
         version,
@@ -132,8 +132,8 @@ async fn write_whole(
         .add_version(NewVersion {
             version: &version,
             document: &document,
-            touched: &columns(touched),
-            removed: &[],
+            touched: &columns(&touched),
+            removed: &columns(&removed),
             answered: None,
             file,
             audit: Audit {

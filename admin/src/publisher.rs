@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate::{Engine, Publish, Snapshot};
+use tidegate::{Engine, Problems, Publish, Snapshot, formats::Format, policy::Policy};
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    changes::{ChangeList, Edited, edit, invalid},
+    changes::{ChangeList, Edited, check_message, conflict, edit, invalid, still_wanted},
+    differences::{Changed, changed, undo},
     objects::ObjectKey,
     problem::Problem,
     published::{Published, Revised, Shared, columns, document},
@@ -30,6 +31,33 @@ pub(crate) struct Author {
     pub(crate) idempotency_key: Option<String>,
     /// Of the request's body.
     pub(crate) request_sha256: String,
+}
+
+/// What is taken back.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RollBack {
+    to: u64,
+    #[serde(default)]
+    mode: Mode,
+    message: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// All is as in version `to`.
+    #[default]
+    Whole,
+    /// What version `to` changed is as before it; what others changed since stays.
+    Own,
+}
+
+/// What is said of a version.
+struct Words<'a> {
+    message: &'a str,
+    /// The version that the change was made on.
+    base_version: u64,
 }
 
 /// The answer to a publish.
@@ -69,24 +97,89 @@ impl Publisher {
     ///
     /// Run it where a caller that goes away does not stop it: between the transaction and the swap there is no way back.
     pub(crate) async fn publish(&self, list: ChangeList, author: Author) -> Result<String, Problem> {
+        let words = Words { message: list.message.trim(), base_version: list.base_version };
+        let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
+        self.publish_edited(author, words, |present| edit(present, &list), refused).await
+    }
+
+    /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
+    /// [`publish`](Self::publish), and is to be run like that.
+    pub(crate) async fn roll_back(
+        &self,
+        back: RollBack,
+        if_match: Option<String>,
+        author: Author,
+    ) -> Result<String, Problem> {
+        let Some(if_match) = if_match else { return Err(Problem::PreconditionRequired(vec!["policy".to_owned()])) };
+        let message = back.message.unwrap_or_else(|| match back.mode {
+            Mode::Whole => format!("back to version {}", back.to),
+            Mode::Own => format!("without the changes of version {}", back.to),
+        });
+        check_message(&message)?;
+        let document = async |version: u64| {
+            let found = self
+                .store
+                .version(Some(version))
+                .await?
+                .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
+            parse_stored(&found.1)
+        };
+        let of = document(back.to).await?;
+        let before = match (back.mode, back.to) {
+            (Mode::Whole, _) => None,
+            (Mode::Own, 0 | 1) => return Err(Problem::field("/to", "the first version changed nothing")),
+            (Mode::Own, to) => Some(document(to - 1).await?),
+        };
+        let edit = |present: &Published| {
+            if if_match != present.policy_etag() {
+                return Err(Problem::Conflict(vec![json!({
+                    "kind": "policy", "present": { "etag": present.policy_etag() }, "version": present.version.version,
+                    "changed_by": present.version.author, "changed_at": present.version.published_at,
+                })]));
+            }
+            let policy = match &before {
+                None => of,
+                Some(before) => undo(before, &of, &present.policy)
+                    .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?,
+            };
+            if policy == present.policy {
+                return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
+            }
+            let Changed { touched, removed } = changed(&present.policy, &policy);
+            still_wanted(&policy, &removed)?;
+            Ok(Edited { policy, touched, removed })
+        };
+        // What this build's compiler does not take of an older version.
+        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
+        let base_version = self.published().version.version;
+        self.publish_edited(author, Words { message: message.trim(), base_version }, edit, refused).await
+    }
+
+    async fn publish_edited(
+        &self,
+        author: Author,
+        words: Words<'_>,
+        edit: impl FnOnce(&Published) -> Result<Edited, Problem>,
+        refused: impl Fn(&Problems, &Policy) -> Problem,
+    ) -> Result<String, Problem> {
         let _turn = self.turn.lock().await;
         if let Some(answer) = self.repeated(&author).await? {
             return Ok(answer);
         }
         let present = self.published();
-        let Edited { policy, touched, removed } = edit(&present, &list)?;
-        let snapshot = Snapshot::compile(&policy).map_err(|problems| invalid(&problems, &policy, &list))?;
-        let refused = |error: tidegate::PublishError| Problem::field("/changes", error.to_string());
-        self.engine.has_room_for(&snapshot).map_err(refused)?;
+        let Edited { policy, touched, removed } = edit(&present)?;
+        let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
+        let full = |error: tidegate::PublishError| Problem::field("", error.to_string());
+        self.engine.has_room_for(&snapshot).map_err(full)?;
         let document = document(&policy).map_err(|error| Problem::Internal(error.to_string()))?;
         let version = Version {
             version: present.version.version + 1,
             sha256: sha256(&document),
             author: author.name.clone(),
-            message: list.message.trim().to_owned(),
+            message: words.message.to_owned(),
             published_at: jiff::Timestamp::now().to_string(),
         };
-        let answer = answer(&version, &list, &present, &touched, &removed)?;
+        let answer = answer(&version, words.base_version, &present, &touched, &removed)?;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: answer.clone() };
         self.store
             .add_version(NewVersion {
@@ -132,9 +225,14 @@ impl Publisher {
     }
 }
 
+/// A document that was published.
+pub(crate) fn parse_stored(document: &str) -> Result<Policy, Problem> {
+    Policy::parse(document, Format::Json).map_err(|problems| Problem::Internal(format!("a stored policy: {problems}")))
+}
+
 fn answer(
     version: &Version,
-    list: &ChangeList,
+    base_version: u64,
     present: &Published,
     touched: &[ObjectKey],
     removed: &[ObjectKey],
@@ -145,7 +243,7 @@ fn answer(
     let answer = Answer {
         version: version.version,
         sha256: &version.sha256,
-        on_top_of: Some(before).filter(|before| *before != list.base_version),
+        on_top_of: Some(before).filter(|before| *before != base_version),
         changes: touched.chain(removed.iter().map(|key| change(key, None))).collect(),
     };
     serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))

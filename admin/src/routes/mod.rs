@@ -7,6 +7,7 @@ mod page;
 mod policy;
 mod session;
 mod stream;
+mod versions;
 
 use std::future::ready;
 
@@ -27,6 +28,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .configure(meta::routes)
         .configure(policy::routes)
         .configure(objects::routes)
+        .configure(versions::routes)
         .configure(figures::routes)
         .configure(stream::routes)
         .default_service(web::to(unknown));

@@ -137,10 +137,16 @@ impl Store {
 
     /// The newest version with its document.
     pub(crate) async fn newest_version(&self) -> sqlx::Result<Option<(Version, String)>> {
+        self.version(None).await
+    }
+
+    /// This version, or the newest one, with its document.
+    pub(crate) async fn version(&self, version: Option<u64>) -> sqlx::Result<Option<(Version, String)>> {
         let found: Option<(i64, String, String, String, String, String)> = query_as(
             "SELECT version, sha256, author, message, published_at, document FROM policy_versions
-             ORDER BY version DESC LIMIT 1",
+             WHERE version = coalesce(?, (SELECT max(version) FROM policy_versions))",
         )
+        .bind(version.map(|version| i64::try_from(version).unwrap_or(i64::MAX)))
         .fetch_optional(&self.pool)
         .await?;
         Ok(found.map(|(version, sha256, author, message, published_at, document)| {

@@ -8,3 +8,4 @@ mod setup;
 mod storage;
 mod stream;
 mod support;
+mod versions;

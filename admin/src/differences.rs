@@ -1,0 +1,299 @@
+//! What differs between two policies, and one version undone: structured, by object, limit and field.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Domain, Policy};
+
+use crate::objects::{self, Kind, Object, ObjectKey, client_id};
+
+/// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Difference {
+    domain: String,
+    /// `tier`, `rule`, `client`, or `domain` for the settings of one.
+    kind: &'static str,
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<Value>,
+}
+
+/// What differs, object by object: domains, then their tiers, rules and clients, in the order of their names.
+pub(crate) fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let domains: BTreeSet<&String> = from.domains.keys().chain(to.domains.keys()).collect();
+    for name in domains {
+        let settings = |policy: &Policy| policy.domains.get(name).map(|domain| json!(settings_of(domain)));
+        let object = Of { domain: name, kind: "domain", id: name };
+        object.compare(settings(from), settings(to), &mut found);
+    }
+    let (from, to) = (by_key(from), by_key(to));
+    let keys: BTreeSet<&ObjectKey> = from.keys().chain(to.keys()).collect();
+    for key in keys {
+        let value = |objects: &BTreeMap<ObjectKey, Object>| objects.get(key).map(|object| json!(object));
+        let object = Of { domain: &key.domain, kind: key.kind.name(), id: &key.id };
+        object.compare(value(&from), value(&to), &mut found);
+    }
+    found
+}
+
+fn by_key(policy: &Policy) -> BTreeMap<ObjectKey, Object> {
+    objects::all(policy).collect()
+}
+
+/// The objects of a policy that are not as before.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Changed {
+    /// Those that are new, or other than before.
+    pub(crate) touched: Vec<ObjectKey>,
+    pub(crate) removed: Vec<ObjectKey>,
+}
+
+pub(crate) fn changed(before: &Policy, after: &Policy) -> Changed {
+    let (before, after) = (by_key(before), by_key(after));
+    let touched = after.iter().filter(|(key, object)| before.get(key) != Some(object)).map(|(key, _)| key.clone());
+    let removed = before.keys().filter(|key| !after.contains_key(key)).cloned();
+    Changed { touched: touched.collect(), removed: removed.collect() }
+}
+
+/// A domain without its objects.
+fn settings_of(domain: &Domain) -> Domain {
+    Domain {
+        defaults: domain.defaults.clone(),
+        tier_hint: domain.tier_hint,
+        on_error: domain.on_error,
+        headers: domain.headers,
+        reset: domain.reset,
+        timezone: domain.timezone.clone(),
+        ..Domain::default()
+    }
+}
+
+/// Whose differences they are.
+struct Of<'a> {
+    domain: &'a str,
+    kind: &'static str,
+    id: &'a str,
+}
+
+impl Of<'_> {
+    fn difference(
+        &self,
+        limit: Option<&str>,
+        field: Option<&str>,
+        from: Option<Value>,
+        to: Option<Value>,
+    ) -> Difference {
+        Difference {
+            domain: self.domain.to_owned(),
+            kind: self.kind,
+            id: self.id.to_owned(),
+            limit: limit.map(str::to_owned),
+            field: field.map(str::to_owned),
+            from,
+            to,
+        }
+    }
+
+    fn compare(&self, from: Option<Value>, to: Option<Value>, found: &mut Vec<Difference>) {
+        match (from, to) {
+            (Some(Value::Object(from)), Some(Value::Object(to))) => self.compare_fields(None, &from, &to, found),
+            (from, to) if from != to => found.push(self.difference(None, None, from, to)),
+            _ => {}
+        }
+    }
+
+    fn compare_fields(
+        &self,
+        limit: Option<&str>,
+        from: &Map<String, Value>,
+        to: &Map<String, Value>,
+        found: &mut Vec<Difference>,
+    ) {
+        let fields: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+        for field in fields {
+            let (from, to) = (from.get(field), to.get(field));
+            match (limit, from, to) {
+                _ if from == to => {}
+                (None, Some(Value::Array(from)), Some(Value::Array(to))) if field == "limits" => {
+                    self.compare_limits(from, to, found);
+                }
+                _ => found.push(self.difference(limit, Some(field), from.cloned(), to.cloned())),
+            }
+        }
+    }
+
+    /// Limits are the same by their id, wherever they stand; where only the order differs, that is the difference.
+    fn compare_limits(&self, from: &[Value], to: &[Value], found: &mut Vec<Difference>) {
+        let id = |limit: &Value| limit["id"].as_str().unwrap_or_default().to_owned();
+        let by_id =
+            |limits: &[Value]| limits.iter().map(|limit| (id(limit), limit.clone())).collect::<BTreeMap<_, _>>();
+        let (olds, news) = (by_id(from), by_id(to));
+        let ids: BTreeSet<&String> = olds.keys().chain(news.keys()).collect();
+        for id in ids {
+            match (olds.get(id), news.get(id)) {
+                (Some(Value::Object(from)), Some(Value::Object(to))) => {
+                    self.compare_fields(Some(id), from, to, found);
+                }
+                (from, to) => found.push(self.difference(Some(id), None, from.cloned(), to.cloned())),
+            }
+        }
+        let order = |limits: &[Value]| limits.iter().map(id).collect::<Vec<_>>();
+        let (from, to) = (order(from), order(to));
+        if from != to && olds.keys().eq(news.keys()) {
+            found.push(self.difference(None, Some("order"), Some(json!(from)), Some(json!(to))));
+        }
+    }
+}
+
+/// `present` without what was changed from `before` to `after`; or the objects that were changed again since.
+pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<Policy, Vec<ObjectKey>> {
+    let (old, new, now) = (by_key(before), by_key(after), by_key(present));
+    let changed = old.keys().chain(new.keys()).filter(|key| old.get(key) != new.get(key));
+    let (undoable, conflicts): (BTreeSet<_>, BTreeSet<_>) = changed.partition(|key| new.get(key) == now.get(key));
+    if !conflicts.is_empty() {
+        return Err(conflicts.into_iter().cloned().collect());
+    }
+    // What each is to be again; `None`: it is to go.
+    let mut wanted: BTreeMap<&ObjectKey, Option<Object>> =
+        undoable.into_iter().map(|key| (key, old.get(key).cloned())).collect();
+    let mut undone = present.clone();
+    for name in before.domains.keys().chain(after.domains.keys()) {
+        let settings = |policy: &Policy| policy.domains.get(name).map(settings_of);
+        match (settings(before), settings(after), undone.domains.get_mut(name)) {
+            (Some(before), Some(after), Some(domain)) if before != after && settings_of(domain) == after => {
+                let objects = std::mem::take(domain);
+                *domain = Domain { tiers: objects.tiers, rules: objects.rules, clients: objects.clients, ..before };
+            }
+            (Some(before), None, None) => drop(undone.domains.insert(name.clone(), before)),
+            _ => {}
+        }
+    }
+    for (name, domain) in &mut undone.domains {
+        let mut again = |kind, id: String| wanted.remove(&ObjectKey { kind, domain: name.clone(), id });
+        domain.tiers.retain_mut(|tier| match again(Kind::Tier, tier.id.clone()) {
+            None => true,
+            Some(Some(Object::Tier(old))) => {
+                *tier = old;
+                true
+            }
+            Some(_) => false,
+        });
+        domain.rules.retain_mut(|rule| match again(Kind::Rule, rule.id.clone()) {
+            None => true,
+            Some(Some(Object::Rule(old))) => {
+                *rule = old;
+                true
+            }
+            Some(_) => false,
+        });
+        domain.clients.retain_mut(|client| match again(Kind::Client, client_id(client)) {
+            None => true,
+            Some(Some(Object::Client(old))) => {
+                *client = old;
+                true
+            }
+            Some(_) => false,
+        });
+    }
+    for (key, object) in wanted {
+        if let (Some(domain), Some(object)) = (undone.domains.get_mut(&key.domain), object) {
+            objects::add(domain, object);
+        }
+    }
+    // A domain that came with the version goes with it, once it is empty.
+    let is_new = |name: &String| !before.domains.contains_key(name) && after.domains.contains_key(name);
+    let is_empty = |domain: &Domain| domain.tiers.is_empty() && domain.rules.is_empty() && domain.clients.is_empty();
+    undone.domains.retain(|name, domain| !is_new(name) || !is_empty(domain));
+    Ok(undone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(domain: &Value) -> Policy {
+        serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
+    }
+
+    fn limit(id: &str, limit: u64) -> Value {
+        json!({ "id": id, "algorithm": "token_bucket", "limit": limit, "period": "1m" })
+    }
+
+    #[test]
+    fn differences_are_told_by_object_limit_and_field() {
+        let from = policy(&json!({
+            "defaults": { "user": "free" },
+            "tiers": [
+                { "id": "free", "limits": [limit("minute", 60), limit("day", 1_000)] },
+                { "id": "old", "unlimited": true },
+                { "id": "same", "limits": [limit("a", 1), limit("b", 1)] },
+            ],
+        }));
+        let to = policy(&json!({
+            "defaults": { "user": "free", "ip": "free" },
+            "tiers": [
+                { "id": "free", "limits": [limit("minute", 100), limit("hour", 500)] },
+                { "id": "same", "limits": [limit("b", 1), limit("a", 1)] },
+            ],
+            "clients": [{ "kind": "user", "value": "bob", "tier": "free" }],
+        }));
+        let told = json!(differences(&from, &to));
+        let of = |kind: &str, id: &str| json!({ "domain": "default", "kind": kind, "id": id });
+        let with = |mut value: Value, more: Value| {
+            let more = more.as_object().expect("an object").clone();
+            value.as_object_mut().expect("an object").extend(more);
+            value
+        };
+        let free = || of("tier", "free");
+        assert_eq!(
+            told,
+            json!([
+                with(
+                    of("domain", "default"),
+                    json!({ "field": "defaults", "from": { "user": "free" }, "to": { "user": "free", "ip": "free" } })
+                ),
+                with(free(), json!({ "limit": "day", "from": limit("day", 1_000) })),
+                with(free(), json!({ "limit": "hour", "to": limit("hour", 500) })),
+                with(free(), json!({ "limit": "minute", "field": "limit", "from": 60, "to": 100 })),
+                with(of("tier", "old"), json!({ "from": { "id": "old", "unlimited": true } })),
+                with(of("tier", "same"), json!({ "field": "order", "from": ["a", "b"], "to": ["b", "a"] })),
+                with(of("client", "user:bob"), json!({ "to": { "kind": "user", "value": "bob", "tier": "free" } })),
+            ])
+        );
+        assert_eq!(differences(&from, &from), []);
+    }
+
+    #[test]
+    fn what_a_version_changed_is_undone_unless_it_was_changed_again() {
+        let tiers = |free: u64, pro: u64| json!([{ "id": "free", "limits": [limit("m", free)] }, { "id": "pro", "limits": [limit("m", pro)] }]);
+        let before = policy(&json!({ "tiers": tiers(1, 10) }));
+        let after = policy(&json!({
+            "tiers": tiers(2, 10), "tier_hint": true, "clients": [{ "kind": "user", "value": "bob", "tier": "pro" }],
+        }));
+        let client = json!([{ "kind": "user", "value": "bob", "tier": "pro" }]);
+        let present = policy(&json!({ "tiers": tiers(2, 20), "tier_hint": true, "clients": client }));
+        let undone = undo(&before, &after, &present);
+        assert_eq!(undone, Ok(policy(&json!({ "tiers": tiers(1, 20) }))), "what came later stays");
+        let again = policy(&json!({ "tiers": tiers(3, 20), "tier_hint": true, "clients": client }));
+        let refused = undo(&before, &after, &again).expect_err("it was changed again");
+        assert_eq!(refused.iter().map(ToString::to_string).collect::<Vec<_>>(), ["tier:free"]);
+        // A domain that came with it.
+        let two = |web: bool| {
+            let mut policy = policy(&json!({ "tiers": tiers(1, 1) }));
+            if web {
+                policy.domains.insert("web".to_owned(), after.domains["default"].clone());
+            }
+            policy
+        };
+        assert_eq!(undo(&two(false), &two(true), &two(true)), Ok(two(false)));
+        assert_eq!(undo(&two(true), &two(false), &two(false)), Ok(two(true)));
+    }
+}

@@ -1,0 +1,102 @@
+//! Published versions: looked at, compared, and taken back.
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, fresh};
+
+/// Publishes `limit` as the first limit of a tier, on top of `base`.
+fn set(client: &Client, base: u64, tier: &str, limit: u64) {
+    let (etag, mut value) = client.tier(tier);
+    value["limits"][0]["limit"] = json!(limit);
+    assert_eq!(client.publish_tier(base, &etag, &value).status, 201);
+}
+
+fn limit(client: &Client, tier: &str) -> Value {
+    client.tier(tier).1["limits"][0]["limit"].clone()
+}
+
+fn roll_back(client: &Client, present: Option<u64>, body: &Value) -> Answer {
+    let etag = present.map(|version| format!("\"policy:{version}\""));
+    let headers: Vec<(&str, &str)> = etag.iter().map(|etag| ("if-match", etag.as_str())).collect();
+    client.send("POST", "/api/v1/policy/rollback", &headers, Some(body.to_string().into_bytes()))
+}
+
+#[test]
+fn versions_are_kept_whole_and_compared_by_field() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let first = ana.get("/api/v1/policy").json();
+    let pro = limit(&ana, "pro");
+    set(&ana, 1, "free", 200);
+    set(&ana, 2, "pro", 7);
+    let kept = ana.get("/api/v1/policy/versions/1").json();
+    assert_eq!(kept, first);
+    let tier = |id: &str, from: &Value, to: u64| {
+        let limit = &first["document"]["domains"]["default"]["tiers"];
+        let of = limit.as_array().expect("a list").iter().find(|tier| tier["id"] == id).expect("is there");
+        json!({ "domain": "default", "kind": "tier", "id": id, "limit": of["limits"][0]["id"], "field": "limit", "from": from, "to": to })
+    };
+    let newest = ana.get("/api/v1/policy/diff").json();
+    assert_eq!(newest, json!({ "from": 2, "to": 3, "differences": [tier("pro", &pro, 7)] }));
+    let all = ana.get("/api/v1/policy/diff?from=1&to=3").json();
+    assert_eq!(all["differences"], json!([tier("free", &json!(100), 200), tier("pro", &pro, 7)]));
+    assert_eq!(ana.get("/api/v1/policy/diff?from=3&to=3").json()["differences"], json!([]));
+    for path in ["/api/v1/policy/versions/9", "/api/v1/policy/versions/x", "/api/v1/policy/diff?from=0&to=9"] {
+        assert_eq!(ana.get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn an_older_version_comes_back_as_a_new_one_and_used_quota_stays_used() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for _ in 0..60 {
+        assert!(server.check("ada").is_allowed());
+    }
+    set(&ana, 1, "free", 200);
+    set(&ana, 2, "pro", 7);
+    assert_eq!(roll_back(&ana, None, &json!({ "to": 1 })).status, 428);
+    assert_eq!(roll_back(&ana, Some(2), &json!({ "to": 1 })).json()["conflicts"][0]["version"], 3);
+    assert_eq!(roll_back(&ana, Some(3), &json!({ "to": 9 })).pointers(), ["/to"]);
+    assert_eq!(roll_back(&ana, Some(3), &json!({ "to": 3 })).pointers(), ["/to"], "it is like this");
+    let answer = roll_back(&ana, Some(3), &json!({ "to": 1, "message": "too generous" }));
+    assert_eq!((answer.status, &answer.json()["version"]), (201, &json!(4)), "{answer:?}");
+    assert_eq!(ana.get("/api/v1/policy/diff?from=1&to=4").json()["differences"], json!([]));
+    let newest = ana.get("/api/v1/policy/versions/4").json();
+    assert_eq!((&newest["message"], &newest["author"]), (&json!("too generous"), &json!("ana")));
+    assert_eq!(ana.tier("free").0, "\"tier:free:4\"", "what was typed on version 3 is told");
+    let next = server.check("ada");
+    assert_eq!((next.policy_version(), next.limit()), (4, Some(100)));
+    // Two a second come back.
+    assert!(next.remaining().expect("a limit") < 90, "60 and more were used: {:?}", next.remaining());
+    // And back again.
+    assert_eq!(roll_back(&ana, Some(4), &json!({ "to": 3 })).status, 201);
+    assert_eq!((limit(&ana, "free"), limit(&ana, "pro")), (json!(200), json!(7)));
+}
+
+#[test]
+fn one_versions_own_changes_are_undone_and_later_ones_stay() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    set(&ana, 1, "free", 200);
+    set(&ana, 2, "pro", 7);
+    let own = |to: u64| json!({ "to": to, "mode": "own" });
+    let answer = roll_back(&ana, Some(3), &own(2));
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!((limit(&ana, "free"), limit(&ana, "pro")), (json!(100), json!(7)));
+    assert_eq!(ana.get("/api/v1/policy/versions/4").json()["message"], "without the changes of version 2");
+    // Changed again since: that is not taken along.
+    set(&ana, 4, "pro", 9);
+    let refused = roll_back(&ana, Some(5), &own(3));
+    assert_eq!((refused.status, &refused.json()["conflicts"][0]["id"]), (412, &json!("pro")), "{refused:?}");
+    assert_eq!(roll_back(&ana, Some(5), &own(1)).pointers(), ["/to"]);
+    assert_eq!(roll_back(&ana, Some(5), &json!({ "to": 1, "mode": "half" })).status, 400);
+    assert_eq!(server.engine.version(), 5);
+    // A tier that came with a version and is used now stays.
+    let big = json!({ "id": "big", "unlimited": true });
+    assert_eq!(ana.post("/api/v1/tiers", &big).status, 201);
+    let bob = json!({ "kind": "user", "value": "bob", "tier": "big" });
+    assert_eq!(ana.post("/api/v1/clients", &bob).status, 201);
+    let refused = roll_back(&ana, Some(7), &own(6));
+    assert_eq!((refused.status, &refused.json()["used_by"]["clients"]), (409, &json!(1)), "{refused:?}");
+}
