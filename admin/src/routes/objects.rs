@@ -25,20 +25,15 @@ use crate::{
 };
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    let of = |kind| {
-        let create = move |state, request, signed_in, query, body| create(kind, state, request, signed_in, query, body);
-        let put =
-            move |state, request, signed_in, id, query, body| put(kind, state, request, signed_in, id, query, body);
-        let patch =
-            move |state, request, signed_in, id, query, body| patch(kind, state, request, signed_in, id, query, body);
-        let delete = move |state, request, signed_in, id, query| delete(kind, state, request, signed_in, id, query);
+    let of = |kind: Kind| {
+        let allowed = if kind == Kind::Client { "POST" } else { "GET, POST" };
+        let all = resource(&format!("/{}s", kind.name()), allowed);
+        let one = resource(&format!("/{}s/{{id}}", kind.name()), "GET, PUT, PATCH, DELETE");
         (
-            resource(&format!("/{}s", kind.name()), if kind == Kind::Client { "POST" } else { "GET, POST" })
-                .post(create),
-            resource(&format!("/{}s/{{id}}", kind.name()), "GET, PUT, PATCH, DELETE")
-                .put(put)
-                .patch(patch)
-                .delete(delete),
+            all.post(move |call, body| create(kind, call, body)),
+            one.put(move |call, id, body| put(kind, call, id, body))
+                .patch(move |call, id, body| patch(kind, call, id, body))
+                .delete(move |call, id| delete(kind, call, id)),
         )
     };
     let ((all_tiers, one_tier), (all_rules, one_rule), (all_clients, one_client)) =
@@ -60,55 +55,31 @@ struct OfChange {
     message: Option<String>,
 }
 
-impl OfChange {
-    fn key(&self, kind: Kind, id: String) -> ObjectKey {
-        ObjectKey { kind, domain: self.domain.clone(), id }
-    }
-}
+/// Who changes something, and what of the request is not the object.
+type Call = (Data<State>, HttpRequest, SignedIn, Query<OfChange>);
 
-async fn create(
-    kind: Kind,
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    query: Query<OfChange>,
-    body: Body<Value>,
-) -> Result<HttpResponse, Problem> {
+async fn create(kind: Kind, call: Call, body: Body<Value>) -> Result<HttpResponse, Problem> {
     let id = objects::id_of(kind, &body.value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
-    let change = One { op: Op::Create, key: query.key(kind, id), value: Some(body.value) };
-    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+    publish_one(call, Op::Create, kind, id, Some(body.value), &body.sha256).await
 }
 
-async fn put(
-    kind: Kind,
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    id: Path<String>,
-    query: Query<OfChange>,
-    body: Body<Value>,
-) -> Result<HttpResponse, Problem> {
-    let change = One { op: Op::Put, key: query.key(kind, id.into_inner()), value: Some(body.value) };
-    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+async fn put(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
+    publish_one(call, Op::Put, kind, id.into_inner(), Some(body.value), &body.sha256).await
 }
 
 /// A JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them away.
-async fn patch(
-    kind: Kind,
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    id: Path<String>,
-    query: Query<OfChange>,
-    body: Body<Value>,
-) -> Result<HttpResponse, Problem> {
-    let key = query.key(kind, id.into_inner());
+async fn patch(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
+    let (state, _, _, query) = &call;
+    let key = ObjectKey { kind, domain: query.domain.clone(), id: id.into_inner() };
     let present = objects::find(&state.publisher.published().policy, &key);
     let present = present.ok_or_else(|| Problem::NotFound(format!("There is no {key}.")))?;
     let mut value = json!(present);
     merge(&mut value, body.value);
-    let change = One { op: Op::Put, key, value: Some(value) };
-    change.publish(state, request, signed_in, query.into_inner().message, &body.sha256).await
+    publish_one(call, Op::Put, kind, key.id, Some(value), &body.sha256).await
+}
+
+async fn delete(kind: Kind, call: Call, id: Path<String>) -> Result<HttpResponse, Problem> {
+    publish_one(call, Op::Delete, kind, id.into_inner(), None, "").await
 }
 
 fn merge(value: &mut Value, patch: Value) {
@@ -125,48 +96,29 @@ fn merge(value: &mut Value, patch: Value) {
     }
 }
 
-async fn delete(
-    kind: Kind,
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    id: Path<String>,
-    query: Query<OfChange>,
-) -> Result<HttpResponse, Problem> {
-    let change = One { op: Op::Delete, key: query.key(kind, id.into_inner()), value: None };
-    change.publish(state, request, signed_in, query.into_inner().message, "").await
-}
-
 /// A list of one change.
-struct One {
+async fn publish_one(
+    (state, request, signed_in, query): Call,
     op: Op,
-    key: ObjectKey,
+    kind: Kind,
+    id: String,
     value: Option<Value>,
+    body_sha256: &str,
+) -> Result<HttpResponse, Problem> {
+    let OfChange { domain, message } = query.into_inner();
+    let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+    // The same body to another path is another request.
+    let sha256 = sha256(format!("{} {} {body_sha256}", request.method(), request.uri()));
+    let key = ObjectKey { kind, domain, id };
+    let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
+    publish_list(state, &request, signed_in, sha256, list).await.map_err(in_body)
 }
 
-impl One {
-    async fn publish(
-        self,
-        state: Data<State>,
-        request: HttpRequest,
-        signed_in: SignedIn,
-        message: Option<String>,
-        body_sha256: &str,
-    ) -> Result<HttpResponse, Problem> {
-        let Self { op, key, value } = self;
-        let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        // The same body to another path is another request.
-        let sha256 = sha256(format!("{} {} {body_sha256}", request.method(), request.uri()));
-        let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
-        publish_list(state, &request, signed_in, sha256, list).await.map_err(in_body)
-    }
-}
-
-/// Fields as they stand in the body, which is the value of the only change.
+/// Fields as they stand in the body, which is the value of the only change; what else is wrong, for the whole.
 fn in_body(problem: Problem) -> Problem {
     let stands = |field: FieldError| {
-        let pointer = field.pointer.strip_prefix("/changes/0/value").or_else(|| field.pointer.strip_prefix("/changes"));
-        FieldError { pointer: pointer.unwrap_or(&field.pointer).to_owned(), ..field }
+        let pointer = field.pointer.strip_prefix("/changes/0/value").unwrap_or_default().to_owned();
+        FieldError { pointer, ..field }
     };
     match problem {
         Problem::Invalid(fields) => Problem::Invalid(fields.into_iter().map(stands).collect()),
