@@ -1,10 +1,10 @@
 //! A change list, and the policy that it makes of the present one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tidegate::{DEFAULT_DOMAIN, Problems, policy::Policy};
+use tidegate::{DEFAULT_DOMAIN, Problems, Snapshot, algorithm::Carry, policy::Policy};
 
 use crate::{
     body::{field_error, pointer_of},
@@ -26,6 +26,9 @@ pub(crate) struct ChangeList {
     /// Entity tags of the objects that the list changes, by key.
     #[serde(default)]
     if_match: BTreeMap<String, String>,
+    /// What becomes of used quota where a limit's numbers change, by full name of the limit; kept unless said.
+    #[serde(default)]
+    pub(crate) carry: BTreeMap<String, Carry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +148,20 @@ pub(crate) fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(),
     Ok(())
 }
 
+/// Has the policy each limit that `carry` names?
+pub(crate) fn check_carry(carry: &BTreeMap<String, Carry>, snapshot: &Snapshot) -> Result<(), Problem> {
+    let names: BTreeSet<&str> = if carry.is_empty() { BTreeSet::new() } else { snapshot.limit_names().collect() };
+    let unknown = carry.keys().filter(|name| !names.contains(name.as_str()));
+    let fields: Vec<FieldError> = unknown
+        .map(|name| {
+            // As a part of a JSON pointer.
+            let pointer = format!("/carry/{}", name.replace('~', "~0").replace('/', "~1"));
+            FieldError::invalid(pointer, format!("the policy has no limit `{name}`; names are DOMAIN/tier:ID/LIMIT"))
+        })
+        .collect();
+    if fields.is_empty() { Ok(()) } else { Err(Problem::Invalid(fields)) }
+}
+
 /// The message of a version.
 pub(crate) fn check_message(message: &str) -> Result<(), Problem> {
     let message = message.trim();
@@ -190,7 +207,7 @@ impl ChangeList {
         let if_match = etag.into_iter().map(|etag| (key.to_string(), etag)).collect();
         let ObjectKey { kind, domain, id } = key;
         let changes = vec![Change { op, kind, domain, id, value }];
-        Self { base_version: present.version.version, message, changes, if_match }
+        Self { base_version: present.version.version, message, changes, if_match, carry: BTreeMap::new() }
     }
 }
 

@@ -4,15 +4,15 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate::{Engine, Problems, Publish, Snapshot, formats::Format, policy::Policy};
+use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, formats::Format, policy::Policy};
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    changes::{ChangeList, Edited, check_message, conflict, edit, invalid, still_wanted},
+    changes::{ChangeList, Edited, check_carry, check_message, conflict, edit, invalid, still_wanted},
     differences::{Changed, changed, undo},
     objects::ObjectKey,
     problem::Problem,
@@ -53,11 +53,13 @@ enum Mode {
     Own,
 }
 
-/// What is said of a version.
+/// What is said of a version beside its policy.
 struct Words<'a> {
     message: &'a str,
     /// The version that the change was made on.
     base_version: u64,
+    /// By full name of the limit.
+    carry: &'a BTreeMap<String, Carry>,
 }
 
 /// The answer to a publish.
@@ -97,7 +99,7 @@ impl Publisher {
     ///
     /// Run it where a caller that goes away does not stop it: between the transaction and the swap there is no way back.
     pub(crate) async fn publish(&self, list: ChangeList, author: Author) -> Result<String, Problem> {
-        let words = Words { message: list.message.trim(), base_version: list.base_version };
+        let words = Words { message: list.message.trim(), base_version: list.base_version, carry: &list.carry };
         let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
         self.publish_edited(author, words, |present| edit(present, &list), refused).await
     }
@@ -152,7 +154,13 @@ impl Publisher {
         // What this build's compiler does not take of an older version.
         let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
         let base_version = self.published().version.version;
-        self.publish_edited(author, Words { message: message.trim(), base_version }, edit, refused).await
+        self.publish_edited(
+            author,
+            Words { message: message.trim(), base_version, carry: &BTreeMap::new() },
+            edit,
+            refused,
+        )
+        .await
     }
 
     async fn publish_edited(
@@ -169,6 +177,7 @@ impl Publisher {
         let present = self.published();
         let Edited { policy, touched, removed } = edit(&present)?;
         let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
+        check_carry(words.carry, &snapshot)?;
         let full = |error: tidegate::PublishError| Problem::field("", error.to_string());
         self.engine.has_room_for(&snapshot).map_err(full)?;
         let document = document(&policy).map_err(|error| Problem::Internal(error.to_string()))?;
@@ -198,7 +207,9 @@ impl Publisher {
                 },
             })
             .await?;
-        self.engine.publish(Publish::of(snapshot).under_version(version.version)).map_err(|error| {
+        let publish = Publish::of(snapshot).under_version(version.version);
+        let publish = words.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        self.engine.publish(publish).map_err(|error| {
             Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
         })?;
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");

@@ -1,6 +1,6 @@
 //! What a publish is told: the policy, its version, and how used quota carries over.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{algorithm::Carry, snapshot::Snapshot};
 
@@ -22,12 +22,14 @@ pub struct Publish {
     /// `None`: the next one.
     pub(crate) version: Option<u64>,
     pub(crate) carry: Carry,
+    /// By full name of the limit.
+    pub(crate) carries: HashMap<String, Carry>,
 }
 
 impl Publish {
     /// Of this policy.
     pub fn of(snapshot: impl Into<Arc<Snapshot>>) -> Self {
-        Self { snapshot: snapshot.into(), version: None, carry: Carry::default() }
+        Self { snapshot: snapshot.into(), version: None, carry: Carry::default(), carries: HashMap::new() }
     }
 
     /// Under a version of the caller's, for policies whose versions are counted elsewhere. It must be above that of the
@@ -39,6 +41,13 @@ impl Publish {
     /// With this choice for every limit whose numbers change. Limits whose numbers stay keep their buckets as they are.
     pub fn carrying(self, carry: Carry) -> Self {
         Self { carry, ..self }
+    }
+
+    /// With another choice for the limit of this full name, such as `default/tier:free/minute`. A name that the policy does
+    /// not have says nothing.
+    pub fn carrying_limit(mut self, limit_id: impl Into<String>, carry: Carry) -> Self {
+        self.carries.insert(limit_id.into(), carry);
+        self
     }
 }
 

@@ -297,7 +297,7 @@ impl Ledger {
     /// Binds a policy, as `version`.
     pub(crate) fn bind(
         &mut self,
-        Publish { snapshot, carry, .. }: Publish,
+        Publish { snapshot, carry, carries, .. }: Publish,
         version: u64,
         hasher: &KeyHasher,
         registry: &Registry,
@@ -317,6 +317,7 @@ impl Ledger {
                     tally,
                 }
             });
+            let carry = carries.get(&*limit.name).copied().unwrap_or(carry);
             let change = limit.meter.and_then(|meter| entry.change(meter, carry));
             LiveLimit {
                 index: entry.index,

@@ -375,3 +375,32 @@ fn what_is_charged_after_the_instant_of_a_change_is_carried_into_the_present_win
         }
     }
 }
+
+#[test]
+fn each_limit_may_carry_over_by_a_choice_of_its_own() {
+    let policy = |limit: u64| {
+        let limits = ["kept", "shared", "forgotten"]
+            .map(|id| format!("{{ id = \"{id}\", algorithm = \"fixed_window\", limit = {limit}, period = \"1m\" }}"));
+        let text = format!(
+            "[domains.default]\ndefaults = {{ user = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\nlimits = [{}]\n",
+            limits.join(", ")
+        );
+        Snapshot::parse(&text, Format::Toml).expect("a good policy")
+    };
+    let engine = Engine::for_simulation(10, ManualClock::at(NOW), 7);
+    engine.publish(policy(100)).expect("few limits");
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    assert!(engine.check(&request.cost(60).expect("in range")).is_allowed());
+    let next = Publish::of(policy(1_000))
+        .carrying(Carry::Reset)
+        .carrying_limit("default/tier:t/kept", Carry::Keep)
+        .carrying_limit("default/tier:t/shared", Carry::Proportional)
+        .carrying_limit("default/tier:t/gone", Carry::Keep);
+    engine.publish(next).expect("few limits");
+    let left = ["kept", "shared", "forgotten"].map(|id| {
+        let mut handle = engine.handle(&format!("default/tier:t/{id}"), "user").expect("is there");
+        handle.check("ada", 1).expect("valid").remaining()
+    });
+    assert_eq!(left, [Some(939), Some(399), Some(999)]);
+}

@@ -42,6 +42,27 @@ fn the_next_check_is_decided_by_the_new_numbers_and_used_quota_is_kept() {
 }
 
 #[test]
+fn what_becomes_of_used_quota_is_said_limit_by_limit() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for _ in 0..100 {
+        assert!(server.check("ada").is_allowed());
+    }
+    let (etag, free) = ana.tier("free");
+    let limit_id = server.check("ada").limit_id().expect("a limit").to_owned();
+    let mut list = tier_change(1, &etag, &with_limit(free, 1_000));
+    list["carry"] = json!({ (limit_id.as_str()): "proportional" });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    // All was used; a token comes back every 60 ms.
+    assert!(server.check("ada").remaining().expect("a limit") < 300);
+    let (etag, free) = ana.tier("free");
+    let mut list = tier_change(2, &etag, &with_limit(free, 2_000));
+    list["carry"] = json!({ (limit_id.as_str()): "reset" });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    assert_eq!(server.check("ada").remaining(), Some(1_999));
+}
+
+#[test]
 fn what_was_published_is_there_after_a_restart() {
     let (folder, mut server) = fresh();
     let ana = server.administrator();
@@ -171,7 +192,19 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
         ),
         ("an unknown operation", with(&|list| list["changes"][0]["op"] = json!("erase")), 400, "/changes/0/op"),
         ("an unknown kind", with(&|list| list["changes"][0]["kind"] = json!("node")), 400, "/changes/0/kind"),
-        ("an unknown key", with(&|list| list["carry"] = json!({})), 400, "/carry"),
+        ("an unknown key", with(&|list| list["colour"] = json!({})), 400, "/colour"),
+        (
+            "an unknown way",
+            with(&|list| list["carry"] = json!({ "default/tier:free/minute": "burn" })),
+            400,
+            "/carry/default/tier:free/minute",
+        ),
+        (
+            "an unknown limit",
+            with(&|list| list["carry"] = json!({ "default/tier:free/none": "reset" })),
+            422,
+            "/carry/default~1tier:free~1none",
+        ),
     ];
     for (what, list, status, pointer) in cases {
         let answer = ana.post("/api/v1/policy/changes", &list);
