@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tidegate::{DEFAULT_DOMAIN, Problems, Snapshot, algorithm::Carry, policy::Policy};
+use tidegate::{
+    DEFAULT_DOMAIN, Problems, Snapshot,
+    algorithm::Carry,
+    policy::{Domain, Policy},
+};
 
 use crate::{
     body::{field_error, pointer_of},
@@ -80,17 +84,12 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
     let (mut conflicts, mut wrong, mut touched, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, (change, key)) in changes().enumerate() {
         let pointer = format!("/changes/{number}");
-        let Some(domain) = policy.domains.get_mut(&key.domain) else {
-            let message = format!("there is no domain `{}`", key.domain);
-            wrong.push(FieldError::invalid(format!("{pointer}/domain"), message));
-            continue;
-        };
-        let place = objects::place(domain, key.kind, &key.id);
+        let (place, found) = objects::find(&policy, &key).unzip();
         // An object that is to be new must not be there, any other as it was read.
         let is_current = match change.op {
-            Op::Create => place.is_none(),
+            Op::Create => found.is_none(),
             Op::Put | Op::Delete => {
-                place.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
+                found.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
             }
         };
         if !is_current {
@@ -99,21 +98,21 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
         }
         match (change.object(&pointer), place) {
             (Ok(None), Some(place)) => {
-                objects::remove(domain, key.kind, place);
-                removed.push(key);
+                removed.extend(objects::with_what_is_in(&policy, &key));
+                objects::remove(&mut policy, &key, place);
             }
-            (Ok(Some(object)), _) if object.id() != key.id => {
+            (Ok(Some(object)), _) if object.id().is_some_and(|id| id != key.id) => {
                 let message = format!("the id is `{}` and cannot be changed", key.id);
                 wrong.push(FieldError::invalid(format!("{pointer}/value{}", object.id_pointer()), message));
             }
-            (Ok(Some(object)), Some(place)) => {
-                if objects::replace(domain, place, object.clone()) != object {
+            (Ok(Some(object)), _) if found.as_ref() == Some(&object) => {}
+            (Ok(Some(object)), place) => {
+                if objects::put(&mut policy, &key, place, object) {
                     touched.push(key);
+                } else {
+                    let message = format!("there is no domain `{}`", key.domain);
+                    wrong.push(FieldError::invalid(format!("{pointer}/domain"), message));
                 }
-            }
-            (Ok(Some(object)), None) => {
-                objects::add(domain, object);
-                touched.push(key);
             }
             // A deletion of what is not there is a conflict.
             (Ok(None), None) => {}
@@ -135,6 +134,10 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
 
 /// May these go? The policy is as it will be, so a list may move all users of a tier and delete it.
 pub(crate) fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
+    if policy.domains.is_empty() {
+        let last = removed.iter().find(|key| key.kind == Kind::Domain).map(ObjectKey::to_string);
+        return Err(Problem::LastOfItsKind(last.unwrap_or_default()));
+    }
     for key in removed.iter().filter(|key| key.kind == Kind::Tier) {
         let Some(domain) = policy.domains.get(&key.domain) else { continue };
         let usage = Usage::of(domain, &key.id);
@@ -223,7 +226,9 @@ impl Op {
 
 impl Change {
     fn key(&self) -> ObjectKey {
-        ObjectKey { kind: self.kind, domain: self.domain.clone(), id: self.id.clone() }
+        // A domain is in none but itself.
+        let domain = if self.kind == Kind::Domain { &self.id } else { &self.domain };
+        ObjectKey { kind: self.kind, domain: domain.clone(), id: self.id.clone() }
     }
 
     /// What the object is to be; `None`: it is to go.
@@ -239,6 +244,14 @@ impl Change {
             Kind::Tier => Object::Tier(parse(value, &pointer)?),
             Kind::Rule => Object::Rule(parse(value, &pointer)?),
             Kind::Client => Object::Client(parse(value, &pointer)?),
+            Kind::Domain => {
+                let settings: Domain = parse(value, &pointer)?;
+                if !(settings.tiers.is_empty() && settings.rules.is_empty() && settings.clients.is_empty()) {
+                    let message = "tiers, rules and clients are changes of their own";
+                    return Err(FieldError::invalid(pointer, message));
+                }
+                Object::Domain(Box::new(settings))
+            }
         }))
     }
 }
@@ -250,7 +263,7 @@ fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldEr
 /// The object as it is now, and who changed it.
 pub(crate) fn conflict(present: &Published, key: &ObjectKey) -> Value {
     let object = objects::find(&present.policy, key);
-    let object = object.map(|object| json!({ "etag": present.etag(key), "value": object }));
+    let object = object.map(|(_, object)| json!({ "etag": present.etag(key), "value": object }));
     let revised = present.revisions.get(key);
     json!({
         "kind": key.kind, "domain": key.domain, "id": key.id, "present": object,
@@ -268,7 +281,7 @@ pub(crate) fn invalid(problems: &Problems, policy: &Policy, list: &ChangeList) -
         .enumerate()
         .filter_map(|(number, change)| {
             let key = change.key();
-            let place = objects::place(policy.domains.get(&key.domain)?, key.kind, &key.id)?;
+            let (place, _) = objects::find(policy, &key)?;
             Some((objects::path(&key, place), format!("/changes/{number}/value")))
         })
         .collect();

@@ -25,15 +25,9 @@ pub(crate) struct Difference {
     to: Option<Value>,
 }
 
-/// What differs, object by object: domains, then their tiers, rules and clients, in the order of their names.
+/// What differs, object by object: tiers, rules, clients, then the settings of domains, in the order of their names.
 pub(crate) fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
     let mut found = Vec::new();
-    let domains: BTreeSet<&String> = from.domains.keys().chain(to.domains.keys()).collect();
-    for name in domains {
-        let settings = |policy: &Policy| policy.domains.get(name).map(|domain| json!(settings_of(domain)));
-        let object = Of { domain: name, kind: "domain", id: name };
-        object.compare(settings(from), settings(to), &mut found);
-    }
     let (from, to) = (by_key(from), by_key(to));
     let keys: BTreeSet<&ObjectKey> = from.keys().chain(to.keys()).collect();
     for key in keys {
@@ -61,19 +55,6 @@ pub(crate) fn changed(before: &Policy, after: &Policy) -> Changed {
     let touched = after.iter().filter(|(key, object)| before.get(key) != Some(object)).map(|(key, _)| key.clone());
     let removed = before.keys().filter(|key| !after.contains_key(key)).cloned();
     Changed { touched: touched.collect(), removed: removed.collect() }
-}
-
-/// A domain without its objects.
-fn settings_of(domain: &Domain) -> Domain {
-    Domain {
-        defaults: domain.defaults.clone(),
-        tier_hint: domain.tier_hint,
-        on_error: domain.on_error,
-        headers: domain.headers,
-        reset: domain.reset,
-        timezone: domain.timezone.clone(),
-        ..Domain::default()
-    }
 }
 
 /// Whose differences they are.
@@ -165,17 +146,16 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
     let mut wanted: BTreeMap<&ObjectKey, Option<Object>> =
         undoable.into_iter().map(|key| (key, old.get(key).cloned())).collect();
     let mut undone = present.clone();
-    for name in before.domains.keys().chain(after.domains.keys()) {
-        let settings = |policy: &Policy| policy.domains.get(name).map(settings_of);
-        match (settings(before), settings(after), undone.domains.get_mut(name)) {
-            (Some(before), Some(after), Some(domain)) if before != after && settings_of(domain) == after => {
-                let objects = std::mem::take(domain);
-                *domain = Domain { tiers: objects.tiers, rules: objects.rules, clients: objects.clients, ..before };
-            }
-            (Some(before), None, None) => drop(undone.domains.insert(name.clone(), before)),
-            _ => {}
+    // Domains first: what was in one that was removed has a place again, and one that came with the version goes empty.
+    let mut gone = Vec::new();
+    wanted.retain(|key, object| match (key.kind, object) {
+        (Kind::Domain, Some(settings)) => !objects::put(&mut undone, key, Some(0), settings.clone()),
+        (Kind::Domain, None) => {
+            gone.push(key.domain.clone());
+            false
         }
-    }
+        _ => true,
+    });
     for (name, domain) in &mut undone.domains {
         let mut again = |kind, id: String| wanted.remove(&ObjectKey { kind, domain: name.clone(), id });
         domain.tiers.retain_mut(|tier| match again(Kind::Tier, tier.id.clone()) {
@@ -204,14 +184,12 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
         });
     }
     for (key, object) in wanted {
-        if let (Some(domain), Some(object)) = (undone.domains.get_mut(&key.domain), object) {
-            objects::add(domain, object);
+        if let Some(object) = object {
+            objects::put(&mut undone, key, None, object);
         }
     }
-    // A domain that came with the version goes with it, once it is empty.
-    let is_new = |name: &String| !before.domains.contains_key(name) && after.domains.contains_key(name);
     let is_empty = |domain: &Domain| domain.tiers.is_empty() && domain.rules.is_empty() && domain.clients.is_empty();
-    undone.domains.retain(|name, domain| !is_new(name) || !is_empty(domain));
+    undone.domains.retain(|name, domain| !(gone.contains(name) && is_empty(domain)));
     Ok(undone)
 }
 
@@ -256,16 +234,16 @@ mod tests {
         assert_eq!(
             told,
             json!([
-                with(
-                    of("domain", "default"),
-                    json!({ "field": "defaults", "from": { "user": "free" }, "to": { "user": "free", "ip": "free" } })
-                ),
                 with(free(), json!({ "limit": "day", "from": limit("day", 1_000) })),
                 with(free(), json!({ "limit": "hour", "to": limit("hour", 500) })),
                 with(free(), json!({ "limit": "minute", "field": "limit", "from": 60, "to": 100 })),
                 with(of("tier", "old"), json!({ "from": { "id": "old", "unlimited": true } })),
                 with(of("tier", "same"), json!({ "field": "order", "from": ["a", "b"], "to": ["b", "a"] })),
                 with(of("client", "user:bob"), json!({ "to": { "kind": "user", "value": "bob", "tier": "free" } })),
+                with(
+                    of("domain", "default"),
+                    json!({ "field": "defaults", "from": { "user": "free" }, "to": { "user": "free", "ip": "free" } })
+                ),
             ])
         );
         assert_eq!(differences(&from, &from), []);

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Rule,
     /// Its id is `KIND:VALUE`.
     Client,
+    /// The settings of a domain, without what is in it. Its id is the domain's name.
+    Domain,
 }
 
 impl Kind {
@@ -25,6 +27,7 @@ impl Kind {
             Self::Tier => "tier",
             Self::Rule => "rule",
             Self::Client => "client",
+            Self::Domain => "domain",
         }
     }
 
@@ -33,6 +36,7 @@ impl Kind {
         match self {
             Self::Tier | Self::Rule => "give it an `id`",
             Self::Client => "give it a `kind` and a `value`",
+            Self::Domain => "name it in the path",
         }
     }
 }
@@ -41,7 +45,7 @@ impl FromStr for Kind {
     type Err = ();
 
     fn from_str(name: &str) -> Result<Self, ()> {
-        [Self::Tier, Self::Rule, Self::Client].into_iter().find(|kind| kind.name() == name).ok_or(())
+        [Self::Tier, Self::Rule, Self::Client, Self::Domain].into_iter().find(|kind| kind.name() == name).ok_or(())
     }
 }
 
@@ -56,7 +60,7 @@ pub(crate) struct ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.domain != DEFAULT_DOMAIN {
+        if self.domain != DEFAULT_DOMAIN && self.kind != Kind::Domain {
             write!(f, "{}/", self.domain)?;
         }
         write!(f, "{}:{}", self.kind.name(), self.id)
@@ -77,6 +81,8 @@ pub(crate) enum Object {
     Tier(Tier),
     Rule(Rule),
     Client(Client),
+    /// Without its tiers, rules and clients.
+    Domain(Box<Domain>),
 }
 
 impl Object {
@@ -85,14 +91,17 @@ impl Object {
             Self::Tier(_) => Kind::Tier,
             Self::Rule(_) => Kind::Rule,
             Self::Client(_) => Kind::Client,
+            Self::Domain(_) => Kind::Domain,
         }
     }
 
-    pub(crate) fn id(&self) -> Cow<'_, str> {
+    /// `None`: its id does not stand in it.
+    pub(crate) fn id(&self) -> Option<Cow<'_, str>> {
         match self {
-            Self::Tier(tier) => tier.id.as_str().into(),
-            Self::Rule(rule) => rule.id.as_str().into(),
-            Self::Client(client) => client_id(client).into(),
+            Self::Tier(tier) => Some(tier.id.as_str().into()),
+            Self::Rule(rule) => Some(rule.id.as_str().into()),
+            Self::Client(client) => Some(client_id(client).into()),
+            Self::Domain(_) => None,
         }
     }
 
@@ -100,7 +109,7 @@ impl Object {
     pub(crate) fn id_pointer(&self) -> &'static str {
         match self {
             Self::Tier(_) | Self::Rule(_) => "/id",
-            Self::Client(_) => "",
+            Self::Client(_) | Self::Domain(_) => "",
         }
     }
 }
@@ -111,6 +120,7 @@ pub(crate) fn id_of(kind: Kind, value: &Value) -> Option<String> {
     match kind {
         Kind::Tier | Kind::Rule => text("id").map(str::to_owned),
         Kind::Client => Some(format!("{}:{}", text("kind")?, text("value")?)),
+        Kind::Domain => None,
     }
 }
 
@@ -124,54 +134,86 @@ pub(crate) fn client_place(domain: &Domain, id: &str) -> Option<usize> {
     domain.clients.iter().position(|client| client.kind == kind && client.value == value)
 }
 
-/// An object's list in its domain, and its place there.
-pub(crate) fn place(domain: &Domain, kind: Kind, id: &str) -> Option<usize> {
-    match kind {
-        Kind::Tier => domain.tiers.iter().position(|tier| tier.id == id),
-        Kind::Rule => domain.rules.iter().position(|rule| rule.id == id),
-        Kind::Client => client_place(domain, id),
-    }
-}
-
-/// An object of a policy.
-pub(crate) fn find(policy: &Policy, key: &ObjectKey) -> Option<Object> {
+/// An object of a policy, with its place in the list of its domain.
+pub(crate) fn find(policy: &Policy, key: &ObjectKey) -> Option<(usize, Object)> {
     let domain = policy.domains.get(&key.domain)?;
-    let place = place(domain, key.kind, &key.id)?;
-    Some(match key.kind {
+    let place = match key.kind {
+        Kind::Tier => domain.tiers.iter().position(|tier| tier.id == key.id),
+        Kind::Rule => domain.rules.iter().position(|rule| rule.id == key.id),
+        Kind::Client => client_place(domain, &key.id),
+        Kind::Domain => Some(0),
+    }?;
+    let object = match key.kind {
         Kind::Tier => Object::Tier(domain.tiers[place].clone()),
         Kind::Rule => Object::Rule(domain.rules[place].clone()),
         Kind::Client => Object::Client(domain.clients[place].clone()),
-    })
+        Kind::Domain => Object::Domain(Box::new(settings(domain))),
+    };
+    Some((place, object))
 }
 
 /// Where the engine's compiler reports what is wrong with an object.
 pub(crate) fn path(key: &ObjectKey, place: usize) -> String {
-    format!("domains.{}.{}s[{place}]", key.domain, key.kind.name())
-}
-
-/// Puts `object` in its place, and answers what stood there.
-pub(crate) fn replace(domain: &mut Domain, place: usize, object: Object) -> Object {
-    match object {
-        Object::Tier(tier) => Object::Tier(std::mem::replace(&mut domain.tiers[place], tier)),
-        Object::Rule(rule) => Object::Rule(std::mem::replace(&mut domain.rules[place], rule)),
-        Object::Client(client) => Object::Client(std::mem::replace(&mut domain.clients[place], client)),
+    match key.kind {
+        Kind::Domain => format!("domains.{}", key.domain),
+        kind => format!("domains.{}.{}s[{place}]", key.domain, kind.name()),
     }
 }
 
-/// Adds `object` after the others of its kind.
-pub(crate) fn add(domain: &mut Domain, object: Object) {
+/// Puts `object` in its place, or after the others of its kind. False where there is no such domain.
+pub(crate) fn put(policy: &mut Policy, key: &ObjectKey, place: Option<usize>, object: Object) -> bool {
+    if let Object::Domain(settings) = object {
+        let domain = policy.domains.entry(key.domain.clone()).or_default();
+        let Domain { tiers, rules, clients, .. } = std::mem::take(domain);
+        *domain = Domain { tiers, rules, clients, ..*settings };
+        return true;
+    }
+    let Some(domain) = policy.domains.get_mut(&key.domain) else { return false };
     match object {
-        Object::Tier(tier) => domain.tiers.push(tier),
-        Object::Rule(rule) => domain.rules.push(rule),
-        Object::Client(client) => domain.clients.push(client),
+        Object::Tier(tier) => put_in(&mut domain.tiers, place, tier),
+        Object::Rule(rule) => put_in(&mut domain.rules, place, rule),
+        Object::Client(client) => put_in(&mut domain.clients, place, client),
+        Object::Domain(_) => {}
+    }
+    true
+}
+
+fn put_in<T>(list: &mut Vec<T>, place: Option<usize>, object: T) {
+    match place.and_then(|place| list.get_mut(place)) {
+        Some(present) => *present = object,
+        None => list.push(object),
     }
 }
 
-pub(crate) fn remove(domain: &mut Domain, kind: Kind, place: usize) {
-    match kind {
+/// An object, and of a domain all that is in it.
+pub(crate) fn with_what_is_in(policy: &Policy, key: &ObjectKey) -> Vec<ObjectKey> {
+    if key.kind != Kind::Domain {
+        return vec![key.clone()];
+    }
+    all(policy).map(|(key, _)| key).filter(|other| other.domain == key.domain).collect()
+}
+
+/// Takes an object out; a domain goes with all that is in it.
+pub(crate) fn remove(policy: &mut Policy, key: &ObjectKey, place: usize) {
+    let Some(domain) = policy.domains.get_mut(&key.domain) else { return };
+    match key.kind {
         Kind::Tier => drop(domain.tiers.remove(place)),
         Kind::Rule => drop(domain.rules.remove(place)),
         Kind::Client => drop(domain.clients.remove(place)),
+        Kind::Domain => drop(policy.domains.remove(&key.domain)),
+    }
+}
+
+/// A domain without its tiers, rules and clients.
+fn settings(domain: &Domain) -> Domain {
+    Domain {
+        defaults: domain.defaults.clone(),
+        tier_hint: domain.tier_hint,
+        on_error: domain.on_error,
+        headers: domain.headers,
+        reset: domain.reset,
+        timezone: domain.timezone.clone(),
+        ..Domain::default()
     }
 }
 
@@ -205,12 +247,13 @@ impl Usage {
 /// Every object of a policy, with its key.
 pub(crate) fn all(policy: &Policy) -> impl Iterator<Item = (ObjectKey, Object)> {
     policy.domains.iter().flat_map(|(name, domain)| {
+        let of = [Object::Domain(Box::new(settings(domain)))];
         let tiers = domain.tiers.iter().cloned().map(Object::Tier);
         let rules = domain.rules.iter().cloned().map(Object::Rule);
         let clients = domain.clients.iter().cloned().map(Object::Client);
-        tiers.chain(rules).chain(clients).map(move |object| {
-            let key = ObjectKey { kind: object.kind(), domain: name.clone(), id: object.id().into_owned() };
-            (key, object)
+        of.into_iter().chain(tiers).chain(rules).chain(clients).map(move |object| {
+            let id = object.id().map_or_else(|| name.clone(), Cow::into_owned);
+            (ObjectKey { kind: object.kind(), domain: name.clone(), id }, object)
         })
     })
 }

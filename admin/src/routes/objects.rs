@@ -2,14 +2,14 @@
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{ETAG, IF_MATCH},
+    http::header::{ETAG, IF_MATCH, IF_NONE_MATCH},
     web::{self, Data, Path, Query},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate::{
     DEFAULT_DOMAIN,
-    policy::{Domain, Rule, Tier},
+    policy::{Client, Domain, Rule, Tier},
 };
 
 use super::{policy::publish_list, resource};
@@ -17,34 +17,42 @@ use crate::{
     access::SignedIn,
     body::Body,
     changes::{ChangeList, Op},
-    objects::{self, Kind, ObjectKey, Usage, client_place},
+    objects::{self, Kind, ObjectKey, Usage, client_id, client_place},
     problem::{FieldError, Problem},
     published::{Published, Revised},
     server::State,
     store::sha256,
 };
 
+/// Clients on a page unless told otherwise, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 500;
+
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     let of = |kind: Kind| {
-        let allowed = if kind == Kind::Client { "POST" } else { "GET, POST" };
+        let allowed = if kind == Kind::Domain { "GET" } else { "GET, POST" };
         let all = resource(&format!("/{}s", kind.name()), allowed);
         let one = resource(&format!("/{}s/{{id}}", kind.name()), "GET, PUT, PATCH, DELETE");
+        // A domain has no name of its own: `PUT` makes it.
+        let all = if kind == Kind::Domain { all } else { all.post(move |call, body| create(kind, call, body)) };
         (
-            all.post(move |call, body| create(kind, call, body)),
+            all,
             one.put(move |call, id, body| put(kind, call, id, body))
                 .patch(move |call, id, body| patch(kind, call, id, body))
                 .delete(move |call, id| delete(kind, call, id)),
         )
     };
-    let ((all_tiers, one_tier), (all_rules, one_rule), (all_clients, one_client)) =
-        (of(Kind::Tier), of(Kind::Rule), of(Kind::Client));
+    let ((all_tiers, one_tier), (all_rules, one_rule)) = (of(Kind::Tier), of(Kind::Rule));
+    let ((all_clients, one_client), (all_domains, one_domain)) = (of(Kind::Client), of(Kind::Domain));
     config
         .service(all_tiers.get(tiers))
         .service(one_tier.get(tier))
         .service(all_rules.get(rules))
         .service(one_rule.get(rule))
-        .service(all_clients)
-        .service(one_client.get(client));
+        .service(all_clients.get(clients))
+        .service(one_client.get(client))
+        .service(all_domains.get(domains))
+        .service(one_domain.get(domain));
 }
 
 #[derive(Deserialize)]
@@ -63,16 +71,21 @@ async fn create(kind: Kind, call: Call, body: Body<Value>) -> Result<HttpRespons
     publish_one(call, Op::Create, kind, id, Some(body.value), &body.sha256).await
 }
 
+/// With `If-None-Match: *` the object is to be new.
 async fn put(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    publish_one(call, Op::Put, kind, id.into_inner(), Some(body.value), &body.sha256).await
+    let is_new = call.1.headers().get(IF_NONE_MATCH).is_some_and(|tag| tag == "*");
+    publish_one(call, if is_new { Op::Create } else { Op::Put }, kind, id.into_inner(), Some(body.value), &body.sha256)
+        .await
 }
 
 /// A JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them away.
 async fn patch(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
     let (state, _, _, query) = &call;
-    let key = ObjectKey { kind, domain: query.domain.clone(), id: id.into_inner() };
+    let id = id.into_inner();
+    let domain = if kind == Kind::Domain { &id } else { &query.domain };
+    let key = ObjectKey { kind, domain: domain.clone(), id };
     let present = objects::find(&state.publisher.published().policy, &key);
-    let present = present.ok_or_else(|| Problem::NotFound(format!("There is no {key}.")))?;
+    let (_, present) = present.ok_or_else(|| Problem::NotFound(format!("There is no {key}.")))?;
     let mut value = json!(present);
     merge(&mut value, body.value);
     publish_one(call, Op::Put, kind, key.id, Some(value), &body.sha256).await
@@ -106,6 +119,7 @@ async fn publish_one(
     body_sha256: &str,
 ) -> Result<HttpResponse, Problem> {
     let OfChange { domain, message } = query.into_inner();
+    let domain = if kind == Kind::Domain { id.clone() } else { domain };
     let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     // The same body to another path is another request.
     let sha256 = sha256(format!("{} {} {body_sha256}", request.method(), request.uri()));
@@ -138,9 +152,12 @@ fn default_domain() -> String {
 
 impl InDomain {
     fn of<'p>(&self, published: &'p Published) -> Result<&'p Domain, Problem> {
-        let found = published.policy.domains.get(&self.domain);
-        found.ok_or_else(|| Problem::NotFound(format!("There is no domain `{}`.", self.domain)))
+        domain_of(published, &self.domain)
     }
+}
+
+fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p Domain, Problem> {
+    published.policy.domains.get(name).ok_or_else(|| Problem::NotFound(format!("There is no domain `{name}`.")))
 }
 
 /// An object as it is now.
@@ -212,6 +229,59 @@ async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> R
     Ok(single(&rule_item(&published, &query.domain, rule)))
 }
 
+#[derive(Deserialize)]
+struct OfClients {
+    #[serde(default = "default_domain")]
+    domain: String,
+    kind: Option<String>,
+    /// Of the value.
+    #[serde(default)]
+    prefix: String,
+    tier: Option<String>,
+    limit: Option<usize>,
+    /// The id that the page before ended with.
+    cursor: Option<String>,
+}
+
+/// In the order of kinds and values.
+async fn clients(state: Data<State>, query: Query<OfClients>) -> Result<HttpResponse, Problem> {
+    fn place(client: &Client) -> (&str, &str) {
+        (&client.kind, &client.value)
+    }
+    let OfClients { domain: name, kind, prefix, tier, limit, cursor } = query.into_inner();
+    let published = state.publisher.published();
+    let domain = domain_of(&published, &name)?;
+    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+    let after = cursor.as_deref().and_then(|cursor| cursor.split_once(':'));
+    let matches = |client: &&Client| {
+        kind.as_ref().is_none_or(|kind| client.kind == *kind)
+            && client.value.starts_with(&prefix)
+            && tier.as_ref().is_none_or(|tier| client.tier.as_ref() == Some(tier))
+    };
+    let all: Vec<&Client> = domain.clients.iter().filter(matches).collect();
+    let mut page: Vec<&Client> =
+        all.iter().copied().filter(|client| after.is_none_or(|after| place(client) > after)).collect();
+    // Only the page is sorted: there may be a hundred thousand.
+    let is_last = page.len() <= limit;
+    if !is_last {
+        page.select_nth_unstable_by(limit, |one, other| place(one).cmp(&place(other)));
+        page.truncate(limit);
+    }
+    page.sort_unstable_by(|one, other| place(one).cmp(&place(other)));
+    let items = page.iter().map(|client| {
+        let key = ObjectKey { kind: Kind::Client, domain: name.clone(), id: client_id(client) };
+        let mut item = json!(Item::new(&published, &key, None, client));
+        item["id"] = json!(key.id);
+        item
+    });
+    let items: Vec<Value> = items.collect();
+    let next = page.last().filter(|_| !is_last).map(|client| client_id(client));
+    let body = json!({
+        "policy_version": published.version.version, "domain": name, "matching": all.len(), "items": items, "next": next,
+    });
+    Ok(HttpResponse::Ok().json(body))
+}
+
 async fn client(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
     let published = state.publisher.published();
     let domain = query.of(&published)?;
@@ -219,6 +289,28 @@ async fn client(state: Data<State>, id: Path<String>, query: Query<InDomain>) ->
     let place = place.ok_or_else(|| Problem::NotFound(format!("There is no client `{id}`; ids are KIND:VALUE.")))?;
     let key = ObjectKey { kind: Kind::Client, domain: query.domain.clone(), id: id.into_inner() };
     Ok(single(&Item::new(&published, &key, None, &domain.clients[place])))
+}
+
+/// The settings of a domain, as an object.
+fn domain_body(published: &Published, name: &str) -> Option<(String, Value)> {
+    let key = ObjectKey { kind: Kind::Domain, domain: name.to_owned(), id: name.to_owned() };
+    let (_, settings) = objects::find(&published.policy, &key)?;
+    let mut body = json!(Item::new(published, &key, None, &settings));
+    body["id"] = json!(name);
+    Some((published.etag(&key), body))
+}
+
+async fn domains(state: Data<State>) -> HttpResponse {
+    let published = state.publisher.published();
+    let items = published.policy.domains.keys().filter_map(|name| Some(domain_body(&published, name)?.1));
+    let items: Vec<Value> = items.collect();
+    HttpResponse::Ok().json(json!({ "policy_version": published.version.version, "items": items }))
+}
+
+async fn domain(state: Data<State>, id: Path<String>) -> Result<HttpResponse, Problem> {
+    let (etag, body) = domain_body(&state.publisher.published(), &id)
+        .ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?;
+    Ok(HttpResponse::Ok().insert_header((ETAG, etag)).json(body))
 }
 
 #[cfg(test)]

@@ -152,8 +152,8 @@ fn one_object_is_changed_by_a_list_of_one() {
     assert_eq!(send(&ana, "DELETE", path, None, None).status, 428);
     assert_eq!(send(&ana, "DELETE", path, Some("\"tier:big:3\""), None).status, 201);
     assert_eq!(ana.get(path).status, 404);
-    let refused = send(&ana, "GET", "/api/v1/clients", None, None);
-    assert_eq!((refused.status, refused.header("allow")), (405, "POST"));
+    let refused = send(&ana, "PUT", "/api/v1/clients", None, Some(&tier("big", 1)));
+    assert_eq!((refused.status, refused.header("allow")), (405, "GET, POST"));
     assert_eq!(server.engine.version(), 7);
 }
 
@@ -184,4 +184,131 @@ fn a_key_of_a_repeat_is_for_one_path() {
     assert_eq!((first.status, &send("/api/v1/tiers").text), (201, &first.text));
     assert_eq!(send("/api/v1/tiers?message=other").status, 422);
     assert_eq!(server.engine.version(), 2);
+}
+
+#[test]
+fn a_domain_comes_with_its_tiers_and_goes_with_them() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let settings = json!({ "defaults": { "user": "all" }, "timezone": "Europe/Berlin" });
+    let in_web = |mut change: Value| {
+        change["domain"] = json!("web");
+        change
+    };
+    let made = publish(
+        &ana,
+        1,
+        &[
+            change("create", "domain", "web", Some(settings)),
+            in_web(change("create", "tier", "all", Some(tier("all", 5)))),
+        ],
+        &json!({}),
+    );
+    assert_eq!(made.status, 201, "{made:?}");
+    let web = ana.get("/api/v1/domains/web");
+    assert_eq!((web.header("etag"), &web.json()["value"]["timezone"]), ("\"domain:web:2\"", &json!("Europe/Berlin")));
+    assert_eq!(ana.get("/api/v1/tiers/all?domain=web").header("etag"), "\"web/tier:all:2\"");
+    let names = |list: &Value| -> Vec<String> {
+        list["items"].as_array().expect("a list").iter().map(|item| item["id"].to_string()).collect()
+    };
+    assert_eq!(names(&ana.get("/api/v1/domains").json()), ["\"default\"", "\"web\""]);
+
+    // Its settings, by themselves.
+    let path = "/api/v1/domains/web";
+    let patched = send(&ana, "PATCH", path, Some("\"domain:web:2\""), Some(&json!({ "timezone": null })));
+    assert_eq!(patched.status, 201, "{patched:?}");
+    assert_eq!(ana.get(path).json()["value"]["timezone"], Value::Null);
+    assert_eq!(ana.get(path).json()["value"]["defaults"], json!({ "user": "all" }));
+    let diff = ana.get("/api/v1/policy/diff").json();
+    let expected =
+        json!([{ "domain": "web", "kind": "domain", "id": "web", "field": "timezone", "from": "Europe/Berlin" }]);
+    assert_eq!(diff["differences"], expected);
+    let wrong = send(&ana, "PATCH", path, Some("\"domain:web:3\""), Some(&json!({ "defaults": { "user": "none" } })));
+    assert_eq!((wrong.status, wrong.pointers()), (422, vec!["/defaults/user".to_owned()]), "{wrong:?}");
+    let wrong = json!({ "tiers": [tier("all", 7)] });
+    assert_eq!(send(&ana, "PATCH", path, Some("\"domain:web:3\""), Some(&wrong)).status, 422);
+
+    // Whole, and back.
+    let gone = send(&ana, "DELETE", path, Some("\"domain:web:3\""), None);
+    assert_eq!((gone.status, gone.json()["changes"].as_array().map(Vec::len)), (201, Some(2)), "{gone:?}");
+    assert_eq!(ana.get("/api/v1/tiers?domain=web").status, 404);
+    let back = ana.send(
+        "POST",
+        "/api/v1/policy/rollback",
+        &[("if-match", "\"policy:4\"")],
+        Some(json!({ "to": 4, "mode": "own" }).to_string().into_bytes()),
+    );
+    assert_eq!(back.status, 201, "{back:?}");
+    assert_eq!(ana.get("/api/v1/policy/diff?from=3&to=5").json()["differences"], json!([]));
+    let tag = ana.get("/api/v1/domains/default").header("etag").to_owned();
+    let both = json!({ "domain:default": tag, "domain:web": "\"domain:web:5\"" });
+    let none = [change("delete", "domain", "default", None), change("delete", "domain", "web", None)];
+    let refused = publish(&ana, 5, &none, &both);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("last_of_its_kind")), "{refused:?}");
+    // Or made by its name.
+    let made = ana.send(
+        "PUT",
+        "/api/v1/domains/shop",
+        &[("if-none-match", "*")],
+        Some(json!({ "tier_hint": true }).to_string().into_bytes()),
+    );
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(server.engine.version(), 6);
+}
+
+#[test]
+fn clients_are_listed_page_by_page_and_found_by_prefix() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let client = |kind: &str, value: &str| json!({ "kind": kind, "value": value, "tier": "free" });
+    let mut changes: Vec<Value> = (0..25)
+        .rev()
+        .map(|number| {
+            let value = format!("k-{number:02}");
+            change("create", "client", &format!("api_key:{value}"), Some(client("api_key", &value)))
+        })
+        .collect();
+    changes.push(change("create", "client", "user:k-zoe", Some(client("user", "k-zoe"))));
+    changes.push(change(
+        "create",
+        "client",
+        "user:bob",
+        Some(json!({ "kind": "user", "value": "bob", "tier": "pro" })),
+    ));
+    assert_eq!(publish(&ana, 1, &changes, &json!({})).status, 201);
+    let page = |query: &str| {
+        let page = ana.get(&format!("/api/v1/clients{query}"));
+        assert_eq!(page.status, 200, "{page:?}");
+        let page = page.json();
+        let ids =
+            page["items"].as_array().expect("a list").iter().map(|item| item["id"].as_str().expect("text").to_owned());
+        (
+            ids.collect::<Vec<_>>(),
+            page["next"].as_str().map(str::to_owned),
+            page["matching"].as_u64().expect("a number"),
+        )
+    };
+    let (mut all, mut next, matching) = page("?limit=10");
+    assert_eq!(matching, 27);
+    while let Some(cursor) = next {
+        let (ids, after, _) = page(&format!("?limit=10&cursor={cursor}"));
+        assert!(ids.len() <= 10);
+        all.extend(ids);
+        next = after;
+    }
+    assert!(all.is_sorted() && all.len() == 27, "{all:?}");
+    assert_eq!(
+        page("?prefix=k-1&limit=3"),
+        (
+            ["api_key:k-10", "api_key:k-11", "api_key:k-12"].map(str::to_owned).into(),
+            Some("api_key:k-12".to_owned()),
+            10
+        )
+    );
+    assert_eq!(page("?prefix=k-&kind=user"), (vec!["user:k-zoe".to_owned()], None, 1));
+    assert_eq!(page("?tier=pro").0, ["user:bob"]);
+    assert_eq!(page("?prefix=nobody"), (Vec::new(), None, 0));
+    let first = &ana.get("/api/v1/clients?limit=1").json()["items"][0];
+    assert_eq!((&first["etag"], &first["value"]["tier"]), (&json!("\"client:api_key:k-00:2\""), &json!("free")));
+    assert_eq!(ana.get("/api/v1/clients?limit=x").status, 422);
 }
