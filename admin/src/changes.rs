@@ -88,6 +88,7 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
         // An object that is to be new must not be there, any other as it was read.
         let is_current = match change.op {
             Op::Create => found.is_none(),
+            Op::Delete if key.kind == Kind::Domain && is_newer_within(present, &key, list.base_version) => false,
             Op::Put | Op::Delete => {
                 found.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
             }
@@ -129,23 +130,33 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
         return Err(Problem::field("/changes", "everything is like this already; nothing to publish"));
     }
     still_wanted(&policy, &removed)?;
+    one_stays(&policy, &removed)?;
     Ok(Edited { policy, touched, removed })
+}
+
+/// Did anything in a domain change after `base_version`? Its tag is that of its settings.
+fn is_newer_within(present: &Published, domain: &ObjectKey, base_version: u64) -> bool {
+    let within = present.revisions.iter().filter(|(key, _)| key.domain == domain.domain);
+    within.map(|(_, revised)| revised.version).any(|version| version > base_version)
+}
+
+/// A domain keeps one tier, and a policy one domain.
+fn one_stays(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
+    let is_last = |key: &&ObjectKey| match key.kind {
+        Kind::Domain => policy.domains.is_empty(),
+        Kind::Tier => policy.domains.get(&key.domain).is_some_and(|domain| domain.tiers.is_empty()),
+        Kind::Rule | Kind::Client => false,
+    };
+    removed.iter().find(is_last).map_or(Ok(()), |last| Err(Problem::LastOfItsKind(last.to_string())))
 }
 
 /// May these go? The policy is as it will be, so a list may move all users of a tier and delete it.
 pub(crate) fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
-    if policy.domains.is_empty() {
-        let last = removed.iter().find(|key| key.kind == Kind::Domain).map(ObjectKey::to_string);
-        return Err(Problem::LastOfItsKind(last.unwrap_or_default()));
-    }
     for key in removed.iter().filter(|key| key.kind == Kind::Tier) {
         let Some(domain) = policy.domains.get(&key.domain) else { continue };
         let usage = Usage::of(domain, &key.id);
         if !usage.is_none() {
             return Err(Problem::InUse { what: key.to_string(), used_by: json!(usage) });
-        }
-        if domain.tiers.is_empty() {
-            return Err(Problem::LastOfItsKind(key.to_string()));
         }
     }
     Ok(())
@@ -159,7 +170,7 @@ pub(crate) fn check_carry(carry: &BTreeMap<String, Carry>, snapshot: &Snapshot) 
         .map(|name| {
             // As a part of a JSON pointer.
             let pointer = format!("/carry/{}", name.replace('~', "~0").replace('/', "~1"));
-            FieldError::invalid(pointer, format!("the policy has no limit `{name}`; names are DOMAIN/tier:ID/LIMIT"))
+            FieldError::invalid(pointer, format!("the policy has no limit `{name}`; names are DOMAIN/tier:ID/LIMIT, DOMAIN/rule:ID/LIMIT or DOMAIN/client:KIND:VALUE/LIMIT"))
         })
         .collect();
     if fields.is_empty() { Ok(()) } else { Err(Problem::Invalid(fields)) }
@@ -187,10 +198,17 @@ fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
     if list.changes.is_empty() {
         return Err(Problem::field("/changes", "give at least one change"));
     }
+    let is_gone = |change: &&Change| change.op == Op::Delete && change.kind == Kind::Domain;
+    let gone: BTreeSet<&str> = list.changes.iter().filter(is_gone).map(|change| change.id.as_str()).collect();
+    let mut seen = BTreeSet::new();
     for (number, change) in list.changes.iter().enumerate() {
-        let key = change.key();
-        if list.changes[..number].iter().any(|earlier| earlier.key() == key) {
-            return Err(Problem::field(format!("/changes/{number}"), format!("{key} is changed twice in this list")));
+        let (key, pointer) = (change.key(), format!("/changes/{number}"));
+        if key.kind != Kind::Domain && gone.contains(key.domain.as_str()) {
+            let message = format!("the list removes the domain `{}` with all that is in it", key.domain);
+            return Err(Problem::field(pointer, message));
+        }
+        if let Some(twice) = seen.replace(key) {
+            return Err(Problem::field(pointer, format!("{twice} is changed twice in this list")));
         }
     }
     Ok(())
@@ -206,7 +224,11 @@ impl ChangeList {
         present: &Published,
         message: Option<String>,
     ) -> Self {
-        let message = message.unwrap_or_else(|| format!("{} {key}", op.name()));
+        let message = message.unwrap_or_else(|| {
+            let mut message = format!("{} {}", op.name(), key.in_ascii());
+            message.truncate(MESSAGE_BYTES_MAX);
+            message
+        });
         let if_match = etag.into_iter().map(|etag| (key.to_string(), etag)).collect();
         let ObjectKey { kind, domain, id } = key;
         let changes = vec![Change { op, kind, domain, id, value }];
@@ -288,9 +310,11 @@ pub(crate) fn invalid(problems: &Problems, policy: &Policy, list: &ChangeList) -
     let field = |problem: &tidegate::Problem| {
         let below = |(path, pointer): &(String, String)| {
             let rest = problem.path.strip_prefix(path.as_str())?;
-            (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("{pointer}{}", pointer_of(rest)))
+            (rest.is_empty() || rest.starts_with(['.', '[']))
+                .then(|| (path.len(), format!("{pointer}{}", pointer_of(rest))))
         };
-        match paths.iter().find_map(below) {
+        // What is in a domain is nearer than the domain.
+        match paths.iter().filter_map(below).max().map(|(_, pointer)| pointer) {
             Some(pointer) => FieldError::invalid(pointer, problem.message.clone()),
             None => FieldError::invalid("/changes", format!("{}: {}", problem.path, problem.message)),
         }
@@ -309,8 +333,8 @@ mod tests {
             serde_json::from_value(json!({ "domains": { "web": { "tiers": tiers } } })).expect("a policy")
         };
         let left = policy(json!([{ "id": "other", "unlimited": true }]));
-        assert!(still_wanted(&left, std::slice::from_ref(&key)).is_ok());
-        let refused = still_wanted(&policy(json!([])), &[key]);
+        assert!(one_stays(&left, std::slice::from_ref(&key)).is_ok());
+        let refused = one_stays(&policy(json!([])), &[key]);
         assert!(matches!(&refused, Err(Problem::LastOfItsKind(what)) if what == "web/tier:only"), "{refused:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tidegate::policy::{Domain, Policy};
+use tidegate::policy::Policy;
 
 use crate::objects::{self, Kind, Object, ObjectKey, client_id};
 
@@ -146,12 +146,13 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
     let mut wanted: BTreeMap<&ObjectKey, Option<Object>> =
         undoable.into_iter().map(|key| (key, old.get(key).cloned())).collect();
     let mut undone = present.clone();
-    // Domains first: what was in one that was removed has a place again, and one that came with the version goes empty.
+    // Domains first: what was in one that was removed has a place again, and one that came with the version goes, once it
+    // is empty.
     let mut gone = Vec::new();
     wanted.retain(|key, object| match (key.kind, object) {
         (Kind::Domain, Some(settings)) => !objects::put(&mut undone, key, Some(0), settings.clone()),
         (Kind::Domain, None) => {
-            gone.push(key.domain.clone());
+            gone.push(*key);
             false
         }
         _ => true,
@@ -183,13 +184,24 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
             Some(_) => false,
         });
     }
+    // What has no place any more, and domains that others use now.
+    let mut homeless: Vec<ObjectKey> = Vec::new();
     for (key, object) in wanted {
-        if let Some(object) = object {
-            objects::put(&mut undone, key, None, object);
+        if object.is_some_and(|object| !objects::put(&mut undone, key, None, object)) {
+            homeless.push(key.clone());
         }
     }
-    let is_empty = |domain: &Domain| domain.tiers.is_empty() && domain.rules.is_empty() && domain.clients.is_empty();
-    undone.domains.retain(|name, domain| !(gone.contains(name) && is_empty(domain)));
+    for key in gone {
+        match undone.domains.remove(&key.domain) {
+            Some(domain) if !(domain.tiers.is_empty() && domain.rules.is_empty() && domain.clients.is_empty()) => {
+                homeless.push(key.clone());
+            }
+            _ => {}
+        }
+    }
+    if !homeless.is_empty() {
+        return Err(homeless);
+    }
     Ok(undone)
 }
 
@@ -263,6 +275,18 @@ mod tests {
         let again = policy(&json!({ "tiers": tiers(3, 20), "tier_hint": true, "clients": client }));
         let refused = undo(&before, &after, &again).expect_err("it was changed again");
         assert_eq!(refused.iter().map(ToString::to_string).collect::<Vec<_>>(), ["tier:free"]);
+        // What was in a domain that is gone has no place to come back to.
+        let web = |clients: &Value| -> Policy {
+            serde_json::from_value(
+                json!({ "domains": { "default": { "tiers": tiers(1, 1) }, "web": { "clients": clients } } }),
+            )
+            .expect("a policy")
+        };
+        let none = policy(&json!({ "tiers": tiers(1, 1) }));
+        let refused = undo(&web(&client), &web(&json!([])), &none).expect_err("its domain is gone");
+        assert_eq!(refused.iter().map(ToString::to_string).collect::<Vec<_>>(), ["web/client:user:bob"]);
+        let refused = undo(&none, &web(&json!([])), &web(&client)).expect_err("somebody uses it");
+        assert_eq!(refused.iter().map(ToString::to_string).collect::<Vec<_>>(), ["domain:web"]);
         // A domain that came with it.
         let two = |web: bool| {
             let mut policy = policy(&json!({ "tiers": tiers(1, 1) }));

@@ -70,7 +70,17 @@ impl fmt::Display for ObjectKey {
 impl ObjectKey {
     /// Its entity tag in the version in which it changed last.
     pub(crate) fn etag(&self, revision: u64) -> String {
-        format!("\"{self}:{revision}\"")
+        format!("\"{}:{revision}\"", self.in_ascii())
+    }
+
+    /// A client's value may be any text: here what is not visible ASCII, and `"` and `%`, is percent-encoded.
+    pub(crate) fn in_ascii(&self) -> String {
+        let encoded = self.to_string().into_bytes().into_iter().map(|byte| match byte {
+            b'"' | b'%' => format!("%{byte:02X}"),
+            _ if byte.is_ascii_graphic() => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        });
+        encoded.collect()
     }
 }
 
@@ -268,5 +278,8 @@ mod tests {
         assert_eq!(key("default").to_string(), "tier:pro");
         assert_eq!(key("web").etag(7), "\"web/tier:pro:7\"");
         assert_eq!("rule".parse(), Ok(Kind::Rule));
+        let client =
+            ObjectKey { kind: Kind::Client, domain: "default".to_owned(), id: "user:j\u{fc} \"%\n".to_owned() };
+        assert_eq!(client.etag(2), "\"client:user:j%C3%BC%20%22%25%0A:2\"");
     }
 }

@@ -127,7 +127,7 @@ impl Problem {
             Self::InUse { what, .. } => {
                 format!("{what} is in use; move its users to another tier first, or in the same list.")
             }
-            Self::LastOfItsKind(what) => format!("{what} is the last of its domain; make another one first."),
+            Self::LastOfItsKind(what) => format!("{what} is the last one; make another one first."),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),

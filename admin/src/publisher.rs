@@ -129,7 +129,12 @@ impl Publisher {
         let of = document(back.to).await?;
         let before = match (back.mode, back.to) {
             (Mode::Whole, _) => None,
-            (Mode::Own, 0 | 1) => return Err(Problem::field("/to", "the first version changed nothing")),
+            (Mode::Own, 0 | 1) => {
+                return Err(Problem::field(
+                    "/to",
+                    "there is nothing before the first version; undo what came after it instead",
+                ));
+            }
             (Mode::Own, to) => Some(document(to - 1).await?),
         };
         let edit = |present: &Published| {
@@ -144,10 +149,10 @@ impl Publisher {
                 Some(before) => undo(before, &of, &present.policy)
                     .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?,
             };
-            if policy == present.policy {
+            let Changed { touched, removed } = changed(&present.policy, &policy);
+            if touched.is_empty() && removed.is_empty() {
                 return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
             }
-            let Changed { touched, removed } = changed(&present.policy, &policy);
             still_wanted(&policy, &removed)?;
             Ok(Edited { policy, touched, removed })
         };
@@ -216,7 +221,9 @@ impl Publisher {
         let revised =
             Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
         let mut revisions = present.revisions.clone();
-        revisions.retain(|key, _| !removed.contains(key));
+        for key in &removed {
+            revisions.remove(key);
+        }
         revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
         self.published.send_replace(Arc::new(Published { version, policy, revisions }));
         Ok(answer)

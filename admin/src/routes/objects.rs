@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{ETAG, IF_MATCH, IF_NONE_MATCH},
+    http::header::{ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH},
     web::{self, Data, Path, Query},
 };
 use serde::{Deserialize, Serialize};
@@ -32,15 +32,15 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
     let of = |kind: Kind| {
         let allowed = if kind == Kind::Domain { "GET" } else { "GET, POST" };
         let all = resource(&format!("/{}s", kind.name()), allowed);
-        let one = resource(&format!("/{}s/{{id}}", kind.name()), "GET, PUT, PATCH, DELETE");
-        // A domain has no name of its own: `PUT` makes it.
-        let all = if kind == Kind::Domain { all } else { all.post(move |call, body| create(kind, call, body)) };
-        (
-            all,
-            one.put(move |call, id, body| put(kind, call, id, body))
-                .patch(move |call, id, body| patch(kind, call, id, body))
-                .delete(move |call, id| delete(kind, call, id)),
-        )
+        let allowed = if kind == Kind::Domain { "GET, PUT, PATCH" } else { "GET, PUT, PATCH, DELETE" };
+        let one = resource(&format!("/{}s/{{id}}", kind.name()), allowed)
+            .put(move |call, id, body| put(kind, call, id, body))
+            .patch(move |call, id, body| patch(kind, call, id, body));
+        if kind == Kind::Domain {
+            // It has no name of its own, so `PUT` makes it; and it goes by a list, which says of when all that is in it is.
+            return (all, one);
+        }
+        (all.post(move |call, body| create(kind, call, body)), one.delete(move |call, id| delete(kind, call, id)))
     };
     let ((all_tiers, one_tier), (all_rules, one_rule)) = (of(Kind::Tier), of(Kind::Rule));
     let ((all_clients, one_client), (all_domains, one_domain)) = (of(Kind::Client), of(Kind::Domain));
@@ -56,6 +56,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct OfChange {
     #[serde(default = "default_domain")]
     domain: String,
@@ -120,9 +121,14 @@ async fn publish_one(
 ) -> Result<HttpResponse, Problem> {
     let OfChange { domain, message } = query.into_inner();
     let domain = if kind == Kind::Domain { id.clone() } else { domain };
-    let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-    // The same body to another path is another request.
-    let sha256 = sha256(format!("{} {} {body_sha256}", request.method(), request.uri()));
+    let header = |name| {
+        let value: Option<&HeaderValue> = request.headers().get(name);
+        value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let etag = header(IF_MATCH);
+    // The same body to another path, or on top of another state, is another request.
+    let of = (request.method(), request.uri(), &etag, header(IF_NONE_MATCH), body_sha256);
+    let sha256 = sha256(format!("{of:?}"));
     let key = ObjectKey { kind, domain, id };
     let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
     publish_list(state, &request, signed_in, sha256, list).await.map_err(in_body)

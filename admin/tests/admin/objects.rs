@@ -183,7 +183,41 @@ fn a_key_of_a_repeat_is_for_one_path() {
     let first = send("/api/v1/tiers");
     assert_eq!((first.status, &send("/api/v1/tiers").text), (201, &first.text));
     assert_eq!(send("/api/v1/tiers?message=other").status, 422);
+    let tagged = tier("big", 10).to_string().into_bytes();
+    let tagged = ana.send("POST", "/api/v1/tiers", &[("idempotency-key", "k"), ("if-match", "\"x\"")], Some(tagged));
+    assert_eq!(tagged.status, 422, "{tagged:?}");
     assert_eq!(server.engine.version(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_told_at_its_own_change() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let mut wrong = tier("all", 5);
+    wrong["limits"][0]["period"] = json!("0s");
+    let mut in_web = change("create", "tier", "all", Some(wrong));
+    in_web["domain"] = json!("web");
+    let refused = publish(&ana, 1, &[change("create", "domain", "web", Some(json!({}))), in_web], &json!({}));
+    assert_eq!(refused.pointers(), ["/changes/1/value/limits/0/period"], "{refused:?}");
+    assert_eq!(send(&ana, "POST", "/api/v1/tiers?domian=web", None, Some(&tier("a", 1))).status, 422);
+}
+
+#[test]
+fn a_client_of_any_name_is_changed() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let (long, path_of_long) = ("v".repeat(1_024), format!("user:{}", "v".repeat(1_024)));
+    for (value, path) in
+        [("j\u{fc}rgen \"1\"", "user:j%C3%BCrgen%20%221%22"), ("a\nb", "user:a%0Ab"), (&long, &path_of_long)]
+    {
+        let client = json!({ "kind": "user", "value": value, "tier": "pro" });
+        assert_eq!(send(&ana, "POST", "/api/v1/clients", None, Some(&client)).status, 201, "{value}");
+        let path = format!("/api/v1/clients/{path}");
+        let found = ana.get(&path);
+        assert_eq!((found.status, &found.json()["value"]), (200, &client), "{found:?}");
+        let named = json!({ "label": "one" });
+        assert_eq!(send(&ana, "PATCH", &path, Some(found.header("etag")), Some(&named)).status, 201, "{value}");
+    }
 }
 
 #[test]
@@ -229,7 +263,13 @@ fn a_domain_comes_with_its_tiers_and_goes_with_them() {
     assert_eq!(send(&ana, "PATCH", path, Some("\"domain:web:3\""), Some(&wrong)).status, 422);
 
     // Whole, and back.
-    let gone = send(&ana, "DELETE", path, Some("\"domain:web:3\""), None);
+    let tag = json!({ "domain:web": "\"domain:web:3\"" });
+    let delete = change("delete", "domain", "web", None);
+    assert_eq!(publish(&ana, 2, std::slice::from_ref(&delete), &tag).status, 412, "made before it was changed");
+    let tags = json!({ "domain:web": "\"domain:web:3\"", "web/tier:all": "\"web/tier:all:2\"" });
+    let both = [in_web(change("delete", "tier", "all", None)), delete.clone()];
+    assert_eq!(publish(&ana, 3, &both, &tags).pointers(), ["/changes/0"]);
+    let gone = publish(&ana, 3, &[delete], &tag);
     assert_eq!((gone.status, gone.json()["changes"].as_array().map(Vec::len)), (201, Some(2)), "{gone:?}");
     assert_eq!(ana.get("/api/v1/tiers?domain=web").status, 404);
     let back = ana.send(

@@ -41,7 +41,12 @@ fn versions_are_kept_whole_and_compared_by_field() {
     let all = ana.get("/api/v1/policy/diff?from=1&to=3").json();
     assert_eq!(all["differences"], json!([tier("free", &json!(100), 200), tier("pro", &pro, 7)]));
     assert_eq!(ana.get("/api/v1/policy/diff?from=3&to=3").json()["differences"], json!([]));
-    for path in ["/api/v1/policy/versions/9", "/api/v1/policy/versions/x", "/api/v1/policy/diff?from=0&to=9"] {
+    for path in [
+        "/api/v1/policy/versions/9",
+        "/api/v1/policy/versions/x",
+        "/api/v1/policy/diff?from=0&to=1",
+        "/api/v1/policy/diff?from=1&to=9",
+    ] {
         assert_eq!(ana.get(path).status, 404, "{path}");
     }
 }
