@@ -1,24 +1,30 @@
 //! A change list, and the policy that it makes of the present one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate::{
     DEFAULT_DOMAIN, Problems, Snapshot,
     algorithm::Carry,
-    policy::{Domain, Policy},
+    policy::{Client, Domain, Policy},
 };
 
 use crate::{
     body::{field_error, pointer_of},
+    editing::Editing,
     objects::{self, Kind, Object, ObjectKey, Usage},
+    overrides,
     problem::{FieldError, Problem},
     published::Published,
 };
 
 /// The longest message of a version, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 200;
+
 /// What a person is about to publish.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +49,7 @@ struct Change {
     #[serde(default = "default_domain")]
     domain: String,
     id: String,
-    /// The whole object; none for a deletion.
+    /// The whole object, or what of it is to be otherwise; none for a deletion.
     value: Option<Value>,
 }
 
@@ -54,6 +60,9 @@ pub(crate) enum Op {
     Create,
     /// Replaces an object that exists.
     Put,
+    /// Replaces an object that exists by itself with a JSON merge patch (RFC 7396): fields that are named replace those of the
+    /// object, `null` takes them away.
+    Patch,
     /// Removes an object that exists.
     Delete,
 }
@@ -80,16 +89,16 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
     if !missing.is_empty() {
         return Err(Problem::PreconditionRequired(missing));
     }
-    let mut policy = present.policy.clone();
+    let mut editing = Editing::of(present.policy.clone());
     let (mut conflicts, mut wrong, mut touched, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, (change, key)) in changes().enumerate() {
         let pointer = format!("/changes/{number}");
-        let (place, found) = objects::find(&policy, &key).unzip();
+        let (place, found) = editing.find(&key).unzip();
         // An object that is to be new must not be there, any other as it was read.
         let is_current = match change.op {
             Op::Create => found.is_none(),
             Op::Delete if key.kind == Kind::Domain && is_newer_within(present, &key, list.base_version) => false,
-            Op::Put | Op::Delete => {
+            Op::Put | Op::Patch | Op::Delete => {
                 found.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
             }
         };
@@ -97,18 +106,15 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
             conflicts.push(conflict(present, &key));
             continue;
         }
-        match (change.object(&pointer), place) {
-            (Ok(None), Some(place)) => {
-                removed.extend(objects::with_what_is_in(&policy, &key));
-                objects::remove(&mut policy, &key, place);
-            }
+        match (change.object(&pointer, found.as_ref()), place) {
+            (Ok(None), Some(place)) => removed.extend(editing.remove(&key, place)),
             (Ok(Some(object)), _) if object.id().is_some_and(|id| id != key.id) => {
                 let message = format!("the id is `{}` and cannot be changed", key.id);
                 wrong.push(FieldError::invalid(format!("{pointer}/value{}", object.id_pointer()), message));
             }
             (Ok(Some(object)), _) if found.as_ref() == Some(&object) => {}
             (Ok(Some(object)), place) => {
-                if objects::put(&mut policy, &key, place, object) {
+                if editing.put(&key, place, object) {
                     touched.push(key);
                 } else {
                     let message = format!("there is no domain `{}`", key.domain);
@@ -129,6 +135,7 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
     if touched.is_empty() && removed.is_empty() {
         return Err(Problem::field("/changes", "everything is like this already; nothing to publish"));
     }
+    let policy = editing.done();
     still_wanted(&policy, &removed)?;
     one_stays(&policy, &removed)?;
     Ok(Edited { policy, touched, removed })
@@ -241,6 +248,7 @@ impl Op {
         match self {
             Self::Create => "create",
             Self::Put => "put",
+            Self::Patch => "patch",
             Self::Delete => "delete",
         }
     }
@@ -253,21 +261,37 @@ impl Change {
         ObjectKey { kind: self.kind, domain: domain.clone(), id: self.id.clone() }
     }
 
-    /// What the object is to be; `None`: it is to go.
-    fn object(&self, pointer: &str) -> Result<Option<Object>, FieldError> {
+    /// What the object, that was `found` so, is to be; `None`: it is to go.
+    fn object(&self, pointer: &str, found: Option<&Object>) -> Result<Option<Object>, FieldError> {
         let pointer = format!("{pointer}/value");
         let value = match (self.op, &self.value) {
             (Op::Delete, None) => return Ok(None),
             (Op::Delete, Some(_)) => return Err(FieldError::invalid(pointer, "a deletion has no value")),
             (Op::Create | Op::Put, None) => return Err(FieldError::invalid(pointer, "give the whole object")),
-            (Op::Create | Op::Put, Some(value)) => value,
+            (Op::Patch, None) => return Err(FieldError::invalid(pointer, "give the fields that change")),
+            (Op::Create | Op::Put, Some(value)) => Cow::Borrowed(value),
+            (Op::Patch, Some(patch)) => {
+                let mut value = json!(found);
+                merge(&mut value, patch);
+                Cow::Owned(value)
+            }
         };
         Ok(Some(match self.kind {
-            Kind::Tier => Object::Tier(parse(value, &pointer)?),
-            Kind::Rule => Object::Rule(parse(value, &pointer)?),
-            Kind::Client => Object::Client(parse(value, &pointer)?),
+            Kind::Tier => Object::Tier(parse(&value, &pointer)?),
+            Kind::Rule => Object::Rule(parse(&value, &pointer)?),
+            Kind::Client => {
+                let mut client: Client = parse(&value, &pointer)?;
+                let before = match found {
+                    Some(Object::Client(client)) => client.exception.as_ref(),
+                    _ => None,
+                };
+                let given = self.value.as_ref().unwrap_or(&Value::Null);
+                overrides::complete(&mut client, given, before, jiff::Timestamp::now())
+                    .map_err(|error| FieldError { pointer: format!("{pointer}{}", error.pointer), ..error })?;
+                Object::Client(client)
+            }
             Kind::Domain => {
-                let settings: Domain = parse(value, &pointer)?;
+                let settings: Domain = parse(&value, &pointer)?;
                 if !(settings.tiers.is_empty() && settings.rules.is_empty() && settings.clients.is_empty()) {
                     let message = "tiers, rules and clients are changes of their own";
                     return Err(FieldError::invalid(pointer, message));
@@ -275,6 +299,21 @@ impl Change {
                 Object::Domain(Box::new(settings))
             }
         }))
+    }
+}
+
+/// A JSON merge patch.
+fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else { return value.clone_from(patch) };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, change) in patch {
+        if change.is_null() {
+            value.as_object_mut().map(|object| object.remove(name));
+        } else {
+            merge(&mut value[name], change);
+        }
     }
 }
 
@@ -336,5 +375,24 @@ mod tests {
         assert!(one_stays(&left, std::slice::from_ref(&key)).is_ok());
         let refused = one_stays(&policy(json!([])), &[key]);
         assert!(matches!(&refused, Err(Problem::LastOfItsKind(what)) if what == "web/tier:only"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_merge_patch_does_what_the_rfc_says() {
+        // RFC 7396, appendix A.
+        for (mut value, patch, merged) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+        ] {
+            merge(&mut value, &patch);
+            assert_eq!(value, merged);
+        }
     }
 }

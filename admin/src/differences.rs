@@ -6,7 +6,10 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidegate::policy::Policy;
 
-use crate::objects::{self, Kind, Object, ObjectKey, client_id};
+use crate::{
+    editing::Editing,
+    objects::{self, Kind, Object, ObjectKey},
+};
 
 /// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -142,55 +145,25 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
     if !conflicts.is_empty() {
         return Err(conflicts.into_iter().cloned().collect());
     }
-    // What each is to be again; `None`: it is to go.
-    let mut wanted: BTreeMap<&ObjectKey, Option<Object>> =
-        undoable.into_iter().map(|key| (key, old.get(key).cloned())).collect();
-    let mut undone = present.clone();
-    // Domains first: what was in one that was removed has a place again, and one that came with the version goes, once it
-    // is empty.
-    let mut gone = Vec::new();
-    wanted.retain(|key, object| match (key.kind, object) {
-        (Kind::Domain, Some(settings)) => !objects::put(&mut undone, key, Some(0), settings.clone()),
-        (Kind::Domain, None) => {
-            gone.push(*key);
-            false
-        }
-        _ => true,
-    });
-    for (name, domain) in &mut undone.domains {
-        let mut again = |kind, id: String| wanted.remove(&ObjectKey { kind, domain: name.clone(), id });
-        domain.tiers.retain_mut(|tier| match again(Kind::Tier, tier.id.clone()) {
-            None => true,
-            Some(Some(Object::Tier(old))) => {
-                *tier = old;
-                true
-            }
-            Some(_) => false,
-        });
-        domain.rules.retain_mut(|rule| match again(Kind::Rule, rule.id.clone()) {
-            None => true,
-            Some(Some(Object::Rule(old))) => {
-                *rule = old;
-                true
-            }
-            Some(_) => false,
-        });
-        domain.clients.retain_mut(|client| match again(Kind::Client, client_id(client)) {
-            None => true,
-            Some(Some(Object::Client(old))) => {
-                *client = old;
-                true
-            }
-            Some(_) => false,
-        });
-    }
-    // What has no place any more, and domains that others use now.
+    let mut undone = Editing::of(present.clone());
+    let (domains, others): (Vec<_>, Vec<_>) = undoable.into_iter().partition(|key| key.kind == Kind::Domain);
+    // Domains that were removed come first, so that what was in them has a place again; those that came with the version go
+    // last, once nothing is in them.
+    let (again, gone): (Vec<_>, Vec<_>) = domains.into_iter().partition(|key| old.contains_key(*key));
     let mut homeless: Vec<ObjectKey> = Vec::new();
-    for (key, object) in wanted {
-        if object.is_some_and(|object| !objects::put(&mut undone, key, None, object)) {
-            homeless.push(key.clone());
+    for key in again.into_iter().chain(others) {
+        let place = undone.find(key).map(|(place, _)| place);
+        match (old.get(key), place) {
+            (Some(object), place) => {
+                if !undone.put(key, place, object.clone()) {
+                    homeless.push(key.clone());
+                }
+            }
+            (None, Some(place)) => drop(undone.remove(key, place)),
+            (None, None) => {}
         }
     }
+    let mut undone = undone.done();
     for key in gone {
         match undone.domains.remove(&key.domain) {
             Some(domain) if !(domain.tiers.is_empty() && domain.rules.is_empty() && domain.clients.is_empty()) => {

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Serialize;
-use tidegate::{Snapshot, formats::Format, policy::Policy};
+use tidegate::{Problems, Snapshot, formats::Format, policy::Policy};
 
 use crate::{
     differences::{Changed, changed},
-    objects::ObjectKey,
+    objects::{self, ObjectKey},
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     start::StartError,
     store::{Audit, NewVersion, Revision, Store, Version, sha256},
@@ -17,6 +17,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) version: Version,
+    /// Its clients are in order.
     pub(crate) policy: Policy,
     pub(crate) revisions: BTreeMap<ObjectKey, Revised>,
 }
@@ -68,7 +69,7 @@ impl Published {
             )));
         }
         let refused = |problems| StartError::Policy { version: version.version, problems };
-        let policy = Policy::parse(&document, Format::Json).map_err(refused)?;
+        let policy = parse(&document).map_err(refused)?;
         let snapshot = Snapshot::compile(&policy).map_err(refused)?;
         let revisions = store.revisions().await.map_err(failed)?.into_iter().filter_map(revised).collect();
         Ok((Self { version, policy, revisions }, snapshot))
@@ -80,6 +81,13 @@ fn revised(row: Revision) -> Option<(ObjectKey, Revised)> {
     let kind = row.kind.parse().ok()?;
     let key = ObjectKey { kind, domain: row.domain, id: row.id };
     Some((key, Revised { version: row.version, by: row.author, at: row.published_at }))
+}
+
+/// A document that was stored.
+pub(crate) fn parse(document: &str) -> Result<Policy, Problems> {
+    let mut policy = Policy::parse(document, Format::Json)?;
+    objects::sort_clients(&mut policy);
+    Ok(policy)
 }
 
 /// The document as it is stored and hashed.

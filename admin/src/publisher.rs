@@ -1,4 +1,4 @@
-//! The one way to change the policy: a change list is published whole.
+//! The one way to change the policy: a change list is published whole, and so is the way back to an older version.
 //!
 //! Validation by the engine's own compiler, then one transaction (version, revisions, audit, the answer to a repeat),
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
@@ -8,15 +8,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, formats::Format, policy::Policy};
-use tokio::sync::{Mutex, watch};
+use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, policy::Policy};
+use tokio::{
+    sync::{Mutex, watch},
+    task::spawn_blocking,
+};
 
 use crate::{
     changes::{ChangeList, Edited, check_carry, check_message, conflict, edit, invalid, still_wanted},
     differences::{Changed, changed, undo},
     objects::ObjectKey,
+    overrides,
     problem::Problem,
-    published::{Published, Revised, Shared, columns, document},
+    published::{Published, Revised, Shared, columns, document, parse},
     store::{Answered, Audit, NewVersion, Store, Version, sha256},
 };
 
@@ -29,7 +33,7 @@ pub(crate) struct Author {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) idempotency_key: Option<String>,
-    /// Of the request's body.
+    /// Of what makes the request this one: method, path, conditions and body.
     pub(crate) request_sha256: String,
 }
 
@@ -54,12 +58,12 @@ enum Mode {
 }
 
 /// What is said of a version beside its policy.
-struct Words<'a> {
-    message: &'a str,
+struct Words {
+    message: String,
     /// The version that the change was made on.
     base_version: u64,
     /// By full name of the limit.
-    carry: &'a BTreeMap<String, Carry>,
+    carry: BTreeMap<String, Carry>,
 }
 
 /// The answer to a publish.
@@ -70,6 +74,18 @@ struct Answer<'a> {
     /// The version that the list was applied on, where that is not the one that it was made on.
     on_top_of: Option<u64>,
     changes: Vec<Value>,
+    /// Clients whose override had ended, and was taken away with this version.
+    ended: Vec<String>,
+}
+
+/// A version that is ready to be written and put in force.
+struct Made {
+    published: Published,
+    snapshot: Snapshot,
+    document: String,
+    touched: Vec<ObjectKey>,
+    removed: Vec<ObjectKey>,
+    answer: String,
 }
 
 #[derive(Debug)]
@@ -99,9 +115,15 @@ impl Publisher {
     ///
     /// Run it where a caller that goes away does not stop it: between the transaction and the swap there is no way back.
     pub(crate) async fn publish(&self, list: ChangeList, author: Author) -> Result<String, Problem> {
-        let words = Words { message: list.message.trim(), base_version: list.base_version, carry: &list.carry };
-        let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
-        self.publish_edited(author, words, |present| edit(present, &list), refused).await
+        let words = Words {
+            message: list.message.trim().to_owned(),
+            base_version: list.base_version,
+            carry: list.carry.clone(),
+        };
+        let list = Arc::new(list);
+        let same = Arc::clone(&list);
+        let refused = move |problems: &Problems, policy: &Policy| invalid(problems, policy, &same);
+        self.publish_edited(author, words, move |present| edit(present, &list), refused).await
     }
 
     /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
@@ -137,7 +159,7 @@ impl Publisher {
             }
             (Mode::Own, to) => Some(document(to - 1).await?),
         };
-        let edit = |present: &Published| {
+        let edit = move |present: &Published| {
             if if_match != present.policy_etag() {
                 return Err(Problem::Conflict(vec![json!({
                     "kind": "policy", "present": { "etag": present.policy_etag() }, "version": present.version.version,
@@ -159,48 +181,34 @@ impl Publisher {
         // What this build's compiler does not take of an older version.
         let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
         let base_version = self.published().version.version;
-        self.publish_edited(
-            author,
-            Words { message: message.trim(), base_version, carry: &BTreeMap::new() },
-            edit,
-            refused,
-        )
-        .await
+        let words = Words { message: message.trim().to_owned(), base_version, carry: BTreeMap::new() };
+        self.publish_edited(author, words, edit, refused).await
     }
 
     async fn publish_edited(
         &self,
         author: Author,
-        words: Words<'_>,
-        edit: impl FnOnce(&Published) -> Result<Edited, Problem>,
-        refused: impl Fn(&Problems, &Policy) -> Problem,
+        words: Words,
+        edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+        refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
         let _turn = self.turn.lock().await;
         if let Some(answer) = self.repeated(&author).await? {
             return Ok(answer);
         }
-        let present = self.published();
-        let Edited { policy, touched, removed } = edit(&present)?;
-        let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
-        check_carry(words.carry, &snapshot)?;
-        let full = |error: tidegate::PublishError| Problem::field("", error.to_string());
-        self.engine.has_room_for(&snapshot).map_err(full)?;
-        let document = document(&policy).map_err(|error| Problem::Internal(error.to_string()))?;
-        let version = Version {
-            version: present.version.version + 1,
-            sha256: sha256(&document),
-            author: author.name.clone(),
-            message: words.message.to_owned(),
-            published_at: jiff::Timestamp::now().to_string(),
-        };
-        let answer = answer(&version, words.base_version, &present, &touched, &removed)?;
-        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: answer.clone() };
+        let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
+        let carry = words.carry.clone();
+        // With a hundred thousand clients this takes long enough for others to notice.
+        let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
+        let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
+        let version = &made.published.version;
+        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.answer.clone() };
         self.store
             .add_version(NewVersion {
-                version: &version,
-                document: &document,
-                touched: &columns(&touched),
-                removed: &columns(&removed),
+                version,
+                document: &made.document,
+                touched: &columns(&made.touched),
+                removed: &columns(&made.removed),
                 answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
                 file: None,
                 audit: Audit {
@@ -212,21 +220,14 @@ impl Publisher {
                 },
             })
             .await?;
-        let publish = Publish::of(snapshot).under_version(version.version);
-        let publish = words.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        let publish = Publish::of(made.snapshot).under_version(version.version);
+        let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
         self.engine.publish(publish).map_err(|error| {
             Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
         })?;
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
-        let revised =
-            Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
-        let mut revisions = present.revisions.clone();
-        for key in &removed {
-            revisions.remove(key);
-        }
-        revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
-        self.published.send_replace(Arc::new(Published { version, policy, revisions }));
-        Ok(answer)
+        self.published.send_replace(Arc::new(made.published));
+        Ok(made.answer)
     }
 
     /// The answer to this very request, if it was answered before.
@@ -243,9 +244,47 @@ impl Publisher {
     }
 }
 
+/// Makes the next version, if it can be one.
+fn make(
+    present: &Published,
+    engine: &Engine,
+    author: String,
+    words: Words,
+    edit: impl FnOnce(&Published) -> Result<Edited, Problem>,
+    refused: impl Fn(&Problems, &Policy) -> Problem,
+) -> Result<Made, Problem> {
+    let Edited { mut policy, mut touched, mut removed } = edit(present)?;
+    let now = jiff::Timestamp::now();
+    let ended = overrides::end(&mut policy, now);
+    let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
+    check_carry(&words.carry, &snapshot)?;
+    let full = |error: tidegate::PublishError| Problem::field("", error.to_string());
+    engine.has_room_for(&snapshot).map_err(full)?;
+    let document = document(&policy).map_err(|error| Problem::Internal(error.to_string()))?;
+    let version = Version {
+        version: present.version.version + 1,
+        sha256: sha256(&document),
+        author,
+        message: words.message,
+        published_at: now.to_string(),
+    };
+    let names = ended.touched.iter().chain(&ended.removed).map(ToString::to_string).collect();
+    touched.retain(|key| !ended.removed.contains(key) && !ended.touched.contains(key));
+    touched.extend(ended.touched);
+    removed.extend(ended.removed);
+    let answer = answer(&version, words.base_version, present, &touched, &removed, names)?;
+    let revised = Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
+    let mut revisions = present.revisions.clone();
+    for key in &removed {
+        revisions.remove(key);
+    }
+    revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
+    Ok(Made { published: Published { version, policy, revisions }, snapshot, document, touched, removed, answer })
+}
+
 /// A document that was published.
 pub(crate) fn parse_stored(document: &str) -> Result<Policy, Problem> {
-    Policy::parse(document, Format::Json).map_err(|problems| Problem::Internal(format!("a stored policy: {problems}")))
+    parse(document).map_err(|problems| Problem::Internal(format!("a stored policy: {problems}")))
 }
 
 fn answer(
@@ -254,6 +293,7 @@ fn answer(
     present: &Published,
     touched: &[ObjectKey],
     removed: &[ObjectKey],
+    ended: Vec<String>,
 ) -> Result<String, Problem> {
     let before = present.version.version;
     let change = |key: &ObjectKey, etag: Option<String>| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": etag });
@@ -263,6 +303,7 @@ fn answer(
         sha256: &version.sha256,
         on_top_of: Some(before).filter(|before| *before != base_version),
         changes: touched.chain(removed.iter().map(|key| change(key, None))).collect(),
+        ended,
     };
     serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))
 }

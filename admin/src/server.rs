@@ -26,6 +26,7 @@ use crate::{
     body,
     figures::Figures,
     folder::DataFolder,
+    objects::sort_clients,
     policy_file::{PolicyFile, PolicyFileOutcome},
     published::{Published, write_first},
     publisher::Publisher,
@@ -120,7 +121,8 @@ impl Admin {
         let failed = |error: sqlx::Error| StartError::Database { path: database.clone(), why: error.to_string() };
         let (mut published, mut snapshot) = Published::load(&store, &database).await?;
         let mut policy_file = None;
-        if let Some(file) = policy {
+        if let Some(mut file) = policy {
+            sort_clients(&mut file.policy);
             let wrong = |problems| StartError::PolicyFile { name: file.name.clone(), problems };
             Snapshot::compile(&file.policy).map_err(wrong)?;
             let outcome = published.follow(&store, &file).await.map_err(failed)?;

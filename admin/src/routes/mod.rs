@@ -1,5 +1,6 @@
 //! The REST calls, by subject.
 
+mod clients;
 mod figures;
 mod meta;
 mod objects;

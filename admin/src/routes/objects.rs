@@ -9,24 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate::{
     DEFAULT_DOMAIN,
-    policy::{Client, Domain, Rule, Tier},
+    policy::{Domain, Rule, Tier},
 };
 
-use super::{policy::publish_list, resource};
+use super::{clients, policy::publish_list, resource};
 use crate::{
     access::SignedIn,
     body::Body,
     changes::{ChangeList, Op},
-    objects::{self, Kind, ObjectKey, Usage, client_id, client_place},
+    objects::{self, Kind, ObjectKey, Usage},
     problem::{FieldError, Problem},
     published::{Published, Revised},
     server::State,
     store::sha256,
 };
-
-/// Clients on a page unless told otherwise, and at most.
-const PAGE: usize = 100;
-const PAGE_MAX: usize = 500;
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     let of = |kind: Kind| {
@@ -49,8 +45,8 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(one_tier.get(tier))
         .service(all_rules.get(rules))
         .service(one_rule.get(rule))
-        .service(all_clients.get(clients))
-        .service(one_client.get(client))
+        .service(all_clients.get(clients::list))
+        .service(one_client.get(clients::one))
         .service(all_domains.get(domains))
         .service(one_domain.get(domain));
 }
@@ -79,35 +75,13 @@ async fn put(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Res
         .await
 }
 
-/// A JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them away.
+/// A JSON merge patch.
 async fn patch(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    let (state, _, _, query) = &call;
-    let id = id.into_inner();
-    let domain = if kind == Kind::Domain { &id } else { &query.domain };
-    let key = ObjectKey { kind, domain: domain.clone(), id };
-    let present = objects::find(&state.publisher.published().policy, &key);
-    let (_, present) = present.ok_or_else(|| Problem::NotFound(format!("There is no {key}.")))?;
-    let mut value = json!(present);
-    merge(&mut value, body.value);
-    publish_one(call, Op::Put, kind, key.id, Some(value), &body.sha256).await
+    publish_one(call, Op::Patch, kind, id.into_inner(), Some(body.value), &body.sha256).await
 }
 
 async fn delete(kind: Kind, call: Call, id: Path<String>) -> Result<HttpResponse, Problem> {
     publish_one(call, Op::Delete, kind, id.into_inner(), None, "").await
-}
-
-fn merge(value: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else { return *value = patch };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (name, change) in patch {
-        if change.is_null() {
-            value.as_object_mut().map(|object| object.remove(&name));
-        } else {
-            merge(&mut value[name], change);
-        }
-    }
 }
 
 /// A list of one change.
@@ -147,28 +121,28 @@ fn in_body(problem: Problem) -> Problem {
 }
 
 #[derive(Deserialize)]
-struct InDomain {
+pub(super) struct InDomain {
     #[serde(default = "default_domain")]
-    domain: String,
+    pub(super) domain: String,
 }
 
-fn default_domain() -> String {
+pub(super) fn default_domain() -> String {
     DEFAULT_DOMAIN.to_owned()
 }
 
 impl InDomain {
-    fn of<'p>(&self, published: &'p Published) -> Result<&'p Domain, Problem> {
+    pub(super) fn of<'p>(&self, published: &'p Published) -> Result<&'p Domain, Problem> {
         domain_of(published, &self.domain)
     }
 }
 
-fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p Domain, Problem> {
+pub(super) fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p Domain, Problem> {
     published.policy.domains.get(name).ok_or_else(|| Problem::NotFound(format!("There is no domain `{name}`.")))
 }
 
 /// An object as it is now.
 #[derive(Serialize)]
-struct Item<'p, T> {
+pub(super) struct Item<'p, T> {
     etag: String,
     #[serde(flatten)]
     revised: Option<&'p Revised>,
@@ -178,7 +152,7 @@ struct Item<'p, T> {
 }
 
 impl<'p, T: Serialize> Item<'p, T> {
-    fn new(published: &'p Published, key: &ObjectKey, usage: Option<Usage>, value: &'p T) -> Self {
+    pub(super) fn new(published: &'p Published, key: &ObjectKey, usage: Option<Usage>, value: &'p T) -> Self {
         Self { etag: published.etag(key), revised: published.revisions.get(key), usage, value }
     }
 }
@@ -202,7 +176,7 @@ fn list<T: Serialize>(published: &Published, name: &str, items: &[Item<'_, T>]) 
     }))
 }
 
-fn single<T: Serialize>(item: &Item<'_, T>) -> HttpResponse {
+pub(super) fn single<T: Serialize>(item: &Item<'_, T>) -> HttpResponse {
     HttpResponse::Ok().insert_header((ETAG, item.etag.as_str())).json(item)
 }
 
@@ -235,68 +209,6 @@ async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> R
     Ok(single(&rule_item(&published, &query.domain, rule)))
 }
 
-#[derive(Deserialize)]
-struct OfClients {
-    #[serde(default = "default_domain")]
-    domain: String,
-    kind: Option<String>,
-    /// Of the value.
-    #[serde(default)]
-    prefix: String,
-    tier: Option<String>,
-    limit: Option<usize>,
-    /// The id that the page before ended with.
-    cursor: Option<String>,
-}
-
-/// In the order of kinds and values.
-async fn clients(state: Data<State>, query: Query<OfClients>) -> Result<HttpResponse, Problem> {
-    fn place(client: &Client) -> (&str, &str) {
-        (&client.kind, &client.value)
-    }
-    let OfClients { domain: name, kind, prefix, tier, limit, cursor } = query.into_inner();
-    let published = state.publisher.published();
-    let domain = domain_of(&published, &name)?;
-    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-    let after = cursor.as_deref().and_then(|cursor| cursor.split_once(':'));
-    let matches = |client: &&Client| {
-        kind.as_ref().is_none_or(|kind| client.kind == *kind)
-            && client.value.starts_with(&prefix)
-            && tier.as_ref().is_none_or(|tier| client.tier.as_ref() == Some(tier))
-    };
-    let all: Vec<&Client> = domain.clients.iter().filter(matches).collect();
-    let mut page: Vec<&Client> =
-        all.iter().copied().filter(|client| after.is_none_or(|after| place(client) > after)).collect();
-    // Only the page is sorted: there may be a hundred thousand.
-    let is_last = page.len() <= limit;
-    if !is_last {
-        page.select_nth_unstable_by(limit, |one, other| place(one).cmp(&place(other)));
-        page.truncate(limit);
-    }
-    page.sort_unstable_by(|one, other| place(one).cmp(&place(other)));
-    let items = page.iter().map(|client| {
-        let key = ObjectKey { kind: Kind::Client, domain: name.clone(), id: client_id(client) };
-        let mut item = json!(Item::new(&published, &key, None, client));
-        item["id"] = json!(key.id);
-        item
-    });
-    let items: Vec<Value> = items.collect();
-    let next = page.last().filter(|_| !is_last).map(|client| client_id(client));
-    let body = json!({
-        "policy_version": published.version.version, "domain": name, "matching": all.len(), "items": items, "next": next,
-    });
-    Ok(HttpResponse::Ok().json(body))
-}
-
-async fn client(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
-    let published = state.publisher.published();
-    let domain = query.of(&published)?;
-    let place = client_place(domain, &id);
-    let place = place.ok_or_else(|| Problem::NotFound(format!("There is no client `{id}`; ids are KIND:VALUE.")))?;
-    let key = ObjectKey { kind: Kind::Client, domain: query.domain.clone(), id: id.into_inner() };
-    Ok(single(&Item::new(&published, &key, None, &domain.clients[place])))
-}
-
 /// The settings of a domain, as an object.
 fn domain_body(published: &Published, name: &str) -> Option<(String, Value)> {
     let key = ObjectKey { kind: Kind::Domain, domain: name.to_owned(), id: name.to_owned() };
@@ -317,28 +229,4 @@ async fn domain(state: Data<State>, id: Path<String>) -> Result<HttpResponse, Pr
     let (etag, body) = domain_body(&state.publisher.published(), &id)
         .ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?;
     Ok(HttpResponse::Ok().insert_header((ETAG, etag)).json(body))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_merge_patch_does_what_the_rfc_says() {
-        // RFC 7396, appendix A.
-        for (mut value, patch, merged) in [
-            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
-            (json!({"a": "b"}), json!({"a": null}), json!({})),
-            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
-            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
-            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
-            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
-            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
-        ] {
-            merge(&mut value, patch);
-            assert_eq!(value, merged);
-        }
-    }
 }

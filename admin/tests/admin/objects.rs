@@ -140,7 +140,7 @@ fn one_object_is_changed_by_a_list_of_one() {
     let named = json!({ "kind": "user", "value": "zoe", "tier": "free", "label": "Zoe" });
     assert_eq!(patched(4, &json!({ "label": "Zoe" })), named);
     assert_eq!(patched(5, &json!({ "label": null })), zoe);
-    assert_eq!(send(&ana, "PATCH", "/api/v1/tiers/none", Some("\"x\""), Some(&json!({}))).status, 404);
+    assert_eq!(send(&ana, "PATCH", "/api/v1/tiers/none", Some("\"x\""), Some(&json!({}))).status, 412);
     // Fields are named as they stand in this body.
     let mut wrong = tier("big", 20);
     wrong["limits"][0]["period"] = json!("0s");
@@ -162,7 +162,7 @@ fn ids_of_clients_are_percent_encoded_in_paths() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     for (value, path) in [("10.0.0.0/8", "ip:10.0.0.0%2F8"), ("2001:db8::1", "ip%3A2001%3Adb8%3A%3A1")] {
-        let client = json!({ "kind": "ip", "value": value, "override": { "unlimited": true } });
+        let client = json!({ "kind": "ip", "value": value, "override": { "unlimited": true, "until": "2030-01-01T00:00:00Z", "reason": "office" } });
         let made = send(&ana, "POST", "/api/v1/clients", None, Some(&client));
         assert_eq!(made.status, 201, "{made:?}");
         let path = format!("/api/v1/clients/{path}");
@@ -187,6 +187,39 @@ fn a_key_of_a_repeat_is_for_one_path() {
     let tagged = ana.send("POST", "/api/v1/tiers", &[("idempotency-key", "k"), ("if-match", "\"x\"")], Some(tagged));
     assert_eq!(tagged.status, 422, "{tagged:?}");
     assert_eq!(server.engine.version(), 2);
+}
+
+#[test]
+fn a_patch_is_known_again_when_its_object_is_gone() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    assert_eq!(send(&ana, "POST", "/api/v1/tiers", None, Some(&tier("big", 10))).status, 201);
+    let patch = || {
+        let headers = [("idempotency-key", "k"), ("if-match", "\"tier:big:2\"")];
+        ana.send("PATCH", "/api/v1/tiers/big", &headers, Some(tier("big", 20).to_string().into_bytes()))
+    };
+    let first = patch();
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(send(&ana, "DELETE", "/api/v1/tiers/big", Some("\"tier:big:3\""), None).status, 201);
+    assert_eq!((patch().status, &patch().text), (201, &first.text));
+    assert_eq!(server.engine.version(), 4);
+}
+
+#[test]
+fn a_list_patches_what_it_does_not_know_whole() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let bob = json!({ "kind": "user", "value": "bob", "tier": "free", "label": "Bob" });
+    assert_eq!(send(&ana, "POST", "/api/v1/clients", None, Some(&bob)).status, 201);
+    let of = |patch: Value| {
+        let changes = [change("patch", "client", "user:bob", Some(patch))];
+        publish(&ana, 2, &changes, &json!({ "client:user:bob": "\"client:user:bob:2\"" }))
+    };
+    assert_eq!(of(json!({ "tier": "none" })).pointers(), ["/changes/0/value/tier"]);
+    assert_eq!(of(json!({ "teir": "pro" })).pointers(), ["/changes/0/value/teir"]);
+    assert_eq!(of(json!({ "tier": "pro", "label": null })).status, 201);
+    let left = ana.get("/api/v1/clients/user:bob").json();
+    assert_eq!(left["value"], json!({ "kind": "user", "value": "bob", "tier": "pro" }));
 }
 
 #[test]

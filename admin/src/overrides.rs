@@ -1,0 +1,142 @@
+//! Overrides of clients: whoever makes one says why, it ends after a week unless another end is given, and once it has ended
+//! it goes with the next version. Engines stop applying it by their own clock, at the instant that it names.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use tidegate::policy::{Client, Override, Policy};
+
+use crate::{
+    objects::{Kind, ObjectKey, client_id},
+    problem::FieldError,
+};
+
+/// How long an override lasts unless an end is given.
+const DAYS: i64 = 7;
+
+/// Gives a client's new or changed override its end, and asks for its reason. `given` is what the caller wrote of the
+/// client: `"until": null` there is the choice of no end.
+pub(crate) fn complete(
+    client: &mut Client,
+    given: &Value,
+    before: Option<&Override>,
+    now: Timestamp,
+) -> Result<(), FieldError> {
+    let Some(made) = client.exception.as_mut().filter(|made| Some(&**made) != before) else { return Ok(()) };
+    if made.reason.as_ref().is_none_or(|reason| reason.trim().is_empty()) {
+        return Err(FieldError::invalid("/override/reason", "say why, for whoever meets it later"));
+    }
+    let has_no_end = given["override"].get("until").is_some_and(Value::is_null);
+    match &made.until {
+        None if !has_no_end => made.until = Some(in_a_week(now)),
+        Some(until) if has_passed(until, now) => {
+            return Err(FieldError::invalid("/override/until", "it would have ended already; give a later end"));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The end of an override that is made now.
+fn in_a_week(now: Timestamp) -> String {
+    let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MAX);
+    // Whole seconds are enough, and easier to read.
+    Timestamp::from_second(end.as_second()).unwrap_or(end).to_string()
+}
+
+/// What is no instant, the compiler refuses.
+fn has_passed(until: &str, now: Timestamp) -> bool {
+    until.parse::<Timestamp>().is_ok_and(|until| until <= now)
+}
+
+/// Clients whose override was taken away because it had ended.
+#[derive(Default, Debug)]
+pub(crate) struct Ended {
+    /// They keep their tier.
+    pub(crate) touched: BTreeSet<ObjectKey>,
+    /// The override was all that they had.
+    pub(crate) removed: BTreeSet<ObjectKey>,
+}
+
+/// Takes away what has ended.
+pub(crate) fn end(policy: &mut Policy, now: Timestamp) -> Ended {
+    let mut ended = Ended::default();
+    let has_ended = |made: &Override| made.until.as_ref().is_some_and(|until| has_passed(until, now));
+    for (name, domain) in &mut policy.domains {
+        domain.clients.retain_mut(|client| {
+            if !client.exception.as_ref().is_some_and(has_ended) {
+                return true;
+            }
+            let key = ObjectKey { kind: Kind::Client, domain: name.clone(), id: client_id(client) };
+            client.exception = None;
+            let stays = client.tier.is_some();
+            if stays { &mut ended.touched } else { &mut ended.removed }.insert(key);
+            stays
+        });
+    }
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn client(json: Value) -> Client {
+        serde_json::from_value(json).expect("a client")
+    }
+
+    #[test]
+    fn an_override_ends_after_a_week_unless_said_otherwise_and_has_a_reason() {
+        let now: Timestamp = "2026-11-20T10:00:00.5Z".parse().expect("a time");
+        let until = |given: Value, before: Option<&Override>| {
+            let mut made = client(given.clone());
+            complete(&mut made, &given, before, now).map(|()| made.exception.and_then(|made| made.until))
+        };
+        let with = |fields: Value| json!({ "kind": "user", "value": "bob", "override": fields });
+        assert_eq!(
+            until(with(json!({ "blocked": true, "reason": "abuse" })), None).expect("complete"),
+            Some("2026-11-27T10:00:00Z".to_owned())
+        );
+        assert_eq!(
+            until(with(json!({ "blocked": true, "reason": "abuse", "until": null })), None).expect("complete"),
+            None
+        );
+        assert_eq!(
+            until(with(json!({ "blocked": true, "reason": "abuse", "until": "2027-01-01T00:00:00Z" })), None)
+                .expect("complete"),
+            Some("2027-01-01T00:00:00Z".to_owned())
+        );
+        let refused = until(with(json!({ "blocked": true, "reason": " " })), None).expect_err("no reason");
+        assert_eq!(refused.pointer, "/override/reason");
+        let past = with(json!({ "blocked": true, "reason": "abuse", "until": "2026-11-20T10:00:00Z" }));
+        assert_eq!(until(past, None).expect_err("it has ended").pointer, "/override/until");
+        // One that is there already stays as it is.
+        let old = with(json!({ "blocked": true }));
+        assert_eq!(until(old.clone(), client(old).exception.as_ref()).expect("unchanged"), None);
+    }
+
+    #[test]
+    fn what_has_ended_is_taken_away_and_nothing_else() {
+        let override_until = |until: &str| json!({ "blocked": true, "until": until });
+        let mut policy: Policy = serde_json::from_value(json!({ "domains": { "default": { "clients": [
+            { "kind": "user", "value": "a", "override": override_until("2026-11-20T10:00:00Z") },
+            { "kind": "user", "value": "b", "tier": "pro", "override": override_until("2026-11-20T10:00:00Z") },
+            { "kind": "user", "value": "c", "override": override_until("2026-11-20T10:00:01Z") },
+            { "kind": "user", "value": "d", "override": { "blocked": true } },
+            { "kind": "user", "value": "e", "tier": "pro" },
+        ] } } }))
+        .expect("a policy");
+        let ended = end(&mut policy, "2026-11-20T10:00:00Z".parse().expect("a time"));
+        let names = |keys: &BTreeSet<ObjectKey>| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            (names(&ended.touched), names(&ended.removed)),
+            (vec!["client:user:b".into()], vec!["client:user:a".into()])
+        );
+        let clients = &policy.domains["default"].clients;
+        let left: Vec<_> = clients.iter().map(|client| (client.value.as_str(), client.exception.is_some())).collect();
+        assert_eq!(left, [("b", false), ("c", true), ("d", true), ("e", false)]);
+    }
+}
