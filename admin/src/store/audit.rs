@@ -1,6 +1,6 @@
 //! The audit log: who did what, and who was refused.
 
-use sqlx::{SqliteConnection, query};
+use sqlx::{AnyConnection, query};
 
 use super::Store;
 
@@ -20,8 +20,8 @@ pub(crate) struct Audit<'a> {
 
 impl Audit<'_> {
     /// Writes the line with the change that it is about: both, or none.
-    pub(super) async fn write(&self, connection: &mut SqliteConnection) -> sqlx::Result<()> {
-        query("INSERT INTO audit (at, actor, address, action, object, result) VALUES (?, ?, ?, ?, ?, ?)")
+    pub(super) async fn write(&self, connection: &mut AnyConnection) -> sqlx::Result<()> {
+        query("INSERT INTO audit (at, actor, address, action, object, result) VALUES ($1, $2, $3, $4, $5, $6)")
             .bind(jiff::Timestamp::now().to_string())
             .bind(self.actor)
             .bind(self.address)

@@ -25,9 +25,8 @@ pub(crate) struct Session {
 
 impl Store {
     pub(crate) async fn has_administrator(&self) -> sqlx::Result<bool> {
-        let (found,): (bool,) =
-            query_as("SELECT EXISTS (SELECT 1 FROM users WHERE role = 'admin')").fetch_one(&self.pool).await?;
-        Ok(found)
+        let found = query("SELECT 1 FROM users WHERE role = 'admin' LIMIT 1").fetch_optional(&self.pool).await?;
+        Ok(found.is_some())
     }
 
     /// Adds the first administrator; `None` when there is one already.
@@ -41,7 +40,7 @@ impl Store {
         let mut change = self.change().await?;
         let added: Option<(i64,)> = query_as(
             "INSERT INTO users (name, role, password_hash, created_at)
-             SELECT ?, 'admin', ?, ? WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin') RETURNING id",
+             SELECT $1, 'admin', $2, $3 WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin') RETURNING id",
         )
         .bind(name)
         .bind(password_hash)
@@ -56,7 +55,7 @@ impl Store {
     }
 
     pub(crate) async fn user(&self, name: &str) -> sqlx::Result<Option<User>> {
-        let found: Option<(i64, String)> = query_as("SELECT id, password_hash FROM users WHERE name = ?")
+        let found: Option<(i64, String)> = query_as("SELECT id, password_hash FROM users WHERE name = $1")
             .bind(name)
             .fetch_optional(&self.pool)
             .await?;
@@ -74,8 +73,8 @@ impl Store {
         audit: Audit<'_>,
     ) -> sqlx::Result<()> {
         let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE expires_at <= ?").bind(now).execute(&mut *change).await?;
-        query("INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at) VALUES (?, ?, ?, ?, ?)")
+        query("DELETE FROM sessions WHERE expires_at <= $1").bind(now).execute(&mut *change).await?;
+        query("INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
             .bind(token_sha256)
             .bind(user)
             .bind(csrf)
@@ -90,7 +89,7 @@ impl Store {
     pub(crate) async fn session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
         let found: Option<(String, String, String, i64)> = query_as(
             "SELECT name, role, csrf, expires_at FROM sessions JOIN users ON users.id = user_id
-             WHERE token_sha256 = ? AND expires_at > ?",
+             WHERE token_sha256 = $1 AND expires_at > $2",
         )
         .bind(token_sha256)
         .bind(now)
@@ -101,7 +100,7 @@ impl Store {
 
     pub(crate) async fn end_session(&self, token_sha256: &str, audit: Audit<'_>) -> sqlx::Result<()> {
         let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE token_sha256 = ?").bind(token_sha256).execute(&mut *change).await?;
+        query("DELETE FROM sessions WHERE token_sha256 = $1").bind(token_sha256).execute(&mut *change).await?;
         audit.write(&mut change).await?;
         change.commit().await
     }

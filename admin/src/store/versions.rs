@@ -80,7 +80,7 @@ impl Store {
         let mut change = self.change().await?;
         query(
             "INSERT INTO policy_versions (version, document, sha256, author, message, published_at)
-             VALUES (?, ?, ?, ?, ?, ?)",
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(version)
         .bind(new.document)
@@ -92,7 +92,7 @@ impl Store {
         .await?;
         for (domain, kind, id) in new.touched {
             query(
-                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES (?, ?, ?, ?)
+                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES ($1, $2, $3, $4)
                  ON CONFLICT (domain, kind, id) DO UPDATE SET version = excluded.version",
             )
             .bind(domain)
@@ -103,7 +103,7 @@ impl Store {
             .await?;
         }
         for (domain, kind, id) in new.removed {
-            query("DELETE FROM policy_revisions WHERE domain = ? AND kind = ? AND id = ?")
+            query("DELETE FROM policy_revisions WHERE domain = $1 AND kind = $2 AND id = $3")
                 .bind(domain)
                 .bind(kind)
                 .bind(id)
@@ -111,18 +111,20 @@ impl Store {
                 .await?;
         }
         if let Some((key, answered)) = new.answered {
-            query("INSERT INTO publish_keys (user, key, request_sha256, answer, version) VALUES (?, ?, ?, ?, ?)")
-                .bind(author)
-                .bind(key)
-                .bind(&answered.request_sha256)
-                .bind(&answered.answer)
-                .bind(version)
-                .execute(&mut *change)
-                .await?;
+            query(
+                "INSERT INTO publish_keys (\"user\", key, request_sha256, answer, version) VALUES ($1, $2, $3, $4, $5)",
+            )
+            .bind(author)
+            .bind(key)
+            .bind(&answered.request_sha256)
+            .bind(&answered.answer)
+            .bind(version)
+            .execute(&mut *change)
+            .await?;
         }
         if let Some(file) = new.file {
             query(
-                "INSERT INTO policy_files (name, sha256, version) VALUES (?, ?, ?)
+                "INSERT INTO policy_files (name, sha256, version) VALUES ($1, $2, $3)
                  ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, version = excluded.version",
             )
             .bind(file)
@@ -144,7 +146,7 @@ impl Store {
     pub(crate) async fn version(&self, version: Option<u64>) -> sqlx::Result<Option<(Version, String)>> {
         let found: Option<(i64, String, String, String, String, String)> = query_as(
             "SELECT version, sha256, author, message, published_at, document FROM policy_versions
-             WHERE version = coalesce(?, (SELECT max(version) FROM policy_versions))",
+             WHERE version = coalesce($1, (SELECT max(version) FROM policy_versions))",
         )
         .bind(version.map(|version| i64::try_from(version).unwrap_or(i64::MAX)))
         .fetch_optional(&self.pool)
@@ -157,11 +159,11 @@ impl Store {
     /// At most `count` versions before `before`, newest first.
     pub(crate) async fn versions(&self, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
         query_as(
-            "SELECT version, sha256, author, message, published_at FROM policy_versions WHERE version < ?
-             ORDER BY version DESC LIMIT ?",
+            "SELECT version, sha256, author, message, published_at FROM policy_versions WHERE version < $1
+             ORDER BY version DESC LIMIT $2",
         )
         .bind(i64::try_from(before).unwrap_or(i64::MAX))
-        .bind(count)
+        .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await
     }
@@ -177,12 +179,12 @@ impl Store {
 
     /// What was published last from the file of this name.
     pub(crate) async fn last_from_file(&self, name: &str) -> sqlx::Result<Option<FromFile>> {
-        query_as("SELECT sha256, version FROM policy_files WHERE name = ?").bind(name).fetch_optional(&self.pool).await
+        query_as("SELECT sha256, version FROM policy_files WHERE name = $1").bind(name).fetch_optional(&self.pool).await
     }
 
     /// What this user's request with this key was answered.
     pub(crate) async fn answered(&self, user: &str, key: &str) -> sqlx::Result<Option<Answered>> {
-        query_as("SELECT request_sha256, answer FROM publish_keys WHERE user = ? AND key = ?")
+        query_as("SELECT request_sha256, answer FROM publish_keys WHERE \"user\" = $1 AND key = $2")
             .bind(user)
             .bind(key)
             .fetch_optional(&self.pool)
