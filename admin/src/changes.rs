@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate::{
     DEFAULT_DOMAIN, Problems, Snapshot,
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const MESSAGE_BYTES_MAX: usize = 200;
 
 /// What a person is about to publish.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeList {
     /// The version that the list was made on.
@@ -41,7 +41,7 @@ pub(crate) struct ChangeList {
     pub(crate) carry: BTreeMap<String, Carry>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
     op: Op,
@@ -50,10 +50,11 @@ struct Change {
     domain: String,
     id: String,
     /// The whole object, or what of it is to be otherwise; none for a deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
     /// Adds an object.

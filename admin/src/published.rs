@@ -10,7 +10,7 @@ use crate::{
     objects::{self, ObjectKey},
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     start::StartError,
-    store::{Audit, NewVersion, Revision, Store, Version, sha256},
+    store::{Audit, Carries, NewVersion, Revision, Store, Version, sha256},
 };
 
 /// A published policy.
@@ -135,6 +135,7 @@ async fn write_whole(
         author: SERVER.to_owned(),
         message: message.to_owned(),
         published_at: jiff::Timestamp::now().to_string(),
+        carry: Carries::default(),
     };
     store
         .add_version(NewVersion {

@@ -21,7 +21,7 @@ use crate::{
     overrides,
     problem::Problem,
     published::{Published, Revised, Shared, columns, document, parse},
-    store::{Answered, Audit, NewVersion, Store, Version, sha256},
+    store::{Answered, Audit, Carries, NewVersion, Store, Version, sha256},
 };
 
 /// The longest `Idempotency-Key`, in bytes.
@@ -197,7 +197,6 @@ impl Publisher {
             return Ok(answer);
         }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
-        let carry = words.carry.clone();
         // With a hundred thousand clients this takes long enough for others to notice.
         let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
@@ -221,7 +220,8 @@ impl Publisher {
             })
             .await?;
         let publish = Publish::of(made.snapshot).under_version(version.version);
-        let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        let publish =
+            version.carry.0.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
         self.engine.publish(publish).map_err(|error| {
             Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
         })?;
@@ -267,6 +267,7 @@ fn make(
         author,
         message: words.message,
         published_at: now.to_string(),
+        carry: Carries(words.carry),
     };
     let names = ended.touched.iter().chain(&ended.removed).map(ToString::to_string).collect();
     touched.retain(|key| !ended.removed.contains(key) && !ended.touched.contains(key));

@@ -1,6 +1,7 @@
 //! The REST calls, by subject.
 
 mod clients;
+mod drafts;
 mod figures;
 mod meta;
 mod objects;
@@ -30,6 +31,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .configure(policy::routes)
         .configure(objects::routes)
         .configure(versions::routes)
+        .configure(drafts::routes)
         .configure(figures::routes)
         .configure(stream::routes)
         .default_service(web::to(unknown));

@@ -218,7 +218,7 @@ mod tests {
     use crate::{
         objects::{Kind, ObjectKey},
         published::Revised,
-        store::Version,
+        store::{Carries, Version},
     };
 
     #[test]
@@ -232,6 +232,7 @@ mod tests {
                 author: "ana".to_owned(),
                 message: "m".to_owned(),
                 published_at: String::new(),
+                carry: Carries::default(),
             },
             policy: Policy { domains: BTreeMap::new() },
             revisions: [("a", 2), ("b", 3), ("c", 5)].map(|(id, version)| (key(id), revised(version))).into(),

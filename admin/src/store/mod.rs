@@ -1,6 +1,7 @@
 //! The database: its queries by subject, and the one way to change it.
 
 mod audit;
+mod drafts;
 mod people;
 mod sqlite;
 mod versions;
@@ -12,8 +13,9 @@ use sqlx::{Any, AnyPool, Transaction};
 use self::sqlite::OpenFile;
 pub(crate) use self::{
     audit::Audit,
+    drafts::Draft,
     people::Session,
-    versions::{Answered, FromFile, NewVersion, Revision, Version, sha256},
+    versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
 };
 
 /// The database of one admin server.

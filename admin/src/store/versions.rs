@@ -1,10 +1,11 @@
 //! Published versions of the policy, and in which of them each object changed last.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sqlx::{query, query_as};
+use sqlx::{FromRow, Row, query, query_as};
+use tidegate::algorithm::Carry;
 
 use super::{Audit, Store};
 
@@ -28,6 +29,21 @@ pub(crate) struct Version {
     pub(crate) message: String,
     /// RFC 3339.
     pub(crate) published_at: String,
+    #[sqlx(try_from = "String")]
+    pub(crate) carry: Carries,
+}
+
+/// What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Carries(pub(crate) BTreeMap<String, Carry>);
+
+impl TryFrom<String> for Carries {
+    type Error = serde_json::Error;
+
+    fn try_from(column: String) -> Result<Self, Self::Error> {
+        serde_json::from_str(&column)
+    }
 }
 
 /// In which version an object changed last.
@@ -75,12 +91,13 @@ pub(crate) struct Answered {
 
 impl Store {
     pub(crate) async fn add_version(&self, new: NewVersion<'_>) -> sqlx::Result<()> {
-        let Version { version, sha256, author, message, published_at } = new.version;
+        let Version { version, sha256, author, message, published_at, carry } = new.version;
+        let carry = serde_json::to_string(carry).map_err(|error| sqlx::Error::Encode(error.into()))?;
         let version = version.cast_signed();
         let mut change = self.change().await?;
         query(
-            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at)
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry)
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(version)
         .bind(new.document)
@@ -88,6 +105,7 @@ impl Store {
         .bind(author)
         .bind(message)
         .bind(published_at)
+        .bind(carry)
         .execute(&mut *change)
         .await?;
         for (domain, kind, id) in new.touched {
@@ -144,22 +162,20 @@ impl Store {
 
     /// This version, or the newest one, with its document.
     pub(crate) async fn version(&self, version: Option<u64>) -> sqlx::Result<Option<(Version, String)>> {
-        let found: Option<(i64, String, String, String, String, String)> = query_as(
-            "SELECT version, sha256, author, message, published_at, document FROM policy_versions
+        let found = query(
+            "SELECT version, sha256, author, message, published_at, carry, document FROM policy_versions
              WHERE version = coalesce($1, (SELECT max(version) FROM policy_versions))",
         )
         .bind(version.map(|version| i64::try_from(version).unwrap_or(i64::MAX)))
         .fetch_optional(&self.pool)
         .await?;
-        Ok(found.map(|(version, sha256, author, message, published_at, document)| {
-            (Version { version: version.cast_unsigned(), sha256, author, message, published_at }, document)
-        }))
+        found.map(|row| Ok((Version::from_row(&row)?, row.try_get("document")?))).transpose()
     }
 
     /// At most `count` versions before `before`, newest first.
     pub(crate) async fn versions(&self, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
         query_as(
-            "SELECT version, sha256, author, message, published_at FROM policy_versions WHERE version < $1
+            "SELECT version, sha256, author, message, published_at, carry FROM policy_versions WHERE version < $1
              ORDER BY version DESC LIMIT $2",
         )
         .bind(i64::try_from(before).unwrap_or(i64::MAX))

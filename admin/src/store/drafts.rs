@@ -1,0 +1,76 @@
+//! Change lists that somebody shares before they are published.
+
+use serde::Serialize;
+use sqlx::{FromRow, Row, query, query_as, query_scalar};
+
+use super::Store;
+
+/// A change list that was saved.
+#[derive(Clone, Debug, Serialize, sqlx::FromRow)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) author: String,
+    /// Of the list.
+    pub(crate) message: String,
+    /// RFC 3339, as is `ends_at`.
+    pub(crate) saved_at: String,
+    /// When it is forgotten.
+    pub(crate) ends_at: String,
+}
+
+impl Store {
+    /// Saves a draft, unless there are `count_max` already; forgets those that ended before `now`.
+    pub(crate) async fn add_draft(&self, draft: &Draft, list: &str, now: &str, count_max: i64) -> sqlx::Result<bool> {
+        let mut change = self.change().await?;
+        query("DELETE FROM drafts WHERE ends_at <= $1").bind(now).execute(&mut *change).await?;
+        let count: i64 = query_scalar("SELECT count(*) FROM drafts").fetch_one(&mut *change).await?;
+        if count >= count_max {
+            return Ok(false);
+        }
+        query("INSERT INTO drafts (id, author, message, list, saved_at, ends_at) VALUES ($1, $2, $3, $4, $5, $6)")
+            .bind(&draft.id)
+            .bind(&draft.author)
+            .bind(&draft.message)
+            .bind(list)
+            .bind(&draft.saved_at)
+            .bind(&draft.ends_at)
+            .execute(&mut *change)
+            .await?;
+        change.commit().await?;
+        Ok(true)
+    }
+
+    /// Newest first, at most `count`, after the one that was saved at `saved_at` and has this id.
+    pub(crate) async fn drafts(&self, now: &str, after: (&str, &str), count: i64) -> sqlx::Result<Vec<Draft>> {
+        query_as(
+            "SELECT id, author, message, saved_at, ends_at FROM drafts
+             WHERE ends_at > $1 AND (saved_at < $2 OR (saved_at = $2 AND id > $3))
+             ORDER BY saved_at DESC, id LIMIT $4",
+        )
+        .bind(now)
+        .bind(after.0)
+        .bind(after.1)
+        .bind(count)
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// A draft with its list.
+    pub(crate) async fn draft(&self, id: &str, now: &str) -> sqlx::Result<Option<(Draft, String)>> {
+        let found =
+            query("SELECT id, author, message, saved_at, ends_at, list FROM drafts WHERE id = $1 AND ends_at > $2")
+                .bind(id)
+                .bind(now)
+                .fetch_optional(&self.pool)
+                .await?;
+        found.map(|row| Ok((Draft::from_row(&row)?, row.try_get("list")?))).transpose()
+    }
+
+    /// False where there is none.
+    pub(crate) async fn remove_draft(&self, id: &str) -> sqlx::Result<bool> {
+        let mut change = self.change().await?;
+        let removed = query("DELETE FROM drafts WHERE id = $1").bind(id).execute(&mut *change).await?;
+        change.commit().await?;
+        Ok(removed.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,63 @@
+//! Change lists that are shared before they are published.
+
+use serde_json::{Value, json};
+
+use crate::support::{data_of, fresh, tier_change};
+
+#[test]
+fn a_list_is_shared_and_then_published_as_it_was_saved() {
+    let (folder, mut server) = fresh();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(500);
+    let mut list = tier_change(1, &etag, &free);
+    list["carry"] = json!({ "default/tier:free/minute": "reset" });
+    let saved = ana.post("/api/v1/drafts", &list);
+    assert_eq!(saved.status, 201, "{saved:?}");
+    let path = saved.header("location").to_owned();
+    assert_eq!((&saved.json()["author"], &saved.json()["message"]), (&json!("ana"), &json!("change free")));
+    assert_eq!(server.engine.version(), 1, "nothing is published");
+    // Whoever has the link has the list, after a restart too.
+    drop(ana);
+    server.stop();
+    let server = crate::support::Server::start(&data_of(&folder));
+    let ben = server.sign_in();
+    let shared = ben.get(&path).json();
+    let mut expected = list.clone();
+    expected["changes"][0]["domain"] = json!("default");
+    assert_eq!(shared["list"], expected);
+    assert_eq!(ben.get("/api/v1/drafts").json()["items"][0]["id"], shared["id"]);
+    let published = ben.post("/api/v1/policy/changes", &shared["list"]);
+    assert_eq!(published.status, 201, "{published:?}");
+    assert_eq!(ben.tier("free").1, free);
+    let version = ben.get("/api/v1/policy/versions/2").json();
+    assert_eq!(version["carry"], json!({ "default/tier:free/minute": "reset" }), "whoever follows can do the same");
+    assert_eq!(ben.send("DELETE", &path, &[], None).status, 204);
+    assert_eq!((ben.get(&path).status, ben.send("DELETE", &path, &[], None).status), (404, 404));
+    assert_eq!(ben.get("/api/v1/drafts").json(), json!({ "items": [], "next": null }));
+}
+
+#[test]
+fn drafts_are_paged_and_what_is_no_list_is_refused() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let list = |message: &str| json!({ "base_version": 1, "message": message, "changes": [] });
+    for message in ["", "one", "two", "three", "four"] {
+        assert_eq!(ana.post("/api/v1/drafts", &list(message)).status, 201);
+    }
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = ana.get(&format!("/api/v1/drafts?limit=2{cursor}")).json();
+        let items = page["items"].as_array().expect("a list");
+        assert!((1..=2).contains(&items.len()), "{page}");
+        seen.extend(items.iter().map(|draft| draft["message"].as_str().expect("text").to_owned()));
+        let Value::String(next) = &page["next"] else { break };
+        cursor = format!("&cursor={next}");
+    }
+    seen.sort();
+    assert_eq!(seen, ["", "four", "one", "three", "two"]);
+    let refused =
+        ana.post("/api/v1/drafts", &json!({ "base_version": 1, "message": "m", "changes": [{ "op": "move" }] }));
+    assert_eq!((refused.status, refused.pointers()), (400, vec!["/changes/0/op".to_owned()]));
+    assert_eq!(server.stranger().post("/api/v1/drafts", &list("m")).status, 401);
+}
