@@ -19,8 +19,8 @@ const DAYS: i64 = 30;
 /// Drafts of everybody together.
 const COUNT_MAX: i64 = 1_000;
 /// Drafts on a page unless told otherwise, and at most.
-const PAGE: i64 = 100;
-const PAGE_MAX: i64 = 500;
+const PAGE: u32 = 100;
+const PAGE_MAX: u32 = 500;
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
@@ -53,7 +53,7 @@ async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -
 
 #[derive(Deserialize)]
 struct PageOf {
-    limit: Option<i64>,
+    limit: Option<u32>,
     /// `SAVED_AT,ID` of the draft that the page before ended with.
     cursor: Option<String>,
 }
@@ -63,7 +63,7 @@ async fn drafts(state: Data<State>, page: Query<PageOf>) -> Result<HttpResponse,
     let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
     // Greater than any time.
     let after = page.cursor.as_deref().and_then(|cursor| cursor.split_once(',')).unwrap_or(("~", ""));
-    let mut items = state.store.drafts(&text(Timestamp::now()), after, limit + 1).await?;
+    let mut items = state.store.drafts(&text(Timestamp::now()), after, i64::from(limit) + 1).await?;
     let is_last = items.len() <= limit as usize;
     items.truncate(limit as usize);
     let next = items.last().filter(|_| !is_last).map(|last| format!("{},{}", last.saved_at, last.id));
