@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
-    observer::{AlreadyObserved, Asked, Observer, Watch},
+    observer::{Asked, Observer, Watch},
     policy::DoorSettings,
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError},
@@ -294,7 +294,7 @@ impl<C: Clock> Engine<C> {
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
     /// denied, by whichever door (of all engines of a process that have an observer, together). Peeks and requests without a
-    /// cost are not shown. An engine has one observer, for good.
+    /// cost are not shown. An engine may have several observers, each with a share of its own; they stay for good.
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -312,11 +312,10 @@ impl<C: Clock> Engine<C> {
     /// }
     ///
     /// let engine = Engine::with_max_keys(10);
-    /// engine.observe(NonZeroU32::MIN, Log)?;
-    /// # Ok::<(), tidegate::AlreadyObserved>(())
+    /// engine.observe(NonZeroU32::MIN, Log);
     /// ```
-    pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) -> Result<(), AlreadyObserved> {
-        self.watch.set(one_in, observer)
+    pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) {
+        self.watch.add(one_in, observer);
     }
 
     /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.
@@ -435,7 +434,7 @@ impl<C: Clock> Engine<C> {
         Ok(decision)
     }
 
-    /// Counts a decision at time `now`, and shows it to the observer.
+    /// Counts a decision at time `now`, and shows it to the observers.
     pub(crate) fn count(&self, live: &Live, asked: Asked<'_>, plan: &[Charge], decision: &Decision<'_>, now: Nanos) {
         self.watch.show(asked, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {

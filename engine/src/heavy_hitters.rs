@@ -43,12 +43,11 @@ const NAME_BYTES: usize = LENGTHS_BYTES + KIND_BYTES_MAX + VALUE_BYTES_MAX;
 ///
 /// let engine = Engine::new();
 /// let hitters = Arc::new(HeavyHitters::new(256, Duration::from_mins(10)));
-/// engine.observe(const { NonZeroU32::new(64).unwrap() }, Arc::clone(&hitters))?;
+/// engine.observe(const { NonZeroU32::new(64).unwrap() }, Arc::clone(&hitters));
 /// // ... checks ...
 /// for hitter in hitters.denied() {
 ///     println!("{} {:?}: {}", engine.limit_name(hitter.limit), hitter.identities, hitter.count);
 /// }
-/// # Ok::<(), tidegate::AlreadyObserved>(())
 /// ```
 #[derive(Debug)]
 pub struct HeavyHitters {

@@ -91,7 +91,7 @@ pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
-pub use observer::{AlreadyObserved, Observed, Observer};
+pub use observer::{Observed, Observer};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;

@@ -102,36 +102,34 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// The engine has an observer, which stays.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AlreadyObserved;
-
-impl fmt::Display for AlreadyObserved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the engine has an observer; give it one that passes on what it sees")
-    }
-}
-
-impl std::error::Error for AlreadyObserved {}
-
-/// The place of an observer. On a cache line of its own, which is never written after the observer was set: without one, a
+/// The observers. The first stands on a cache line of its own, which is never written after it was added: without one, a
 /// check only reads it.
 #[derive(Default)]
 pub(crate) struct Watch(CachePadded<OnceLock<Watching>>);
 
+/// An observer, and the one that was added after it.
 struct Watching {
     observer: Box<dyn Observer>,
     one_in: NonZeroU32,
+    next: OnceLock<Box<Watching>>,
 }
 
 impl Watch {
-    pub(crate) fn set(&self, one_in: NonZeroU32, observer: impl Observer) -> Result<(), AlreadyObserved> {
-        let observer = Box::new(observer);
-        self.0.set(Watching { observer, one_in }).map_err(|_| AlreadyObserved)
+    pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) {
+        let mut added = Watching { observer: Box::new(observer), one_in, next: OnceLock::new() };
+        let Err(back) = self.0.set(added) else { return };
+        added = back;
+        let mut last = self.0.get();
+        while let Some(watching) = last {
+            // Somebody else may add one meanwhile.
+            let Err(back) = watching.next.set(Box::new(added)) else { return };
+            added = *back;
+            last = watching.next.get().map(Box::as_ref);
+        }
     }
 
-    /// Shows a decision at time `now` to the observer, if there is one and it is this decision's turn. `decided` answers it,
-    /// with the charge of the limit that decided: it is asked only where somebody watches.
+    /// Shows a decision at time `now` to those whose turn it is. `decided` answers it, with the charge of the limit that
+    /// decided: it is asked only where somebody watches.
     #[inline(always)]
     pub(crate) fn show<'e>(
         &self,
@@ -139,26 +137,27 @@ impl Watch {
         decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
         now: Nanos,
     ) {
-        if let Some(watching) = self.0.get() {
+        if let Some(first) = self.0.get() {
             let (charge, decision) = decided();
-            watching.show(asked, charge, decision, now);
+            first.show(asked, charge, decision, now);
         }
     }
 }
 
 impl Watching {
+    /// To this one and all that were added after it.
     #[inline(never)]
     fn show(&self, asked: Asked<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
-        if is_drawn(self.one_in) {
-            // A first touch is decided at a time read anew.
-            let now = decision.decided_by.map_or(now, |by| by.outcome.now);
-            self.observer.observe(&Observed {
-                asked,
-                decision: &decision,
-                charge: charge.as_ref(),
-                now,
-                one_in: self.one_in,
-            });
+        let number = next_number();
+        // A first touch is decided at a time read anew.
+        let now = decision.decided_by.map_or(now, |by| by.outcome.now);
+        let mut watching = Some(self);
+        while let Some(Self { observer, one_in, next }) = watching {
+            if is_drawn(number, *one_in) {
+                let (decision, charge, one_in) = (&decision, charge.as_ref(), *one_in);
+                observer.observe(&Observed { asked, decision, charge, now, one_in });
+            }
+            watching = next.get().map(Box::as_ref);
         }
     }
 }
@@ -169,14 +168,19 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Draws one in `one_in` decisions of each thread: exactly one of each run of so many, at a place that is spread evenly
-/// from run to run (multiples of the golden ratio), so that no rhythm of the traffic stays out of sight.
-fn is_drawn(one_in: NonZeroU32) -> bool {
+/// Numbers the decisions of this thread that somebody may see.
+fn next_number() -> u32 {
     thread_local! {
         static DECISIONS: Cell<u32> = const { Cell::new(0) };
     }
     let number = DECISIONS.get();
     DECISIONS.set(number.wrapping_add(1));
+    number
+}
+
+/// Draws one in `one_in` decisions of a thread: exactly one of each run of so many, at a place that is spread evenly from
+/// run to run (multiples of the golden ratio), so that no rhythm of the traffic stays out of sight.
+fn is_drawn(number: u32, one_in: NonZeroU32) -> bool {
     let (run, place) = (number / one_in, number % one_in);
     let spread = run.wrapping_mul(0x9E37_79B9);
     u64::from(place) == (u64::from(spread) * u64::from(one_in.get())) >> 32

@@ -6,9 +6,7 @@ use std::{
     thread,
 };
 
-use tidegate::{
-    AlreadyObserved, Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format,
-};
+use tidegate::{Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 
@@ -92,7 +90,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
 fn it_sees_exactly_what_was_decided_on_four_threads() {
     const CHECKS: usize = 2_000;
     let (engine, log, start) = (engine(POLICY), Arc::new(Log::default()), Barrier::new(4));
-    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    engine.observe(one_in(1), Arc::clone(&log));
     let run = |thread: usize| {
         let own = format!("user {thread}");
         let mut made = Vec::new();
@@ -129,7 +127,7 @@ fn it_sees_exactly_what_was_decided_on_four_threads() {
 #[test]
 fn it_is_told_who_was_counted_and_by_which_door() {
     let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
-    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    engine.observe(one_in(1), Arc::clone(&log));
     let who = [identity("ip", "192.0.2.1"), identity("user", "ada")];
     let request = Request::new(&who).expect("valid");
     let to = |endpoint| request.endpoint(endpoint).expect("valid");
@@ -191,7 +189,7 @@ fn it_is_told_who_was_counted_and_by_which_door() {
 #[test]
 fn what_charges_nothing_is_not_shown() {
     let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
-    engine.observe(one_in(1), Arc::clone(&log)).expect("the first");
+    engine.observe(one_in(1), Arc::clone(&log));
     let who = [identity("user", "ada")];
     let request = Request::new(&who).expect("valid");
     let _ = engine.peek(&request);
@@ -206,7 +204,7 @@ fn a_sample_is_an_exact_share_of_each_threads_decisions() {
     const RUNS: usize = 50;
     for share in [1, 2, 7, 64, 100] {
         let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
-        engine.observe(one_in(share), Arc::clone(&log)).expect("the first");
+        engine.observe(one_in(share), Arc::clone(&log));
         // Threads of their own, whose count of decisions begins here.
         thread::scope(|scope| {
             for thread in 0..4 {
@@ -232,7 +230,7 @@ fn a_sample_is_an_exact_share_of_each_threads_decisions() {
 fn no_rhythm_of_the_traffic_hides_from_a_sample() {
     for share in [2, 4, 10] {
         let (engine, log) = (engine(POLICY), Arc::new(Log::default()));
-        engine.observe(one_in(share), Arc::clone(&log)).expect("the first");
+        engine.observe(one_in(share), Arc::clone(&log));
         thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..1_000 * share {
@@ -248,11 +246,26 @@ fn no_rhythm_of_the_traffic_hides_from_a_sample() {
 }
 
 #[test]
-fn the_first_observer_stays() {
-    let (engine, first, second) = (engine(POLICY), Arc::new(Log::default()), Arc::new(Log::default()));
-    assert_eq!(engine.observe(one_in(1), Arc::clone(&first)), Ok(()));
-    assert_eq!(engine.observe(one_in(1), Arc::clone(&second)), Err(AlreadyObserved));
-    let who = [identity("user", "ada")];
-    let _ = engine.check(&Request::new(&who).expect("valid"));
-    assert_eq!((first.taken().len(), second.taken().len()), (1, 0));
+fn several_observers_see_each_its_own_exact_share() {
+    const CHECKS: u32 = 4_200;
+    let (engine, shares) = (engine(POLICY), [1, 2, 7, 100]);
+    let logs = shares.map(|_| Arc::new(Log::default()));
+    // Added by threads that meet, while checks go on.
+    thread::scope(|scope| {
+        for (share, log) in shares.into_iter().zip(&logs) {
+            let engine = &engine;
+            scope.spawn(move || engine.observe(one_in(share), Arc::clone(log)));
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let who = [identity("user", "ada")];
+            for _ in 0..CHECKS {
+                let _ = engine.check(&Request::new(&who).expect("valid"));
+            }
+        });
+    });
+    for (share, log) in shares.into_iter().zip(&logs) {
+        assert_eq!(log.taken().len() as u32, CHECKS / share, "one in {share}");
+    }
 }

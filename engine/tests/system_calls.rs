@@ -78,7 +78,7 @@ mod strict {
 
     fn check() {
         let engine: &'static Engine = Box::leak(Box::new(engine(10_000, SystemClock::new())));
-        engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1))).expect("the first");
+        engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1)));
         let (mut doors, mut sums) = (Doors::new(engine), Sums::default());
         doors.pass(0, &mut sums);
         // Somebody to share a key with, so that it has leases. Ends with the process.
