@@ -61,6 +61,16 @@ pub struct Engine<C = SystemClock> {
     watch: Watch,
 }
 
+/// A limit that a request met.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Met {
+    /// Which.
+    pub limit: LimitIndex,
+    /// The identities of the request that it counts together, by their places as bits; none: everyone together.
+    pub counted: u8,
+}
+
 #[derive(Debug, Default)]
 struct Publisher {
     ledger: Ledger,
@@ -326,7 +336,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// As [`check`](Self::check); tells `met` of each limit that was looked at, in order, the deciding one included.
-    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(LimitIndex)) -> Decision<'_> {
+    pub fn check_observing(&self, request: &Request<'_>, mut met: impl FnMut(Met)) -> Decision<'_> {
         self.with_plan(request, |live, plan, now| {
             let decision = self.decide_plan(live, request, plan, now)?;
             let looked_at =
@@ -335,7 +345,7 @@ impl<C: Clock> Engine<C> {
                 let limit = &live.limits[charge.limit as usize];
                 // A denial left shadow limits unasked.
                 if decision.is_allowed() || !limit.is_shadow {
-                    met(LimitIndex(limit.index));
+                    met(Met { limit: LimitIndex(limit.index), counted: charge.counted });
                 }
             }
             Ok(decision)

@@ -82,7 +82,7 @@ mod zone;
 
 pub use bucket::Bucket;
 pub use decision::{Decision, Degraded, Outcome, Retry};
-pub use engine::{DEFAULT_MAX_KEYS, Engine};
+pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
 pub use handle::Handle;
 pub use hash::{KeyHash, KeyHasher};
 pub use heavy_hitters::{HeavyHitters, Hitter};
@@ -98,7 +98,7 @@ pub use publish::Publish;
 pub use rate::Rate;
 pub use registry::{LimitIndex, PublishError};
 pub use request::{
-    DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, VALUE_BYTES_MAX,
+    DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, RequestParts, VALUE_BYTES_MAX,
 };
 pub use reservation::Reservation;
 pub use snapshot::{PLAN_MAX, Snapshot};

@@ -13,7 +13,7 @@ use crate::{
     decision::Decision,
     hash::IdentityHash,
     registry::LimitIndex,
-    request::{Identity, Request},
+    request::{Identity, Request, RequestParts},
     snapshot::Charge,
     time::Nanos,
 };
@@ -66,6 +66,15 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn limit(&self) -> Option<LimitIndex> {
         self.decision.decided_by.map(|by| LimitIndex(by.limit))
+    }
+
+    /// The request, whole; `None` where a handle was asked, which knows a limit and a key alone.
+    #[must_use]
+    pub fn request(&self) -> Option<RequestParts<'a>> {
+        match self.asked {
+            Asked::Request(request) => Some(request.parts()),
+            Asked::Handle { .. } => None,
+        }
     }
 
     /// Kinds and values of everybody whom the request was about, in its order.

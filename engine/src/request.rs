@@ -74,6 +74,24 @@ pub struct Request<'a> {
     pub(crate) tier: Option<&'a str>,
 }
 
+/// What a request says, to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RequestParts<'a> {
+    /// Who comes, in the order in which they are checked.
+    pub identities: &'a [Identity<'a>],
+    /// The domain.
+    pub domain: &'a str,
+    /// Where to, as it was given.
+    pub endpoint: Option<&'a str>,
+    /// The method.
+    pub method: Option<&'a str>,
+    /// The cost; 0 asks what is left.
+    pub cost: u64,
+    /// The tier that it names itself.
+    pub tier: Option<&'a str>,
+}
+
 impl<'a> Request<'a> {
     /// A request of these identities (one to eight, each kind once), checked in this order: put the cheapest first.
     pub fn new(identities: &'a [Identity<'a>]) -> Result<Self, RequestError> {
@@ -118,6 +136,13 @@ impl<'a> Request<'a> {
     pub fn without_cost(mut self) -> Self {
         self.cost = 0;
         self
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn parts(&self) -> RequestParts<'a> {
+        let Self { identities, domain, endpoint, method, cost, tier } = *self;
+        RequestParts { identities, domain, endpoint, method, cost, tier }
     }
 
     /// In this domain instead of `default`.

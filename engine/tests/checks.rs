@@ -49,7 +49,7 @@ impl Bench {
             request = request.endpoint(to).expect("valid");
         }
         let mut met = Vec::new();
-        let decision = self.engine.check_observing(&request, |limit| met.push(self.engine.limit_name(limit)));
+        let decision = self.engine.check_observing(&request, |it| met.push(self.engine.limit_name(it.limit)));
         (decision, met)
     }
 

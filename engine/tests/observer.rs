@@ -246,6 +246,39 @@ fn no_rhythm_of_the_traffic_hides_from_a_sample() {
 }
 
 #[test]
+fn it_is_told_what_the_request_said() {
+    #[derive(Default)]
+    struct Requests(Mutex<Vec<Option<String>>>);
+
+    impl Observer for Requests {
+        fn observe(&self, observed: &Observed<'_>) {
+            let said = observed.request().map(|parts| {
+                let who: Vec<_> =
+                    parts.identities.iter().map(|who| format!("{}={}", who.kind(), who.value())).collect();
+                format!(
+                    "{who:?} {} {:?} {:?} {} {:?}",
+                    parts.domain, parts.method, parts.endpoint, parts.cost, parts.tier
+                )
+            });
+            self.0.lock().expect("no panic").push(said);
+        }
+    }
+
+    let (engine, requests) = (engine(POLICY), Arc::new(Requests::default()));
+    engine.observe(one_in(1), Arc::clone(&requests));
+    let who = [identity("ip", "192.0.2.1"), identity("user", "ada")];
+    let request = Request::new(&who).expect("valid");
+    let _ = engine.check(&request);
+    let whole = request.endpoint("/a?b").and_then(|request| request.cost(7)).expect("valid");
+    let _ = engine.check(&whole.method("PUT").domain("web").tier("pro"));
+    let _ = engine.handle("default/tier:t/hour", "user").expect("it is there").check("ada", 1);
+    let seen = requests.0.lock().expect("no panic");
+    let plain = r#"["ip=192.0.2.1", "user=ada"] default None None 1 None"#;
+    let full = r#"["ip=192.0.2.1", "user=ada"] web Some("PUT") Some("/a?b") 7 Some("pro")"#;
+    assert_eq!(*seen, [Some(plain.to_owned()), Some(full.to_owned()), None]);
+}
+
+#[test]
 fn several_observers_see_each_its_own_exact_share() {
     const CHECKS: u32 = 4_200;
     let (engine, shares) = (engine(POLICY), [1, 2, 7, 100]);

@@ -326,11 +326,12 @@ impl Judge {
             visit.has_endpoint.then_some(endpoint),
             |request| {
                 let mut last_met = None;
-                let decision = engine.check_observing(request, |limit| {
-                    if let Some(limit) = limits.get_mut(limit.place()) {
+                let decision = engine.check_observing(request, |met| {
+                    let place = met.limit.place();
+                    if let Some(limit) = limits.get_mut(place) {
                         limit.checked += 1;
                     }
-                    last_met = Some(limit.place());
+                    last_met = Some(place);
                 });
                 // The last one that was looked at is the one that refused.
                 if !decision.is_allowed()

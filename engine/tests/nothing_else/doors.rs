@@ -116,8 +116,8 @@ impl<'e, C: Clock + Clone> Doors<'e, C> {
         }
         for request in [&one, &several, &users, &shared] {
             sums.add(self.engine.check(request).is_allowed());
-            let _ = black_box(self.engine.check_observing(request, |limit| {
-                let _ = black_box(limit);
+            let _ = black_box(self.engine.check_observing(request, |met| {
+                let _ = black_box(met);
             }));
             let _ = black_box(self.engine.peek(request));
         }
