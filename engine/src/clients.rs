@@ -1,6 +1,6 @@
 //! Which client an identity is: exact, then the smallest address block, then the longest prefix.
 
-use std::net::IpAddr;
+use std::{cmp::Reverse, net::IpAddr};
 
 use rapidhash::RapidHashMap;
 
@@ -51,6 +51,16 @@ impl Block {
     }
 }
 
+/// Of matchers that match the same value, the least is the closest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Nearness {
+    Exact,
+    /// Its bits.
+    Block(Reverse<u8>),
+    /// Its bytes.
+    Prefix(Reverse<usize>),
+}
+
 impl Matcher {
     /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block. A
     /// prefix of addresses is a block, so that the longest wins whichever way it is written.
@@ -82,6 +92,14 @@ impl Matcher {
             return Err(format!("`{value}` names an address inside the block; write the block's first address"));
         }
         Ok(Self::Block(block))
+    }
+
+    pub(crate) fn nearness(&self) -> Nearness {
+        match self {
+            Self::Exact(_) => Nearness::Exact,
+            Self::Block(block) => Nearness::Block(Reverse(block.bits)),
+            Self::Prefix(prefix) => Nearness::Prefix(Reverse(prefix.len())),
+        }
     }
 
     /// Does it match this value? For conditions; clients are looked up in a [`ClientMap`].

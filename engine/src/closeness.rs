@@ -1,22 +1,23 @@
 //! Which of several rules is the closest to a request.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeSet};
 
-use crate::{pattern::Pattern, policy};
+use crate::{
+    clients::{Matcher, Nearness},
+    pattern::Pattern,
+    policy,
+};
 
 /// Of the rules that match a request, the least is the closest. Equal only where no request could tell them apart.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Closeness<'p> {
     pub(crate) pattern: Pattern,
-    // With a method before without, then with more conditions before fewer.
+    // With a method before without, then with more conditions before fewer, then, kind by kind, the closer condition.
     has_no_method: bool,
     conditions: Reverse<usize>,
     has_no_tiers: bool,
     method: Option<String>,
-    condition: &'p BTreeMap<String, String>,
+    condition: Vec<(&'p str, Option<Nearness>, &'p str)>,
     tiers: Option<BTreeSet<&'p String>>,
 }
 
@@ -28,7 +29,14 @@ impl<'p> Closeness<'p> {
             conditions: Reverse(rule.condition.len()),
             has_no_tiers: rule.tiers.is_none(),
             method: rule.method.as_ref().map(|method| method.to_ascii_uppercase()),
-            condition: &rule.condition,
+            condition: rule
+                .condition
+                .iter()
+                .map(|(kind, value)| {
+                    let matcher = Matcher::parse(kind, value).ok();
+                    (kind.as_str(), matcher.map(|matcher| matcher.nearness()), value.as_str())
+                })
+                .collect(),
             tiers: rule.tiers.as_ref().map(|tiers| tiers.iter().collect()),
         }
     }

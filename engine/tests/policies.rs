@@ -624,10 +624,16 @@ fn rules_are_listed_as_they_win() {
         rule("any", "/users/{id}", ""),
         rule("post", "/users/me", "method = \"POST\"\n"),
         rule("me", "/users/me", ""),
+        rule("prefix", "/users/me", "where = { plan = \"t*\" }\n"),
+        rule("longer-prefix", "/users/me", "where = { plan = \"tri*\" }\n"),
         rule("trial", "/users/me", "where = { plan = \"trial\" }\n"),
+        rule("net", "/users/me", "where = { ip = \"10.0.0.0/8\" }\n"),
+        rule("address", "/users/me", "where = { ip = \"10.9.0.1\" }\n"),
+        rule("subnet", "/users/me", "where = { ip = \"10.9.*\" }\n"),
     ]
     .concat();
     let policy = Policy::parse(&text, Toml).expect("a good policy");
     let ids: Vec<&str> = policy.domains["default"].rules_by_closeness().iter().map(|rule| rule.id.as_str()).collect();
-    assert_eq!(ids, ["post", "trial", "me", "any", "rest", "all"]);
+    let [by_address, by_plan] = [["address", "subnet", "net"], ["trial", "longer-prefix", "prefix"]];
+    assert_eq!(ids, [&["post"][..], &by_address, &by_plan, &["me", "any", "rest", "all"]].concat());
 }
