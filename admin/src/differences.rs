@@ -1,45 +1,13 @@
-//! What differs between two policies, and one version undone: structured, by object, limit and field.
+//! The objects that differ between two policies, and one version undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
 use tidegate::policy::Policy;
 
 use crate::{
     editing::Editing,
     objects::{self, Kind, Object, ObjectKey},
 };
-
-/// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Difference {
-    domain: String,
-    /// `tier`, `rule`, `client`, or `domain` for the settings of one.
-    kind: &'static str,
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<Value>,
-}
-
-/// What differs, object by object: tiers, rules, clients, then the settings of domains, in the order of their names.
-pub(crate) fn differences(from: &Policy, to: &Policy) -> Vec<Difference> {
-    let mut found = Vec::new();
-    let (from, to) = (by_key(from), by_key(to));
-    let keys: BTreeSet<&ObjectKey> = from.keys().chain(to.keys()).collect();
-    for key in keys {
-        let value = |objects: &BTreeMap<ObjectKey, Object>| objects.get(key).map(|object| json!(object));
-        let object = Of { domain: &key.domain, kind: key.kind.name(), id: &key.id };
-        object.compare(value(&from), value(&to), &mut found);
-    }
-    found
-}
 
 fn by_key(policy: &Policy) -> BTreeMap<ObjectKey, Object> {
     objects::all(policy).collect()
@@ -58,83 +26,6 @@ pub(crate) fn changed(before: &Policy, after: &Policy) -> Changed {
     let touched = after.iter().filter(|(key, object)| before.get(key) != Some(object)).map(|(key, _)| key.clone());
     let removed = before.keys().filter(|key| !after.contains_key(key)).cloned();
     Changed { touched: touched.collect(), removed: removed.collect() }
-}
-
-/// Whose differences they are.
-struct Of<'a> {
-    domain: &'a str,
-    kind: &'static str,
-    id: &'a str,
-}
-
-impl Of<'_> {
-    fn difference(
-        &self,
-        limit: Option<&str>,
-        field: Option<&str>,
-        from: Option<Value>,
-        to: Option<Value>,
-    ) -> Difference {
-        Difference {
-            domain: self.domain.to_owned(),
-            kind: self.kind,
-            id: self.id.to_owned(),
-            limit: limit.map(str::to_owned),
-            field: field.map(str::to_owned),
-            from,
-            to,
-        }
-    }
-
-    fn compare(&self, from: Option<Value>, to: Option<Value>, found: &mut Vec<Difference>) {
-        match (from, to) {
-            (Some(Value::Object(from)), Some(Value::Object(to))) => self.compare_fields(None, &from, &to, found),
-            (from, to) if from != to => found.push(self.difference(None, None, from, to)),
-            _ => {}
-        }
-    }
-
-    fn compare_fields(
-        &self,
-        limit: Option<&str>,
-        from: &Map<String, Value>,
-        to: &Map<String, Value>,
-        found: &mut Vec<Difference>,
-    ) {
-        let fields: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
-        for field in fields {
-            let (from, to) = (from.get(field), to.get(field));
-            match (limit, from, to) {
-                _ if from == to => {}
-                (None, Some(Value::Array(from)), Some(Value::Array(to))) if field == "limits" => {
-                    self.compare_limits(from, to, found);
-                }
-                _ => found.push(self.difference(limit, Some(field), from.cloned(), to.cloned())),
-            }
-        }
-    }
-
-    /// Limits are the same by their id, wherever they stand; where only the order differs, that is the difference.
-    fn compare_limits(&self, from: &[Value], to: &[Value], found: &mut Vec<Difference>) {
-        let id = |limit: &Value| limit["id"].as_str().unwrap_or_default().to_owned();
-        let by_id =
-            |limits: &[Value]| limits.iter().map(|limit| (id(limit), limit.clone())).collect::<BTreeMap<_, _>>();
-        let (olds, news) = (by_id(from), by_id(to));
-        let ids: BTreeSet<&String> = olds.keys().chain(news.keys()).collect();
-        for id in ids {
-            match (olds.get(id), news.get(id)) {
-                (Some(Value::Object(from)), Some(Value::Object(to))) => {
-                    self.compare_fields(Some(id), from, to, found);
-                }
-                (from, to) => found.push(self.difference(Some(id), None, from.cloned(), to.cloned())),
-            }
-        }
-        let order = |limits: &[Value]| limits.iter().map(id).collect::<Vec<_>>();
-        let (from, to) = (order(from), order(to));
-        if from != to && olds.keys().eq(news.keys()) {
-            found.push(self.difference(None, Some("order"), Some(json!(from)), Some(json!(to))));
-        }
-    }
 }
 
 /// `present` without what was changed from `before` to `after`; or the objects that were changed again since.
@@ -180,6 +71,8 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn policy(domain: &Value) -> Policy {
@@ -188,50 +81,6 @@ mod tests {
 
     fn limit(id: &str, limit: u64) -> Value {
         json!({ "id": id, "algorithm": "token_bucket", "limit": limit, "period": "1m" })
-    }
-
-    #[test]
-    fn differences_are_told_by_object_limit_and_field() {
-        let from = policy(&json!({
-            "defaults": { "user": "free" },
-            "tiers": [
-                { "id": "free", "limits": [limit("minute", 60), limit("day", 1_000)] },
-                { "id": "old", "unlimited": true },
-                { "id": "same", "limits": [limit("a", 1), limit("b", 1)] },
-            ],
-        }));
-        let to = policy(&json!({
-            "defaults": { "user": "free", "ip": "free" },
-            "tiers": [
-                { "id": "free", "limits": [limit("minute", 100), limit("hour", 500)] },
-                { "id": "same", "limits": [limit("b", 1), limit("a", 1)] },
-            ],
-            "clients": [{ "kind": "user", "value": "bob", "tier": "free" }],
-        }));
-        let told = json!(differences(&from, &to));
-        let of = |kind: &str, id: &str| json!({ "domain": "default", "kind": kind, "id": id });
-        let with = |mut value: Value, more: Value| {
-            let more = more.as_object().expect("an object").clone();
-            value.as_object_mut().expect("an object").extend(more);
-            value
-        };
-        let free = || of("tier", "free");
-        assert_eq!(
-            told,
-            json!([
-                with(free(), json!({ "limit": "day", "from": limit("day", 1_000) })),
-                with(free(), json!({ "limit": "hour", "to": limit("hour", 500) })),
-                with(free(), json!({ "limit": "minute", "field": "limit", "from": 60, "to": 100 })),
-                with(of("tier", "old"), json!({ "from": { "id": "old", "unlimited": true } })),
-                with(of("tier", "same"), json!({ "field": "order", "from": ["a", "b"], "to": ["b", "a"] })),
-                with(of("client", "user:bob"), json!({ "to": { "kind": "user", "value": "bob", "tier": "free" } })),
-                with(
-                    of("domain", "default"),
-                    json!({ "field": "defaults", "from": { "user": "free" }, "to": { "user": "free", "ip": "free" } })
-                ),
-            ])
-        );
-        assert_eq!(differences(&from, &from), []);
     }
 
     #[test]

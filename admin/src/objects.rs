@@ -170,7 +170,7 @@ pub(crate) fn find(policy: &Policy, key: &ObjectKey) -> Option<(usize, Object)> 
         Kind::Tier => Object::Tier(domain.tiers[place].clone()),
         Kind::Rule => Object::Rule(domain.rules[place].clone()),
         Kind::Client => Object::Client(domain.clients[place].clone()),
-        Kind::Domain => Object::Domain(Box::new(settings(domain))),
+        Kind::Domain => Object::Domain(Box::new(domain.settings())),
     };
     Some((place, object))
 }
@@ -180,19 +180,6 @@ pub(crate) fn path(key: &ObjectKey, place: usize) -> String {
     match key.kind {
         Kind::Domain => format!("domains.{}", key.domain),
         kind => format!("domains.{}.{}s[{place}]", key.domain, kind.name()),
-    }
-}
-
-/// A domain without its tiers, rules and clients.
-fn settings(domain: &Domain) -> Domain {
-    Domain {
-        defaults: domain.defaults.clone(),
-        tier_hint: domain.tier_hint,
-        on_error: domain.on_error,
-        headers: domain.headers,
-        reset: domain.reset,
-        timezone: domain.timezone.clone(),
-        ..Domain::default()
     }
 }
 
@@ -230,7 +217,7 @@ pub(crate) fn all(policy: &Policy) -> impl Iterator<Item = (ObjectKey, Object)> 
 
 /// A domain's settings, and every object in it.
 pub(crate) fn all_of(name: &str, domain: &Domain) -> impl Iterator<Item = (ObjectKey, Object)> {
-    let of = [Object::Domain(Box::new(settings(domain)))];
+    let of = [Object::Domain(Box::new(domain.settings()))];
     let tiers = domain.tiers.iter().cloned().map(Object::Tier);
     let rules = domain.rules.iter().cloned().map(Object::Rule);
     let clients = domain.clients.iter().cloned().map(Object::Client);

@@ -2,6 +2,8 @@
 //!
 //! With the feature `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON.
 
+#[cfg(feature = "formats")]
+mod differences;
 #[cfg(feature = "serde")]
 mod form;
 
@@ -9,6 +11,9 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "formats")]
+pub use differences::{Difference, differences};
 
 /// The whole document.
 ///
@@ -57,6 +62,23 @@ pub struct Domain {
     /// Rules.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub rules: Vec<Rule>,
+}
+
+impl Domain {
+    /// Its settings, without its tiers, clients and rules.
+    #[must_use]
+    pub fn settings(&self) -> Self {
+        let Self { defaults, tier_hint, on_error, headers, reset, timezone, tiers: _, clients: _, rules: _ } = self;
+        Self {
+            defaults: defaults.clone(),
+            tier_hint: *tier_hint,
+            on_error: *on_error,
+            headers: *headers,
+            reset: *reset,
+            timezone: timezone.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a domain asks of the doors.

@@ -8,7 +8,7 @@ use actix_web::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, differences};
 
 use super::{
     policy::{author, published},
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     access::SignedIn,
     body::Body,
-    differences::differences,
     problem::Problem,
     publisher::{RollBack, parse_stored},
     server::State,
