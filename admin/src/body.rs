@@ -2,7 +2,11 @@
 
 use std::{future::Future, pin::Pin, time::Duration};
 
-use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web::Bytes};
+use actix_web::{
+    FromRequest, HttpMessage, HttpRequest,
+    dev::Payload,
+    web::{self, Bytes},
+};
 use serde::de::DeserializeOwned;
 use tokio::time;
 
@@ -12,9 +16,12 @@ use crate::{
 };
 
 /// The largest body.
-pub(crate) const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 1 << 20;
 /// How long a body may take to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The largest file, and how long it may take to come: a hundred thousand clients are some ten megabytes.
+const FILE_BYTES_MAX: usize = 32 << 20;
+const FILE_PATIENCE: Duration = Duration::from_mins(1);
 
 /// A JSON body.
 #[derive(Debug)]
@@ -30,20 +37,54 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         // No page of another site can send this type without asking first.
-        let is_json = request.content_type().eq_ignore_ascii_case("application/json");
-        let bytes = time::timeout(PATIENCE, Bytes::from_request(request, payload));
+        let bytes = bytes(request, payload, "application/json", BYTES_MAX, PATIENCE);
         Box::pin(async move {
-            if !is_json {
-                return Err(Problem::MediaType);
-            }
-            let bytes = bytes.await.map_err(|_| Problem::TooSlow)?;
-            let bytes = bytes.map_err(|error| match error.as_response_error().status_code().as_u16() {
-                413 => Problem::TooLarge,
-                _ => Problem::BadJson(FieldError::invalid("", error.to_string())),
-            })?;
+            let bytes = bytes.await?;
             let value = read(&bytes).map_err(Problem::BadJson)?;
             Ok(Self { value, sha256: sha256(&bytes) })
         })
+    }
+}
+
+/// A body of CSV.
+#[derive(Debug)]
+pub(crate) struct Csv {
+    pub(crate) text: Bytes,
+    /// Of the text, hex.
+    pub(crate) sha256: String,
+}
+
+impl FromRequest for Csv {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = bytes(request, payload, "text/csv", FILE_BYTES_MAX, FILE_PATIENCE);
+        Box::pin(async move {
+            let text = bytes.await?;
+            Ok(Self { sha256: sha256(&text), text })
+        })
+    }
+}
+
+/// A whole body of this type.
+fn bytes(
+    request: &HttpRequest,
+    payload: &mut Payload,
+    media: &'static str,
+    bytes_max: usize,
+    patience: Duration,
+) -> impl Future<Output = Result<Bytes, Problem>> + use<> {
+    let is_of_type = request.content_type().eq_ignore_ascii_case(media);
+    let body = web::Payload::from_request(request, payload).into_inner();
+    async move {
+        if !is_of_type {
+            return Err(Problem::MediaType { wanted: media });
+        }
+        let unreadable = |error: actix_web::Error| Problem::BadJson(FieldError::invalid("", error.to_string()));
+        let body = time::timeout(patience, body.map_err(unreadable)?.to_bytes_limited(bytes_max)).await;
+        let body = body.map_err(|_| Problem::TooSlow { patience })?;
+        body.map_err(|_| Problem::TooLarge { bytes_max })?.map_err(unreadable)
     }
 }
 

@@ -15,6 +15,7 @@ use tidegate::{
 
 use crate::{
     body::{field_error, pointer_of},
+    clients::Report,
     editing::Editing,
     objects::{self, Kind, Object, ObjectKey, Usage},
     overrides,
@@ -68,7 +69,7 @@ pub(crate) enum Op {
     Delete,
 }
 
-fn default_domain() -> String {
+pub(crate) fn default_domain() -> String {
     DEFAULT_DOMAIN.to_owned()
 }
 
@@ -78,6 +79,8 @@ pub(crate) struct Edited {
     /// Objects that are new, or other than before.
     pub(crate) touched: Vec<ObjectKey>,
     pub(crate) removed: Vec<ObjectKey>,
+    /// Of an import: what became of each line.
+    pub(crate) report: Option<Report>,
 }
 
 /// Makes the changes on the present policy, if no object that they touch has changed since it was read.
@@ -139,7 +142,7 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
     let policy = editing.done();
     still_wanted(&policy, &removed)?;
     one_stays(&policy, &removed)?;
-    Ok(Edited { policy, touched, removed })
+    Ok(Edited { policy, touched, removed, report: None })
 }
 
 /// Did anything in a domain change after `base_version`? Its tag is that of its settings.
@@ -223,6 +226,23 @@ fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
 }
 
 impl ChangeList {
+    /// The same change of objects as they are now.
+    pub(crate) fn for_each(
+        op: Op,
+        keys: impl Iterator<Item = ObjectKey>,
+        value: Option<&Value>,
+        present: &Published,
+    ) -> Self {
+        let mut if_match = BTreeMap::new();
+        let changes = keys.map(|key| {
+            if_match.insert(key.to_string(), present.etag(&key));
+            let ObjectKey { kind, domain, id } = key;
+            Change { op, kind, domain, id, value: value.cloned() }
+        });
+        let (changes, base_version) = (changes.collect(), present.version.version);
+        Self { base_version, message: format!("{} many", op.name()), changes, if_match, carry: BTreeMap::new() }
+    }
+
     /// Of one change, on top of whatever is in force.
     pub(crate) fn of_one(
         op: Op,

@@ -8,6 +8,7 @@
 mod access;
 mod body;
 mod changes;
+mod clients;
 mod differences;
 mod editing;
 mod figures;

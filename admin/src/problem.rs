@@ -1,7 +1,7 @@
 //! What a request can be refused for, and the one table from it to a status, a stable code and words
 //! (RFC 9457, problem details).
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use actix_web::{
     HttpResponse, ResponseError,
@@ -31,13 +31,21 @@ pub(crate) enum Problem {
         /// The methods that this path takes.
         allowed: &'static str,
     },
-    /// The body is not said to be JSON.
-    MediaType,
+    MediaType {
+        /// What the body should be said to be.
+        wanted: &'static str,
+    },
     /// The body did not come in time.
-    TooSlow,
+    TooSlow {
+        /// When it should have been here.
+        patience: Duration,
+    },
     /// The body cannot be read.
     BadJson(FieldError),
-    TooLarge,
+    TooLarge {
+        /// So many fit.
+        bytes_max: usize,
+    },
     /// Objects that changed meanwhile.
     Conflict(Vec<Value>),
     /// A tier that is used.
@@ -90,12 +98,12 @@ impl Problem {
             Self::MethodNotAllowed { .. } => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This cannot be done here")
             }
-            Self::MediaType => {
+            Self::MediaType { .. } => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body is of another type")
             }
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body did not come in time"),
+            Self::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body did not come in time"),
             Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json", "The body cannot be read"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
             Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "conflict", "Somebody changed this meanwhile"),
             Self::InUse { .. } => (StatusCode::CONFLICT, "in_use", "Others need this"),
             Self::LastOfItsKind(_) => (StatusCode::CONFLICT, "last_of_its_kind", "One must stay"),
@@ -116,10 +124,10 @@ impl Problem {
             Self::NotFound(what) => what.clone(),
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
             Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
-            Self::MediaType => "Send JSON, with the header content-type: application/json.".to_owned(),
-            Self::TooSlow => format!("A body must be here within {} s.", crate::body::PATIENCE.as_secs()),
+            Self::MediaType { wanted } => format!("Send it with the header content-type: {wanted}."),
+            Self::TooSlow { patience } => format!("A body must be here within {} s.", patience.as_secs()),
             Self::BadJson(field) => field.message.clone(),
-            Self::TooLarge => format!("At most {} bytes fit.", crate::body::BYTES_MAX),
+            Self::TooLarge { bytes_max } => format!("At most {bytes_max} bytes fit."),
             Self::Conflict(objects) => match objects.len() {
                 1 => "One object was changed since you read it. Nothing was published.".to_owned(),
                 count => format!("{count} objects were changed since you read them. Nothing was published."),
@@ -167,7 +175,7 @@ impl ResponseError for Problem {
             Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
             Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, *allowed))),
             // What is left of the body would be taken for the next request.
-            Self::TooSlow => drop(response.force_close()),
+            Self::TooSlow { .. } => drop(response.force_close()),
             _ => {}
         }
         response.content_type("application/problem+json").body(body.to_string())

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tidegate::{Problems, Snapshot, formats::Format, policy::Policy};
 
 use crate::{
@@ -42,6 +43,14 @@ impl Published {
     /// Entity tag of the whole.
     pub(crate) fn policy_etag(&self) -> String {
         format!("\"policy:{}\"", self.version.version)
+    }
+
+    /// The whole as it is now, for whoever knows another.
+    pub(crate) fn as_conflict(&self) -> Value {
+        json!({
+            "kind": "policy", "present": { "etag": self.policy_etag() }, "version": self.version.version,
+            "changed_by": self.version.author, "changed_at": self.version.published_at,
+        })
     }
 
     /// Writes the policy of a file as the next version, if that is to be done.

@@ -16,6 +16,7 @@ use tokio::{
 
 use crate::{
     changes::{ChangeList, Edited, check_carry, check_message, conflict, edit, invalid, still_wanted},
+    clients::Report,
     differences::{Changed, changed, undo},
     objects::ObjectKey,
     overrides,
@@ -58,12 +59,20 @@ enum Mode {
 }
 
 /// What is said of a version beside its policy.
-struct Words {
+pub(crate) struct Words {
     message: String,
     /// The version that the change was made on.
     base_version: u64,
     /// By full name of the limit.
     carry: BTreeMap<String, Carry>,
+}
+
+impl Words {
+    /// With used quota kept.
+    pub(crate) fn new(message: &str, base_version: u64) -> Result<Self, Problem> {
+        check_message(message)?;
+        Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new() })
+    }
 }
 
 /// The answer to a publish.
@@ -73,7 +82,11 @@ struct Answer<'a> {
     sha256: &'a str,
     /// The version that the list was applied on, where that is not the one that it was made on.
     on_top_of: Option<u64>,
-    changes: Vec<Value>,
+    /// Of single objects; an import says what it did line by line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
     /// Clients whose override had ended, and was taken away with this version.
     ended: Vec<String>,
 }
@@ -139,7 +152,7 @@ impl Publisher {
             Mode::Whole => format!("back to version {}", back.to),
             Mode::Own => format!("without the changes of version {}", back.to),
         });
-        check_message(&message)?;
+        let words = Words::new(&message, self.published().version.version)?;
         let document = async |version: u64| {
             let found = self
                 .store
@@ -161,10 +174,7 @@ impl Publisher {
         };
         let edit = move |present: &Published| {
             if if_match != present.policy_etag() {
-                return Err(Problem::Conflict(vec![json!({
-                    "kind": "policy", "present": { "etag": present.policy_etag() }, "version": present.version.version,
-                    "changed_by": present.version.author, "changed_at": present.version.published_at,
-                })]));
+                return Err(Problem::Conflict(vec![present.as_conflict()]));
             }
             let policy = match &before {
                 None => of,
@@ -176,16 +186,16 @@ impl Publisher {
                 return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
             }
             still_wanted(&policy, &removed)?;
-            Ok(Edited { policy, touched, removed })
+            Ok(Edited { policy, touched, removed, report: None })
         };
         // What this build's compiler does not take of an older version.
         let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
-        let base_version = self.published().version.version;
-        let words = Words { message: message.trim().to_owned(), base_version, carry: BTreeMap::new() };
         self.publish_edited(author, words, edit, refused).await
     }
 
-    async fn publish_edited(
+    /// Publishes the policy that `edit` makes of the present one; `refused` says what the compiler has against it in the
+    /// caller's terms. To be run as [`publish`](Self::publish).
+    pub(crate) async fn publish_edited(
         &self,
         author: Author,
         words: Words,
@@ -253,7 +263,7 @@ fn make(
     edit: impl FnOnce(&Published) -> Result<Edited, Problem>,
     refused: impl Fn(&Problems, &Policy) -> Problem,
 ) -> Result<Made, Problem> {
-    let Edited { mut policy, mut touched, mut removed } = edit(present)?;
+    let Edited { mut policy, mut touched, mut removed, report } = edit(present)?;
     let now = jiff::Timestamp::now();
     let ended = overrides::end(&mut policy, now);
     let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
@@ -273,7 +283,15 @@ fn make(
     touched.retain(|key| !ended.removed.contains(key) && !ended.touched.contains(key));
     touched.extend(ended.touched);
     removed.extend(ended.removed);
-    let answer = answer(&version, words.base_version, present, &touched, &removed, names)?;
+    let answer = Answer {
+        version: version.version,
+        sha256: &version.sha256,
+        on_top_of: Some(present.version.version).filter(|before| *before != words.base_version),
+        changes: report.is_none().then(|| answers(version.version, &touched, &removed)),
+        report,
+        ended: names,
+    };
+    let answer = serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))?;
     let revised = Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
     let mut revisions = present.revisions.clone();
     for key in &removed {
@@ -288,23 +306,9 @@ pub(crate) fn parse_stored(document: &str) -> Result<Policy, Problem> {
     parse(document).map_err(|problems| Problem::Internal(format!("a stored policy: {problems}")))
 }
 
-fn answer(
-    version: &Version,
-    base_version: u64,
-    present: &Published,
-    touched: &[ObjectKey],
-    removed: &[ObjectKey],
-    ended: Vec<String>,
-) -> Result<String, Problem> {
-    let before = present.version.version;
+/// What became of each object.
+fn answers(version: u64, touched: &[ObjectKey], removed: &[ObjectKey]) -> Vec<Value> {
     let change = |key: &ObjectKey, etag: Option<String>| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": etag });
-    let touched = touched.iter().map(|key| change(key, Some(key.etag(version.version))));
-    let answer = Answer {
-        version: version.version,
-        sha256: &version.sha256,
-        on_top_of: Some(before).filter(|before| *before != base_version),
-        changes: touched.chain(removed.iter().map(|key| change(key, None))).collect(),
-        ended,
-    };
-    serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))
+    let touched = touched.iter().map(|key| change(key, Some(key.etag(version))));
+    touched.chain(removed.iter().map(|key| change(key, None))).collect()
 }

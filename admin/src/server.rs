@@ -23,7 +23,6 @@ use tidegate::{Engine, Publish, Snapshot};
 use tokio::sync::watch;
 
 use crate::{
-    body,
     figures::Figures,
     folder::DataFolder,
     objects::sort_clients,
@@ -192,11 +191,7 @@ impl Admin {
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let state = self.state.clone();
         let server = HttpServer::new(move || {
-            App::new()
-                .app_data(state.clone())
-                .app_data(web::PayloadConfig::new(body::BYTES_MAX))
-                .wrap(from_fn(dress))
-                .configure(routes::configure)
+            App::new().app_data(state.clone()).wrap(from_fn(dress)).configure(routes::configure)
         })
         // A handful of people, and the machine has other work.
         .workers(2)

@@ -7,16 +7,13 @@ use actix_web::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tidegate::{
-    DEFAULT_DOMAIN,
-    policy::{Domain, Rule, Tier},
-};
+use tidegate::policy::{Domain, Rule, Tier};
 
 use super::{clients, policy::publish_list, resource};
 use crate::{
     access::SignedIn,
     body::Body,
-    changes::{ChangeList, Op},
+    changes::{ChangeList, Op, default_domain},
     objects::{self, Kind, ObjectKey, Usage},
     problem::{FieldError, Problem},
     published::{Published, Revised},
@@ -41,6 +38,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
     let ((all_tiers, one_tier), (all_rules, one_rule)) = (of(Kind::Tier), of(Kind::Rule));
     let ((all_clients, one_client), (all_domains, one_domain)) = (of(Kind::Client), of(Kind::Domain));
     config
+        .configure(clients::routes)
         .service(all_tiers.get(tiers))
         .service(one_tier.get(tier))
         .service(all_rules.get(rules))
@@ -53,45 +51,46 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfChange {
+pub(super) struct OfChange {
     #[serde(default = "default_domain")]
-    domain: String,
+    pub(super) domain: String,
     /// Of the version; what is done to which object unless given.
     message: Option<String>,
 }
 
 /// Who changes something, and what of the request is not the object.
-type Call = (Data<State>, HttpRequest, SignedIn, Query<OfChange>);
+pub(super) type Call = (Data<State>, HttpRequest, SignedIn, Query<OfChange>);
 
 async fn create(kind: Kind, call: Call, body: Body<Value>) -> Result<HttpResponse, Problem> {
     let id = objects::id_of(kind, &body.value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
-    publish_one(call, Op::Create, kind, id, Some(body.value), &body.sha256).await
+    publish_one(call, Op::Create, kind, id, Some(body.value), &body.sha256, "").await
 }
 
 /// With `If-None-Match: *` the object is to be new.
 async fn put(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
     let is_new = call.1.headers().get(IF_NONE_MATCH).is_some_and(|tag| tag == "*");
-    publish_one(call, if is_new { Op::Create } else { Op::Put }, kind, id.into_inner(), Some(body.value), &body.sha256)
-        .await
+    let op = if is_new { Op::Create } else { Op::Put };
+    publish_one(call, op, kind, id.into_inner(), Some(body.value), &body.sha256, "").await
 }
 
 /// A JSON merge patch.
 async fn patch(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    publish_one(call, Op::Patch, kind, id.into_inner(), Some(body.value), &body.sha256).await
+    publish_one(call, Op::Patch, kind, id.into_inner(), Some(body.value), &body.sha256, "").await
 }
 
 async fn delete(kind: Kind, call: Call, id: Path<String>) -> Result<HttpResponse, Problem> {
-    publish_one(call, Op::Delete, kind, id.into_inner(), None, "").await
+    publish_one(call, Op::Delete, kind, id.into_inner(), None, "", "").await
 }
 
-/// A list of one change.
-async fn publish_one(
+/// A list of one change; the body is its value, or what stands there at `within`.
+pub(super) async fn publish_one(
     (state, request, signed_in, query): Call,
     op: Op,
     kind: Kind,
     id: String,
     value: Option<Value>,
     body_sha256: &str,
+    within: &str,
 ) -> Result<HttpResponse, Problem> {
     let OfChange { domain, message } = query.into_inner();
     let domain = if kind == Kind::Domain { id.clone() } else { domain };
@@ -105,13 +104,14 @@ async fn publish_one(
     let sha256 = sha256(format!("{of:?}"));
     let key = ObjectKey { kind, domain, id };
     let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
-    publish_list(state, &request, signed_in, sha256, list).await.map_err(in_body)
+    publish_list(state, &request, signed_in, sha256, list).await.map_err(|problem| in_body(problem, within))
 }
 
-/// Fields as they stand in the body, which is the value of the only change; what else is wrong, for the whole.
-fn in_body(problem: Problem) -> Problem {
+/// Fields as they stand in the body, which is within the value of the only change; what else is wrong, for the whole.
+fn in_body(problem: Problem, within: &str) -> Problem {
     let stands = |field: FieldError| {
-        let pointer = field.pointer.strip_prefix("/changes/0/value").unwrap_or_default().to_owned();
+        let below = field.pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
+        let pointer = below.unwrap_or_default().to_owned();
         FieldError { pointer, ..field }
     };
     match problem {
@@ -124,10 +124,6 @@ fn in_body(problem: Problem) -> Problem {
 pub(super) struct InDomain {
     #[serde(default = "default_domain")]
     pub(super) domain: String,
-}
-
-pub(super) fn default_domain() -> String {
-    DEFAULT_DOMAIN.to_owned()
 }
 
 impl InDomain {

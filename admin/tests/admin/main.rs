@@ -1,6 +1,7 @@
 //! The admin server over real sockets, each test with a database of its own.
 
 mod access;
+mod clients;
 mod drafts;
 mod objects;
 mod page;

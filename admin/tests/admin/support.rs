@@ -182,8 +182,10 @@ impl Client {
         let mut request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url))
-            .header("cookie", self.cookie())
-            .header("content-type", "application/json");
+            .header("cookie", self.cookie());
+        if !headers.iter().any(|(name, _)| *name == "content-type") {
+            request = request.header("content-type", "application/json");
+        }
         if !self.csrf.is_empty() {
             request = request.header("x-csrf-token", &self.csrf);
         }

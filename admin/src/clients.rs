@@ -1,0 +1,282 @@
+//! Many clients at once: a file of lines imported, and one change for all that match. Each is one version, or none.
+
+mod csv;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tidegate::{
+    Problems, Snapshot,
+    policy::{Client, Domain, Policy},
+};
+
+use crate::{
+    body::pointer_of,
+    changes::{ChangeList, Edited, Op, default_domain, edit},
+    objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
+    problem::{FieldError, Problem},
+    published::Published,
+};
+
+/// What becomes of clients that a file does not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Missing {
+    #[default]
+    Keep,
+    Remove,
+}
+
+/// What an import makes of each line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) new: usize,
+    pub(crate) changed: usize,
+    pub(crate) unchanged: usize,
+    pub(crate) wrong: usize,
+    /// Clients that the file does not have, where they are to go.
+    pub(crate) removed: usize,
+    pub(crate) lines: Vec<LineReport>,
+}
+
+/// What an import makes of a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct LineReport {
+    /// From 1, that of the columns' names.
+    pub(crate) line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    pub(crate) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) column: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    New,
+    Changed,
+    Unchanged,
+    Wrong,
+}
+
+/// Policy and report of an import.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) policy: Policy,
+    pub(crate) report: Report,
+}
+
+/// The clients of a domain as a CSV file.
+pub(crate) fn export(domain: &Domain) -> Result<Vec<u8>, String> {
+    csv::write(domain.clients.iter())
+}
+
+/// Puts the clients of a CSV file into a domain of a policy whose clients are in order. Lines that are wrong change nothing,
+/// and are told.
+pub(crate) fn import(
+    present: &Policy,
+    domain: &str,
+    text: &[u8],
+    missing: Missing,
+    now: Timestamp,
+) -> Result<Imported, Problem> {
+    let mut policy = present.clone();
+    let Some(into) = policy.domains.get_mut(domain) else {
+        return Err(Problem::NotFound(format!("There is no domain `{domain}`.")));
+    };
+    let lines = csv::read(text).map_err(|error| Problem::Invalid(vec![error]))?;
+    let mut report = Report::default();
+    let mut new = Vec::new();
+    // Which line each client comes from.
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for line in lines {
+        let mut told =
+            LineReport { line: line.number, id: None, outcome: Outcome::Unchanged, column: None, message: None };
+        let made = line.identity().and_then(|(kind, value)| {
+            let id = format!("{kind}:{value}");
+            told.id = Some(id.clone());
+            if let Some(first) = seen.get(&id) {
+                let message = format!("line {first} is about the same client");
+                return Err(csv::Wrong { column: None, message });
+            }
+            let place = client_place(into, &id);
+            let client = line.client(place.map(|place| &into.clients[place]), now)?;
+            seen.insert(id, line.number);
+            Ok((place, client))
+        });
+        match made {
+            Err(wrong) => {
+                told =
+                    LineReport { outcome: Outcome::Wrong, column: wrong.column, message: Some(wrong.message), ..told };
+            }
+            Ok((None, client)) => {
+                told.outcome = Outcome::New;
+                new.push(client);
+            }
+            Ok((Some(place), client)) if into.clients[place] != client => {
+                told.outcome = Outcome::Changed;
+                into.clients[place] = client;
+            }
+            Ok(_) => {}
+        }
+        report.lines.push(told);
+    }
+    if missing == Missing::Remove {
+        let before = into.clients.len();
+        into.clients.retain(|client| seen.contains_key(&client_id(client)));
+        report.removed = before - into.clients.len();
+    }
+    into.clients.extend(new);
+    sort_clients(&mut policy);
+    if let Err(problems) = Snapshot::compile(&policy) {
+        tell(&problems, &policy, domain, &seen, &mut report)?;
+    }
+    let count = |outcome| report.lines.iter().filter(|line| line.outcome == outcome).count();
+    let counts = [Outcome::New, Outcome::Changed, Outcome::Unchanged, Outcome::Wrong].map(count);
+    [report.new, report.changed, report.unchanged, report.wrong] = counts;
+    Ok(Imported { policy, report })
+}
+
+/// Puts what the compiler says of a client to its line. What it says of anything else, no line can mend.
+fn tell(
+    problems: &Problems,
+    policy: &Policy,
+    domain: &str,
+    seen: &BTreeMap<String, u64>,
+    report: &mut Report,
+) -> Result<(), Problem> {
+    let within = format!("domains.{domain}.clients[");
+    for problem in problems.iter() {
+        let of_client = problem.path.strip_prefix(&within).and_then(|rest| rest.split_once(']'));
+        let line = of_client.and_then(|(place, field)| {
+            let client = policy.domains.get(domain)?.clients.get(place.parse::<usize>().ok()?)?;
+            let number = *seen.get(&client_id(client))?;
+            let place = report.lines.binary_search_by_key(&number, |line| line.line).ok()?;
+            Some((&mut report.lines[place], field))
+        });
+        let Some((line, field)) = line else {
+            return Err(Problem::field("", format!("{}: {}", problem.path, problem.message)));
+        };
+        line.outcome = Outcome::Wrong;
+        line.column = csv::column_of(field);
+        line.message.get_or_insert_with(|| problem.message.clone());
+    }
+    Ok(())
+}
+
+impl Report {
+    /// Lines that are wrong, as fields: `/LINE/COLUMN`; so many at most.
+    pub(crate) fn wrong_lines(&self, count_max: usize) -> Vec<FieldError> {
+        let wrong = self.lines.iter().filter(|line| line.outcome == Outcome::Wrong);
+        wrong
+            .take(count_max)
+            .map(|line| {
+                let pointer =
+                    format!("/{}{}", line.line, line.column.map(|column| format!("/{column}")).unwrap_or_default());
+                FieldError::invalid(
+                    pointer,
+                    format!("line {}: {}", line.line, line.message.as_deref().unwrap_or_default()),
+                )
+            })
+            .collect()
+    }
+
+    /// Has the file changed anything?
+    pub(crate) fn changes(&self) -> usize {
+        self.new + self.changed + self.removed
+    }
+}
+
+/// Which clients of a domain.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Filter {
+    pub(crate) kind: Option<String>,
+    /// Of the value.
+    #[serde(default)]
+    pub(crate) prefix: String,
+    pub(crate) tier: Option<String>,
+    pub(crate) has_override: Option<bool>,
+    /// Only these.
+    pub(crate) ids: Option<BTreeSet<String>>,
+}
+
+impl Filter {
+    pub(crate) fn matches(&self, client: &Client) -> bool {
+        self.kind.as_ref().is_none_or(|kind| client.kind == *kind)
+            && client.value.starts_with(&self.prefix)
+            && self.tier.as_ref().is_none_or(|tier| client.tier.as_ref() == Some(tier))
+            && self.has_override.is_none_or(|wanted| client.exception.is_some() == wanted)
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&client_id(client)))
+    }
+
+    /// Clients after this id, in their order.
+    pub(crate) fn after<'c>(&'c self, clients: &'c [Client], id: Option<&str>) -> impl Iterator<Item = &'c Client> {
+        let after = id.and_then(|id| id.split_once(':'));
+        let start = after.map_or(0, |after| clients.partition_point(|client| client_order(client) <= after));
+        clients[start..].iter().filter(|client| self.matches(client))
+    }
+}
+
+/// One change for all clients that match.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bulk {
+    #[serde(default = "default_domain")]
+    domain: String,
+    /// Whom it is for; everybody unless given.
+    #[serde(default)]
+    matching: Filter,
+    /// A JSON merge patch of each; none removes them.
+    patch: Option<Value>,
+    /// So many match, as far as the caller knows.
+    expected: usize,
+    pub(crate) message: String,
+}
+
+impl Bulk {
+    /// Makes the change.
+    pub(crate) fn edit(&self, present: &Published) -> Result<Edited, Problem> {
+        let Some(domain) = present.policy.domains.get(&self.domain) else {
+            return Err(Problem::field("/domain", format!("there is no domain `{}`", self.domain)));
+        };
+        let ids: Vec<String> = self.matching.after(&domain.clients, None).map(client_id).collect();
+        if ids.is_empty() {
+            return Err(Problem::field("/matching", "no client matches"));
+        }
+        if ids.len() != self.expected {
+            return Err(Problem::Conflict(vec![json!({
+                "kind": "clients", "domain": self.domain, "expected": self.expected, "matching": ids.len(),
+            })]));
+        }
+        let op = if self.patch.is_some() { Op::Patch } else { Op::Delete };
+        let keys = ids.into_iter().map(|id| ObjectKey { kind: Kind::Client, domain: self.domain.clone(), id });
+        let list = ChangeList::for_each(op, keys, self.patch.as_ref(), present);
+        edit(present, &list).map_err(|problem| match problem {
+            Problem::Invalid(fields) => Problem::Invalid(fields.into_iter().take(1).map(in_patch).collect()),
+            other => other,
+        })
+    }
+}
+
+/// What the compiler has against the first of the changed clients, as it stands in the patch: against the others it has the
+/// same.
+pub(crate) fn bulk_refused(problems: &Problems) -> Problem {
+    let field = problems.iter().take(1).map(|problem| {
+        let below = problem.path.split_once(".clients[").and_then(|(_, rest)| rest.split_once(']'));
+        let below = below.map(|(_, field)| pointer_of(field)).unwrap_or_default();
+        FieldError::invalid(format!("/patch{below}"), problem.message.clone())
+    });
+    Problem::Invalid(field.collect())
+}
+
+/// A field of one of the changed clients, as it stands in the patch.
+fn in_patch(field: FieldError) -> FieldError {
+    let below = field.pointer.split_once("/value").map_or("", |(_, below)| below);
+    FieldError { pointer: if below.is_empty() { String::new() } else { format!("/patch{below}") }, ..field }
+}

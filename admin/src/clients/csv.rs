@@ -1,0 +1,181 @@
+//! Clients as lines of CSV (RFC 4180): reading, writing, and what one line makes of a client.
+//!
+//! Columns are known by the names in the first line: `kind` and `value` are needed, `tier`, `label`, `note`, `override`,
+//! `until` and `reason` are there if wanted. `override` is `blocked`, `unlimited`, a JSON list of limits, or empty for none;
+//! `until` an instant (RFC 3339), `never`, or empty for the end that it has or a week from now. A column that is absent leaves
+//! what a client has.
+
+use csv::{ReaderBuilder, StringRecord, Trim};
+use jiff::Timestamp;
+use serde_json::json;
+use tidegate::policy::{Client, Limit, Override};
+
+use crate::{overrides, problem::FieldError};
+
+/// In the order in which they are written.
+const COLUMNS: [&str; 8] = ["kind", "value", "tier", "label", "note", "override", "until", "reason"];
+/// What stands in `until` where an override has no end.
+const NEVER: &str = "never";
+
+/// One line after the first.
+pub(super) struct Line {
+    /// From 1, that of the columns' names.
+    pub(super) number: u64,
+    /// By place in [`COLUMNS`]; none where the column is absent.
+    cells: Result<[Option<String>; COLUMNS.len()], String>,
+}
+
+/// What is wrong with a line.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) column: Option<&'static str>,
+    pub(super) message: String,
+}
+
+fn wrong<T>(column: &'static str, message: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { column: Some(column), message: message.into() })
+}
+
+/// The lines of a file, or why there are none.
+pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError> {
+    let refused = |message: String| FieldError::invalid("", message);
+    // Spreadsheets put a mark before the first name.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut reader = ReaderBuilder::new().flexible(true).trim(Trim::Headers).from_reader(text);
+    let names = reader.headers().map_err(|error| refused(format!("line 1: {error}")))?.clone();
+    let mut places = Vec::with_capacity(names.len());
+    for name in &names {
+        let known = COLUMNS.iter().position(|column| *column == name);
+        let place = known
+            .ok_or_else(|| refused(format!("line 1: there is no column `{name}`; there are {}", COLUMNS.join(", "))))?;
+        if places.contains(&place) {
+            return Err(refused(format!("line 1: the column `{name}` stands here twice")));
+        }
+        places.push(place);
+    }
+    if let Some(needed) = (0..2).find(|needed| !places.contains(needed)) {
+        return Err(refused(format!("line 1: the column `{}` is missing", COLUMNS[needed])));
+    }
+    let mut number = 1;
+    Ok(reader.into_records().map(move |record| {
+        number = record.as_ref().ok().and_then(StringRecord::position).map_or(number + 1, csv::Position::line);
+        let cells = record.map_err(|error| error.to_string()).and_then(|record| {
+            if record.len() != places.len() {
+                return Err(format!("it has {} fields; the first line has {}", record.len(), places.len()));
+            }
+            let mut cells = [const { None }; COLUMNS.len()];
+            for (place, cell) in places.iter().zip(&record) {
+                cells[*place] = Some(cell.to_owned());
+            }
+            Ok(cells)
+        });
+        Line { number, cells }
+    }))
+}
+
+impl Line {
+    /// Kind and value of the client that it is about.
+    pub(super) fn identity(&self) -> Result<(&str, &str), Wrong> {
+        let cells = self.cells.as_ref().map_err(|message| Wrong { column: None, message: message.clone() })?;
+        Ok((cells[0].as_deref().unwrap_or_default(), cells[1].as_deref().unwrap_or_default()))
+    }
+
+    /// The client of this line, that was `before` so.
+    pub(super) fn client(&self, before: Option<&Client>, now: Timestamp) -> Result<Client, Wrong> {
+        let (kind, value) = self.identity()?;
+        let empty = Client {
+            kind: kind.to_owned(),
+            value: value.to_owned(),
+            tier: None,
+            label: None,
+            note: None,
+            exception: None,
+        };
+        let mut client = before.cloned().unwrap_or(empty);
+        let cell = |name: &str| {
+            let place = COLUMNS.iter().position(|column| *column == name)?;
+            self.cells.as_ref().ok()?[place].as_deref()
+        };
+        let text = |cell: &str| Some(cell.to_owned()).filter(|cell| !cell.is_empty());
+        for (name, field) in [("tier", &mut client.tier), ("label", &mut client.label), ("note", &mut client.note)] {
+            if let Some(cell) = cell(name) {
+                *field = text(cell);
+            }
+        }
+        let had = before.and_then(|before| before.exception.clone());
+        let mut made = match cell("override") {
+            None => had.clone(),
+            Some("") => None,
+            Some("blocked") => Some(Override { blocked: true, ..Override::default() }),
+            Some("unlimited") => Some(Override { unlimited: true, ..Override::default() }),
+            Some(list) if list.starts_with('[') => match serde_json::from_str::<Vec<Limit>>(list) {
+                Ok(limits) => Some(Override { limits, ..Override::default() }),
+                Err(error) => return wrong("override", error.to_string()),
+            },
+            Some(_) => return wrong("override", "write `blocked`, `unlimited`, a JSON list of limits, or nothing"),
+        };
+        let Some(exception) = &mut made else {
+            client.exception = None;
+            return Ok(client);
+        };
+        let is_same = had.as_ref().is_some_and(|had| {
+            (had.blocked, had.unlimited, &had.limits) == (exception.blocked, exception.unlimited, &exception.limits)
+        });
+        let kept = had.as_ref().filter(|_| is_same);
+        exception.reason = cell("reason").map_or_else(|| kept.and_then(|had| had.reason.clone()), text);
+        let until = cell("until").unwrap_or_default();
+        exception.until = match until {
+            NEVER => None,
+            "" => kept.and_then(|had| had.until.clone()),
+            until => Some(until.to_owned()),
+        };
+        client.exception = made;
+        // Without an end, as before, or because it is to have none: said as a caller of the API would.
+        let has_no_end = until == NEVER || until.is_empty() && kept.is_some_and(|had| had.until.is_none());
+        let given = if has_no_end { json!({ "override": { "until": null } }) } else { json!({}) };
+        match overrides::complete(&mut client, &given, had.as_ref(), now) {
+            Ok(()) => Ok(client),
+            Err(error) => wrong(if error.pointer.ends_with("until") { "until" } else { "reason" }, error.message),
+        }
+    }
+}
+
+/// The column that a field of a client stands in.
+pub(super) fn column_of(field: &str) -> Option<&'static str> {
+    let field = field.trim_start_matches('.');
+    let field = field.strip_prefix("override.").filter(|field| matches!(*field, "until" | "reason")).unwrap_or(field);
+    COLUMNS
+        .into_iter()
+        .find(|column| field.strip_prefix(column).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])))
+}
+
+/// Clients as a file that [`read`] makes the same clients of.
+pub(super) fn write<'c>(clients: impl Iterator<Item = &'c Client>) -> Result<Vec<u8>, String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let failed = |error: csv::Error| error.to_string();
+    writer.write_record(COLUMNS).map_err(failed)?;
+    for client in clients {
+        let (mut kind_of_override, mut until, mut reason) = (String::new(), "", "");
+        if let Some(made) = &client.exception {
+            kind_of_override = match (made.blocked, made.unlimited) {
+                (true, _) => "blocked".to_owned(),
+                (_, true) => "unlimited".to_owned(),
+                _ => serde_json::to_string(&made.limits).map_err(|error| error.to_string())?,
+            };
+            (until, reason) = (made.until.as_deref().unwrap_or(NEVER), made.reason.as_deref().unwrap_or_default());
+        }
+        let text = |field: &'c Option<String>| field.as_deref().unwrap_or_default();
+        let cells = [
+            &client.kind,
+            &client.value,
+            text(&client.tier),
+            text(&client.label),
+            text(&client.note),
+            &kind_of_override,
+            until,
+            reason,
+        ];
+        writer.write_record(cells).map_err(failed)?;
+    }
+    writer.into_inner().map_err(|error| error.to_string())
+}

@@ -1,0 +1,220 @@
+//! Clients: overrides with an end and a reason, files of them, and many at once.
+
+use std::{thread, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, fresh};
+
+fn make(ana: &Client, client: &Value) -> String {
+    let made = ana.post("/api/v1/clients", client);
+    assert_eq!(made.status, 201, "{made:?}");
+    made.json()["changes"][0]["etag"].as_str().expect("a tag").to_owned()
+}
+
+fn put(ana: &Client, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+    ana.send("PUT", path, headers, Some(body.to_string().into_bytes()))
+}
+
+fn import(ana: &Client, query: &str, text: &str) -> Answer {
+    let path = format!("/api/v1/clients/import?{query}");
+    ana.send("POST", &path, &[("content-type", "text/csv")], Some(text.as_bytes().to_owned()))
+}
+
+#[test]
+fn an_override_ends_after_a_week_unless_an_end_is_chosen_and_has_a_reason() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let etag = make(&ana, &json!({ "kind": "user", "value": "bob", "tier": "pro", "label": "Bob" }));
+    let path = "/api/v1/clients/user:bob/override";
+    assert_eq!(ana.get(path).status, 404);
+    assert_eq!(put(&ana, path, &[], &json!({ "blocked": true, "reason": "abuse" })).status, 428);
+    let tagged = [("if-match", etag.as_str())];
+    assert_eq!(put(&ana, path, &tagged, &json!({ "blocked": true })).pointers(), ["/reason"]);
+    let past = json!({ "blocked": true, "reason": "abuse", "until": "2020-01-01T00:00:00Z" });
+    assert_eq!(put(&ana, path, &tagged, &past).pointers(), ["/until"]);
+    let both = json!({ "blocked": true, "unlimited": true, "reason": "abuse" });
+    assert_eq!(put(&ana, path, &tagged, &both).pointers(), [""]);
+    assert_eq!(put(&ana, path, &tagged, &json!({ "blocked": true, "reason": "abuse" })).status, 201);
+    assert!(!server.check("bob").is_allowed());
+    let blocked = ana.get(path);
+    let until: Timestamp = blocked.json()["value"]["until"].as_str().expect("text").parse().expect("a time");
+    let left = until.duration_since(Timestamp::now());
+    assert!(left > SignedDuration::from_hours(24 * 7 - 1) && left <= SignedDuration::from_hours(24 * 7), "{left}");
+    // The whole of it is replaced, by one without an end; what else the client has stays.
+    let forever = json!({ "unlimited": true, "reason": "partner", "until": null });
+    assert_eq!(put(&ana, path, &[("if-match", blocked.header("etag"))], &forever).status, 201);
+    let bob = ana.get("/api/v1/clients/user:bob");
+    let expected = json!({
+        "kind": "user", "value": "bob", "tier": "pro", "label": "Bob",
+        "override": { "unlimited": true, "reason": "partner" },
+    });
+    assert_eq!(bob.json()["value"], expected);
+    assert_eq!(ana.send("DELETE", path, &[("if-match", bob.header("etag"))], None).status, 201);
+    assert_eq!((ana.get(path).status, ana.get("/api/v1/clients/user:bob").status), (404, 200));
+    // Somebody whom nobody knew.
+    let path = "/api/v1/clients/user:eve/override";
+    let block = json!({ "blocked": true, "reason": "scraper" });
+    assert_eq!(put(&ana, path, &[("if-match", "\"x\"")], &block).status, 412);
+    assert_eq!(put(&ana, path, &[("if-none-match", "*")], &block).status, 201);
+    assert!(!server.check("eve").is_allowed());
+    let etag = ana.get(path).header("etag").to_owned();
+    assert_eq!(ana.send("DELETE", path, &[("if-match", &etag)], None).status, 201);
+    assert_eq!(ana.get("/api/v1/clients/user:eve").status, 404, "it had nothing else");
+}
+
+#[test]
+fn an_override_stops_at_its_end_and_goes_with_the_next_version() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let soon = Timestamp::now().saturating_add(SignedDuration::from_secs(3)).expect("a time");
+    let block = |value: &str, more: Value| {
+        let mut client = json!({
+            "kind": "user", "value": value,
+            "override": { "blocked": true, "reason": "abuse", "until": soon.to_string() },
+        });
+        client.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        make(&ana, &client);
+    };
+    block("bob", json!({ "tier": "pro" }));
+    block("eve", json!({}));
+    assert!(!server.check("bob").is_allowed() && !server.check("eve").is_allowed());
+    thread::sleep(Duration::from_millis(3_200));
+    assert!(server.check("bob").is_allowed() && server.check("eve").is_allowed(), "the engine's own clock ends it");
+    assert_eq!(ana.get("/api/v1/clients").json()["matching"], 2, "nothing was published since");
+    let next = ana.post("/api/v1/tiers", &json!({ "id": "new", "unlimited": true }));
+    assert_eq!(next.json()["ended"], json!(["client:user:bob", "client:user:eve"]), "{next:?}");
+    let left = ana.get("/api/v1/clients").json();
+    assert_eq!(
+        (&left["matching"], &left["items"][0]["value"]),
+        (&json!(1), &json!({ "kind": "user", "value": "bob", "tier": "pro" }))
+    );
+    assert_eq!(left["items"][0]["etag"], "\"client:user:bob:4\"");
+}
+
+#[test]
+fn a_file_of_clients_is_tried_told_line_by_line_and_imported_whole() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    make(&ana, &json!({ "kind": "user", "value": "old", "tier": "pro", "label": "Old" }));
+    make(&ana, &json!({ "kind": "user", "value": "same", "tier": "free" }));
+    let text = "kind,value,tier,override,until,reason\n\
+                user,new,pro,,,\n\
+                user,old,free,,,\n\
+                user,same,free,,,\n\
+                ip,10.0.0.0/8,,unlimited,never,office\n\
+                user,bad,none,,,\n\
+                user,new,free,,,\n\
+                user,cut\n\
+                user,big,,\"[{\"\"id\"\": \"\"m\"\", \"\"algorithm\"\": \"\"token_bucket\"\", \"\"limit\"\": 5, \"\"period\"\": \"\"1m\"\"}]\",2099-01-01T00:00:00Z,\"a, \"\"b\"\"\"\n\
+                user,why,,blocked,,\n";
+    let tried = import(&ana, "dry_run=true", text);
+    assert_eq!(tried.status, 200, "{tried:?}");
+    let report = &tried.json()["report"];
+    let told: Vec<_> = report["lines"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|line| (line["line"].as_u64(), line["outcome"].as_str(), line["column"].as_str()))
+        .collect();
+    let of = |line: u64, outcome: &'static str, column: Option<&'static str>| (Some(line), Some(outcome), column);
+    assert_eq!(
+        told,
+        [
+            of(2, "new", None),
+            of(3, "changed", None),
+            of(4, "unchanged", None),
+            of(5, "new", None),
+            of(6, "wrong", Some("tier")),
+            of(7, "wrong", None),
+            of(8, "wrong", None),
+            of(9, "new", None),
+            of(10, "wrong", Some("reason")),
+        ]
+    );
+    let counts =
+        ["new", "changed", "unchanged", "wrong", "removed"].map(|name| report[name].as_u64().expect("a number"));
+    assert_eq!(counts, [3, 1, 1, 4, 0]);
+    // One that is wrong keeps all of them out.
+    let refused = import(&ana, "", text);
+    assert_eq!(
+        (refused.status, refused.pointers()),
+        (422, vec!["/6/tier".into(), "/7".into(), "/8".into(), "/10/reason".into()])
+    );
+    assert_eq!(server.engine.version(), 3);
+    let good: String = text
+        .lines()
+        .filter(|line| !["bad", "new,free", "cut", "why"].iter().any(|bad| line.contains(bad)))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let done = import(&ana, "message=from%20the%20list", &good);
+    assert_eq!((done.status, &done.json()["version"]), (201, &json!(4)), "{done:?}");
+    assert_eq!(done.json()["report"]["new"], 3);
+    assert_eq!(
+        ana.get("/api/v1/clients/user:old").json()["value"],
+        json!({ "kind": "user", "value": "old", "tier": "free", "label": "Old" }),
+        "a column that is absent leaves what was there"
+    );
+    let big = ana.get("/api/v1/clients/user:big").json();
+    assert_eq!(
+        (&big["value"]["override"]["limits"][0]["limit"], &big["value"]["override"]["reason"]),
+        (&json!(5), &json!("a, \"b\""))
+    );
+    // Again, it changes nothing, and makes no version.
+    let again = import(&ana, "", &good);
+    assert_eq!((again.status, &again.json()["report"]["unchanged"]), (200, &json!(5)), "{again:?}");
+    // Export, then import, is the identity, of whatever values.
+    make(&ana, &json!({ "kind": "user", "value": "a\"b,\nc \u{fc}", "tier": "pro", "note": " two\r\nlines " }));
+    let exported = ana.get("/api/v1/clients/export");
+    assert_eq!(exported.header("content-type"), "text/csv; charset=utf-8");
+    let same = import(&ana, "missing=remove", &exported.text).json();
+    assert_eq!((&same["report"]["unchanged"], &same["version"]), (&json!(6), &json!(5)), "{same}");
+    let fewer = import(&ana, "missing=remove", "kind,value,tier\nuser,old,free\n");
+    assert_eq!((fewer.status, &fewer.json()["report"]["removed"]), (201, &json!(5)));
+    assert_eq!(ana.get("/api/v1/clients").json()["matching"], 1);
+    for (text, wanted) in [
+        ("kind,value,teir\n", "no column `teir`"),
+        ("kind,tier\n", "column `value` is missing"),
+        ("kind,value,kind\n", "twice"),
+        ("", "is missing"),
+    ] {
+        let refused = import(&ana, "", text);
+        assert!(refused.status == 422 && refused.text.contains(wanted), "{text:?}: {refused:?}");
+    }
+    let moved = ana.send(
+        "POST",
+        "/api/v1/clients/import",
+        &[("content-type", "text/csv"), ("if-match", "\"policy:1\"")],
+        Some(good.into_bytes()),
+    );
+    assert_eq!(moved.status, 412);
+    assert_eq!(ana.post("/api/v1/clients/import", &json!({})).status, 415);
+}
+
+#[test]
+fn all_that_match_are_changed_together() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let text: String =
+        (0..300).map(|n| format!("user,u{n:03},{}\n", if n % 3 == 0 { "pro" } else { "free" })).collect();
+    assert_eq!(import(&ana, "", &format!("kind,value,tier\n{text}")).status, 201);
+    let bulk = |expected: u64, patch: Value| {
+        let matching = json!({ "kind": "user", "prefix": "u0", "tier": "pro" });
+        let body = json!({ "matching": matching, "patch": patch, "expected": expected, "message": "move them" });
+        ana.post("/api/v1/clients/bulk", &body)
+    };
+    let moved = bulk(30, json!({ "tier": "free" }));
+    assert_eq!((moved.status, &moved.json()["conflicts"][0]["matching"]), (412, &json!(34)));
+    assert_eq!(bulk(34, json!({ "tier": "none" })).pointers(), ["/patch/tier"]);
+    assert_eq!(bulk(34, json!({ "override": { "blocked": true } })).pointers(), ["/patch/override/reason"]);
+    let done = bulk(34, json!({ "tier": "free", "override": { "blocked": true, "reason": "abuse" } }));
+    assert_eq!((done.status, &done.json()["version"]), (201, &json!(3)), "{done:?}");
+    assert_eq!(ana.get("/api/v1/clients?tier=pro").json()["matching"], 66);
+    assert_eq!(ana.get("/api/v1/clients?has_override=true").json()["matching"], 34);
+    assert!(!server.check("u000").is_allowed() && server.check("u001").is_allowed());
+    let gone =
+        json!({ "matching": { "ids": ["user:u001", "user:u002", "user:none"] }, "expected": 2, "message": "go" });
+    assert_eq!(ana.post("/api/v1/clients/bulk", &gone).status, 201);
+    assert_eq!(ana.get("/api/v1/clients").json()["matching"], 298);
+}
