@@ -143,11 +143,8 @@ fn a_file_of_clients_is_tried_told_line_by_line_and_imported_whole() {
         (422, vec!["/6/tier".into(), "/7".into(), "/8".into(), "/10/reason".into()])
     );
     assert_eq!(server.engine.version(), 3);
-    let good: String = text
-        .lines()
-        .filter(|line| !["bad", "new,free", "cut", "why"].iter().any(|bad| line.contains(bad)))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let is_good = |line: &&str| !["bad", "new,free", "cut", "why"].iter().any(|bad| line.contains(bad));
+    let good = text.lines().filter(is_good).collect::<Vec<_>>().join("\n");
     let done = import(&ana, "message=from%20the%20list", &good);
     assert_eq!((done.status, &done.json()["version"]), (201, &json!(4)), "{done:?}");
     assert_eq!(done.json()["report"]["new"], 3);
@@ -196,8 +193,8 @@ fn a_file_of_clients_is_tried_told_line_by_line_and_imported_whole() {
 fn all_that_match_are_changed_together() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
-    let text: String =
-        (0..300).map(|n| format!("user,u{n:03},{}\n", if n % 3 == 0 { "pro" } else { "free" })).collect();
+    let tier = |n: u32| if n.is_multiple_of(3) { "pro" } else { "free" };
+    let text = (0..300).map(|n| format!("user,u{n:03},{}", tier(n))).collect::<Vec<_>>().join("\n");
     assert_eq!(import(&ana, "", &format!("kind,value,tier\n{text}")).status, 201);
     let bulk = |expected: u64, patch: Value| {
         let matching = json!({ "kind": "user", "prefix": "u0", "tier": "pro" });
