@@ -102,6 +102,21 @@ impl Matcher {
         }
     }
 
+    /// Does it match every value that `other` matches?
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Prefix(prefix), Self::Prefix(value) | Self::Exact(value)) => value.starts_with(&**prefix),
+            // What is no address matches no block.
+            (Self::Prefix(prefix), Self::Block(_)) => prefix.is_empty(),
+            (Self::Exact(exact), Self::Exact(value)) => exact == value,
+            (Self::Block(wide), Self::Block(narrow)) => {
+                let mask = if wide.bits == 0 { 0 } else { u128::MAX << (128 - u32::from(wide.bits)) };
+                wide.is_v6 == narrow.is_v6 && wide.bits <= narrow.bits && narrow.network & mask == wide.network
+            }
+            _ => false,
+        }
+    }
+
     /// Does it match this value? For conditions; clients are looked up in a [`ClientMap`].
     pub(crate) fn matches(&self, value: &str) -> bool {
         match self {

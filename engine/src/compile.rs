@@ -11,7 +11,7 @@ use crate::{
     hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, DoorSettings, Per, Policy},
+    policy::{self, DoorSettings, EVERYONE, Per, Policy},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -20,9 +20,6 @@ use crate::{
     time::Nanos,
     zone::Zone,
 };
-
-/// A field of one of these names asks for all identities together.
-const EVERYONE: &str = "everyone";
 
 impl Snapshot {
     /// Compiles a policy, or says everything that is wrong with it.

@@ -30,8 +30,8 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `closeness`, `snapshot`, `zone`, `limit`, `compile`, [`formats`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`];
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
@@ -44,11 +44,13 @@ mod compile;
 mod decide;
 mod decision;
 mod engine;
+mod explain;
 #[cfg(feature = "formats")]
 pub mod formats;
 mod handle;
 mod hash;
 mod heavy_hitters;
+mod inspect;
 mod key;
 mod keyed_limiter;
 mod lease;
@@ -56,6 +58,7 @@ mod limit;
 mod limiter;
 #[cfg(feature = "wait")]
 mod line;
+mod lint;
 mod memory;
 mod moves;
 mod observer;
@@ -83,14 +86,17 @@ mod zone;
 pub use bucket::Bucket;
 pub use decision::{Decision, Degraded, Outcome, Retry};
 pub use engine::{DEFAULT_MAX_KEYS, Engine, Met};
+pub use explain::{Explanation, RuleMatch, TierFrom, WhoIs};
 pub use handle::Handle;
 pub use hash::{KeyHash, KeyHasher};
 pub use heavy_hitters::{HeavyHitters, Hitter};
+pub use inspect::{Inspected, Inspection};
 pub use key::{Key, Prehashed};
 pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
+pub use lint::{Warning, WarningCode};
 pub use observer::{Observed, Observer};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};

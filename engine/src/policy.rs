@@ -309,6 +309,9 @@ pub struct Rule {
     pub enabled: bool,
 }
 
+/// A rule whose `per` says this counts all identities together.
+pub(crate) const EVERYONE: &str = "everyone";
+
 /// Whom a rule counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(

@@ -1,0 +1,80 @@
+//! Every limit that a request meets, as it is now: what a check would find, one by one. Charges nothing.
+
+use crate::{
+    account::Account,
+    clock::Clock,
+    decision::{Decision, Outcome},
+    engine::Engine,
+    registry::LimitIndex,
+    request::Request,
+    snapshot::Charge,
+};
+
+/// What [`Engine::inspect`] found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Inspection<'e> {
+    /// What a check would answer now.
+    pub decision: Decision<'e>,
+    /// The limits that the request meets, in the order in which they are checked. A check ends at the first that denies;
+    /// here all are looked at.
+    pub limits: Vec<Inspected<'e>>,
+}
+
+/// A limit that a request meets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Inspected<'e> {
+    /// Full name.
+    pub limit_id: &'e str,
+    /// Its place among the limits of the engine.
+    pub limit: LimitIndex,
+    /// It counts, and never denies.
+    pub is_shadow: bool,
+    /// Places in the request of the identities that are counted together; none: everyone.
+    pub counted: Vec<usize>,
+    /// The tokens that the request would take.
+    pub cost: u64,
+    /// As it is now. Of a limit that nodes share, what this node counted alone.
+    pub state: Outcome,
+    /// What it would decide, and leave.
+    pub outcome: Outcome,
+}
+
+impl<C: Clock> Engine<C> {
+    /// Looks at every limit that a request meets. Charges nothing and counts nothing; for people, not for hot paths.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request, RequestError};
+    /// # let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// for limit in engine.inspect(&Request::new(&who)?).limits {
+    ///     println!("{} {} of {} left", limit.limit_id, limit.state.remaining(), limit.state.limit());
+    /// }
+    /// # Ok::<(), RequestError>(())
+    /// ```
+    pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
+        self.with_plan(request, |live, plan, now| {
+            let look = |charge: &Charge| {
+                let account = Account::new(live, charge);
+                account.look(self.buckets(), now).map(|look| account.outcome(&look.charged))
+            };
+            let limits = plan.iter().map(|charge| {
+                let limit = &live.limits[charge.limit as usize];
+                Ok(Inspected {
+                    limit_id: self.limit_name(LimitIndex(limit.index)),
+                    limit: LimitIndex(limit.index),
+                    is_shadow: limit.is_shadow,
+                    counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
+                    cost: charge.cost,
+                    state: look(&Charge { cost: 0, ..*charge })?,
+                    outcome: look(charge)?,
+                })
+            });
+            Ok(Inspection {
+                limits: limits.collect::<Result<_, _>>()?,
+                decision: self.buckets().peek(live, plan, now)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! Explanations against what is enforced, and warnings against what can happen.
+
+use std::collections::BTreeSet;
+
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+};
+use serde_json::{Value, json};
+use tidegate::{
+    Engine, Identity, Request, RuleMatch, Snapshot, TierFrom, WarningCode, clock::ManualClock, policy::Policy,
+    time::SECOND_NS,
+};
+
+fn policy(domain: &Value) -> Policy {
+    serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
+}
+
+fn limit(id: &str, algorithm: &str, tokens: u64, period: &str) -> Value {
+    json!({ "id": id, "algorithm": algorithm, "limit": tokens, "period": period })
+}
+
+const KINDS: [&str; 3] = ["ip", "user", "plan"];
+const TIERS: [&str; 3] = ["a", "b", "c"];
+
+fn value_of(kind: &str, pick: usize) -> &'static str {
+    match kind {
+        "ip" => ["10.1.2.3", "10.9.0.1", "192.0.2.1"][pick],
+        _ => ["ada", "adam", "bob"][pick],
+    }
+}
+
+fn matcher_of(kind: &str, pick: usize) -> &'static str {
+    match kind {
+        "ip" => ["10.1.2.3", "10.0.0.0/8", "10.1.*", "*"][pick],
+        _ => ["ada", "ad*", "a*", "*"][pick],
+    }
+}
+
+prop_compose! {
+    fn rule()(
+        endpoint in select(vec!["*", "/*", "/api/*", "/api/{x}", "/api/search", "/{a}/search", "/api/"]),
+        method in option::of(select(vec!["GET", "POST"])),
+        per in select(vec![json!("everyone"), json!("ip"), json!("user"), json!(["user", "ip"]), json!(["plan"])]),
+        tiers in option::of(vec(select(TIERS.to_vec()), 1..3)),
+        condition in btree_map(select(KINDS.to_vec()), 0_usize..4, 0..2),
+        enabled in prop::bool::weighted(0.9),
+    ) -> Value {
+        let condition: serde_json::Map<_, _> =
+            condition.iter().map(|(kind, pick)| ((*kind).to_owned(), json!(matcher_of(kind, *pick)))).collect();
+        let mut rule = json!({
+            "endpoint": endpoint, "per": per, "where": condition, "enabled": enabled,
+            "limits": [limit("l", "token_bucket", 5, "1s")],
+        });
+        if let Some(method) = method { rule["method"] = json!(method); }
+        if let Some(tiers) = tiers { rule["tiers"] = json!(tiers); }
+        rule
+    }
+}
+
+prop_compose! {
+    fn domain()(
+        defaults in btree_map(select(KINDS.to_vec()), select(TIERS.to_vec()), 0..3),
+        clients in btree_map((select(vec!["ip", "user"]), 0_usize..4), (option::of(select(TIERS.to_vec())), 0_u8..4), 0..5),
+        rules in vec(rule(), 0..7),
+        tier_hint in any::<bool>(),
+    ) -> Value {
+        let tiers = TIERS.map(|id| json!({ "id": id, "limits": [limit("m", "token_bucket", 9, "1s")] }));
+        let clients: Vec<Value> = clients.iter().map(|((kind, pick), (tier, made))| {
+            let mut client = json!({ "kind": kind, "value": matcher_of(kind, *pick) });
+            if let Some(tier) = tier { client["tier"] = json!(tier); }
+            match made {
+                0 if tier.is_some() => {}
+                0 | 1 => client["override"] = json!({ "limits": [limit("own", "token_bucket", 3, "1s")] }),
+                2 => client["override"] = json!({ "unlimited": true }),
+                _ => client["override"] = json!({ "blocked": true, "until": "1970-01-01T00:00:05Z" }),
+            }
+            client
+        }).collect();
+        let mut rules = rules;
+        for (place, rule) in rules.iter_mut().enumerate() { rule["id"] = json!(format!("r{place}")); }
+        json!({ "defaults": defaults, "tier_hint": tier_hint, "tiers": tiers, "clients": clients, "rules": rules })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// The document, read rule by rule, tells of exactly the tiers and rules whose limits a check meets.
+    #[test]
+    fn what_is_explained_is_what_is_enforced(
+        domain in domain(),
+        who in btree_map(select(vec!["ip", "user", "plan", "other"]), 0_usize..3, 1..4),
+        path in option::of(select(vec!["/", "/api/", "/api/search", "/api/a/../search?q", "/x/search", "x"])),
+        method in option::of(select(vec!["GET", "get", "PUT"])),
+        hint in option::of(select(vec!["a", "none"])),
+        seconds in 0_u64..10,
+    ) {
+        let policy = policy(&domain);
+        // Rules that no request could tell apart are refused.
+        let Ok(snapshot) = Snapshot::compile(&policy) else { return Ok(()) };
+        let clock = ManualClock::default();
+        clock.set(seconds * SECOND_NS);
+        let engine = Engine::for_simulation(1_000, clock, 1);
+        engine.publish(snapshot).expect("it fits");
+        let who: Vec<_> = who.iter().map(|(kind, pick)| Identity::new(kind, value_of(kind, *pick)).expect("valid")).collect();
+        let mut request = Request::new(&who).expect("valid");
+        if let Some(path) = path { request = request.endpoint(path).expect("short"); }
+        if let Some(method) = method { request = request.method(method); }
+        if let Some(hint) = hint { request = request.tier(hint); }
+        let explained = policy.domains["default"].explain(&request, seconds * SECOND_NS);
+        let mut expected = BTreeSet::new();
+        for who in &explained.identities {
+            let made = who.client.filter(|_| !who.has_ended).and_then(|client| client.exception.as_ref());
+            let owner = who.client.map(|client| format!("client:{}:{}", client.kind, client.value));
+            if let Some(made) = made {
+                if made.blocked || !made.limits.is_empty() { expected.insert(owner.expect("a client")); }
+                if made.blocked || made.unlimited { continue }
+            }
+            expected.extend(who.tier.map(|(tier, _)| format!("tier:{tier}")));
+        }
+        let applied = explained.rules.iter().filter(|(_, fit)| *fit == RuleMatch::Applies);
+        expected.extend(applied.map(|(rule, _)| format!("rule:{}", rule.id)));
+        let inspected = engine.inspect(&request);
+        let met: BTreeSet<String> = inspected.limits.iter()
+            .map(|limit| limit.limit_id.split('/').nth(1).expect("an owner").to_owned())
+            .collect();
+        // A client's value may have a slash in it.
+        let expected: BTreeSet<String> = expected.iter().map(|owner| owner.split('/').next().expect("a part").to_owned()).collect();
+        prop_assert_eq!(met, expected);
+        prop_assert_eq!(inspected.decision.is_allowed(), inspected.limits.iter().all(|limit| limit.outcome.is_allowed()));
+        let warned = policy.lint();
+        for (rule, fit) in &explained.rules {
+            let never = warned.iter().any(|warning| warning.code == WarningCode::NeverMatches && warning.id == rule.id);
+            prop_assert!(!never || *fit != RuleMatch::Applies, "{} applied: {:?}", rule.id, warned);
+        }
+    }
+}
+
+const ALGORITHMS: [&str; 5] =
+    ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
+
+prop_compose! {
+    fn any_limit()(
+        algorithm in select(ALGORITHMS.to_vec()),
+        tokens in 0_u64..13,
+        period in select(vec!["1s", "2s", "3s", "5s", "10s"]),
+        burst in option::of(1_u64..13),
+    ) -> Value {
+        let mut limit = limit("", algorithm, tokens, period);
+        if let Some(burst) = burst.filter(|_| algorithm.ends_with("bucket")) { limit["burst"] = json!(burst); }
+        limit
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Without the limits that are said never to bind, every request is decided as with them.
+    #[test]
+    fn a_limit_that_never_binds_changes_no_decision(
+        limits in vec(any_limit(), 2..4),
+        traffic in vec((0_u64..1_500, 1_u64..4), 1..120),
+    ) {
+        let mut limits = limits;
+        for (place, limit) in limits.iter_mut().enumerate() { limit["id"] = json!(format!("l{place}")); }
+        let of = |limits: &[Value]| policy(&json!({
+            "defaults": { "user": "t" }, "tiers": [{ "id": "t", "limits": limits }],
+        }));
+        let warned = of(&limits).lint();
+        let idle: Vec<&str> = warned.iter().filter_map(|warning| warning.limit.as_deref()).collect();
+        prop_assume!(!idle.is_empty());
+        let kept: Vec<Value> = limits.iter().filter(|limit| !idle.contains(&limit["id"].as_str().expect("text"))).cloned().collect();
+        let decided = |limits: &[Value]| {
+            let clock = ManualClock::default();
+            let engine = Engine::for_simulation(100, clock.clone(), 1);
+            engine.publish(Snapshot::compile(&of(limits)).expect("valid")).expect("it fits");
+            let who = [Identity::new("user", "ada").expect("valid")];
+            let mut now = 1_000_000 * SECOND_NS;
+            traffic.iter().map(|(wait_ms, cost)| {
+                now += wait_ms * 1_000_000;
+                clock.set(now);
+                engine.check(&Request::new(&who).expect("valid").cost(*cost).expect("small")).is_allowed()
+            }).collect::<Vec<_>>()
+        };
+        prop_assert!(!kept.is_empty(), "one binds");
+        prop_assert_eq!(decided(&limits), decided(&kept), "{:?}", warned);
+    }
+}
+
+#[test]
+fn each_rule_says_what_keeps_it_from_applying() {
+    let rule = |id: &str, endpoint: &str, more: Value| {
+        let mut rule =
+            json!({ "id": id, "endpoint": endpoint, "per": "user", "limits": [limit("l", "token_bucket", 5, "1s")] });
+        rule.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        rule
+    };
+    let policy = policy(&json!({
+        "defaults": { "user": "free" },
+        "tiers": [{ "id": "free", "unlimited": true }, { "id": "pro", "unlimited": true }],
+        "clients": [{ "kind": "user", "value": "a*", "override": { "blocked": true, "until": "1970-01-01T00:00:01Z" } }],
+        "rules": [
+            rule("applies", "/api/search", json!({})),
+            rule("closer", "/api/*", json!({})),
+            rule("off", "/api/{x}", json!({ "enabled": false })),
+            rule("elsewhere", "/other", json!({})),
+            rule("posts", "/api/search", json!({ "method": "POST" })),
+            rule("pros", "/api/search", json!({ "tiers": ["pro"] })),
+            rule("bobs", "/api/search", json!({ "where": { "user": "bob" } })),
+            rule("keys", "/api/search", json!({ "per": ["user", "api_key"] })),
+        ],
+    }));
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid").endpoint("/api/search").expect("short").method("GET");
+    let explained = policy.domains["default"].explain(&request, SECOND_NS);
+    let fit = |id: &str| explained.rules.iter().find(|(rule, _)| rule.id == id).expect("a rule").1.clone();
+    for (id, expected) in [
+        ("applies", RuleMatch::Applies),
+        ("closer", RuleMatch::Closer("applies")),
+        ("off", RuleMatch::Disabled),
+        ("elsewhere", RuleMatch::Endpoint),
+        ("posts", RuleMatch::Method),
+        ("pros", RuleMatch::Tiers),
+        ("bobs", RuleMatch::Where("user")),
+        ("keys", RuleMatch::NoIdentity("api_key")),
+    ] {
+        assert_eq!(fit(id), expected, "{id}");
+    }
+    let ada = &explained.identities[0];
+    assert_eq!((ada.tier, ada.has_ended), (Some(("free", TierFrom::Default)), true));
+    assert_eq!(ada.client.map(|client| client.value.as_str()), Some("a*"));
+}
+
+#[test]
+fn what_is_hardly_meant_is_told() {
+    let policy = policy(&json!({
+        "defaults": { "user": "free", "ip": "free" },
+        "tiers": [
+            { "id": "free", "limits": [
+                limit("second", "token_bucket", 10, "1s"), limit("minute", "fixed_window", 1_000, "1m"),
+                limit("hour", "fixed_window", 60_000, "1h"), limit("day", "fixed_window", 60_000, "day"),
+            ] },
+            { "id": "gone", "unlimited": true },
+        ],
+        "clients": [{ "kind": "user", "value": "eve", "override": { "blocked": true } }],
+        "rules": [
+            { "id": "api", "endpoint": "/api/*", "per": "ip", "limits": [limit("l", "token_bucket", 5, "1s")] },
+            { "id": "search", "endpoint": "/api/search", "per": "ip", "limits": [limit("l", "token_bucket", 50, "1s")] },
+            { "id": "login", "endpoint": "/api/login", "per": "ip", "limits": [limit("l", "token_bucket", 1, "1s")] },
+            { "id": "two", "endpoint": "/x", "per": "user", "tiers": ["free", "gone"], "limits": [limit("l", "token_bucket", 1, "1s")] },
+            { "id": "one", "endpoint": "/x", "per": "user", "tiers": ["gone"], "limits": [limit("l", "token_bucket", 1, "1s")] },
+        ],
+    }));
+    let told: Vec<String> = policy.lint().iter().map(|warning| format!("{} {warning}", warning.code.name())).collect();
+    assert_eq!(
+        told,
+        [
+            "never_binds default/tier:free/minute: it never denies what `second` lets through",
+            "never_binds default/tier:free/hour: it never denies what `second` lets through",
+            "unused_tier default/tier:gone: no kind has it as its default, and no client is in it",
+            "never_binds default/rule:search/l: it never denies what the tiers of `ip` let through",
+            "never_matches default/rule:one: it is for tiers that nobody can be in",
+            "shadows default/rule:search: its requests are no longer counted by rule `api`, and it allows more than `l` there",
+            "never_matches default/rule:one: rule `two` is closer to every request that it is for",
+            "no_end default/client:user:eve: its override has no end",
+        ]
+    );
+}
