@@ -139,6 +139,23 @@ impl Publisher {
         self.publish_edited(author, words, move |present| edit(present, &list), refused).await
     }
 
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The policy in force, and what `list` would make of it; refuses what [`publish`](Self::publish) would refuse.
+    pub(crate) async fn try_list(&self, list: ChangeList) -> Result<(Shared, Policy), Problem> {
+        let (present, engine) = (self.published(), Arc::clone(&self.engine));
+        let made = spawn_blocking(move || {
+            let words =
+                Words { message: list.message.clone(), base_version: list.base_version, carry: list.carry.clone() };
+            let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
+            let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
+            Ok((present, made.published.policy))
+        });
+        made.await.map_err(|error| Problem::Internal(error.to_string()))?
+    }
+
     /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
     /// [`publish`](Self::publish), and is to be run like that.
     pub(crate) async fn roll_back(

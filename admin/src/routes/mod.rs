@@ -2,6 +2,7 @@
 
 mod clients;
 mod drafts;
+mod explain;
 mod figures;
 mod meta;
 mod objects;
@@ -32,6 +33,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .configure(objects::routes)
         .configure(versions::routes)
         .configure(drafts::routes)
+        .configure(explain::routes)
         .configure(figures::routes)
         .configure(stream::routes)
         .default_service(web::to(unknown));

@@ -3,6 +3,7 @@
 mod access;
 mod clients;
 mod drafts;
+mod explain;
 mod objects;
 mod page;
 mod publishing;

@@ -1,0 +1,337 @@
+//! Why a request is decided as it is, and what of a policy is hardly meant.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpResponse,
+    web::{self, Data},
+};
+use serde::{Deserialize, Serialize};
+use tidegate::{
+    Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, Warning, WhoIs,
+    policy::{Difference, Override, Policy, Rule, differences},
+};
+use tokio::{task::spawn_blocking, time::sleep};
+
+use super::resource;
+use crate::{
+    body::Body,
+    changes::{ChangeList, default_domain},
+    objects::client_id,
+    problem::Problem,
+    published::Shared,
+    server::State,
+};
+
+/// How often to look again while a publish goes on, and how long to wait before each.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(resource("/explain", "POST").post(explain))
+        .service(resource("/policy/lint", "GET").get(lint))
+        .service(resource("/policy/validate", "POST").post(validate));
+}
+
+/// A request, as `POST /v1/check` takes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default = "default_domain")]
+    domain: String,
+    identities: Vec<Who>,
+    endpoint: Option<String>,
+    method: Option<String>,
+    cost: Option<u64>,
+    tier: Option<String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Who {
+    kind: String,
+    value: String,
+}
+
+#[derive(Serialize)]
+struct Explained<'a> {
+    policy_version: u64,
+    domain: &'a str,
+    decision: Decided<'a>,
+    identities: Vec<Known<'a>>,
+    /// All of the domain, by path, and the closest first of those that match the same path.
+    rules: Vec<RuleSays<'a>>,
+    /// Those that the request meets, in the order in which they are checked.
+    limits: Vec<LimitState<'a>>,
+}
+
+/// What a check would answer now.
+#[derive(Serialize)]
+struct Decided<'a> {
+    allowed: bool,
+    limit_id: Option<&'a str>,
+    /// When all limits would let it pass, if nobody else comes: 0 now, null never.
+    allowed_after_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Known<'a> {
+    kind: &'a str,
+    value: &'a str,
+    tier: Option<&'a str>,
+    /// `client`, `hint` or `default`.
+    tier_from: Option<&'static str>,
+    /// The configured client that it is.
+    client: Option<String>,
+    label: Option<&'a str>,
+    #[serde(rename = "override")]
+    exception: Option<&'a Override>,
+    /// The override is there, and no longer applied.
+    override_has_ended: bool,
+}
+
+#[derive(Serialize)]
+struct RuleSays<'a> {
+    id: &'a str,
+    endpoint: &'a str,
+    method: Option<&'a str>,
+    applies: bool,
+    /// `applies`, or the first thing that keeps it from that: `disabled`, `endpoint`, `method`, `no_identity`, `tiers`,
+    /// `where`, `closer`.
+    reason: &'static str,
+    /// That in words.
+    detail: String,
+}
+
+#[derive(Serialize)]
+struct LimitState<'a> {
+    limit_id: &'a str,
+    /// `enforce`, or `shadow`: it counts, and never denies.
+    mode: &'static str,
+    /// Who is counted together; nobody: everyone.
+    counted: Vec<Who>,
+    /// The tokens that the request would take.
+    cost: u64,
+    limit: u64,
+    period_ms: u64,
+    used: u64,
+    remaining: u64,
+    reset_after_ms: u64,
+    /// Would this limit let it pass?
+    allowed: bool,
+    /// 0 now, null never.
+    retry_after_ms: Option<u64>,
+    /// What would be left then.
+    remaining_after: u64,
+}
+
+/// Charges nothing.
+async fn explain(state: Data<State>, body: Body<Asked>) -> Result<HttpResponse, Problem> {
+    let asked = body.value;
+    let identities = asked.identities.iter().enumerate().map(|(place, Who { kind, value })| {
+        Identity::new(kind, value).map_err(|error| refused(&error, &format!("/identities/{place}")))
+    });
+    let identities = identities.collect::<Result<Vec<_>, _>>()?;
+    let request = request(&asked, &identities)?;
+    let engine = state.publisher.engine();
+    let (mut published, mut inspection) = (state.publisher.published(), engine.inspect(&request));
+    // The document and what is enforced are of one version but for the moment of a publish.
+    for _ in 0..TRIES {
+        if inspection.decision.policy_version() == published.version.version {
+            break;
+        }
+        sleep(PAUSE).await;
+        (published, inspection) = (state.publisher.published(), engine.inspect(&request));
+    }
+    let Some(domain) = published.policy.domains.get(&asked.domain) else {
+        return Err(Problem::field("/domain", format!("there is no domain `{}`", asked.domain)));
+    };
+    let now = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(0);
+    let why = domain.explain(&request, now);
+    let enforced = inspection.limits.iter().filter(|limit| !limit.is_shadow);
+    let allowed_after_ms =
+        enforced.map(|limit| wait_ms(limit.outcome.retry())).try_fold(0, |most, wait| Some(wait?.max(most)));
+    Ok(HttpResponse::Ok().json(Explained {
+        policy_version: inspection.decision.policy_version(),
+        domain: &asked.domain,
+        decision: Decided {
+            allowed: inspection.decision.is_allowed(),
+            limit_id: inspection.decision.limit_id(),
+            allowed_after_ms,
+        },
+        identities: why.identities.iter().map(known).collect(),
+        rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
+        limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities)).collect(),
+    }))
+}
+
+fn request<'a>(asked: &'a Asked, identities: &'a [Identity<'a>]) -> Result<Request<'a>, Problem> {
+    let mut request = Request::new(identities).map_err(|error| refused(&error, "/identities"))?.domain(&asked.domain);
+    if let Some(endpoint) = &asked.endpoint {
+        request = request.endpoint(endpoint).map_err(|error| refused(&error, "/endpoint"))?;
+    }
+    if let Some(cost) = asked.cost {
+        request = request.cost(cost).map_err(|error| refused(&error, "/cost"))?;
+    }
+    if let Some(method) = &asked.method {
+        request = request.method(method);
+    }
+    if let Some(tier) = &asked.tier {
+        request = request.tier(tier);
+    }
+    Ok(request)
+}
+
+fn refused(error: &RequestError, pointer: &str) -> Problem {
+    let below = match error {
+        RequestError::Kind(_) => "/kind",
+        RequestError::Value { .. } => "/value",
+        _ => "",
+    };
+    Problem::field(format!("{pointer}{below}"), error.to_string())
+}
+
+fn known<'a>(who: &WhoIs<'a>) -> Known<'a> {
+    let from = |from| match from {
+        TierFrom::Client => "client",
+        TierFrom::Hint => "hint",
+        _ => "default",
+    };
+    Known {
+        kind: who.identity.kind(),
+        value: who.identity.value(),
+        tier: who.tier.map(|(tier, _)| tier),
+        tier_from: who.tier.map(|(_, source)| from(source)),
+        client: who.client.map(client_id),
+        label: who.client.and_then(|client| client.label.as_deref()),
+        exception: who.client.and_then(|client| client.exception.as_ref()),
+        override_has_ended: who.has_ended,
+    }
+}
+
+fn rule_says<'a>(rule: &'a Rule, fit: &RuleMatch<'_>) -> RuleSays<'a> {
+    let (reason, detail) = match fit {
+        RuleMatch::Applies => ("applies", "it counts the request".to_owned()),
+        RuleMatch::Disabled => ("disabled", "it is switched off".to_owned()),
+        RuleMatch::Endpoint => ("endpoint", format!("the path does not match {}", rule.endpoint)),
+        RuleMatch::Method => ("method", format!("it is for {}", rule.method.as_deref().unwrap_or_default())),
+        RuleMatch::NoIdentity(kind) => ("no_identity", format!("it counts per {kind}, which the request lacks")),
+        RuleMatch::Tiers => ("tiers", format!("it is for {}", rule.tiers.as_deref().unwrap_or_default().join(", "))),
+        RuleMatch::Where(kind) => {
+            let wanted = rule.condition.get(*kind).map_or("", String::as_str);
+            ("where", format!("it is for {kind} {wanted}"))
+        }
+        RuleMatch::Closer(id) => ("closer", format!("rule {id} is closer to the request")),
+        _ => ("other", String::new()),
+    };
+    RuleSays {
+        id: &rule.id,
+        endpoint: &rule.endpoint,
+        method: rule.method.as_deref(),
+        applies: *fit == RuleMatch::Applies,
+        reason,
+        detail,
+    }
+}
+
+fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who]) -> LimitState<'a> {
+    let (state, outcome) = (limit.state, limit.outcome);
+    LimitState {
+        limit_id: limit.limit_id,
+        mode: if limit.is_shadow { "shadow" } else { "enforce" },
+        counted: limit.counted.iter().filter_map(|place| identities.get(*place).cloned()).collect(),
+        cost: limit.cost,
+        limit: state.limit(),
+        period_ms: ms(state.period()),
+        used: state.limit().saturating_sub(state.remaining()),
+        remaining: state.remaining(),
+        reset_after_ms: ms(state.reset_after()),
+        allowed: outcome.is_allowed(),
+        retry_after_ms: wait_ms(outcome.retry()),
+        remaining_after: outcome.remaining(),
+    }
+}
+
+/// Rounded up: whoever comes then is not too early.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn wait_ms(retry: Retry) -> Option<u64> {
+    match retry {
+        Retry::Now => Some(0),
+        Retry::After(wait) => Some(ms(wait)),
+        Retry::Never => None,
+    }
+}
+
+/// A warning as it is sent.
+#[derive(Serialize)]
+struct Warned {
+    code: &'static str,
+    domain: String,
+    kind: &'static str,
+    id: String,
+    limit: Option<String>,
+    message: String,
+    /// The policy in force does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_new: Option<bool>,
+}
+
+impl Warned {
+    fn of(warning: Warning, is_new: Option<bool>) -> Self {
+        let Warning { code, domain, kind, id, limit, message, .. } = warning;
+        Self { code: code.name(), domain, kind, id, limit, message, is_new }
+    }
+}
+
+#[derive(Serialize)]
+struct Lint {
+    policy_version: u64,
+    warnings: Vec<Warned>,
+}
+
+async fn lint(state: Data<State>) -> Result<HttpResponse, Problem> {
+    let published = state.publisher.published();
+    let policy_version = published.version.version;
+    let warnings = in_background(move || published.policy.lint()).await?;
+    let warnings = warnings.into_iter().map(|warning| Warned::of(warning, None)).collect();
+    Ok(HttpResponse::Ok().json(Lint { policy_version, warnings }))
+}
+
+/// What publishing a list would do.
+#[derive(Serialize)]
+struct Validated {
+    /// That it would be.
+    version: u64,
+    /// The version in force.
+    on_top_of: u64,
+    differences: Vec<Difference>,
+    warnings: Vec<Warned>,
+}
+
+/// Refuses what a publish would refuse; publishes nothing.
+async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<HttpResponse, Problem> {
+    let (before, after) = state.publisher.try_list(body.value).await?;
+    let compare = move |before: Shared, after: Policy| {
+        let (known, found) = (before.policy.lint(), after.lint());
+        let warnings = found.into_iter().map(|warning| {
+            let is_new = !known.contains(&warning);
+            Warned::of(warning, Some(is_new))
+        });
+        let version = before.version.version;
+        Validated {
+            version: version + 1,
+            on_top_of: version,
+            differences: differences(&before.policy, &after),
+            warnings: warnings.collect(),
+        }
+    };
+    Ok(HttpResponse::Ok().json(in_background(move || compare(before, after)).await?))
+}
+
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    spawn_blocking(work).await.map_err(|error| Problem::Internal(error.to_string()))
+}

@@ -1,0 +1,125 @@
+//! Why a request is decided as it is, and what of a policy is hardly meant.
+
+use serde_json::{Value, json};
+use tidegate::{Identity, Request};
+
+use crate::support::fresh;
+
+#[test]
+fn a_request_is_explained_and_charges_nothing() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let rule = |id: &str, endpoint: &str, limit: u64| {
+        json!({ "id": id, "endpoint": endpoint, "per": "user", "limits": [
+            { "id": "l", "algorithm": "fixed_window", "limit": limit, "period": "1d" },
+        ] })
+    };
+    for rule in [rule("search", "/api/search", 2), rule("api", "/api/*", 50)] {
+        assert_eq!(ana.post("/api/v1/rules", &rule).status, 201);
+    }
+    let bob = json!({ "kind": "user", "value": "bo*", "tier": "pro", "label": "Bob & Co" });
+    assert_eq!(ana.post("/api/v1/clients", &bob).status, 201);
+    let asked = json!({
+        "identities": [{ "kind": "user", "value": "bob" }, { "kind": "ip", "value": "192.0.2.7" }],
+        "endpoint": "/api/search?q=1", "method": "GET",
+    });
+    let explain = || {
+        let answer = ana.post("/api/v1/explain", &asked);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    };
+    let first = explain();
+    assert_eq!(
+        first["decision"],
+        json!({ "allowed": true, "limit_id": "default/rule:search/l", "allowed_after_ms": 0 })
+    );
+    assert_eq!(explain()["limits"][1]["used"], 0, "it charged nothing");
+    let known = &first["identities"][0];
+    assert_eq!(
+        (&known["tier"], &known["tier_from"], &known["client"], &known["label"]),
+        (&json!("pro"), &json!("client"), &json!("user:bo*"), &json!("Bob & Co"))
+    );
+    assert_eq!(first["identities"][1]["tier_from"], "default");
+    let says = |explained: &Value, id: &str| {
+        let rules = explained["rules"].as_array().expect("a list");
+        let rule = rules.iter().find(|rule| rule["id"] == id).expect("a rule");
+        (rule["applies"].clone(), rule["reason"].clone(), rule["detail"].clone())
+    };
+    assert_eq!(says(&first, "search").0, json!(true));
+    assert_eq!(says(&first, "api"), (json!(false), json!("closer"), json!("rule search is closer to the request")));
+    // Used up, by checks that are real.
+    let who = [Identity::new("user", "bob").expect("valid"), Identity::new("ip", "192.0.2.7").expect("valid")];
+    let request = Request::new(&who).expect("valid").endpoint("/api/search").expect("short");
+    for _ in 0..2 {
+        assert!(server.engine.check(&request).is_allowed());
+    }
+    let denied = explain();
+    assert_eq!(
+        (&denied["decision"]["allowed"], &denied["decision"]["limit_id"]),
+        (&json!(false), &json!("default/rule:search/l"))
+    );
+    let wait = denied["decision"]["allowed_after_ms"].as_u64().expect("a number");
+    assert!(wait > 0 && wait <= 86_400_000, "{wait}");
+    let limits = denied["limits"].as_array().expect("a list");
+    let search = limits.iter().find(|limit| limit["limit_id"] == "default/rule:search/l").expect("a limit");
+    assert_eq!(
+        (&search["used"], &search["remaining"], &search["allowed"], &search["period_ms"]),
+        (&json!(2), &json!(0), &json!(false), &json!(86_400_000))
+    );
+    assert_eq!(search["counted"], json!([{ "kind": "user", "value": "bob" }]));
+    let tier = limits.iter().find(|limit| limit["limit_id"] == "default/tier:pro/minute").expect("a limit");
+    assert_eq!(
+        (&tier["used"], &tier["allowed"]),
+        (&json!(2), &json!(true)),
+        "all are looked at, beyond the first that denies"
+    );
+    for (field, value, pointer) in [
+        ("identities", json!([]), "/identities"),
+        ("identities", json!([{ "kind": "IP", "value": "x" }]), "/identities/0/kind"),
+        ("identities", json!([{ "kind": "user", "value": "" }]), "/identities/0/value"),
+        ("cost", json!(0), "/cost"),
+        ("domain", json!("nowhere"), "/domain"),
+    ] {
+        let mut wrong = asked.clone();
+        wrong[field] = value;
+        assert_eq!(ana.post("/api/v1/explain", &wrong).pointers(), [pointer]);
+    }
+}
+
+#[test]
+fn a_list_is_tried_with_what_it_changes_and_what_is_hardly_meant() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let limit = |id: &str, limit: u64, period: &str| json!({ "id": id, "algorithm": "sliding_window_log", "limit": limit, "period": period });
+    let tier = json!({ "id": "new", "limits": [limit("minute", 10, "1m"), limit("hour", 1_000, "1h")] });
+    let list = |tier: &Value| {
+        json!({
+            "base_version": 1, "message": "try it",
+            "changes": [{ "op": "create", "kind": "tier", "id": "new", "value": tier }],
+        })
+    };
+    let tried = ana.post("/api/v1/policy/validate", &list(&tier));
+    assert_eq!(tried.status, 200, "{tried:?}");
+    let tried = tried.json();
+    assert_eq!((&tried["version"], &tried["on_top_of"]), (&json!(2), &json!(1)));
+    assert_eq!((&tried["differences"][0]["id"], &tried["differences"][0]["to"]), (&json!("new"), &tier));
+    let of_new = |warnings: &Value| {
+        let warnings = warnings.as_array().expect("a list").iter().filter(|warning| warning["id"] == "new");
+        warnings
+            .map(|warning| (warning["code"].clone(), warning["limit"].clone(), warning["is_new"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let expected =
+        [(json!("unused_tier"), Value::Null, json!(true)), (json!("never_binds"), json!("hour"), json!(true))];
+    assert_eq!(of_new(&tried["warnings"]), expected);
+    assert_eq!(server.engine.version(), 1, "nothing is published");
+    let wrong = json!({ "id": "new", "limits": [limit("minute", 10, "0s")] });
+    let refused = ana.post("/api/v1/policy/validate", &list(&wrong));
+    assert_eq!((refused.status, refused.pointers()), (422, vec!["/changes/0/value/limits/0/period".to_owned()]));
+    assert_eq!(ana.post("/api/v1/policy/changes", &list(&tier)).status, 201);
+    let live = ana.get("/api/v1/policy/lint").json();
+    assert_eq!(live["policy_version"], 2);
+    let expected = expected.map(|(code, limit, _)| (code, limit, Value::Null));
+    assert_eq!(of_new(&live["warnings"]), expected);
+    assert_eq!(ana.post("/api/v1/policy/validate", &list(&tier)).status, 412, "as a publish would");
+}
