@@ -3,6 +3,8 @@
 //! The same seed makes the same bytes. Most clients are well behaved, some busier than others; three crawlers never
 //! pause, one script searches without mercy, somebody copies the blog, and for five minutes somebody guesses passwords.
 
+use crate::random::Random;
+
 /// A policy that has something to say to the demo's traffic.
 pub const POLICY: &str = include_str!("demo.toml");
 
@@ -116,23 +118,6 @@ impl Traffic {
         let took_ms = if self.random.below(50) == 0 { SLOWEST_MS } else { took_ms };
         let ended_ms = second * 1_000 + self.random.below(1_000) + took_ms;
         self.lines.push((ended_ms, line));
-    }
-}
-
-/// `SplitMix64`: a few lines, and the same numbers for ever.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Below `bound`, every number as likely as the others but for one in 2^40.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 

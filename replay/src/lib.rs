@@ -36,6 +36,7 @@ pub mod demo;
 mod format;
 mod json;
 mod lines;
+mod random;
 mod replay;
 mod report;
 mod source;

@@ -13,14 +13,14 @@ use tidegate::{
 };
 
 use crate::{
-    clients::{Clients, Kind},
+    clients::{ClientId, Clients, Kind},
     format::{LogFormat, Parser, Record, Why},
     lines::{LINE_BYTES_MAX, Line, Lines},
     report::{LimitRow, Report},
     source,
     stamp::Utc,
     timeline::Timeline,
-    window::{Visit, WINDOW_LINES_MAX, Window},
+    window::{WINDOW_BYTES_MAX, WINDOW_LINES_MAX, Waiting, Window},
 };
 
 /// How far lines may be out of order unless told otherwise: an hour.
@@ -132,11 +132,28 @@ impl Error for ReadError {
     }
 }
 
+/// A request that waits to be decided. One allocation, for its text.
+#[derive(Debug)]
+struct Visit {
+    client: ClientId,
+    user: Option<ClientId>,
+    /// How much of `text` is the method; the rest is the endpoint.
+    method_bytes: Option<u8>,
+    has_endpoint: bool,
+    text: Box<str>,
+}
+
+impl Waiting for Visit {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
 /// Decides the requests of logs as a policy would have.
 #[derive(Debug)]
 pub struct Replay {
     parser: Parser,
-    window: Window,
+    window: Window<Visit>,
     judge: Judge,
     unreadable: u64,
     first_unreadable: Vec<UnreadableLine>,
@@ -147,7 +164,7 @@ impl Replay {
     pub fn new(policy: Snapshot, options: &Options) -> Result<Self, PublishError> {
         Ok(Self {
             parser: Parser::new(options.format),
-            window: Window::new(options.window_ns, WINDOW_LINES_MAX),
+            window: Window::new(options.window_ns, WINDOW_LINES_MAX, WINDOW_BYTES_MAX),
             judge: Judge::new(policy, options.max_keys)?,
             unreadable: 0,
             first_unreadable: Vec::new(),
@@ -355,7 +372,7 @@ impl Judge {
 }
 
 /// Makes the request of a line: the client's address, and the user where the log has one.
-fn with_request<T>(
+pub(crate) fn with_request<T>(
     client: &str,
     user: Option<&str>,
     method: Option<&str>,

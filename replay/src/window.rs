@@ -8,34 +8,28 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tidegate::time::Nanos;
 
-use crate::clients::ClientId;
-
 /// The most lines that wait; beyond it the oldest is decided.
 pub const WINDOW_LINES_MAX: usize = 1_000_000;
 
 /// The most bytes of methods and paths that wait; beyond it the oldest line is decided.
 pub const WINDOW_BYTES_MAX: usize = 256 << 20;
 
-/// A request that waits to be decided. One allocation, for its text.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Visit {
-    pub(crate) client: ClientId,
-    pub(crate) user: Option<ClientId>,
-    /// How much of `text` is the method; the rest is the endpoint.
-    pub(crate) method_bytes: Option<u8>,
-    pub(crate) has_endpoint: bool,
-    pub(crate) text: Box<str>,
+/// A request that waits to be decided.
+pub(crate) trait Waiting {
+    /// Bytes of its texts.
+    fn bytes(&self) -> usize;
 }
 
 /// When a line is to be decided: by time, then in order of input.
 type Turn = (Nanos, u64);
 
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct Window<V> {
     span_ns: u64,
     lines_max: usize,
-    in_order: VecDeque<(Turn, Visit)>,
-    behind: BTreeMap<Turn, Visit>,
+    bytes_max: usize,
+    in_order: VecDeque<(Turn, V)>,
+    behind: BTreeMap<Turn, V>,
     waiting_bytes: usize,
     /// The newest time that was put in.
     newest: Nanos,
@@ -46,11 +40,12 @@ pub(crate) struct Window {
     late: u64,
 }
 
-impl Window {
-    pub(crate) fn new(span_ns: u64, lines_max: usize) -> Self {
+impl<V: Waiting> Window<V> {
+    pub(crate) fn new(span_ns: u64, lines_max: usize, bytes_max: usize) -> Self {
         Self {
             span_ns,
             lines_max,
+            bytes_max,
             in_order: VecDeque::new(),
             behind: BTreeMap::new(),
             waiting_bytes: 0,
@@ -62,11 +57,11 @@ impl Window {
     }
 
     /// A line that comes too late for its place is put in at the newest time.
-    pub(crate) fn put(&mut self, time: Nanos, visit: Visit) {
+    pub(crate) fn put(&mut self, time: Nanos, visit: V) {
         let is_late = time < self.newest.saturating_sub(self.span_ns) || time < self.decided;
         let time = if is_late { self.newest } else { time };
         self.late += u64::from(is_late);
-        self.waiting_bytes += visit.text.len();
+        self.waiting_bytes += visit.bytes();
         let turn = (time, self.sequence);
         // The end of the queue is the newest line, if it still waits.
         if time >= self.newest {
@@ -80,20 +75,20 @@ impl Window {
 
     /// Takes out the next line, if it need not wait longer.
     #[inline]
-    pub(crate) fn take_due(&mut self) -> Option<(Nanos, Visit)> {
-        let is_full = self.waiting() > self.lines_max || self.waiting_bytes > WINDOW_BYTES_MAX;
+    pub(crate) fn take_due(&mut self) -> Option<(Nanos, V)> {
+        let is_full = self.waiting() > self.lines_max || self.waiting_bytes > self.bytes_max;
         let oldest = self.in_order.front().map(|(turn, _)| turn).into_iter().chain(self.behind.keys().next()).min()?.0;
         if is_full || oldest < self.newest.saturating_sub(self.span_ns) { self.take() } else { None }
     }
 
     /// Takes out the next line.
-    pub(crate) fn take(&mut self) -> Option<(Nanos, Visit)> {
+    pub(crate) fn take(&mut self) -> Option<(Nanos, V)> {
         let is_behind = match (self.in_order.front(), self.behind.keys().next()) {
             (Some((in_order, _)), Some(behind)) => behind < in_order,
             (in_order, _) => in_order.is_none(),
         };
         let ((time, _), visit) = if is_behind { self.behind.pop_first()? } else { self.in_order.pop_front()? };
-        self.waiting_bytes -= visit.text.len();
+        self.waiting_bytes -= visit.bytes();
         self.decided = time;
         Some((time, visit))
     }
@@ -117,22 +112,25 @@ impl Window {
 mod tests {
     use super::*;
 
+    impl Waiting for usize {
+        fn bytes(&self) -> usize {
+            8
+        }
+    }
+
     /// Puts in lines with these times, named by their place; answers place and time as they come out, and how many
     /// were late.
-    fn run(mut window: Window, times: &[Nanos]) -> (Vec<(usize, Nanos)>, u64) {
+    fn run(mut window: Window<usize>, times: &[Nanos]) -> (Vec<(usize, Nanos)>, u64) {
         let mut out = Vec::new();
-        let place = |visit: &Visit| visit.text.parse::<usize>().expect("a place");
-        for (place_in, time) in times.iter().enumerate() {
-            let text = place_in.to_string().into();
-            let visit = Visit { client: ClientId::default(), user: None, method_bytes: None, has_endpoint: true, text };
-            window.put(*time, visit);
-            while let Some((time, visit)) = window.take_due() {
-                out.push((place(&visit), time));
+        for (place, time) in times.iter().enumerate() {
+            window.put(*time, place);
+            while let Some((time, place)) = window.take_due() {
+                out.push((place, time));
             }
             assert!(window.waiting() <= window.lines_max);
         }
-        while let Some((time, visit)) = window.take() {
-            out.push((place(&visit), time));
+        while let Some((time, place)) = window.take() {
+            out.push((place, time));
         }
         assert_eq!(window.waiting_bytes, 0);
         (out, window.late())
@@ -140,7 +138,7 @@ mod tests {
 
     #[test]
     fn lines_leave_in_order_of_time_and_ties_in_order_of_input() {
-        let (out, late) = run(Window::new(100, 1_000), &[50, 40, 50, 40, 60]);
+        let (out, late) = run(Window::new(100, 1_000, 8_000), &[50, 40, 50, 40, 60]);
         assert_eq!(out, [(1, 40), (3, 40), (0, 50), (2, 50), (4, 60)]);
         assert_eq!(late, 0);
     }
@@ -148,7 +146,7 @@ mod tests {
     #[test]
     fn a_line_beyond_the_window_is_late_and_takes_the_newest_time() {
         // 400 is just inside, 399 just outside.
-        let (out, late) = run(Window::new(100, 1_000), &[300, 500, 400, 399, 450]);
+        let (out, late) = run(Window::new(100, 1_000, 8_000), &[300, 500, 400, 399, 450]);
         assert_eq!(out, [(0, 300), (2, 400), (4, 450), (1, 500), (3, 500)]);
         assert_eq!(late, 1);
     }
@@ -156,7 +154,7 @@ mod tests {
     #[test]
     fn a_full_window_decides_its_oldest_line() {
         let times: Vec<Nanos> = (0..1_000).map(|line| 10_000 + line).chain([10_500, 10_950]).collect();
-        let (out, late) = run(Window::new(u64::MAX, 100), &times);
+        let (out, late) = run(Window::new(u64::MAX, 100, 8_000), &times);
         assert_eq!(out.len(), times.len());
         assert!(out.is_sorted_by_key(|(_, time)| *time));
         // 900 lines had left when 10,500 came, so its place was gone; that of 10,950 was not.
