@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Meter, Verdict},
-    registry::Registry,
+    registry::{LimitIndex, Registry},
     time::Nanos,
 };
 
@@ -225,6 +225,12 @@ impl<'e> Decision<'e> {
     #[must_use]
     pub fn limit_id(&self) -> Option<&'e str> {
         self.decided_by.map(|by| self.registry.name(by.limit))
+    }
+
+    /// The limit that decided, as its engine numbers it; `None` when no limit applied.
+    #[must_use]
+    pub fn limit_index(&self) -> Option<LimitIndex> {
+        self.decided_by.map(|by| LimitIndex(by.limit))
     }
 
     /// The most that the limit admits at once: the burst of a bucket, the limit of a window.

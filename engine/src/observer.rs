@@ -65,7 +65,7 @@ impl<'a> Observed<'a> {
     /// The limit that decided, whose full name the decision says; `None` when no limit applied.
     #[must_use]
     pub fn limit(&self) -> Option<LimitIndex> {
-        self.decision.decided_by.map(|by| LimitIndex(by.limit))
+        self.decision.limit_index()
     }
 
     /// The request, whole; `None` where a handle was asked, which knows a limit and a key alone.

@@ -28,14 +28,19 @@
 //! The way of a line: `source` (gzip or not), `lines`, `format` with `combined` and `json` (times in `stamp`), `window`
 //! (back into order of time), `replay` (the engine), `clients` and `timeline` (counts), `report`, `text` with `table` and
 //! `chart`. [`demo`] makes a log where there is none.
+//!
+//! What a change of policy would do: [`traffic`] makes requests up, reads them from a log, or plays recorded ones; [`compare`]
+//! has two policies decide them; [`preview`] is the quick one for an editor.
 
 mod chart;
 mod clients;
 mod combined;
+pub mod compare;
 pub mod demo;
 mod format;
 mod json;
 mod lines;
+pub mod preview;
 mod random;
 mod replay;
 mod report;
@@ -44,6 +49,7 @@ mod stamp;
 mod table;
 mod text;
 mod timeline;
+pub mod traffic;
 mod window;
 
 pub use format::LogFormat;

@@ -1,9 +1,9 @@
 //! Times of log lines, read and written.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tidegate::time::{Nanos, SECOND_NS};
 
 /// An instant, written as RFC 3339 in UTC.
@@ -27,6 +27,14 @@ impl fmt::Display for Utc {
 impl Serialize for Utc {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Utc {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let instant = text.parse().ok().and_then(in_range);
+        instant.map(Self).ok_or_else(|| de::Error::custom("write an instant such as 2026-01-05T09:00:00Z"))
     }
 }
 

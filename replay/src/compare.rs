@@ -1,0 +1,168 @@
+//! Two policies over the same traffic, request by request: what differs, for whom, and when.
+//!
+//! Each policy decides in an engine of its own, on a virtual clock; nothing of the traffic is decided by it. The same
+//! policies and traffic give the same bytes. Memory is bounded: what no longer fits is left out of the lists, never out of
+//! the decisions and totals, and the answer says how much.
+
+mod decisions;
+mod outcome;
+mod people;
+mod side;
+mod strip;
+
+use std::collections::HashMap;
+
+use tidegate::{PublishError, Request, Retry, Snapshot, policy, time::Nanos};
+
+use crate::{Utc, compare::outcome::Totals};
+use decisions::Decisions;
+use people::People;
+use strip::{Counts, Strips};
+
+pub(crate) use decisions::{ms, retry_ms};
+pub(crate) use side::{Said, Side};
+
+pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
+pub use outcome::{
+    Bucket, Changed, ClientRow, DecisionPage, DecisionsKept, FirstDenial, Kept, LimitFigures, LimitRow, LongestRun,
+    Outcome, SideSummary, Sort, Summary, TOP, TimelineRow,
+};
+pub use people::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
+pub use strip::{BUCKETS_MS, CELLS_MAX};
+
+/// Both policies, `A` and `B`.
+pub(crate) const SIDES: usize = 2;
+
+/// Says whether an identity is in the sample, by kind and value.
+pub type Sample = dyn Fn(&str, &str) -> bool + Send;
+
+/// Asks two policies the same.
+pub struct Compare {
+    sides: [Side; SIDES],
+    totals: Totals,
+    people: People,
+    strips: Strips,
+    decisions: Decisions,
+    sample: Option<Box<Sample>>,
+}
+
+impl Compare {
+    /// Of these policies, `A` and `B`; without one everything is allowed. `room` is for so many counters at once, in each
+    /// engine.
+    pub fn new(policies: [Option<Snapshot>; SIDES], room: usize) -> Result<Self, PublishError> {
+        let [a, b] = policies;
+        Ok(Self {
+            sides: [Side::new(a, room)?, Side::new(b, room)?],
+            totals: Totals::default(),
+            people: People::default(),
+            strips: Strips::default(),
+            decisions: Decisions::default(),
+            sample: None,
+        })
+    }
+
+    /// The traffic holds every request of the identities for which `sample` says so, and of others only some: they are not
+    /// listed, and what a limit counts of them is left out.
+    #[must_use]
+    pub fn of_sample(mut self, sample: Box<Sample>) -> Self {
+        self.sample = Some(sample);
+        self
+    }
+
+    /// Has a request decided by both, and answers what `B` says. Requests come in order of time.
+    pub fn ask(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
+        let parts = request.parts();
+        let mut whole = u8::MAX;
+        if let Some(sample) = &self.sample {
+            let places = parts.identities.iter().enumerate();
+            whole = places.fold(0, |whole, (place, who)| whole | u8::from(sample(who.kind(), who.value())) << place);
+        }
+        let sample = self.sample.is_some().then_some(whole);
+        let [a, b] = self.sides.each_mut().map(|side| side.decide(now, request, sample));
+        let is_denied = [!a.is_allowed, !b.is_allowed];
+        let number = self.totals.count(now, is_denied);
+        let counts = Counts { requests: 1, denied: is_denied.map(u64::from) };
+        self.strips.count_all(now, counts);
+        let mut who = Vec::with_capacity(parts.identities.len());
+        for (place, identity) in parts.identities.iter().enumerate() {
+            let is_listed = whole >> place & 1 == 1;
+            let Some(client) = self.people.meet(identity.kind(), identity.value(), is_listed) else { continue };
+            who.push(client);
+            if is_listed {
+                self.people.count(client, now, is_denied);
+                self.strips.count_one(self.people.strip(client), now, counts);
+            }
+        }
+        if self.strips.are_too_many() {
+            self.strips.coarsen(self.people.strips());
+        }
+        let retry = b.retry;
+        self.decisions.keep(number, now, &parts, who, [a, b]);
+        retry
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.totals.requests
+    }
+
+    /// What was found. `show` writes an identity as it may be shown, by kind, value and its number among all.
+    #[must_use]
+    pub fn finish(self, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
+        outcome::put_together(self, show)
+    }
+}
+
+/// A policy as one node decides by it that stands for all: limits that nodes share are counted in one place.
+#[must_use]
+pub fn as_one_node(mut policy: policy::Policy) -> policy::Policy {
+    let alone = |limit: &mut policy::Limit| (limit.sharing, limit.on_failure) = (policy::Sharing::Local, None);
+    for domain in policy.domains.values_mut() {
+        domain.tiers.iter_mut().flat_map(|tier| &mut tier.limits).for_each(alone);
+        domain.rules.iter_mut().flat_map(|rule| &mut rule.limits).for_each(alone);
+        domain
+            .clients
+            .iter_mut()
+            .filter_map(|client| client.exception.as_mut())
+            .flat_map(|own| &mut own.limits)
+            .for_each(alone);
+    }
+    policy
+}
+
+/// Room for counters that is enough for so many identities under these policies: each may have one of every limit that a
+/// request can meet, and a table that is half empty finds a slot for every one. At least 256, at most 4 million (100 MB).
+#[must_use]
+pub fn room_for(identities: u64, policies: [Option<&Snapshot>; SIDES]) -> usize {
+    let most = policies.into_iter().flatten().map(Snapshot::most_limits_per_request).max().unwrap_or(0) as u64;
+    identities.saturating_mul(2 * most).clamp(1 << 8, 1 << 22) as usize
+}
+
+/// Places of names, given in the order in which they come.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    places: HashMap<Box<str>, u32>,
+    names: Vec<Box<str>>,
+}
+
+impl Names {
+    pub(crate) fn place(&mut self, name: &str) -> u32 {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        let place = self.names.len() as u32;
+        self.places.insert(name.into(), place);
+        self.names.push(name.into());
+        place
+    }
+
+    pub(crate) fn into_names(self) -> Vec<Box<str>> {
+        self.names
+    }
+}
+
+/// An instant, if there was one.
+fn utc(instant: Option<Nanos>) -> Option<Utc> {
+    instant.map(Utc)
+}

@@ -1,0 +1,194 @@
+//! Single decisions, to be looked at: the first of those in which the policies differ, of those that both denied, and of
+//! those that both allowed.
+
+use serde::{Deserialize, Serialize};
+use tidegate::{RequestParts, Retry, time::Nanos};
+
+use super::{Names, SIDES, side::Said};
+use crate::Utc;
+
+/// The most decisions that are kept: in which the policies differ, that both denied, that both allowed.
+pub const DECISIONS_MAX: [usize; 3] = [50_000, 25_000, 25_000];
+
+/// The longest path that is kept whole, in bytes.
+const ENDPOINT_BYTES_MAX: usize = 256;
+
+/// Which decisions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// All.
+    #[default]
+    All,
+    /// Denied by one of the policies, or by both.
+    Denied,
+    /// In which the policies differ.
+    Changed,
+    /// Denied by B, allowed by A.
+    NewlyDenied,
+    /// Denied by A, allowed by B.
+    NewlyAllowed,
+}
+
+impl Which {
+    pub(crate) fn has(self, is_allowed: [bool; SIDES]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Denied => is_allowed != [true, true],
+            Self::Changed => is_allowed[0] != is_allowed[1],
+            Self::NewlyDenied => is_allowed == [true, false],
+            Self::NewlyAllowed => is_allowed == [false, true],
+        }
+    }
+}
+
+/// One decision of both policies.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DecisionRow {
+    /// The request's number, from 1.
+    pub number: u64,
+    /// When it came.
+    pub at: Utc,
+    /// Who came, as `KIND:VALUE`.
+    pub identities: Vec<String>,
+    /// The method.
+    pub method: Option<String>,
+    /// The path.
+    pub endpoint: Option<String>,
+    /// The cost.
+    pub cost: u64,
+    /// What A said; `None`: there is no such policy.
+    pub a: Option<DecidedBy>,
+    /// What B said.
+    pub b: Option<DecidedBy>,
+}
+
+/// What a policy said, in the words of the check's answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DecidedBy {
+    /// May it go on?
+    pub allowed: bool,
+    /// Full name of the limit that decided; `None`: no limit applied.
+    pub limit_id: Option<String>,
+    /// What is left.
+    pub remaining: Option<u64>,
+    /// When it may come again: 0 when allowed, `None`: never.
+    pub retry_after_ms: Option<u64>,
+    /// Until all of the quota is back.
+    pub reset_after_ms: Option<u64>,
+    /// How long it should wait before it goes on.
+    pub delay_ms: u64,
+}
+
+/// A decision as it is kept: names by their places.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) number: u64,
+    pub(crate) at: Nanos,
+    pub(crate) who: Box<[u32]>,
+    pub(crate) method: Option<u32>,
+    pub(crate) endpoint: Option<u32>,
+    pub(crate) cost: u64,
+    pub(crate) sides: [Verdict; SIDES],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    pub(crate) is_allowed: bool,
+    /// Place among the limits of its policy.
+    pub(crate) limit: Option<u32>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) retry_ms: Option<u64>,
+    pub(crate) reset_ms: Option<u64>,
+    pub(crate) delay_ms: u64,
+}
+
+impl From<Said> for Verdict {
+    fn from(said: Said) -> Self {
+        Self {
+            is_allowed: said.is_allowed,
+            limit: said.limit,
+            remaining: said.remaining,
+            retry_ms: retry_ms(said.retry),
+            reset_ms: said.reset_ns.map(ms),
+            delay_ms: ms(said.delay_ns),
+        }
+    }
+}
+
+/// As the answer to a check says it: 0 now, `None` never.
+pub(crate) fn retry_ms(retry: Retry) -> Option<u64> {
+    match retry {
+        Retry::Now => Some(0),
+        Retry::After(wait) => Some(ms(wait.as_nanos() as u64)),
+        Retry::Never => None,
+    }
+}
+
+/// Rounded up: who comes back after it is not too early.
+pub(crate) fn ms(ns: u64) -> u64 {
+    ns.div_ceil(1_000_000)
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    /// Changed, both denied, both allowed.
+    kept: [Vec<Kept>; 3],
+    pub(crate) counts: [u64; 3],
+    methods: Names,
+    endpoints: Names,
+}
+
+/// Decisions in order of time, and their names.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct KeptDecisions {
+    pub(crate) all: Vec<Kept>,
+    pub(crate) methods: Vec<Box<str>>,
+    pub(crate) endpoints: Vec<Box<str>>,
+}
+
+impl Decisions {
+    pub(crate) fn keep(
+        &mut self,
+        number: u64,
+        at: Nanos,
+        parts: &RequestParts<'_>,
+        who: Vec<u32>,
+        said: [Said; SIDES],
+    ) {
+        let sort = match said.map(|said| said.is_allowed) {
+            [true, true] => 2,
+            [false, false] => 1,
+            _ => 0,
+        };
+        self.counts[sort] += 1;
+        if self.kept[sort].len() < DECISIONS_MAX[sort] {
+            self.kept[sort].push(Kept {
+                number,
+                at,
+                who: who.into(),
+                method: parts.method.map(|method| self.methods.place(cut(method))),
+                endpoint: parts.endpoint.map(|endpoint| self.endpoints.place(cut(endpoint))),
+                cost: parts.cost,
+                sides: said.map(Verdict::from),
+            });
+        }
+    }
+
+    /// How many are kept of each sort.
+    pub(crate) fn kept(&self) -> [u64; 3] {
+        self.kept.each_ref().map(|kept| kept.len() as u64)
+    }
+
+    pub(crate) fn into_kept(self) -> KeptDecisions {
+        let mut all = self.kept.concat();
+        all.sort_by_key(|kept| kept.number);
+        KeptDecisions { all, methods: self.methods.into_names(), endpoints: self.endpoints.into_names() }
+    }
+}
+
+/// Without its query, and not longer than is kept.
+fn cut(endpoint: &str) -> &str {
+    let path = endpoint.split(['?', '#']).next().unwrap_or_default();
+    &path[..path.floor_char_boundary(ENDPOINT_BYTES_MAX)]
+}

@@ -1,0 +1,504 @@
+//! What a comparison found: a summary, and the clients and decisions to be looked at. It can be written down and read back.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate::time::Nanos;
+
+use super::{
+    Compare, SIDES,
+    decisions::{DecidedBy, DecisionRow, KeptDecisions, Verdict, Which},
+    people::{Longest, Person},
+    side::{LimitSeen, Side},
+    strip::{Counts, Strip},
+    utc,
+};
+use crate::Utc;
+
+/// Clients that the summary names.
+pub const TOP: usize = 20;
+
+const MS_NS: u64 = 1_000_000;
+
+/// What was counted of all requests together.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    denied: [u64; SIDES],
+    newly_denied: u64,
+    newly_allowed: u64,
+    from: Option<Nanos>,
+    to: Option<Nanos>,
+}
+
+impl Totals {
+    /// Answers the request's number.
+    pub(crate) fn count(&mut self, now: Nanos, is_denied: [bool; SIDES]) -> u64 {
+        self.requests += 1;
+        for (denied, is_denied) in self.denied.iter_mut().zip(is_denied) {
+            *denied += u64::from(is_denied);
+        }
+        self.newly_denied += u64::from(is_denied == [false, true]);
+        self.newly_allowed += u64::from(is_denied == [true, false]);
+        self.from.get_or_insert(now);
+        self.to = Some(now);
+        self.requests
+    }
+}
+
+/// Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// Requests that both decided.
+    pub requests: u64,
+    /// Time of the first of them.
+    pub from: Option<Utc>,
+    /// Time of the last.
+    pub to: Option<Utc>,
+    /// What A did.
+    pub a: Option<SideSummary>,
+    /// What B did.
+    pub b: Option<SideSummary>,
+    /// Requests that B denies and A allows; clients that B denies something and A nothing.
+    pub newly_denied: Changed,
+    /// Requests that A denies and B allows; clients that A denies something and B nothing.
+    pub newly_allowed: Changed,
+    /// Limits of A, then those that only B has; of single clients' own those that were looked at.
+    pub limits: Vec<LimitRow>,
+    /// The clients for whom most changes.
+    pub top: Vec<ClientRow>,
+    /// Length of a bucket of `timeline`.
+    pub bucket_ms: u64,
+    /// All requests over time; buckets without any are left out.
+    pub timeline: Vec<Bucket>,
+    /// What is kept to be looked at.
+    pub kept: Kept,
+    /// Charges for which the engines had no room of their own; above 0, some clients fared worse than they should.
+    pub charges_without_room: u64,
+}
+
+/// What one policy did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SideSummary {
+    /// Requests that it allowed.
+    pub allowed: u64,
+    /// Requests that it denied.
+    pub denied: u64,
+    /// Clients that it denied something.
+    pub clients_denied: u64,
+    /// The first request that it denied.
+    pub first_denial: Option<FirstDenial>,
+    /// The longest time for which it denied one client everything.
+    pub longest_run: Option<LongestRun>,
+}
+
+/// Whom a policy denied first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FirstDenial {
+    /// When.
+    pub at: Utc,
+    /// The client, as `KIND:VALUE`.
+    pub key: String,
+}
+
+/// Denials of one client in a row.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LongestRun {
+    /// The client, as `KIND:VALUE`.
+    pub key: String,
+    /// The first of them.
+    pub from: Utc,
+    /// From the first to the last.
+    pub length_ms: u64,
+    /// How many.
+    pub denials: u64,
+}
+
+/// How much changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Changed {
+    /// Requests.
+    pub requests: u64,
+    /// Clients.
+    pub clients: u64,
+}
+
+/// What one limit did under both policies.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// Its full name.
+    pub limit_id: String,
+    /// Under A; `None`: A does not have it.
+    pub a: Option<LimitFigures>,
+    /// Under B.
+    pub b: Option<LimitFigures>,
+    /// False: the traffic is a sample in which nobody is whom this limit counts, so of this limit it says nothing.
+    pub sampled: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What one limit did under one policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LimitFigures {
+    /// Requests for which it was looked at.
+    pub checked: u64,
+    /// Requests that it was the first to refuse.
+    pub denied: u64,
+    /// Requests that it would have refused if it were not a shadow.
+    pub shadow_denied: u64,
+    /// Requests of a sample that are not counted here, because whom it counts is not in the sample.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_sampled: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// How one client fared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClientRow {
+    /// `KIND:VALUE`, as it may be shown.
+    pub key: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Its requests that A denied.
+    pub denied_a: u64,
+    /// Its requests that B denied.
+    pub denied_b: u64,
+    /// Its requests that B denied and A allowed.
+    pub newly_denied: u64,
+    /// Its requests that A denied and B allowed.
+    pub newly_allowed: u64,
+    /// When A denied it first.
+    pub first_denied_a: Option<Utc>,
+    /// When B denied it first.
+    pub first_denied_b: Option<Utc>,
+    /// When B first denied it what A allowed.
+    pub first_newly_denied: Option<Utc>,
+}
+
+/// What happened in a stretch of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Its beginning.
+    pub at: Utc,
+    /// Requests.
+    pub requests: u64,
+    /// Those that A denied.
+    pub denied_a: u64,
+    /// Those that B denied.
+    pub denied_b: u64,
+}
+
+/// What is kept to be looked at, of how much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// Clients that are listed.
+    pub clients: u64,
+    /// Times that a client came who is not, for want of room.
+    pub clients_left_out: u64,
+    /// The shortest bucket of a client's timeline.
+    pub bucket_ms: u64,
+    /// Decisions in which the policies differ.
+    pub changed: DecisionsKept,
+    /// Decisions that both denied.
+    pub denied: DecisionsKept,
+    /// Decisions that both allowed.
+    pub allowed: DecisionsKept,
+}
+
+/// The first ones are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DecisionsKept {
+    /// So many.
+    pub kept: u64,
+    /// Of so many.
+    pub of: u64,
+}
+
+/// A client over time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct TimelineRow {
+    /// How it fared.
+    #[serde(flatten)]
+    pub client: ClientRow,
+    /// Its requests over time; buckets without any are left out.
+    pub buckets: Vec<Bucket>,
+}
+
+/// By what clients are sorted; those that are equal by their key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// Requests in which the policies differ.
+    #[default]
+    Changed,
+    /// Requests that A denied.
+    DeniedA,
+    /// Requests that B denied.
+    DeniedB,
+    /// Requests.
+    Requests,
+    /// The key.
+    Key,
+}
+
+/// Some decisions, in order of time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DecisionPage {
+    /// The decisions.
+    pub items: Vec<DecisionRow>,
+    /// Number of the request to go on after; `None`: there are no more.
+    pub next: Option<u64>,
+}
+
+/// All that a comparison found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// In short.
+    pub summary: Summary,
+    bucket_ms: u64,
+    clients: Vec<(ClientRow, Strip)>,
+    /// By the order in which they came: their keys.
+    keys: Vec<String>,
+    limits: [Option<Vec<String>>; SIDES],
+    decisions: KeptDecisions,
+}
+
+impl Outcome {
+    /// Clients over time, sorted, from the `from`-th on. Buckets are `bucket_ms` long: a multiple of
+    /// [`Kept::bucket_ms`], or `None` for just that. Also answers how many clients there are.
+    #[must_use]
+    pub fn timeline(
+        &self,
+        which: Which,
+        sort: Sort,
+        is_descending: bool,
+        from: usize,
+        limit: usize,
+        bucket_ms: u64,
+    ) -> (Vec<TimelineRow>, usize) {
+        let times = (bucket_ms / self.bucket_ms).max(1);
+        let has = |row: &ClientRow| match which {
+            Which::All => true,
+            Which::Denied => row.denied_a + row.denied_b > 0,
+            Which::Changed => row.newly_denied + row.newly_allowed > 0,
+            Which::NewlyDenied => row.newly_denied > 0,
+            Which::NewlyAllowed => row.newly_allowed > 0,
+        };
+        let mut rows: Vec<&(ClientRow, Strip)> = self.clients.iter().filter(|(row, _)| has(row)).collect();
+        rows.sort_by(|(one, _), (other, _)| {
+            let by_number = |number: fn(&ClientRow) -> u64| number(one).cmp(&number(other));
+            let order = match sort {
+                Sort::Changed => by_number(|row| row.newly_denied + row.newly_allowed),
+                Sort::DeniedA => by_number(|row| row.denied_a),
+                Sort::DeniedB => by_number(|row| row.denied_b),
+                Sort::Requests => by_number(|row| row.requests),
+                Sort::Key => one.key.cmp(&other.key),
+            };
+            let order = if is_descending { order.reverse() } else { order };
+            order.then_with(|| one.key.cmp(&other.key))
+        });
+        let page = rows.iter().skip(from).take(limit);
+        let row = |(client, strip): &(ClientRow, Strip)| TimelineRow {
+            client: client.clone(),
+            buckets: buckets(&strip.merged(times), self.bucket_ms * times),
+        };
+        (page.map(|it| row(it)).collect(), rows.len())
+    }
+
+    /// Decisions about a client, or about all; from an instant on, or after a request.
+    #[must_use]
+    pub fn decisions(
+        &self,
+        key: Option<&str>,
+        which: Which,
+        from: Option<Utc>,
+        after: Option<u64>,
+        limit: usize,
+    ) -> DecisionPage {
+        let is_of = |who: &[u32]| key.is_none_or(|key| who.iter().any(|who| self.keys[*who as usize] == key));
+        let all = self.decisions.all.iter().filter(|kept| {
+            which.has(kept.sides.map(|side| side.is_allowed))
+                && from.is_none_or(|from| kept.at >= from.0)
+                && after.is_none_or(|after| kept.number > after)
+                && is_of(&kept.who)
+        });
+        let text = |names: &[Box<str>], place: Option<u32>| place.map(|place| names[place as usize].to_string());
+        let mut items: Vec<DecisionRow> = all
+            .take(limit.saturating_add(1))
+            .map(|kept| DecisionRow {
+                number: kept.number,
+                at: Utc(kept.at),
+                identities: kept.who.iter().map(|who| self.keys[*who as usize].clone()).collect(),
+                method: text(&self.decisions.methods, kept.method),
+                endpoint: text(&self.decisions.endpoints, kept.endpoint),
+                cost: kept.cost,
+                a: self.decided_by(0, kept.sides[0]),
+                b: self.decided_by(1, kept.sides[1]),
+            })
+            .collect();
+        let next =
+            (items.len() > limit).then(|| items.truncate(limit)).and_then(|()| items.last().map(|last| last.number));
+        DecisionPage { items, next }
+    }
+
+    /// Is this the key of somebody who came?
+    #[must_use]
+    pub fn knows(&self, key: &str) -> bool {
+        self.keys.iter().any(|it| it == key)
+    }
+
+    fn decided_by(&self, side: usize, verdict: Verdict) -> Option<DecidedBy> {
+        let limits = self.limits[side].as_ref()?;
+        Some(DecidedBy {
+            allowed: verdict.is_allowed,
+            limit_id: verdict.limit.and_then(|limit| limits.get(limit as usize).cloned()),
+            remaining: verdict.remaining,
+            retry_after_ms: verdict.retry_ms,
+            reset_after_ms: verdict.reset_ms,
+            delay_ms: verdict.delay_ms,
+        })
+    }
+}
+
+fn buckets(strip: &Strip, bucket_ms: u64) -> Vec<Bucket> {
+    let bucket = |(bucket, Counts { requests, denied: [denied_a, denied_b] }): &(u64, Counts)| Bucket {
+        at: Utc(bucket.saturating_mul(bucket_ms).saturating_mul(MS_NS)),
+        requests: *requests,
+        denied_a: *denied_a,
+        denied_b: *denied_b,
+    };
+    strip.0.iter().map(bucket).collect()
+}
+
+/// Counts what there is to count, and names everybody by `show`.
+pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
+    let Compare { mut sides, totals, people, strips, decisions, sample } = compare;
+    sides.iter_mut().for_each(Side::take_counts);
+    let key = |(number, person): (usize, &Person)| {
+        let (kind, value) = person.name.split_once(':').unwrap_or(("", &person.name));
+        show(kind, value, number)
+    };
+    let keys: Vec<String> = people.all.iter().enumerate().map(key).collect();
+    let decisions_kept = |sort: usize| DecisionsKept { kept: decisions.kept()[sort], of: decisions.counts[sort] };
+    let listed = || people.all.iter().enumerate().filter(|(_, person)| person.is_listed && person.requests > 0);
+    let clients_with = |has: &dyn Fn(&Person) -> bool| listed().filter(|(_, person)| has(person)).count() as u64;
+    let side = |side: usize| {
+        sides[side].is_some().then(|| SideSummary {
+            allowed: totals.requests - totals.denied[side],
+            denied: totals.denied[side],
+            clients_denied: clients_with(&|person| person.denied[side] > 0),
+            first_denial: listed()
+                .filter_map(|(number, person)| Some((person.first_denied[side]?, number)))
+                .min()
+                .map(|(at, number)| FirstDenial { at: Utc(at), key: keys[number].clone() }),
+            longest_run: people.longest[side].map(|Longest { who, from, ns, denials }| LongestRun {
+                key: keys[who as usize].clone(),
+                from: Utc(from),
+                length_ms: ns / MS_NS,
+                denials,
+            }),
+        })
+    };
+    let rows: Vec<(ClientRow, &Strip)> =
+        listed().map(|(number, person)| (client_row(person, keys[number].clone()), &person.strip)).collect();
+    let mut top: Vec<&ClientRow> =
+        rows.iter().map(|(row, _)| row).filter(|row| row.newly_denied + row.newly_allowed > 0).collect();
+    top.sort_by_key(|row| std::cmp::Reverse(row.newly_denied + row.newly_allowed));
+    let summary = Summary {
+        requests: totals.requests,
+        from: utc(totals.from),
+        to: utc(totals.to),
+        a: side(0),
+        b: side(1),
+        newly_denied: Changed {
+            requests: totals.newly_denied,
+            clients: clients_with(&|person| person.denied[0] == 0 && person.denied[1] > 0),
+        },
+        newly_allowed: Changed {
+            requests: totals.newly_allowed,
+            clients: clients_with(&|person| person.denied[0] > 0 && person.denied[1] == 0),
+        },
+        limits: limit_rows(&sides, sample.is_some()),
+        top: top.into_iter().take(TOP).cloned().collect(),
+        bucket_ms: strips.all_bucket_ms(),
+        timeline: buckets(&strips.all, strips.all_bucket_ms()),
+        kept: Kept {
+            clients: rows.len() as u64,
+            clients_left_out: people.left_out,
+            bucket_ms: strips.bucket_ms(),
+            changed: decisions_kept(0),
+            denied: decisions_kept(1),
+            allowed: decisions_kept(2),
+        },
+        charges_without_room: sides.iter().map(Side::without_room).sum(),
+    };
+    let clients = rows.into_iter().map(|(row, strip)| (row, strip.clone())).collect();
+    let names = |side: &Side| side.is_some().then(|| side.limits.iter().map(|limit| limit.name.clone()).collect());
+    Outcome {
+        summary,
+        bucket_ms: strips.bucket_ms(),
+        clients,
+        keys,
+        limits: sides.each_ref().map(names),
+        decisions: decisions.into_kept(),
+    }
+}
+
+fn client_row(person: &Person, key: String) -> ClientRow {
+    ClientRow {
+        key,
+        requests: person.requests,
+        denied_a: person.denied[0],
+        denied_b: person.denied[1],
+        newly_denied: person.newly_denied,
+        newly_allowed: person.newly_allowed,
+        first_denied_a: utc(person.first_denied[0]),
+        first_denied_b: utc(person.first_denied[1]),
+        first_newly_denied: utc(person.first_newly_denied),
+    }
+}
+
+fn limit_rows(sides: &[Side; SIDES], is_sample: bool) -> Vec<LimitRow> {
+    let by_name = sides.each_ref().map(|side| {
+        let limits = side.limits.iter();
+        limits.map(|limit| (limit.name.as_str(), limit)).collect::<HashMap<_, _>>()
+    });
+    let [a, b] = sides.each_ref().map(|side| &side.limits);
+    let names = a.iter().chain(b.iter().filter(|limit| !by_name[0].contains_key(limit.name.as_str())));
+    let row = |limit: &LimitSeen| {
+        let seen = by_name.each_ref().map(|limits| limits.get(limit.name.as_str()).copied());
+        if is_of_client(&limit.name) && seen.iter().flatten().all(|seen| seen.checked + seen.partial == 0) {
+            return None;
+        }
+        let partial = seen.into_iter().flatten().find(|seen| seen.partial > 0);
+        let is_sampled = partial.is_none() || seen.iter().flatten().any(|seen| seen.checked > 0);
+        let reason = partial.filter(|_| !is_sampled).and_then(|seen| seen.partial_kinds.as_deref()).map(|kinds| {
+            if kinds.is_empty() {
+                "it counts everyone together, and the traffic is a sample".to_owned()
+            } else {
+                format!("it counts {kinds}, and nobody whom it met is in the sample")
+            }
+        });
+        let figures = |seen: &LimitSeen| LimitFigures {
+            checked: seen.checked,
+            denied: seen.denied,
+            // The engine counts shadows of everybody alike.
+            shadow_denied: if is_sample && seen.partial > 0 { 0 } else { seen.shadow_denied },
+            not_sampled: seen.partial,
+        };
+        let [a, b] = seen.map(|seen| seen.map(figures));
+        Some(LimitRow { limit_id: limit.name.clone(), a, b, sampled: is_sampled, reason })
+    };
+    names.filter_map(row).collect()
+}
+
+/// True for a limit of a client's own override: `DOMAIN/client:KIND:VALUE/LIMIT`.
+fn is_of_client(limit_id: &str) -> bool {
+    limit_id.split_once('/').is_some_and(|(_domain, owner)| owner.starts_with("client:"))
+}

@@ -1,0 +1,130 @@
+//! One of the policies that are compared: its engine, on a clock that is set by hand, and what its limits did.
+
+use tidegate::{Engine, PublishError, Request, Retry, Snapshot, clock::ManualClock, time::Nanos};
+
+/// Any number, the same in every run.
+const SEED: u64 = 1;
+
+/// A policy at work; without an engine it allows everything.
+#[derive(Debug)]
+pub(crate) struct Side {
+    engine: Option<(Engine<ManualClock>, ManualClock)>,
+    /// By their index in the engine, which is their order in the policy.
+    pub(crate) limits: Vec<LimitSeen>,
+}
+
+/// What a limit did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LimitSeen {
+    pub(crate) name: String,
+    /// Requests for which it was looked at.
+    pub(crate) checked: u64,
+    /// Requests that it was the first to refuse.
+    pub(crate) denied: u64,
+    /// Requests that it would have refused, as a shadow.
+    pub(crate) shadow_denied: u64,
+    /// Looks that are left out, because whom it counts is not in the sample.
+    pub(crate) partial: u64,
+    /// The kinds that it counted then; `None`: there was none; empty: everyone together.
+    pub(crate) partial_kinds: Option<String>,
+}
+
+/// What a policy said to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said {
+    pub(crate) is_allowed: bool,
+    /// The limit that decided.
+    pub(crate) limit: Option<u32>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) retry: Retry,
+    pub(crate) reset_ns: Option<u64>,
+    pub(crate) delay_ns: u64,
+}
+
+impl Side {
+    pub(crate) fn new(policy: Option<Snapshot>, room: usize) -> Result<Self, PublishError> {
+        let Some(policy) = policy else { return Ok(Self { engine: None, limits: Vec::new() }) };
+        let clock = ManualClock::default();
+        let engine = Engine::for_simulation(room, clock.clone(), SEED);
+        // A fresh engine numbers the limits of its first policy in their order.
+        let seen = |name: &str| LimitSeen { name: name.to_owned(), ..LimitSeen::default() };
+        let limits = policy.limit_names().map(seen).collect();
+        engine.publish(policy)?;
+        Ok(Self { engine: Some((engine, clock)), limits })
+    }
+
+    /// Decides. `sample`: the identities, by their places as bits, that are in the sample, if the traffic is one.
+    pub(crate) fn decide(&mut self, now: Nanos, request: &Request<'_>, sample: Option<u8>) -> Said {
+        let Some((engine, clock)) = &self.engine else {
+            return Said {
+                is_allowed: true,
+                limit: None,
+                remaining: None,
+                retry: Retry::Now,
+                reset_ns: None,
+                delay_ns: 0,
+            };
+        };
+        clock.set(now);
+        let limits = &mut self.limits;
+        let mut last_met = None;
+        let decision = engine.check_observing(request, |met| {
+            let place = met.limit.place();
+            // All of a key's requests are here if those of one of its identities are.
+            let is_whole = sample.is_none_or(|sample| sample & met.counted != 0);
+            if let Some(limit) = limits.get_mut(place) {
+                if is_whole {
+                    limit.checked += 1;
+                } else {
+                    limit.partial += 1;
+                    limit.partial_kinds.get_or_insert_with(|| kinds(request, met.counted));
+                }
+            }
+            last_met = Some((place, is_whole));
+        });
+        let is_allowed = decision.is_allowed();
+        let by = last_met.filter(|_| !is_allowed);
+        if let Some((place, true)) = by
+            && let Some(limit) = limits.get_mut(place)
+        {
+            limit.denied += 1;
+        }
+        Said {
+            is_allowed,
+            limit: decision.limit_index().map(|limit| limit.place() as u32),
+            remaining: decision.remaining(),
+            retry: decision.retry(),
+            reset_ns: decision.reset_after().map(|after| after.as_nanos() as u64),
+            delay_ns: decision.delay().as_nanos() as u64,
+        }
+    }
+
+    /// Takes over what the engine counted itself.
+    pub(crate) fn take_counts(&mut self) {
+        let Some((engine, _)) = &self.engine else { return };
+        for (limit, counts) in engine.limit_counts() {
+            if let Some(seen) = self.limits.get_mut(limit.place()) {
+                seen.shadow_denied = counts.shadow_denied;
+            }
+        }
+    }
+
+    /// Is there a policy?
+    pub(crate) fn is_some(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    /// Charges that shared a counter with others, because there was no room, and those of logs that were counted as one
+    /// word: above 0, some clients fared worse than they should.
+    pub(crate) fn without_room(&self) -> u64 {
+        let engine = self.engine.as_ref();
+        engine.map_or(0, |(engine, _)| engine.overflow_charges() + engine.log_charges_without_ring())
+    }
+}
+
+/// The kinds that a limit counts of a request, `ip` or `ip and user`.
+fn kinds(request: &Request<'_>, counted: u8) -> String {
+    let identities = request.parts().identities.iter().enumerate();
+    let kinds = identities.filter(|(place, _)| counted >> place & 1 == 1).map(|(_, identity)| identity.kind());
+    kinds.collect::<Vec<_>>().join(" and ")
+}

@@ -1,0 +1,155 @@
+//! The requests of an access log, in order of time.
+
+use std::io::{self, Read};
+
+use tidegate::{Request, Retry};
+
+use super::{Ask, Traffic};
+use crate::{
+    format::{LogFormat, Parser, Record},
+    lines::{Line, Lines},
+    replay::with_request,
+    source,
+    window::{Waiting, Window},
+};
+
+/// How far lines may be out of order: ten minutes. Servers write a line when its request ends.
+const WINDOW_NS: u64 = 600 * tidegate::time::SECOND_NS;
+/// The most lines and bytes that wait for their turn.
+const WAITING_MAX: usize = 200_000;
+const WAITING_BYTES_MAX: usize = 32 << 20;
+
+/// Requests of a log, gzip or plain. Lines that cannot be read are left out.
+pub struct LogTraffic<'i> {
+    lines: Lines<Box<dyn Read + 'i>>,
+    parser: Parser,
+    window: Window<Visit>,
+    domain: String,
+    is_read: bool,
+}
+
+/// A request that waits. One allocation, for its texts one after the other.
+struct Visit {
+    text: Box<str>,
+    client_bytes: u16,
+    user_bytes: Option<u16>,
+    method_bytes: Option<u8>,
+    has_endpoint: bool,
+}
+
+impl<'i> LogTraffic<'i> {
+    /// Of this log, to this domain.
+    pub fn new(log: impl Read + 'i, format: LogFormat, domain: &str) -> io::Result<Self> {
+        Ok(Self {
+            lines: Lines::new(source::plain(log)?),
+            parser: Parser::new(format),
+            window: Window::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
+            domain: domain.to_owned(),
+            is_read: false,
+        })
+    }
+
+    /// Lines that came too late for their place in time, and were asked at the newest one.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.window.late()
+    }
+
+    fn read_line(&mut self) -> io::Result<()> {
+        match self.lines.next()? {
+            Some((_, Line::Whole(line))) if !line.trim_ascii().is_empty() => {
+                if let Ok(record) = self.parser.read(line.trim_ascii())
+                    && let Some(visit) = Visit::of(&record)
+                {
+                    self.window.put(record.time, visit);
+                }
+            }
+            Some(_) => {}
+            None => self.is_read = true,
+        }
+        Ok(())
+    }
+}
+
+impl Traffic for LogTraffic<'_> {
+    fn step(&mut self, ask: &mut Ask<'_>) -> io::Result<bool> {
+        let due = self.window.take_due();
+        let Some((now, visit)) = due.or_else(|| self.is_read.then(|| self.window.take()).flatten()) else {
+            if self.is_read {
+                return Ok(false);
+            }
+            return self.read_line().map(|()| true);
+        };
+        visit.with_request(|request| ask(now, &request.domain(&self.domain)));
+        Ok(true)
+    }
+}
+
+impl Visit {
+    /// `None` where the parts make no request: a name that is too long.
+    fn of(record: &Record<'_>) -> Option<Self> {
+        let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
+        let user = record.user.as_deref();
+        with_request(&record.client, user, method, endpoint, |_| ()).ok()?;
+        let text =
+            [&*record.client, user.unwrap_or_default(), method.unwrap_or_default(), endpoint.unwrap_or_default()];
+        Some(Self {
+            text: text.concat().into(),
+            client_bytes: record.client.len() as u16,
+            user_bytes: user.map(|user| user.len() as u16),
+            method_bytes: method.map(|method| method.len() as u8),
+            has_endpoint: endpoint.is_some(),
+        })
+    }
+
+    fn with_request(&self, run: impl FnOnce(&Request<'_>) -> Retry) {
+        let (client, rest) = self.text.split_at(self.client_bytes.into());
+        let (user, rest) = rest.split_at(self.user_bytes.unwrap_or_default().into());
+        let (method, endpoint) = rest.split_at(self.method_bytes.unwrap_or_default().into());
+        let (user, method) = (self.user_bytes.map(|_| user), self.method_bytes.map(|_| method));
+        // The same parts made a request when the line was read.
+        let _ = with_request(client, user, method, self.has_endpoint.then_some(endpoint), run);
+    }
+}
+
+impl Waiting for Visit {
+    fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::time::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_asked_in_order_of_time() {
+        let log = r#"192.0.2.7 - ada [05/Jan/2026:09:00:01 +0000] "GET /b?x HTTP/1.1" 200 5
+nonsense
+
+{"time": "2026-01-05T09:00:00.5Z", "ip": "192.0.2.8"}
+"#;
+        let mut traffic = LogTraffic::new(log.as_bytes(), LogFormat::Auto, "web").expect("plain");
+        let mut asked = Vec::new();
+        let mut ask = |now: Nanos, request: &Request<'_>| {
+            let parts = request.parts();
+            let who: Vec<_> = parts.identities.iter().map(|who| format!("{}={}", who.kind(), who.value())).collect();
+            asked.push((
+                now / 1_000_000 % 10_000,
+                format!("{who:?} {} {:?} {:?}", parts.domain, parts.method, parts.endpoint),
+            ));
+            Retry::Now
+        };
+        while traffic.step(&mut ask).expect("readable") {}
+        assert_eq!(
+            asked,
+            [
+                (500, r#"["ip=192.0.2.8"] web None None"#.to_owned()),
+                (1_000, r#"["ip=192.0.2.7", "user=ada"] web Some("GET") Some("/b")"#.to_owned()),
+            ]
+        );
+        assert_eq!(traffic.late(), 0);
+    }
+}

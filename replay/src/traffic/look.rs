@@ -1,0 +1,218 @@
+//! What a log looks like, before a policy is asked with it: the first lines as they were understood, lines that were
+//! refused and why, from when to when, how many clients.
+
+use std::{
+    collections::{HashSet, hash_map::RandomState},
+    fmt,
+    hash::BuildHasher,
+    io::{self, Read},
+};
+
+use serde::Serialize;
+use tidegate::time::Nanos;
+
+use crate::{
+    Utc,
+    format::{LogFormat, Parser},
+    lines::{LINE_BYTES_MAX, Line, Lines},
+    replay::with_request,
+    source,
+};
+
+/// Lines that are shown as they were understood.
+const SHOWN: usize = 20;
+/// Refused lines that are named.
+const REFUSED_NAMED: usize = 20;
+
+/// What a log looks like.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LogLook {
+    /// Lines that are not blank.
+    pub lines: u64,
+    /// Lines that make a request.
+    pub requests: u64,
+    /// Lines that do not.
+    pub refused: u64,
+    /// The first of those.
+    pub first_refused: Vec<RefusedLine>,
+    /// Time of the earliest request.
+    pub from: Option<Utc>,
+    /// Time of the latest request.
+    pub to: Option<Utc>,
+    /// Addresses that differ.
+    pub clients: u64,
+    /// Users that differ.
+    pub users: u64,
+    /// The first requests, as they were understood.
+    pub first: Vec<LogLine>,
+}
+
+/// A line that was understood.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LogLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// When.
+    pub at: Utc,
+    /// The address.
+    pub ip: String,
+    /// The user, if it names one.
+    pub user: Option<String>,
+    /// The method.
+    pub method: Option<String>,
+    /// The path, without its query.
+    pub endpoint: Option<String>,
+}
+
+/// A line that was not understood.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RefusedLine {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// A log that cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LookError {
+    /// Reading broke off.
+    Broken(io::Error),
+    /// It has more lines than this.
+    TooManyLines(u64),
+    /// Unpacked it has more bytes than this.
+    TooLong(u64),
+    /// Not one line makes a request; the first of them.
+    Unreadable(Option<RefusedLine>),
+}
+
+impl fmt::Display for LookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(error) => write!(f, "the log cannot be read to its end: {error}"),
+            Self::TooManyLines(most) => write!(f, "the log has more than {most} lines; send a part of it"),
+            Self::TooLong(most) => write!(f, "the log has more than {most} bytes when unpacked; send a part of it"),
+            Self::Unreadable(None) => f.write_str("the log has no line"),
+            Self::Unreadable(Some(RefusedLine { line, why })) => {
+                write!(f, "no line of the log can be read; line {line}: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LookError {}
+
+/// Reads a whole log, gzip or plain. Of who differs it keeps 8 bytes each.
+pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64) -> Result<LogLook, LookError> {
+    let plain = source::plain(log).map_err(LookError::Broken)?;
+    // One more, so that a log of just so many bytes is told from a longer one.
+    let mut lines = Lines::new(plain.take(bytes_max.saturating_add(1)));
+    let (mut parser, hasher, mut bytes) = (Parser::new(format), RandomState::new(), 0);
+    let (mut clients, mut users): (HashSet<u64>, HashSet<u64>) = Default::default();
+    let (mut from, mut to): (Nanos, Nanos) = (Nanos::MAX, 0);
+    let mut look = LogLook {
+        lines: 0,
+        requests: 0,
+        refused: 0,
+        first_refused: Vec::new(),
+        from: None,
+        to: None,
+        clients: 0,
+        users: 0,
+        first: Vec::new(),
+    };
+    while let Some((number, line)) = lines.next().map_err(LookError::Broken)? {
+        let outcome = match line {
+            Line::Whole(line) => {
+                bytes += line.len() as u64 + 1;
+                match line.trim_ascii() {
+                    [] => continue,
+                    line => parser.read(line).and_then(|record| {
+                        let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
+                        let made = with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ());
+                        made.map_err(|error| error.to_string())?;
+                        Ok(record)
+                    }),
+                }
+            }
+            Line::TooLong => {
+                bytes += LINE_BYTES_MAX as u64;
+                Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into())
+            }
+        };
+        look.lines += 1;
+        if look.lines > lines_max {
+            return Err(LookError::TooManyLines(lines_max));
+        }
+        match outcome {
+            Ok(record) => {
+                look.requests += 1;
+                (from, to) = (from.min(record.time), to.max(record.time));
+                clients.insert(hasher.hash_one(&*record.client));
+                if let Some(user) = &record.user {
+                    users.insert(hasher.hash_one(&**user));
+                }
+                if look.first.len() < SHOWN {
+                    look.first.push(LogLine {
+                        line: number,
+                        at: Utc(record.time),
+                        ip: record.client.into_owned(),
+                        user: record.user.map(Into::into),
+                        method: record.target.method.map(Into::into),
+                        endpoint: record.target.endpoint.map(Into::into),
+                    });
+                }
+            }
+            Err(why) => {
+                look.refused += 1;
+                if look.first_refused.len() < REFUSED_NAMED {
+                    look.first_refused.push(RefusedLine { line: number, why: why.into_owned() });
+                }
+            }
+        }
+    }
+    // The last line may have no end.
+    if bytes > bytes_max.saturating_add(1) {
+        return Err(LookError::TooLong(bytes_max));
+    }
+    if look.requests == 0 {
+        return Err(LookError::Unreadable(look.first_refused.first().cloned()));
+    }
+    (look.from, look.to) = (Some(Utc(from)), Some(Utc(to)));
+    (look.clients, look.users) = (clients.len() as u64, users.len() as u64);
+    Ok(look)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"192.0.2.7 - ada [05/Jan/2026:09:00:01 +0000] "GET /b?x HTTP/1.1" 200 5"#;
+
+    #[test]
+    fn a_log_is_shown_as_it_was_understood() {
+        let earlier = LINE.replace("09:00:01", "08:59:00").replace("ada", "-").replace("2.7", "2.8");
+        let log = format!("{LINE}\nnonsense\n\n{earlier}\n{LINE}");
+        let look = look_at(log.as_bytes(), LogFormat::Auto, 4, log.len() as u64).expect("a good log");
+        assert_eq!((look.lines, look.requests, look.refused), (4, 3, 1));
+        assert_eq!((look.clients, look.users), (2, 1));
+        let told = [look.from, look.to].map(|at| at.expect("there are requests").to_string());
+        assert_eq!(told, ["2026-01-05T08:59:00Z", "2026-01-05T09:00:01Z"]);
+        assert_eq!(look.first_refused[0].line, 2);
+        let lines: Vec<_> = look.first.iter().map(|line| (line.line, line.endpoint.as_deref())).collect();
+        assert_eq!(lines, [(1, Some("/b")), (4, Some("/b")), (5, Some("/b"))]);
+    }
+
+    #[test]
+    fn what_is_too_much_or_nothing_is_refused() {
+        let look =
+            |log: &str, lines, bytes| look_at(log.as_bytes(), LogFormat::Auto, lines, bytes).map(|look| look.lines);
+        let log = format!("{LINE}\n{LINE}\n");
+        assert!(matches!(look(&log, 2, log.len() as u64), Ok(2)));
+        assert!(matches!(look(&log, 1, u64::MAX), Err(LookError::TooManyLines(1))));
+        assert!(matches!(look(&log, 9, log.len() as u64 - 2), Err(LookError::TooLong(_))));
+        assert!(matches!(look("", 9, 9), Err(LookError::Unreadable(None))));
+        assert!(matches!(look("x\ny\n", 9, 9), Err(LookError::Unreadable(Some(RefusedLine { line: 1, .. })))));
+    }
+}
