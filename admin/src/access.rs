@@ -24,8 +24,22 @@ use crate::{
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
 
 /// Open without a session.
-const OPEN: [(Method, &str); 3] =
-    [(Method::GET, "/api/v1/setup"), (Method::POST, "/api/v1/setup"), (Method::POST, "/api/v1/session")];
+const OPEN: [(Method, &str); 4] = [
+    (Method::GET, "/api/v1/setup"),
+    (Method::POST, "/api/v1/setup"),
+    (Method::POST, "/api/v1/session"),
+    (Method::GET, "/api/v1/openapi.json"),
+];
+
+/// Can this be asked without a session?
+pub(crate) fn is_open(method: &Method, path: &str) -> bool {
+    OPEN.iter().any(|(open, at)| open == method && *at == path)
+}
+
+/// Does this only look?
+pub(crate) fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
 
 /// Somebody who is signed in.
 #[derive(Clone, Debug)]
@@ -57,13 +71,12 @@ pub(crate) async fn guard(
 }
 
 async fn admit(request: &ServiceRequest) -> Result<(), Problem> {
-    if OPEN.iter().any(|(method, path)| method == request.method() && *path == request.path()) {
+    if is_open(request.method(), request.path()) {
         return Ok(());
     }
     let signed_in = signed_in(request).await?;
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD);
     let token = request.headers().get(CSRF_HEADER).map(HeaderValue::as_bytes);
-    if !is_safe && token != Some(signed_in.session.csrf.as_bytes()) {
+    if !is_safe(request.method()) && token != Some(signed_in.session.csrf.as_bytes()) {
         return Err(Problem::Csrf);
     }
     request.extensions_mut().insert(signed_in);

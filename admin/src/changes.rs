@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tidegate::{
@@ -19,7 +20,7 @@ use crate::{
     editing::Editing,
     objects::{self, Kind, Object, ObjectKey, Usage},
     overrides,
-    problem::{FieldError, Problem},
+    problem::{Conflicting, FieldError, Present, Problem},
     published::Published,
 };
 
@@ -27,7 +28,7 @@ use crate::{
 pub(crate) const MESSAGE_BYTES_MAX: usize = 200;
 
 /// What a person is about to publish.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeList {
     /// The version that the list was made on.
@@ -42,7 +43,7 @@ pub(crate) struct ChangeList {
     pub(crate) carry: BTreeMap<String, Carry>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Change {
     op: Op,
@@ -55,7 +56,7 @@ struct Change {
     value: Option<Value>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
     /// Adds an object.
@@ -167,7 +168,7 @@ pub(crate) fn still_wanted(policy: &Policy, removed: &[ObjectKey]) -> Result<(),
         let Some(domain) = policy.domains.get(&key.domain) else { continue };
         let usage = Usage::of(domain, &key.id);
         if !usage.is_none() {
-            return Err(Problem::InUse { what: key.to_string(), used_by: json!(usage) });
+            return Err(Problem::InUse { what: key.to_string(), used_by: usage });
         }
     }
     Ok(())
@@ -308,7 +309,7 @@ impl Change {
                 };
                 let given = self.value.as_ref().unwrap_or(&Value::Null);
                 overrides::complete(&mut client, given, before, jiff::Timestamp::now())
-                    .map_err(|error| FieldError { pointer: format!("{pointer}{}", error.pointer), ..error })?;
+                    .map_err(|error| error.below(&pointer))?;
                 Object::Client(client)
             }
             Kind::Domain => {
@@ -343,16 +344,19 @@ fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldEr
 }
 
 /// The object as it is now, and who changed it.
-pub(crate) fn conflict(present: &Published, key: &ObjectKey) -> Value {
+pub(crate) fn conflict(present: &Published, key: &ObjectKey) -> Conflicting {
     let object = objects::find(&present.policy, key);
-    let object = object.map(|(_, object)| json!({ "etag": present.etag(key), "value": object }));
     let revised = present.revisions.get(key);
-    json!({
-        "kind": key.kind, "domain": key.domain, "id": key.id, "present": object,
-        "version": revised.map(|revised| revised.version),
-        "changed_by": revised.map(|revised| &revised.by),
-        "changed_at": revised.map(|revised| &revised.at),
-    })
+    Conflicting {
+        kind: key.kind.name(),
+        domain: Some(key.domain.clone()),
+        id: Some(key.id.clone()),
+        present: object.map(|(_, object)| Present { etag: present.etag(key), value: Some(object) }),
+        version: revised.map(|revised| revised.version),
+        changed_by: revised.map(|revised| revised.by.clone()),
+        changed_at: revised.map(|revised| revised.at.clone()),
+        ..Conflicting::default()
+    }
 }
 
 /// What the compiler says, at the fields of the request.

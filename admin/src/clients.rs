@@ -5,8 +5,9 @@ mod csv;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidegate::{
     Problems, Snapshot,
     policy::{Client, Domain, Policy},
@@ -16,13 +17,14 @@ use crate::{
     body::pointer_of,
     changes::{ChangeList, Edited, Op, default_domain, edit},
     objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
-    problem::{FieldError, Problem},
+    problem::{At, Conflicting, FieldError, Problem},
     published::Published,
 };
 
 /// What becomes of clients that a file does not have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(crate) enum Missing {
     #[default]
     Keep,
@@ -30,7 +32,8 @@ pub(crate) enum Missing {
 }
 
 /// What an import makes of each line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "ImportReport")]
 pub(crate) struct Report {
     pub(crate) new: usize,
     pub(crate) changed: usize,
@@ -42,7 +45,7 @@ pub(crate) struct Report {
 }
 
 /// What an import makes of a line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct LineReport {
     /// From 1, that of the columns' names.
     pub(crate) line: u64,
@@ -55,7 +58,7 @@ pub(crate) struct LineReport {
     pub(crate) message: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     New,
@@ -193,8 +196,9 @@ impl Report {
 }
 
 /// Which clients of a domain.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ClientFilter")]
 pub(crate) struct Filter {
     pub(crate) kind: Option<String>,
     /// Of the value.
@@ -224,8 +228,9 @@ impl Filter {
 }
 
 /// One change for all clients that match.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "BulkChange")]
 pub(crate) struct Bulk {
     #[serde(default = "default_domain")]
     domain: String,
@@ -250,9 +255,13 @@ impl Bulk {
             return Err(Problem::field("/matching", "no client matches"));
         }
         if ids.len() != self.expected {
-            return Err(Problem::Conflict(vec![json!({
-                "kind": "clients", "domain": self.domain, "expected": self.expected, "matching": ids.len(),
-            })]));
+            return Err(Problem::Conflict(vec![Conflicting {
+                kind: "clients",
+                domain: Some(self.domain.clone()),
+                expected: Some(self.expected),
+                matching: Some(ids.len()),
+                ..Conflicting::default()
+            }]));
         }
         let op = if self.patch.is_some() { Op::Patch } else { Op::Delete };
         let keys = ids.into_iter().map(|id| ObjectKey { kind: Kind::Client, domain: self.domain.clone(), id });
@@ -277,6 +286,8 @@ pub(crate) fn bulk_refused(problems: &Problems) -> Problem {
 
 /// A field of one of the changed clients, as it stands in the patch.
 fn in_patch(field: FieldError) -> FieldError {
-    let below = field.pointer.split_once("/value").map_or("", |(_, below)| below);
-    FieldError { pointer: if below.is_empty() { String::new() } else { format!("/patch{below}") }, ..field }
+    let At::Pointer(pointer) = &field.at else { return field };
+    let below = pointer.split_once("/value").map_or("", |(_, below)| below);
+    let pointer = if below.is_empty() { String::new() } else { format!("/patch{below}") };
+    FieldError { at: At::Pointer(pointer), ..field }
 }

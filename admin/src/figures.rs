@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{Counts, Engine, LimitIndex, Totals};
 use tokio::{
@@ -20,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const HISTORY: usize = 900;
 
 /// What the engine has counted since the process started, and how fast.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Sample {
     /// Counted from 1.
     #[serde(skip)]
@@ -38,7 +39,7 @@ pub(crate) struct Sample {
     limits: Vec<LimitFigures>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 struct AllTotals {
     allowed: u64,
     denied: u64,
@@ -47,13 +48,13 @@ struct AllTotals {
 }
 
 /// Per second.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 struct Rates {
     allowed: f64,
     denied: f64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 struct LimitFigures {
     limit_id: String,
     allowed: u64,
@@ -63,7 +64,7 @@ struct LimitFigures {
 }
 
 /// One second of the history.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct Second {
     /// Unix milliseconds.
     t: i64,

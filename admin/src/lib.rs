@@ -6,6 +6,7 @@
 //! `passwords`, `tries`, `setup` and `access` (people), `routes` (the REST calls), `server`.
 
 mod access;
+mod api;
 mod body;
 mod changes;
 mod clients;
@@ -15,11 +16,13 @@ mod figures;
 mod folder;
 mod objects;
 mod overrides;
+mod paging;
 mod passwords;
 mod policy_file;
 mod problem;
 mod published;
 mod publisher;
+mod query;
 mod routes;
 mod secrets;
 mod server;

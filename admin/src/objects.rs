@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::{
@@ -10,7 +11,7 @@ use tidegate::{
 };
 
 /// What an object is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Tier,
@@ -51,7 +52,7 @@ impl FromStr for Kind {
 
 /// Names an object of the policy. Written `tier:pro` or `client:api_key:k1`, with `DOMAIN/` before it in a domain that is
 /// not `default`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 pub(crate) struct ObjectKey {
     pub(crate) kind: Kind,
     pub(crate) domain: String,
@@ -85,7 +86,7 @@ impl ObjectKey {
 }
 
 /// An object, by value.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Object {
     Tier(Tier),
@@ -184,7 +185,7 @@ pub(crate) fn path(key: &ObjectKey, place: usize) -> String {
 }
 
 /// Who uses a tier.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Usage {
     /// Kinds of identity whose default it is.
     pub(crate) default_of: Vec<String>,

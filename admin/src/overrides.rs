@@ -83,6 +83,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::problem::At;
 
     fn client(json: Value) -> Client {
         serde_json::from_value(json).expect("a client")
@@ -110,9 +111,9 @@ mod tests {
             Some("2027-01-01T00:00:00Z".to_owned())
         );
         let refused = until(with(json!({ "blocked": true, "reason": " " })), None).expect_err("no reason");
-        assert_eq!(refused.pointer, "/override/reason");
+        assert_eq!(refused.at, At::Pointer("/override/reason".to_owned()));
         let past = with(json!({ "blocked": true, "reason": "abuse", "until": "2026-11-20T10:00:00Z" }));
-        assert_eq!(until(past, None).expect_err("it has ended").pointer, "/override/until");
+        assert_eq!(until(past, None).expect_err("it has ended").at, At::Pointer("/override/until".to_owned()));
         // One that is there already stays as it is.
         let old = with(json!({ "blocked": true }));
         assert_eq!(until(old.clone(), client(old).exception.as_ref()).expect("unchanged"), None);

@@ -7,10 +7,16 @@ use actix_web::{
     HttpResponse, ResponseError,
     http::{StatusCode, header},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::store::{Trouble, trouble};
+use crate::{
+    objects::{Object, Usage},
+    store::{Trouble, trouble},
+};
+
+/// The type of every refusal's body.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was refused.
 #[derive(Debug)]
@@ -29,7 +35,7 @@ pub(crate) enum Problem {
     NotFound(String),
     MethodNotAllowed {
         /// The methods that this path takes.
-        allowed: &'static str,
+        allowed: String,
     },
     MediaType {
         /// What the body should be said to be.
@@ -47,12 +53,11 @@ pub(crate) enum Problem {
         bytes_max: usize,
     },
     /// Objects that changed meanwhile.
-    Conflict(Vec<Value>),
+    Conflict(Vec<Conflicting>),
     /// A tier that is used.
     InUse {
         what: String,
-        /// By whom, as [`Usage`](crate::objects::Usage).
-        used_by: Value,
+        used_by: Usage,
     },
     /// A domain has at least one of these.
     LastOfItsKind(String),
@@ -66,53 +71,286 @@ pub(crate) enum Problem {
     Internal(String),
 }
 
-/// A field that is wrong.
-#[derive(Clone, Debug, Serialize)]
+/// What is wrong, and where.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct FieldError {
-    /// JSON pointer into the request's body; empty for the whole.
-    pub(crate) pointer: String,
+    #[serde(flatten)]
+    pub(crate) at: At,
     pub(crate) code: &'static str,
+    /// For people: what is wrong and what to do.
     pub(crate) message: String,
+}
+
+/// The part of a request that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum At {
+    /// JSON pointer into the request's body; empty for the whole.
+    Pointer(String),
+    /// Name of a parameter of the address.
+    Parameter(String),
+    /// Name of a header.
+    Header(String),
 }
 
 impl FieldError {
     pub(crate) fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), code: "invalid", message: message.into() }
+        Self::at(At::Pointer(pointer.into()), message)
+    }
+
+    /// Of a value that stands at `pointer`, what was said of it by itself.
+    pub(crate) fn below(self, pointer: &str) -> Self {
+        match self.at {
+            At::Pointer(rest) => Self { at: At::Pointer(format!("{pointer}{rest}")), ..self },
+            at => Self { at, ..self },
+        }
+    }
+
+    pub(crate) fn at(at: At, message: impl Into<String>) -> Self {
+        Self { at, code: "invalid", message: message.into() }
     }
 }
 
+/// The stable codes, one for each kind of refusal. Scripts may rely on them and on their statuses; titles and details are
+/// for people and may change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Code {
+    BadJson,
+    Unauthorized,
+    WrongCredentials,
+    Csrf,
+    NotFound,
+    MethodNotAllowed,
+    TooSlow,
+    InUse,
+    LastOfItsKind,
+    Conflict,
+    TooLarge,
+    MediaType,
+    Invalid,
+    PreconditionRequired,
+    TooMany,
+    Internal,
+    Storage,
+}
+
+/// What a code stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) title: &'static str,
+    /// For the documentation: when it happens, and what to do then.
+    pub(crate) meaning: &'static str,
+}
+
+impl Code {
+    /// All of them, by status.
+    pub(crate) const ALL: [Self; 17] = [
+        Self::BadJson,
+        Self::Unauthorized,
+        Self::WrongCredentials,
+        Self::Csrf,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::TooSlow,
+        Self::InUse,
+        Self::LastOfItsKind,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::MediaType,
+        Self::Invalid,
+        Self::PreconditionRequired,
+        Self::TooMany,
+        Self::Internal,
+        Self::Storage,
+    ];
+
+    /// The table.
+    pub(crate) fn row(self) -> Row {
+        let (status, code, title, meaning) = match self {
+            Self::BadJson => {
+                (400, "bad_json", "The body cannot be read", "The body cannot be read. `errors[0].pointer` says where.")
+            }
+            Self::Unauthorized => {
+                (401, "unauthorized", "Sign in first", "There is no session, or it has ended. Sign in, then ask again.")
+            }
+            Self::WrongCredentials => (
+                401,
+                "wrong_credentials",
+                "Wrong name or password",
+                "The name or the password is wrong; it is not said which.",
+            ),
+            Self::Csrf => (
+                403,
+                "csrf",
+                "This request did not come from the dashboard",
+                "The header `X-CSRF-Token` is missing or not the session's. `GET /session` gives the right one.",
+            ),
+            Self::NotFound => (404, "not_found", "Not found", "What the address names is not there."),
+            Self::MethodNotAllowed => (
+                405,
+                "method_not_allowed",
+                "This cannot be done here",
+                "The header `Allow` has the methods that the path takes.",
+            ),
+            Self::TooSlow => (408, "too_slow", "The body did not come in time", "Send the body in one go."),
+            Self::InUse => (
+                409,
+                "in_use",
+                "Others need this",
+                "A tier that others use would go; `used_by` says who: kinds whose default it is, rules, how many clients. A \
+                 change list may move them and delete the tier.",
+            ),
+            Self::LastOfItsKind => {
+                (409, "last_of_its_kind", "One must stay", "A domain keeps one tier, a policy one domain.")
+            }
+            Self::Conflict => (
+                412,
+                "conflict",
+                "Somebody changed this meanwhile",
+                "An object is not as it was read, or is there already. `conflicts` has each as it is now, with who changed it \
+                 and when.",
+            ),
+            Self::TooLarge => (
+                413,
+                "too_large",
+                "The body is too large",
+                "The body has more bytes than fit; the detail says how many do.",
+            ),
+            Self::MediaType => (
+                415,
+                "unsupported_media_type",
+                "The body is of another type",
+                "The header `Content-Type` is not what the call takes; the detail says what it takes.",
+            ),
+            Self::Invalid => (
+                422,
+                "invalid",
+                "Something is wrong with the request",
+                "`errors` has each part that is wrong: a `pointer` into the body, a `parameter` of the address or a `header`. \
+                 Policies are judged by the engine's own compiler.",
+            ),
+            Self::PreconditionRequired => (
+                428,
+                "precondition_required",
+                "Say which state you change",
+                "The entity tag of what is replaced or removed is missing: `If-Match`, or `if_match` of a change list.",
+            ),
+            Self::TooMany => {
+                (429, "too_many", "Too many tries", "The header `Retry-After` says in how many seconds to come again.")
+            }
+            Self::Internal => (
+                500,
+                "internal",
+                "The server failed",
+                "The server's fault. Its log says more, under the answer's `X-Request-Id`.",
+            ),
+            Self::Storage => (
+                503,
+                "storage",
+                "The database cannot be written",
+                "The disk is full, or the database is gone. Nothing was changed.",
+            ),
+        };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Row { status, code, title, meaning }
+    }
+}
+
+/// The body of a refusal: problem details, as RFC 9457 has them.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename = "Problem")]
+pub(crate) struct ProblemBody {
+    /// Always `about:blank`: the code says what it is.
+    r#type: &'static str,
+    /// Stable; see the table of codes.
+    code: &'static str,
+    /// What the code means, for people.
+    title: &'static str,
+    /// That of the answer.
+    status: u16,
+    /// What happened here, for people.
+    detail: String,
+    /// Each part of the request that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Vec<FieldError>>,
+    /// Each object that is not as it was read, as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflicts: Option<Vec<Conflicting>>,
+    /// Who uses the tier that would go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used_by: Option<Usage>,
+}
+
+/// An object that is not as it was read.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Conflicting {
+    /// `tier`, `rule`, `client` or `domain`; `policy` where the whole was to be replaced, `clients` where many were meant.
+    pub(crate) kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    /// As it is now; `null`: it is gone.
+    pub(crate) present: Option<Present>,
+    /// How many clients were meant to match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expected: Option<usize>,
+    /// How many do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) matching: Option<usize>,
+    /// In which version it changed last, as far as that is known.
+    pub(crate) version: Option<u64>,
+    pub(crate) changed_by: Option<String>,
+    /// RFC 3339.
+    pub(crate) changed_at: Option<String>,
+}
+
+/// An object as it is now.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Present {
+    pub(crate) etag: String,
+    /// Left out where it is the whole policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<Object>,
+}
+
 impl Problem {
-    /// One field is wrong.
+    /// One field of the body is wrong.
     pub(crate) fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError::invalid(pointer, message)])
     }
 
-    /// The table.
-    fn row(&self) -> (StatusCode, &'static str, &'static str) {
+    /// A parameter of the address is wrong.
+    pub(crate) fn parameter(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid(vec![FieldError::at(At::Parameter(name.into()), message)])
+    }
+
+    /// A header is wrong.
+    pub(crate) fn header(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid(vec![FieldError::at(At::Header(name.into()), message)])
+    }
+
+    fn code(&self) -> Code {
         match self {
-            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized", "Sign in first"),
-            Self::Csrf => (StatusCode::FORBIDDEN, "csrf", "This request did not come from the dashboard"),
-            Self::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong_credentials", "Wrong name or password"),
-            Self::TooMany { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_many", "Too many tries"),
-            Self::NotFound(_) => (StatusCode::NOT_FOUND, "not_found", "Not found"),
-            Self::MethodNotAllowed { .. } => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This cannot be done here")
-            }
-            Self::MediaType { .. } => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body is of another type")
-            }
-            Self::TooSlow { .. } => (StatusCode::REQUEST_TIMEOUT, "too_slow", "The body did not come in time"),
-            Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json", "The body cannot be read"),
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is too large"),
-            Self::Conflict(_) => (StatusCode::PRECONDITION_FAILED, "conflict", "Somebody changed this meanwhile"),
-            Self::InUse { .. } => (StatusCode::CONFLICT, "in_use", "Others need this"),
-            Self::LastOfItsKind(_) => (StatusCode::CONFLICT, "last_of_its_kind", "One must stay"),
-            Self::PreconditionRequired(_) => {
-                (StatusCode::PRECONDITION_REQUIRED, "precondition_required", "Say which state you change")
-            }
-            Self::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Something is wrong with the request"),
-            Self::Storage(_) => (StatusCode::SERVICE_UNAVAILABLE, "storage", "The database cannot be written"),
-            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
+            Self::Unauthorized => Code::Unauthorized,
+            Self::Csrf => Code::Csrf,
+            Self::WrongCredentials => Code::WrongCredentials,
+            Self::TooMany { .. } => Code::TooMany,
+            Self::NotFound(_) => Code::NotFound,
+            Self::MethodNotAllowed { .. } => Code::MethodNotAllowed,
+            Self::MediaType { .. } => Code::MediaType,
+            Self::TooSlow { .. } => Code::TooSlow,
+            Self::BadJson(_) => Code::BadJson,
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::Conflict(_) => Code::Conflict,
+            Self::InUse { .. } => Code::InUse,
+            Self::LastOfItsKind(_) => Code::LastOfItsKind,
+            Self::PreconditionRequired(_) => Code::PreconditionRequired,
+            Self::Invalid(_) => Code::Invalid,
+            Self::Storage(_) => Code::Storage,
+            Self::Internal(_) => Code::Internal,
         }
     }
 
@@ -155,30 +393,38 @@ impl fmt::Display for Problem {
 
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
-        self.row().0
+        self.code().row().status
     }
 
     fn error_response(&self) -> HttpResponse {
-        let (status, code, title) = self.row();
-        let mut body = json!({
-            "type": "about:blank", "code": code, "title": title, "status": status.as_u16(), "detail": self.detail(),
-        });
+        let Row { status, code, title, .. } = self.code().row();
+        let mut body = ProblemBody {
+            r#type: "about:blank",
+            code,
+            title,
+            status: status.as_u16(),
+            detail: self.detail(),
+            errors: None,
+            conflicts: None,
+            used_by: None,
+        };
         match self {
-            Self::BadJson(field) => body["errors"] = json!([field]),
-            Self::Invalid(fields) => body["errors"] = json!(fields),
-            Self::Conflict(objects) => body["conflicts"] = json!(objects),
-            Self::InUse { used_by, .. } => body["used_by"].clone_from(used_by),
+            Self::BadJson(field) => body.errors = Some(vec![field.clone()]),
+            Self::Invalid(fields) => body.errors = Some(fields.clone()),
+            Self::Conflict(objects) => body.conflicts = Some(objects.clone()),
+            Self::InUse { used_by, .. } => body.used_by = Some(used_by.clone()),
             _ => {}
         }
         let mut response = HttpResponse::build(status);
         match self {
             Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
-            Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, *allowed))),
+            Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, allowed.as_str()))),
             // What is left of the body would be taken for the next request.
             Self::TooSlow { .. } => drop(response.force_close()),
             _ => {}
         }
-        response.content_type("application/problem+json").body(body.to_string())
+        // It is plain data, which serde can always write.
+        response.content_type(PROBLEM_JSON).body(serde_json::to_string(&body).unwrap_or_default())
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 use tidegate::{Problems, Snapshot, formats::Format, policy::Policy};
 
 use crate::{
     differences::{Changed, changed},
     objects::{self, ObjectKey},
     policy_file::{self, PolicyFile, PolicyFileOutcome},
+    problem::{Conflicting, Present},
     start::StartError,
     store::{Audit, Carries, NewVersion, Revision, Store, Version, sha256},
 };
@@ -24,7 +25,7 @@ pub(crate) struct Published {
 }
 
 /// When an object changed last, and by whom.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Revised {
     #[serde(rename = "revision")]
     pub(crate) version: u64,
@@ -46,11 +47,15 @@ impl Published {
     }
 
     /// The whole as it is now, for whoever knows another.
-    pub(crate) fn as_conflict(&self) -> Value {
-        json!({
-            "kind": "policy", "present": { "etag": self.policy_etag() }, "version": self.version.version,
-            "changed_by": self.version.author, "changed_at": self.version.published_at,
-        })
+    pub(crate) fn as_conflict(&self) -> Conflicting {
+        Conflicting {
+            kind: "policy",
+            present: Some(Present { etag: self.policy_etag(), value: None }),
+            version: Some(self.version.version),
+            changed_by: Some(self.version.author.clone()),
+            changed_at: Some(self.version.published_at.clone()),
+            ..Conflicting::default()
+        }
     }
 
     /// Writes the policy of a file as the next version, if that is to be done.

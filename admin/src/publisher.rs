@@ -6,8 +6,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, policy::Policy};
 use tokio::{
     sync::{Mutex, watch},
@@ -25,8 +25,10 @@ use crate::{
     store::{Answered, Audit, Carries, NewVersion, Store, Version, sha256},
 };
 
+/// By which a repeat is known.
+pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 /// The longest `Idempotency-Key`, in bytes.
-const KEY_BYTES_MAX: usize = 100;
+pub(crate) const KEY_BYTES_MAX: usize = 100;
 
 /// Who publishes, from where, and how a repeat is known.
 #[derive(Clone, Debug)]
@@ -39,17 +41,19 @@ pub(crate) struct Author {
 }
 
 /// What is taken back.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollBack {
+    /// The version to go back to, or to undo.
     to: u64,
     #[serde(default)]
     mode: Mode,
     message: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "RollBackMode")]
 enum Mode {
     /// All is as in version `to`.
     #[default]
@@ -76,19 +80,30 @@ impl Words {
 }
 
 /// The answer to a publish.
-#[derive(Serialize)]
-struct Answer<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Publication")]
+pub(crate) struct Answer {
     version: u64,
-    sha256: &'a str,
+    /// Of the document, hex.
+    sha256: String,
     /// The version that the list was applied on, where that is not the one that it was made on.
     on_top_of: Option<u64>,
-    /// Of single objects; an import says what it did line by line.
+    /// The objects that changed; an import says what it did line by line.
     #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<Value>>,
+    changes: Option<Vec<ChangedObject>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
     /// Clients whose override had ended, and was taken away with this version.
     ended: Vec<String>,
+}
+
+/// An object that a version changed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ChangedObject {
+    #[serde(flatten)]
+    key: ObjectKey,
+    /// `null`: it is gone.
+    etag: Option<String>,
 }
 
 /// A version that is ready to be written and put in force.
@@ -261,11 +276,11 @@ impl Publisher {
     async fn repeated(&self, author: &Author) -> Result<Option<String>, Problem> {
         let Some(key) = &author.idempotency_key else { return Ok(None) };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(Problem::field("", format!("Idempotency-Key: from 1 to {KEY_BYTES_MAX} bytes fit")));
+            return Err(Problem::header(IDEMPOTENCY_KEY, format!("from 1 to {KEY_BYTES_MAX} bytes of text fit")));
         }
         match self.store.answered(&author.name, key).await? {
             Some(answered) if answered.request_sha256 == author.request_sha256 => Ok(Some(answered.answer)),
-            Some(_) => Err(Problem::field("", "Idempotency-Key: another request has used this key; use a new one")),
+            Some(_) => Err(Problem::header(IDEMPOTENCY_KEY, "another request has used this key; use a new one")),
             None => Ok(None),
         }
     }
@@ -302,7 +317,7 @@ fn make(
     removed.extend(ended.removed);
     let answer = Answer {
         version: version.version,
-        sha256: &version.sha256,
+        sha256: version.sha256.clone(),
         on_top_of: Some(present.version.version).filter(|before| *before != words.base_version),
         changes: report.is_none().then(|| answers(version.version, &touched, &removed)),
         report,
@@ -324,8 +339,8 @@ pub(crate) fn parse_stored(document: &str) -> Result<Policy, Problem> {
 }
 
 /// What became of each object.
-fn answers(version: u64, touched: &[ObjectKey], removed: &[ObjectKey]) -> Vec<Value> {
-    let change = |key: &ObjectKey, etag: Option<String>| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": etag });
+fn answers(version: u64, touched: &[ObjectKey], removed: &[ObjectKey]) -> Vec<ChangedObject> {
+    let change = |key: &ObjectKey, etag: Option<String>| ChangedObject { key: key.clone(), etag };
     let touched = touched.iter().map(|key| change(key, Some(key.etag(version))));
     touched.chain(removed.iter().map(|key| change(key, None))).collect()
 }

@@ -23,6 +23,7 @@ use tidegate::{Engine, Publish, Snapshot};
 use tokio::sync::watch;
 
 use crate::{
+    api::Document,
     figures::Figures,
     folder::DataFolder,
     objects::sort_clients,
@@ -80,6 +81,8 @@ pub(crate) struct State {
     pub(crate) cookie: String,
     /// Cookies only over TLS: everywhere but on loopback.
     pub(crate) secure_cookies: bool,
+    /// What the REST calls are.
+    pub(crate) document: Document,
     /// Tells a server with another page from this one.
     pub(crate) build: String,
     /// Changes whenever a session was ended.
@@ -146,6 +149,7 @@ impl Admin {
             None => !is_loopback,
         };
         let port = address.map_or(0, |address| address.port());
+        let cookie = format!("tidegate_session_{port}");
         let state = State {
             publisher: Arc::new(Publisher::new(store.clone(), Arc::clone(&engine), published)),
             store,
@@ -154,7 +158,8 @@ impl Admin {
             tries: Tries::new(),
             environment,
             check_url,
-            cookie: format!("tidegate_session_{port}"),
+            document: routes::document(&cookie),
+            cookie,
             secure_cookies,
             build: routes::build(),
             session_ended: watch::Sender::new(()),

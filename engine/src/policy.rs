@@ -1,6 +1,7 @@
 //! The policy document: plain types, as people write it. `Snapshot::compile` says whether it is right.
 //!
-//! With the feature `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON.
+//! With the feature `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
+//! JSON Schema how they are written.
 
 #[cfg(feature = "formats")]
 mod differences;
@@ -9,11 +10,16 @@ mod form;
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "formats")]
 pub use differences::{Difference, differences};
+
+#[cfg(feature = "schema")]
+use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The whole document.
 ///
@@ -26,6 +32,7 @@ pub use differences::{Difference, differences};
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Policy {
     /// Domains by name. Requests that name none are in `default`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "form::each_key_once"))]
@@ -35,6 +42,7 @@ pub struct Policy {
 /// One domain: a name space of tiers, clients and rules.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Domain {
     /// Per kind of identity, the tier of those that nobody assigned.
     #[cfg_attr(
@@ -95,6 +103,7 @@ pub struct DoorSettings {
 /// What a door answers when it cannot decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum OnError {
     /// Allow.
     #[default]
@@ -106,6 +115,7 @@ pub enum OnError {
 /// A family of response headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Headers {
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     #[default]
@@ -119,6 +129,7 @@ pub enum Headers {
 /// What `X-RateLimit-Reset` carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Reset {
     /// Unix seconds.
     #[default]
@@ -130,8 +141,10 @@ pub enum Reset {
 /// A named list of limits that a class of clients gets.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Tier {
     /// `[a-z][a-z0-9_-]{0,63}`.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
     /// Its limits, checked in this order.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
@@ -144,22 +157,27 @@ pub struct Tier {
 /// A limit.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Limit {
     /// Unique within the tier, rule or client.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
     /// How it counts.
     pub algorithm: Algorithm,
     /// Tokens per period; 0 denies everything.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "form::whole"))]
+    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
     pub limit: u64,
     /// `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar
     /// in the domain's time zone.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|s|m|h|d)|day|week|month)$")))]
     pub period: String,
     /// Most tokens at once, for the buckets; the limit unless given.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "form::some_whole", skip_serializing_if = "Option::is_none")
     )]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
     pub burst: Option<u64>,
     /// Does it deny, or only count what it would deny?
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "form::is_default"))]
@@ -175,6 +193,7 @@ pub struct Limit {
 /// How a limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Algorithm {
     /// A bucket that refills at a constant rate.
     TokenBucket,
@@ -191,6 +210,7 @@ pub enum Algorithm {
 /// Does a limit deny?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Mode {
     /// Yes.
     #[default]
@@ -202,6 +222,7 @@ pub enum Mode {
 /// How nodes share a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Sharing {
     /// Each node counts alone.
     #[default]
@@ -217,6 +238,7 @@ pub enum Sharing {
 /// What happens to a shared limit when the store is gone.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum OnFailure {
     /// Allow.
     Open,
@@ -229,10 +251,13 @@ pub enum OnFailure {
 /// An identity that was given a tier or an override.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Client {
     /// Kind of the identity.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_]{0,31}$")))]
     pub kind: String,
     /// Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = VALUE_BYTES_MAX)))]
     pub value: String,
     /// Its tier; the default of its kind unless given.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
@@ -251,6 +276,7 @@ pub struct Client {
 /// What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields, default))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Override {
     /// Every request is denied.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "form::is_false"))]
@@ -263,6 +289,7 @@ pub struct Override {
     pub limits: Vec<Limit>,
     /// RFC 3339 instant at which it ends.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub until: Option<String>,
     /// Why, for people.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -272,13 +299,16 @@ pub struct Override {
 /// Limits of an endpoint.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(deny_unknown_fields))]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Rule {
     /// `[a-z][a-z0-9_-]{0,63}`.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
     /// `/exact`, `/users/{id}`, `/api/*` or `*`.
     pub endpoint: String,
     /// Only requests with this method.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[A-Za-z]+$")))]
     pub method: Option<String>,
     /// Whom it counts.
     pub per: Per,
@@ -301,6 +331,7 @@ pub struct Rule {
         feature = "serde",
         serde(default = "form::one", deserialize_with = "form::whole", skip_serializing_if = "form::is_one")
     )]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
     pub cost: u64,
     /// Its limits, checked in this order.
     pub limits: Vec<Limit>,
@@ -319,6 +350,7 @@ pub(crate) const EVERYONE: &str = "everyone";
     derive(Serialize, Deserialize),
     serde(untagged, expecting = "expected a kind, a list of kinds, or \"everyone\"")
 )]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub enum Per {
     /// One kind, or `everyone`.
     One(String),

@@ -10,7 +10,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use tidegate::policy::{Client, Limit, Override};
 
-use crate::{overrides, problem::FieldError};
+use crate::{
+    overrides,
+    problem::{At, FieldError},
+};
 
 /// In the order in which they are written.
 const COLUMNS: [&str; 8] = ["kind", "value", "tier", "label", "note", "override", "until", "reason"];
@@ -135,7 +138,10 @@ impl Line {
         let given = if has_no_end { json!({ "override": { "until": null } }) } else { json!({}) };
         match overrides::complete(&mut client, &given, had.as_ref(), now) {
             Ok(()) => Ok(client),
-            Err(error) => wrong(if error.pointer.ends_with("until") { "until" } else { "reason" }, error.message),
+            Err(error) => {
+                let is_of_end = matches!(&error.at, At::Pointer(pointer) if pointer.ends_with("until"));
+                wrong(if is_of_end { "until" } else { "reason" }, error.message)
+            }
         }
     }
 }

@@ -1,182 +1,235 @@
 //! Clients, of which there may be a hundred thousand: pages of them, one, its override, and many at once.
 
 use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::{CONTENT_DISPOSITION, IF_MATCH, IF_NONE_MATCH},
+    HttpRequest, HttpResponse, Responder,
+    http::{StatusCode, header::CONTENT_DISPOSITION},
     rt,
-    web::{self, Data, Path, Query},
+    web::{Data, Json, Path},
 };
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tidegate::policy::{Client, Override};
 use tokio::task::spawn_blocking;
 
 use super::{
-    objects::{Call, InDomain, Item, domain_of, publish_one, single},
-    policy::{author, published},
-    resource,
+    objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, domain_of, publish_one},
+    policy::{Caller, Told, told},
 };
 use crate::{
-    access::SignedIn,
+    api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::{Body, Csv},
     changes::{Edited, Op, default_domain},
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
-    objects::{Kind, ObjectKey, client_id, client_place},
-    problem::Problem,
+    objects::{Kind, client_id, client_order, client_place},
+    paging::{Find, List, Page, Sort},
+    problem::{Code, Problem},
     published::Published,
-    publisher::Words,
+    publisher::{self, Words},
+    query::Query,
     server::State,
     store::sha256,
 };
 
-/// Clients on a page unless told otherwise, and at most.
-const PAGE: usize = 100;
-const PAGE_MAX: usize = 500;
 /// So many wrong lines are told where nothing is imported because of them.
 const WRONG_LINES_TOLD: usize = 100;
 
-/// Paths below `/clients`, before that of a single one.
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(resource("/clients/import", "POST").post(import))
-        .service(resource("/clients/export", "GET").get(export))
-        .service(resource("/clients/bulk", "POST").post(bulk))
-        .service(
-            resource("/clients/{id}/override", "GET, PUT, DELETE")
-                .get(get_override)
-                .put(put_override)
-                .delete(delete_override),
-        );
+/// Lists, and many clients at once: before single ones, whose paths these would be too.
+pub(super) fn calls(api: &mut Api, id: &str) {
+    api.get("/clients", list).says("Clients of a domain", "By kind and value.").refuses(&[Code::NotFound]);
+    api.post("/clients/import", import)
+        .says(
+            "Import clients from a CSV file",
+            "All of it becomes one version, or nothing does. The first line names the columns, as `GET /clients/export` has \
+             them. `errors[].pointer` is `/LINE/COLUMN`.",
+        )
+        .answers_json::<Imported>(StatusCode::OK, "What it would do, or that there is nothing to do.")
+        .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
+        .refuses(&[Code::NotFound, Code::Conflict]);
+    api.get("/clients/export", export)
+        .says("The clients as a CSV file", "")
+        .answers(StatusCode::OK, "text/csv", "A line for each client.")
+        .refuses(&[Code::NotFound]);
+    api.post("/clients/bulk", bulk)
+        .says(
+            "Change or remove all clients that match",
+            "`expected` is how many match, so that nobody else's are changed.",
+        )
+        .refuses(&[Code::Conflict]);
+    api.get("/clients/{id}", one).says("A client", "").with("id", id);
 }
 
-#[derive(Deserialize)]
-pub(super) struct OfClients {
-    #[serde(default = "default_domain")]
-    domain: String,
+pub(super) fn calls_for_overrides(api: &mut Api, id: &str) {
+    api.get("/clients/{id}/override", get_override).says("The override of a client", "").with("id", id);
+    api.put("/clients/{id}/override", put_override)
+        .says(
+            "Give a client an override",
+            "It stays as it is otherwise; with `If-None-Match: *` it is made. The override ends after 7 days unless `until` says \
+             otherwise, and says why.",
+        )
+        .with("id", id)
+        .refuses(&[Code::PreconditionRequired]);
+    api.delete("/clients/{id}/override", delete_override)
+        .says("Take a client's override away", "A client that has nothing else goes.")
+        .with("id", id)
+        .refuses(&[Code::PreconditionRequired]);
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OfClients {
+    /// Only of this kind.
     kind: Option<String>,
-    /// Of the value.
+    /// Only those whose value begins like this.
     #[serde(default)]
     prefix: String,
+    /// Only those that were given this tier.
     tier: Option<String>,
+    /// Only those with an override, or without one.
     has_override: Option<bool>,
-    limit: Option<usize>,
-    /// The id that the page before ended with.
-    cursor: Option<String>,
 }
 
-/// In the order of kinds and values.
-pub(super) async fn list(state: Data<State>, query: Query<OfClients>) -> Result<HttpResponse, Problem> {
-    let OfClients { domain: name, kind, prefix, tier, has_override, limit, cursor } = query.into_inner();
-    let filter = Filter { kind, prefix, tier, has_override, ids: None };
+/// In the order of kinds and values. There may be very many, so they are neither copied nor sorted.
+async fn list(
+    state: Data<State>,
+    domain: Query<InDomain>,
+    page: Query<Page>,
+    find: Query<Find>,
+    query: Query<OfClients>,
+) -> Listed<Client> {
     let published = state.publisher.published();
-    let clients = &domain_of(&published, &name)?.clients;
-    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-    let mut rest = filter.after(clients, cursor.as_deref());
-    let page: Vec<&Client> = rest.by_ref().take(limit).collect();
-    let is_last = rest.next().is_none();
-    let items = page.iter().map(|client| {
-        let key = ObjectKey { kind: Kind::Client, domain: name.clone(), id: client_id(client) };
-        let mut item = json!(Item::new(&published, &key, None, client));
-        item["id"] = json!(key.id);
-        item
-    });
-    let items: Vec<Value> = items.collect();
-    let next = page.last().filter(|_| !is_last).map(|client| client_id(client));
-    let body = json!({
-        "policy_version": published.version.version, "domain": name, "matching": filter.after(clients, None).count(),
-        "items": items, "next": next,
-    });
-    Ok(HttpResponse::Ok().json(body))
+    let clients = &domain.of(&published)?.clients;
+    let OfClients { kind, prefix, tier, has_override } = query.0;
+    let filter = Filter { kind, prefix, tier, has_override, ids: None };
+    let matches = |client: &&Client| filter.matches(client) && find.matches(&client.value);
+    let after = page.after(|cursor| {
+        let (kind, value) = cursor.split_once(':')?;
+        Some((kind.to_owned(), value.to_owned()))
+    })?;
+    let after = after.as_ref().map(|(kind, value)| (kind.as_str(), value.as_str()));
+    let take = |rest: &mut dyn Iterator<Item = &Client>| {
+        let items: Vec<_> = rest.take(page.limit()).map(|client| item(&published, &domain.domain, client)).collect();
+        let next = items.last().map(|last| last.id.clone()).filter(|_| rest.next().is_some());
+        (items, next)
+    };
+    let (items, next) = if find.sort == Some(Sort::NameBackwards) {
+        let end = after.map_or(clients.len(), |after| clients.partition_point(|client| client_order(client) < after));
+        take(&mut clients[..end].iter().rev().filter(matches))
+    } else {
+        let start = after.map_or(0, |after| clients.partition_point(|client| client_order(client) <= after));
+        take(&mut clients[start..].iter().filter(matches))
+    };
+    let about = OfPolicy::new(&published, Some(&domain.domain), clients.iter().filter(matches).count());
+    Ok(Json(List { about, items, next }))
+}
+
+fn item(published: &Published, domain: &str, client: &Client) -> Item<Client> {
+    Item::new(published, Kind::Client, domain, client_id(client), client)
 }
 
 /// A client of the policy in force.
-fn find<'p>(published: &'p Published, domain: &str, id: &str) -> Result<(ObjectKey, &'p Client), Problem> {
+fn find<'p>(published: &'p Published, domain: &str, id: &str) -> Result<&'p Client, Problem> {
     let within = domain_of(published, domain)?;
     let place = client_place(within, id);
     let place = place.ok_or_else(|| Problem::NotFound(format!("There is no client `{id}`; ids are KIND:VALUE.")))?;
-    let key = ObjectKey { kind: Kind::Client, domain: domain.to_owned(), id: id.to_owned() };
-    Ok((key, &within.clients[place]))
+    Ok(&within.clients[place])
 }
 
-pub(super) async fn one(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn one(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Client>>, Problem> {
     let published = state.publisher.published();
-    let (key, client) = find(&published, &query.domain, &id)?;
-    Ok(single(&Item::new(&published, &key, None, client)))
+    let client = find(&published, &query.domain, &id)?;
+    Ok(item(&published, &query.domain, client).tagged())
 }
 
-async fn get_override(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn get_override(
+    state: Data<State>,
+    id: Path<String>,
+    query: Query<InDomain>,
+) -> Result<Tagged<Item<Override>>, Problem> {
     let published = state.publisher.published();
-    let (key, client) = find(&published, &query.domain, &id)?;
-    let made = client.exception.as_ref();
-    let made: &Override = made.ok_or_else(|| Problem::NotFound(format!("The client `{id}` has no override.")))?;
-    Ok(single(&Item::new(&published, &key, None, made)))
+    let made = find(&published, &query.domain, &id)?.exception.as_ref();
+    let made = made.ok_or_else(|| Problem::NotFound(format!("The client `{id}` has no override.")))?;
+    Ok(Item::new(&published, Kind::Client, &query.domain, id.into_inner(), made).tagged())
 }
 
 /// The client stays as it is otherwise; with `If-None-Match: *` it is made.
-async fn put_override(call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    let (state, request, _, query) = &call;
-    let is_new = request.headers().get(IF_NONE_MATCH).is_some_and(|tag| tag == "*");
+async fn put_override(
+    call: Call,
+    tag: IfMatch,
+    new: IfNoneMatch,
+    id: Path<String>,
+    body: Body<Unread<Override>>,
+) -> Result<Told, Problem> {
+    let (state, _, _, query) = &call;
     let published = state.publisher.published();
-    let mut value = if let Ok((_, client)) = find(&published, &query.domain, &id) {
+    let mut value = if let Ok(client) = find(&published, &query.domain, &id) {
         json!(client)
     } else {
         let parts = id.split_once(':');
         let (kind, value) = parts.ok_or_else(|| Problem::NotFound("Ids of clients are KIND:VALUE.".to_owned()))?;
         json!({ "kind": kind, "value": value })
     };
-    value["override"] = body.value;
-    let op = if is_new { Op::Create } else { Op::Put };
-    publish_one(call, op, Kind::Client, id.into_inner(), Some(value), &body.sha256, "/override").await
+    value["override"] = body.value.0;
+    let op = if new.is_any() { Op::Create } else { Op::Put };
+    publish_one(call, (op, Kind::Client, id.into_inner()), tag.0, Some(value), &body.sha256, "/override").await
 }
 
 /// A client that has nothing else goes.
-async fn delete_override(call: Call, id: Path<String>) -> Result<HttpResponse, Problem> {
+async fn delete_override(call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
     let (state, _, _, query) = &call;
     let published = state.publisher.published();
     let (op, value) = match find(&published, &query.domain, &id) {
-        Ok((_, Client { exception: None, .. })) => {
+        Ok(Client { exception: None, .. }) => {
             return Err(Problem::NotFound(format!("The client `{id}` has no override.")));
         }
-        Ok((_, Client { tier: None, .. })) => (Op::Delete, None),
+        Ok(Client { tier: None, .. }) => (Op::Delete, None),
         _ => (Op::Patch, Some(json!({ "override": null }))),
     };
-    publish_one(call, op, Kind::Client, id.into_inner(), value, "", "").await
+    publish_one(call, (op, Kind::Client, id.into_inner()), tag.0, value, "", "").await
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, JsonSchema)]
 struct OfImport {
+    /// The domain that the clients are in.
     #[serde(default = "default_domain")]
     domain: String,
-    /// Of clients that the file does not have.
+    /// What becomes of clients that the file does not have.
     #[serde(default)]
     missing: Missing,
     /// Only say what it would do.
     #[serde(default)]
     dry_run: bool,
+    /// Message of the version.
     message: Option<String>,
+}
+
+/// An import that published nothing.
+#[derive(Serialize, JsonSchema)]
+struct Imported {
+    /// That of the policy in force.
+    version: u64,
+    report: Report,
 }
 
 async fn import(
     state: Data<State>,
     request: HttpRequest,
-    signed_in: SignedIn,
+    caller: Caller,
+    if_match: IfMatch,
     query: Query<OfImport>,
     body: Csv,
 ) -> Result<HttpResponse, Problem> {
-    let OfImport { domain, missing, dry_run, message } = query.into_inner();
+    let OfImport { domain, missing, dry_run, message } = query.0;
     let message = message.unwrap_or_else(|| "import clients".to_owned());
-    let if_match = request.headers().get(IF_MATCH).map(|tag| String::from_utf8_lossy(tag.as_bytes()).into_owned());
     let present = state.publisher.published();
     let base_version = present.version.version;
     let words = Words::new(&message, base_version)?;
-    let of = (request.method(), request.uri(), &if_match, &body.sha256);
-    let author = author(&request, signed_in, sha256(format!("{of:?}")));
+    let of = (request.uri(), &if_match.0, &body.sha256);
+    let author = caller.author(sha256(format!("{of:?}")));
     // Made once to be told, and again on the policy that is in force when its turn comes.
     let make = move |present: &Published| -> Result<Edited, Problem> {
-        if if_match.as_ref().is_some_and(|tag| *tag != present.policy_etag()) {
+        if if_match.0.as_ref().is_some_and(|tag| *tag != present.policy_etag()) {
             return Err(Problem::Conflict(vec![present.as_conflict()]));
         }
         let clients::Imported { policy, report } =
@@ -192,7 +245,7 @@ async fn import(
     .map_err(|error| Problem::Internal(error.to_string()))?;
     let report: Report = first?;
     if dry_run || report.wrong == 0 && report.changes() == 0 {
-        return Ok(HttpResponse::Ok().json(json!({ "version": base_version, "report": report })));
+        return Ok(HttpResponse::Ok().json(Imported { version: base_version, report }));
     }
     let edit = move |present: &Published| {
         let edited = make(present)?;
@@ -200,7 +253,8 @@ async fn import(
         if wrong.is_empty() { Ok(edited) } else { Err(Problem::Invalid(wrong)) }
     };
     let refused = |problems: &tidegate::Problems, _: &_| Problem::field("", problems.to_string());
-    published(rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await }).await)
+    let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
+    Ok(told(publish.await)?.respond_to(&request))
 }
 
 async fn export(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
@@ -212,15 +266,10 @@ async fn export(state: Data<State>, query: Query<InDomain>) -> Result<HttpRespon
         .body(text))
 }
 
-async fn bulk(
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    body: Body<Bulk>,
-) -> Result<HttpResponse, Problem> {
-    let author = author(&request, signed_in, body.sha256);
+async fn bulk(state: Data<State>, caller: Caller, body: Body<Bulk>) -> Result<Told, Problem> {
+    let author = caller.author(body.sha256);
     let words = Words::new(&body.value.message, state.publisher.published().version.version)?;
     let edit = move |present: &Published| body.value.edit(present);
     let refused = |problems: &tidegate::Problems, _: &_| clients::bulk_refused(problems);
-    published(rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await }).await)
+    told(rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await }).await)
 }

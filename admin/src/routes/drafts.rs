@@ -1,31 +1,34 @@
 //! Drafts: change lists that somebody shares before they are published.
 
-use actix_web::{
-    HttpResponse,
-    http::header::LOCATION,
-    web::{self, Data, Path, Query},
-};
+use actix_web::web::{Data, Json, Path};
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::resource;
 use crate::{
-    access::SignedIn, body::Body, changes::ChangeList, problem::Problem, secrets::secret, server::State, store::Draft,
+    access::SignedIn,
+    api::{Api, Created, NoContent, PREFIX},
+    body::Body,
+    changes::ChangeList,
+    paging::{List, Page},
+    problem::Problem,
+    query::Query,
+    secrets::secret,
+    server::State,
+    store::Draft,
 };
 
 /// How long a draft is kept.
 const DAYS: i64 = 30;
 /// Drafts of everybody together.
 const COUNT_MAX: i64 = 1_000;
-/// Drafts on a page unless told otherwise, and at most.
-const PAGE: u32 = 100;
-const PAGE_MAX: u32 = 500;
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(resource("/drafts", "GET, POST").get(drafts).post(save))
-        .service(resource("/drafts/{id}", "GET, DELETE").get(draft).delete(remove));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Drafts", "Change lists that are shared before they are published.");
+    api.get("/drafts", drafts).says("Drafts, newest first", "");
+    api.post("/drafts", save).says("Save a change list", "It is kept for 30 days.");
+    api.get("/drafts/{id}", draft).says("A draft with its list", "").with("id", "Its id.");
+    api.delete("/drafts/{id}", remove).says("Remove a draft", "").with("id", "Its id.");
 }
 
 /// An instant to the second, so that later ones are greater as text too.
@@ -33,7 +36,7 @@ fn text(instant: Timestamp) -> String {
     Timestamp::from_second(instant.as_second()).unwrap_or(instant).to_string()
 }
 
-async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -> Result<HttpResponse, Problem> {
+async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
     let internal = |error: &dyn ToString| Problem::Internal(error.to_string());
     let now = Timestamp::now();
     let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).map_err(|error| internal(&error))?;
@@ -48,50 +51,46 @@ async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -
     if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX).await? {
         return Err(Problem::field("", format!("{COUNT_MAX} drafts are kept; remove some first")));
     }
-    Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/drafts/{}", draft.id))).json(draft))
+    Ok(Created { location: format!("{PREFIX}/drafts/{}", draft.id), body: draft })
 }
 
-#[derive(Deserialize)]
-struct PageOf {
-    limit: Option<u32>,
-    /// `SAVED_AT,ID` of the draft that the page before ended with.
-    cursor: Option<String>,
-}
-
-/// Newest first.
-async fn drafts(state: Data<State>, page: Query<PageOf>) -> Result<HttpResponse, Problem> {
-    let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+/// Newest first. A cursor is `SAVED_AT,ID` of the draft that the page before ended with.
+async fn drafts(state: Data<State>, page: Query<Page>) -> Result<Json<List<Draft>>, Problem> {
+    let after = page.after(|cursor| {
+        let (saved_at, id) = cursor.split_once(',')?;
+        saved_at.parse::<Timestamp>().ok()?;
+        Some((saved_at.to_owned(), id.to_owned()))
+    })?;
     // Greater than any time.
-    let after = page.cursor.as_deref().and_then(|cursor| cursor.split_once(',')).unwrap_or(("~", ""));
-    let mut items = state.store.drafts(&text(Timestamp::now()), after, i64::from(limit) + 1).await?;
-    let is_last = items.len() <= limit as usize;
-    items.truncate(limit as usize);
-    let next = items.last().filter(|_| !is_last).map(|last| format!("{},{}", last.saved_at, last.id));
-    Ok(HttpResponse::Ok().json(json!({ "items": items, "next": next })))
+    let after = after.as_ref().map_or(("~", ""), |(saved_at, id)| (saved_at, id));
+    let items = state.store.drafts(&text(Timestamp::now()), after, page.limit() as u32 + 1).await?;
+    let cursor = |last: &Draft| format!("{},{}", last.saved_at, last.id);
+    Ok(Json(page.cut(items, cursor)))
 }
 
 /// A draft as it is sent.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DraftWithList")]
 struct WithList {
     #[serde(flatten)]
     draft: Draft,
-    list: Value,
+    list: ChangeList,
 }
 
 fn absent(id: &str) -> Problem {
     Problem::NotFound(format!("There is no draft `{id}`; drafts are kept for {DAYS} days."))
 }
 
-async fn draft(state: Data<State>, id: Path<String>) -> Result<HttpResponse, Problem> {
+async fn draft(state: Data<State>, id: Path<String>) -> Result<Json<WithList>, Problem> {
     let found = state.store.draft(&id, &text(Timestamp::now())).await?;
     let (draft, list) = found.ok_or_else(|| absent(&id))?;
     let list = serde_json::from_str(&list).map_err(|error| Problem::Internal(error.to_string()))?;
-    Ok(HttpResponse::Ok().json(WithList { draft, list }))
+    Ok(Json(WithList { draft, list }))
 }
 
-async fn remove(state: Data<State>, id: Path<String>) -> Result<HttpResponse, Problem> {
+async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     if !state.store.remove_draft(&id).await? {
         return Err(absent(&id));
     }
-    Ok(HttpResponse::NoContent().finish())
+    Ok(NoContent)
 }

@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use actix_web::{
     HttpResponse,
-    web::{self, Data},
+    http::StatusCode,
+    web::{Data, Json},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tidegate::{
     Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, Warning, WhoIs,
     policy::{Difference, Override, Policy, Rule, differences},
 };
 use tokio::{task::spawn_blocking, time::sleep};
 
-use super::resource;
 use crate::{
+    api::Api,
     body::Body,
     changes::{ChangeList, default_domain},
     objects::client_id,
-    problem::Problem,
+    problem::{Code, Problem},
     published::Shared,
     server::State,
 };
@@ -27,16 +30,29 @@ use crate::{
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(resource("/explain", "POST").post(explain))
-        .service(resource("/policy/lint", "GET").get(lint))
-        .service(resource("/policy/validate", "POST").post(validate));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Explanations", "Why a request is decided as it is, and what of a policy is hardly meant.");
+    api.post("/explain", explain)
+        .says(
+            "Explain a request",
+            "Which tier each identity has and from where, which rules apply and why the others do not, the state of every limit, \
+             and what would be decided now. Charges nothing.",
+        )
+        .example(json!({ "identities": [{ "kind": "user", "value": "ada" }], "endpoint": "/api/v1/search" }))
+        .answers_json::<Explained>(StatusCode::OK, "Why.");
+    api.get("/policy/lint", lint).says(
+        "Warnings of the policy in force",
+        "Rules that never match, limits that never bind beside a tighter one, patterns that stand in each other's way.",
+    );
+    api.post("/policy/validate", validate)
+        .says("What publishing a change list would do", "Refuses what a publish would refuse; publishes nothing.")
+        .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
 /// A request, as `POST /v1/check` takes it.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AskedRequest")]
 struct Asked {
     #[serde(default = "default_domain")]
     domain: String,
@@ -47,14 +63,15 @@ struct Asked {
     tier: Option<String>,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Identity")]
 struct Who {
     kind: String,
     value: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Explained<'a> {
     policy_version: u64,
     domain: &'a str,
@@ -67,7 +84,7 @@ struct Explained<'a> {
 }
 
 /// What a check would answer now.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Decided<'a> {
     allowed: bool,
     limit_id: Option<&'a str>,
@@ -75,7 +92,7 @@ struct Decided<'a> {
     allowed_after_ms: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Known<'a> {
     kind: &'a str,
     value: &'a str,
@@ -91,7 +108,7 @@ struct Known<'a> {
     override_has_ended: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct RuleSays<'a> {
     id: &'a str,
     endpoint: &'a str,
@@ -104,7 +121,7 @@ struct RuleSays<'a> {
     detail: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LimitState<'a> {
     limit_id: &'a str,
     /// `enforce`, or `shadow`: it counts, and never denies.
@@ -267,7 +284,7 @@ fn wait_ms(retry: Retry) -> Option<u64> {
 }
 
 /// A warning as it is sent.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Warned {
     code: &'static str,
     domain: String,
@@ -287,22 +304,22 @@ impl Warned {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Lint {
     policy_version: u64,
     warnings: Vec<Warned>,
 }
 
-async fn lint(state: Data<State>) -> Result<HttpResponse, Problem> {
+async fn lint(state: Data<State>) -> Result<Json<Lint>, Problem> {
     let published = state.publisher.published();
     let policy_version = published.version.version;
     let warnings = in_background(move || published.policy.lint()).await?;
     let warnings = warnings.into_iter().map(|warning| Warned::of(warning, None)).collect();
-    Ok(HttpResponse::Ok().json(Lint { policy_version, warnings }))
+    Ok(Json(Lint { policy_version, warnings }))
 }
 
 /// What publishing a list would do.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Validated {
     /// That it would be.
     version: u64,
@@ -313,7 +330,7 @@ struct Validated {
 }
 
 /// Refuses what a publish would refuse; publishes nothing.
-async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<HttpResponse, Problem> {
+async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
     let (before, after) = state.publisher.try_list(body.value).await?;
     let compare = move |before: Shared, after: Policy| {
         let (known, found) = (before.policy.lint(), after.lint());
@@ -329,7 +346,7 @@ async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<HttpResp
             warnings: warnings.collect(),
         }
     };
-    Ok(HttpResponse::Ok().json(in_background(move || compare(before, after)).await?))
+    in_background(move || compare(before, after)).await.map(Json)
 }
 
 async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

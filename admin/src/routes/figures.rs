@@ -1,17 +1,30 @@
 //! Live figures, asked for once; the stream has them as they change.
 
-use actix_web::{HttpResponse, web};
-use serde_json::json;
+use actix_web::web::{Data, Json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::resource;
-use crate::{problem::Problem, server::State};
+use crate::{
+    api::Api,
+    figures::{Sample, Second},
+    server::State,
+};
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/metrics", "GET").get(show));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Figures", "What was decided, and how fast.");
+    api.get("/metrics", show).says(
+        "Figures now, and of the last quarter of an hour",
+        "Counted since the process started. `GET /stream?topics=metrics` has them once a second.",
+    );
 }
 
-async fn show(state: web::Data<State>) -> Result<HttpResponse, Problem> {
-    let newest =
-        serde_json::to_value(&*state.figures.newest()).map_err(|error| Problem::Internal(error.to_string()))?;
-    Ok(HttpResponse::Ok().json(json!({ "newest": newest, "history": state.figures.history() })))
+#[derive(Serialize, JsonSchema)]
+struct Metrics {
+    newest: Sample,
+    /// A point a second, oldest first.
+    history: Vec<Second>,
+}
+
+async fn show(state: Data<State>) -> Json<Metrics> {
+    Json(Metrics { newest: (*state.figures.newest()).clone(), history: state.figures.history() })
 }

@@ -1,50 +1,92 @@
 //! What a form needs to know of this build: algorithms, their parameters, bounds.
 
-use actix_web::{HttpResponse, web};
-use serde_json::json;
+use actix_web::web::{Data, Json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tidegate::{PLAN_MAX, algorithm::NUMBER_MAX, policy::Algorithm};
 
-use super::resource;
-use crate::{changes::MESSAGE_BYTES_MAX, passwords, server::State};
+use crate::{api::Api, changes::MESSAGE_BYTES_MAX, passwords, server::State};
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/meta", "GET").get(show));
+pub(super) fn calls(api: &mut Api) {
+    api.about("This build", "What the server is and what fits.");
+    api.get("/meta", show).says("Algorithms, their parameters, and bounds", "What a form needs to know.");
 }
 
-async fn show(state: web::Data<State>) -> HttpResponse {
-    HttpResponse::Ok().json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "algorithms": [
-            {
-                "id": Algorithm::TokenBucket, "label": "Token bucket", "parameters": ["limit", "period", "burst"],
-                "help": "Refills steadily; an idle client may send a whole burst at once.",
+#[derive(Serialize, JsonSchema)]
+struct Meta {
+    version: &'static str,
+    algorithms: Vec<AlgorithmInfo>,
+    bounds: Bounds,
+    /// Where checks can be sent.
+    check_url: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct AlgorithmInfo {
+    id: Algorithm,
+    label: &'static str,
+    /// Fields of a limit that it takes.
+    parameters: &'static [&'static str],
+    help: &'static str,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Bounds {
+    /// The largest whole number.
+    number_max: u64,
+    /// A regular expression that the ids of tiers, rules and limits match whole.
+    id_pattern: &'static str,
+    /// How many limits one request may meet.
+    limits_max: usize,
+    /// The longest message of a version.
+    message_bytes_max: usize,
+    /// The shortest password.
+    password_characters_min: usize,
+}
+
+async fn show(state: Data<State>) -> Json<Meta> {
+    Json(Meta {
+        version: env!("CARGO_PKG_VERSION"),
+        algorithms: vec![
+            AlgorithmInfo {
+                id: Algorithm::TokenBucket,
+                label: "Token bucket",
+                parameters: &["limit", "period", "burst"],
+                help: "Refills steadily; an idle client may send a whole burst at once.",
             },
-            {
-                "id": Algorithm::LeakyBucket, "label": "Leaky bucket", "parameters": ["limit", "period", "burst"],
-                "help": "A queue that drains steadily: what is allowed is told how long to wait for its turn.",
+            AlgorithmInfo {
+                id: Algorithm::LeakyBucket,
+                label: "Leaky bucket",
+                parameters: &["limit", "period", "burst"],
+                help: "A queue that drains steadily: what is allowed is told how long to wait for its turn.",
             },
-            {
-                "id": Algorithm::FixedWindow, "label": "Fixed window", "parameters": ["limit", "period"],
-                "help": "Counts in windows that end together for everyone, such as 1m, or by the calendar: day, week, month. Up to \
+            AlgorithmInfo {
+                id: Algorithm::FixedWindow,
+                label: "Fixed window",
+                parameters: &["limit", "period"],
+                help: "Counts in windows that end together for everyone, such as 1m, or by the calendar: day, week, month. Up to \
                          twice the limit around a boundary.",
             },
-            {
-                "id": Algorithm::SlidingWindowCounter, "label": "Sliding window counter",
-                "parameters": ["limit", "period"],
-                "help": "Weighs the window before by the part of it that still counts; no rush at a boundary.",
+            AlgorithmInfo {
+                id: Algorithm::SlidingWindowCounter,
+                label: "Sliding window counter",
+                parameters: &["limit", "period"],
+                help: "Weighs the window before by the part of it that still counts; no rush at a boundary.",
             },
-            {
-                "id": Algorithm::SlidingWindowLog, "label": "Sliding window log", "parameters": ["limit", "period"],
-                "help": "Remembers when each token was used: never above the limit in any period. For limits up to 4096.",
+            AlgorithmInfo {
+                id: Algorithm::SlidingWindowLog,
+                label: "Sliding window log",
+                parameters: &["limit", "period"],
+                help: "Remembers when each token was used: never above the limit in any period. For limits up to 4096.",
             },
         ],
-        "bounds": {
-            "number_max": NUMBER_MAX,
-            "id_pattern": "[a-z][a-z0-9_-]{0,63}",
-            "limits_max": PLAN_MAX,
-            "message_bytes_max": MESSAGE_BYTES_MAX,
-            "password_characters_min": passwords::CHARACTERS_MIN,
+        bounds: Bounds {
+            number_max: NUMBER_MAX,
+            id_pattern: "[a-z][a-z0-9_-]{0,63}",
+            limits_max: PLAN_MAX,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            password_characters_min: passwords::CHARACTERS_MIN,
         },
-        "check_url": state.check_url,
-    }))
+        check_url: state.check_url.clone(),
+    })
 }

@@ -1,6 +1,7 @@
 //! The REST calls, by subject.
 
 mod clients;
+mod documentation;
 mod drafts;
 mod explain;
 mod figures;
@@ -12,46 +13,59 @@ mod session;
 mod stream;
 mod versions;
 
-use std::future::ready;
+use actix_web::{HttpRequest, HttpResponse, middleware::from_fn, web};
 
-use actix_web::{HttpRequest, HttpResponse, Resource, middleware::from_fn, web};
+pub(crate) use self::page::build;
+use crate::{
+    access::guard,
+    api::{Api, Document, PREFIX},
+    problem::Problem,
+};
 
-use crate::{access::guard, problem::Problem};
+/// Every call of the REST API. To add one, state it in the `calls` of its subject: method, path and handler, what it does,
+/// and what else it can be refused for. A test of the document fails where something is left unsaid.
+fn calls() -> Api {
+    let mut api = Api::new();
+    session::calls(&mut api);
+    meta::calls(&mut api);
+    policy::calls(&mut api);
+    objects::calls(&mut api);
+    versions::calls(&mut api);
+    drafts::calls(&mut api);
+    explain::calls(&mut api);
+    figures::calls(&mut api);
+    stream::calls(&mut api);
+    documentation::calls(&mut api);
+    api
+}
 
-pub(crate) use page::build;
+/// What is said of them by a server whose sessions are in this cookie.
+pub(crate) fn document(cookie: &str) -> Document {
+    calls().document(cookie)
+}
 
 /// Every route of the admin server.
 pub(crate) fn configure(config: &mut web::ServiceConfig) {
-    let query = web::QueryConfig::default()
-        .error_handler(|error, _| Problem::field("", format!("the query of the address: {error}")).into());
-    let api = web::scope("/api/v1")
-        .app_data(query)
+    let paths = web::PathConfig::default().error_handler(|_, request| not_there(request).into());
+    let api = web::scope(PREFIX)
+        .app_data(paths)
         .wrap(from_fn(guard))
-        .configure(session::routes)
-        .configure(meta::routes)
-        .configure(policy::routes)
-        .configure(objects::routes)
-        .configure(versions::routes)
-        .configure(drafts::routes)
-        .configure(explain::routes)
-        .configure(figures::routes)
-        .configure(stream::routes)
+        .configure(|config| calls().configure(config))
         .default_service(web::to(unknown));
     config
         .service(api)
+        .configure(documentation::pages)
         .route("/healthz", web::get().to(async || "ok\n"))
         .route("/readyz", web::get().to(is_ready))
         .default_service(web::to(page::page));
 }
 
 async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
-    Err(Problem::NotFound(format!("There is nothing at {}.", request.path())))
+    Err(not_there(&request))
 }
 
-/// A path that is refused by name where another method is wanted.
-fn resource(path: &str, allowed: &'static str) -> Resource {
-    let refuse = move || ready(Err::<HttpResponse, _>(Problem::MethodNotAllowed { allowed }));
-    web::resource(path).default_service(web::to(refuse))
+fn not_there(request: &HttpRequest) -> Problem {
+    Problem::NotFound(format!("There is nothing at {}.", request.path()))
 }
 
 /// Has an enforceable policy, or it would not have started.

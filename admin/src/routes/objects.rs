@@ -1,118 +1,201 @@
 //! The objects of the policy, one by one: lists, and changes of a single one, which are change lists of one.
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::{ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH},
-    web::{self, Data, Path, Query},
-};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tidegate::policy::{Domain, Rule, Tier};
+use std::marker::PhantomData;
 
-use super::{clients, policy::publish_list, resource};
+use actix_web::{
+    HttpRequest,
+    http::header::{HeaderValue, IF_MATCH, IF_NONE_MATCH},
+    web::{Data, Json, Path},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tidegate::policy::{Client, Domain, Rule, Tier};
+
+use super::{
+    clients,
+    policy::{Caller, Told, publish_list},
+};
 use crate::{
-    access::SignedIn,
+    api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::Body,
     changes::{ChangeList, Op, default_domain},
-    objects::{self, Kind, ObjectKey, Usage},
-    problem::{FieldError, Problem},
+    objects::{self, Kind, Object, ObjectKey, Usage},
+    paging::{Find, List, Page},
+    problem::{At, Code, FieldError, Problem},
     published::{Published, Revised},
+    query::Query,
     server::State,
     store::sha256,
 };
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    let of = |kind: Kind| {
-        let allowed = if kind == Kind::Domain { "GET" } else { "GET, POST" };
-        let all = resource(&format!("/{}s", kind.name()), allowed);
-        let allowed = if kind == Kind::Domain { "GET, PUT, PATCH" } else { "GET, PUT, PATCH, DELETE" };
-        let one = resource(&format!("/{}s/{{id}}", kind.name()), allowed)
-            .put(move |call, id, body| put(kind, call, id, body))
-            .patch(move |call, id, body| patch(kind, call, id, body));
-        if kind == Kind::Domain {
-            // It has no name of its own, so `PUT` makes it; and it goes by a list, which says of when all that is in it is.
-            return (all, one);
-        }
-        (all.post(move |call, body| create(kind, call, body)), one.delete(move |call, id| delete(kind, call, id)))
-    };
-    let ((all_tiers, one_tier), (all_rules, one_rule)) = (of(Kind::Tier), of(Kind::Rule));
-    let ((all_clients, one_client), (all_domains, one_domain)) = (of(Kind::Client), of(Kind::Domain));
-    config
-        .configure(clients::routes)
-        .service(all_tiers.get(tiers))
-        .service(one_tier.get(tier))
-        .service(all_rules.get(rules))
-        .service(one_rule.get(rule))
-        .service(all_clients.get(clients::list))
-        .service(one_client.get(clients::one))
-        .service(all_domains.get(domains))
-        .service(one_domain.get(domain));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Tiers", "Named lists of limits that classes of clients get.");
+    api.get("/tiers", tiers)
+        .says("Tiers of a domain", "In the policy's order unless sorted.")
+        .refuses(&[Code::NotFound]);
+    api.get("/tiers/{id}", tier).says("A tier", "").with("id", "Its id.");
+    changes::<Tier>(api, Kind::Tier, "Its id.");
+    api.about("Rules", "Limits of endpoints.");
+    api.get("/rules", rules)
+        .says("Rules of a domain", "By path, and the closest first of those that match the same path, unless sorted.")
+        .refuses(&[Code::NotFound]);
+    api.get("/rules/{id}", rule).says("A rule", "").with("id", "Its id.");
+    changes::<Rule>(api, Kind::Rule, "Its id.");
+    api.about("Clients", "Identities that were given a tier or an override.");
+    let id = "`KIND:VALUE`, percent-encoded: `ip:10.0.0.0%2F8`.";
+    clients::calls(api, id);
+    changes::<Client>(api, Kind::Client, id);
+    clients::calls_for_overrides(api, id);
+    api.about("Domains", "Name spaces, with settings of their own.");
+    api.get("/domains", domains).says("Settings of the domains", "");
+    api.get("/domains/{id}", domain).says("Settings of a domain", "").with("id", "Its name.");
+    changes::<Domain>(api, Kind::Domain, "Its name.");
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The calls that change one object.
+fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str) {
+    let name = kind.name();
+    let refused = [Code::Conflict, Code::PreconditionRequired];
+    let one = format!("/{name}s/{{id}}");
+    if kind != Kind::Domain {
+        // A domain has no name of its own, so `PUT` makes it.
+        api.post(&format!("/{name}s"), move |call, body: Body<Unread<T>>| create(kind, call, body))
+            .says(&format!("Add a {name}"), "")
+            .refuses(&[Code::Conflict]);
+    }
+    let of_domain = if kind == Kind::Domain { " What is in it is changed by itself." } else { "" };
+    api.put(&one, move |call, tag, new, id, body: Body<Unread<T>>| put(kind, call, tag, new, id, body))
+        .says(&format!("Replace a {name}"), &format!("By the body; with `If-None-Match: *` it is added.{of_domain}"))
+        .with("id", id)
+        .refuses(&refused);
+    api.patch(&one, move |call, tag, id, body| patch(kind, call, tag, id, body))
+        .says(
+            &format!("Change fields of a {name}"),
+            "The body is a JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them \
+             away.",
+        )
+        .with("id", id)
+        .refuses(&refused);
+    if kind != Kind::Domain {
+        // A domain goes by a change list, which says of when all that is in it is.
+        api.delete(&one, move |call, tag, id| delete(kind, call, tag, id))
+            .says(&format!("Remove a {name}"), "")
+            .with("id", id)
+            .refuses(&refused)
+            .refuses(if kind == Kind::Tier { &[Code::InUse, Code::LastOfItsKind] } else { &[] });
+    }
+}
+
+/// JSON that is read as a `T` with the change list that it becomes a part of, which tells where in it something is wrong.
+pub(super) struct Unread<T>(pub(super) Value, PhantomData<T>);
+
+impl<'de, T> Deserialize<'de> for Unread<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| Self(value, PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Unread<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct OfChange {
+    /// The domain that the object is in.
     #[serde(default = "default_domain")]
     pub(super) domain: String,
-    /// Of the version; what is done to which object unless given.
+    /// Message of the version; what is done to which object unless given.
     message: Option<String>,
 }
 
 /// Who changes something, and what of the request is not the object.
-pub(super) type Call = (Data<State>, HttpRequest, SignedIn, Query<OfChange>);
+pub(super) type Call = (Data<State>, HttpRequest, Caller, Query<OfChange>);
 
-async fn create(kind: Kind, call: Call, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    let id = objects::id_of(kind, &body.value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
-    publish_one(call, Op::Create, kind, id, Some(body.value), &body.sha256, "").await
+async fn create<T>(kind: Kind, call: Call, body: Body<Unread<T>>) -> Result<Told, Problem> {
+    let Body { value: Unread(value, _), sha256 } = body;
+    let id = objects::id_of(kind, &value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
+    publish_one(call, (Op::Create, kind, id), None, Some(value), &sha256, "").await
 }
 
 /// With `If-None-Match: *` the object is to be new.
-async fn put(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    let is_new = call.1.headers().get(IF_NONE_MATCH).is_some_and(|tag| tag == "*");
-    let op = if is_new { Op::Create } else { Op::Put };
-    publish_one(call, op, kind, id.into_inner(), Some(body.value), &body.sha256, "").await
+async fn put<T>(
+    kind: Kind,
+    call: Call,
+    tag: IfMatch,
+    new: IfNoneMatch,
+    id: Path<String>,
+    body: Body<Unread<T>>,
+) -> Result<Told, Problem> {
+    let Body { value: Unread(value, _), sha256 } = body;
+    let op = if new.is_any() { Op::Create } else { Op::Put };
+    publish_one(call, (op, kind, id.into_inner()), tag.0, Some(value), &sha256, "").await
 }
 
 /// A JSON merge patch.
-async fn patch(kind: Kind, call: Call, id: Path<String>, body: Body<Value>) -> Result<HttpResponse, Problem> {
-    publish_one(call, Op::Patch, kind, id.into_inner(), Some(body.value), &body.sha256, "").await
+async fn patch(
+    kind: Kind,
+    call: Call,
+    tag: IfMatch,
+    id: Path<String>,
+    body: Body<Map<String, Value>>,
+) -> Result<Told, Problem> {
+    let Body { value, sha256 } = body;
+    publish_one(call, (Op::Patch, kind, id.into_inner()), tag.0, Some(Value::Object(value)), &sha256, "").await
 }
 
-async fn delete(kind: Kind, call: Call, id: Path<String>) -> Result<HttpResponse, Problem> {
-    publish_one(call, Op::Delete, kind, id.into_inner(), None, "", "").await
+async fn delete(kind: Kind, call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
+    publish_one(call, (Op::Delete, kind, id.into_inner()), tag.0, None, "", "").await
 }
 
 /// A list of one change; the body is its value, or what stands there at `within`.
 pub(super) async fn publish_one(
-    (state, request, signed_in, query): Call,
-    op: Op,
-    kind: Kind,
-    id: String,
+    (state, request, caller, query): Call,
+    (op, kind, id): (Op, Kind, String),
+    etag: Option<String>,
     value: Option<Value>,
     body_sha256: &str,
     within: &str,
-) -> Result<HttpResponse, Problem> {
-    let OfChange { domain, message } = query.into_inner();
+) -> Result<Told, Problem> {
+    let OfChange { domain, message } = query.0;
     let domain = if kind == Kind::Domain { id.clone() } else { domain };
-    let header = |name| {
-        let value: Option<&HeaderValue> = request.headers().get(name);
-        value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
-    let etag = header(IF_MATCH);
     // The same body to another path, or on top of another state, is another request.
-    let of = (request.method(), request.uri(), &etag, header(IF_NONE_MATCH), body_sha256);
+    let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    let of = (request.method(), request.uri(), header(IF_MATCH), header(IF_NONE_MATCH), body_sha256);
     let sha256 = sha256(format!("{of:?}"));
     let key = ObjectKey { kind, domain, id };
     let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
-    publish_list(state, &request, signed_in, sha256, list).await.map_err(|problem| in_body(problem, within))
+    publish_list(state, caller.author(sha256), list).await.map_err(|problem| in_request(problem, within))
 }
 
-/// Fields as they stand in the body, which is within the value of the only change; what else is wrong, for the whole.
-fn in_body(problem: Problem, within: &str) -> Problem {
+/// What is wrong, as it stands in the request: the body is within the value of the only change, the rest is in the
+/// address.
+fn in_request(problem: Problem, within: &str) -> Problem {
     let stands = |field: FieldError| {
-        let below = field.pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
-        let pointer = below.unwrap_or_default().to_owned();
-        FieldError { pointer, ..field }
+        let at = match &field.at {
+            At::Pointer(pointer) if pointer == "/message" => At::Parameter("message".to_owned()),
+            At::Pointer(pointer) if pointer == "/changes/0/domain" => At::Parameter("domain".to_owned()),
+            At::Pointer(pointer) => {
+                let below = pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
+                At::Pointer(below.unwrap_or_default().to_owned())
+            }
+            other => other.clone(),
+        };
+        FieldError { at, ..field }
     };
     match problem {
         Problem::Invalid(fields) => Problem::Invalid(fields.into_iter().map(stands).collect()),
@@ -120,8 +203,9 @@ fn in_body(problem: Problem, within: &str) -> Problem {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct InDomain {
+    /// The domain to look into.
     #[serde(default = "default_domain")]
     pub(super) domain: String,
 }
@@ -137,92 +221,113 @@ pub(super) fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p 
 }
 
 /// An object as it is now.
-#[derive(Serialize)]
-pub(super) struct Item<'p, T> {
-    etag: String,
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "{T}Item")]
+pub(super) struct Item<T> {
+    pub(super) id: String,
+    pub(super) etag: String,
     #[serde(flatten)]
-    revised: Option<&'p Revised>,
+    revised: Option<Revised>,
+    /// Of a tier.
     #[serde(flatten)]
     usage: Option<Usage>,
-    value: &'p T,
+    value: T,
 }
 
-impl<'p, T: Serialize> Item<'p, T> {
-    pub(super) fn new(published: &'p Published, key: &ObjectKey, usage: Option<Usage>, value: &'p T) -> Self {
-        Self { etag: published.etag(key), revised: published.revisions.get(key), usage, value }
+/// Of which policy a list is.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct OfPolicy {
+    policy_version: u64,
+    /// How many items there are on all pages.
+    matching: usize,
+    /// The one that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+    /// All there are.
+    domains: Vec<String>,
+}
+
+impl OfPolicy {
+    pub(super) fn new(published: &Published, domain: Option<&str>, matching: usize) -> Self {
+        Self {
+            policy_version: published.version.version,
+            matching,
+            domain: domain.map(str::to_owned),
+            domains: published.policy.domains.keys().cloned().collect(),
+        }
     }
 }
 
-fn tier_item<'p>(published: &'p Published, name: &str, domain: &'p Domain, tier: &'p Tier) -> Item<'p, Tier> {
-    let key = ObjectKey { kind: Kind::Tier, domain: name.to_owned(), id: tier.id.clone() };
-    Item::new(published, &key, Some(Usage::of(domain, &tier.id)), tier)
+impl<T: Clone> Item<T> {
+    pub(super) fn new(published: &Published, kind: Kind, domain: &str, id: String, value: &T) -> Self {
+        let key = ObjectKey { kind, domain: domain.to_owned(), id };
+        let (etag, revised) = (published.etag(&key), published.revisions.get(&key).cloned());
+        Self { id: key.id, etag, revised, usage: None, value: value.clone() }
+    }
+
+    pub(super) fn tagged(self) -> Tagged<Self> {
+        Tagged { etag: self.etag.clone(), body: self }
+    }
 }
 
-fn rule_item<'p>(published: &'p Published, name: &str, rule: &'p Rule) -> Item<'p, Rule> {
-    let key = ObjectKey { kind: Kind::Rule, domain: name.to_owned(), id: rule.id.clone() };
-    Item::new(published, &key, None, rule)
+pub(super) type Listed<T> = Result<Json<List<Item<T>, OfPolicy>>, Problem>;
+
+fn tier_item(published: &Published, name: &str, domain: &Domain, tier: &Tier) -> Item<Tier> {
+    let item = Item::new(published, Kind::Tier, name, tier.id.clone(), tier);
+    Item { usage: Some(Usage::of(domain, &tier.id)), ..item }
 }
 
-fn list<T: Serialize>(published: &Published, name: &str, items: &[Item<'_, T>]) -> HttpResponse {
-    HttpResponse::Ok().json(json!({
-        "policy_version": published.version.version,
-        "domain": name,
-        "domains": published.policy.domains.keys().collect::<Vec<_>>(),
-        "items": items,
-    }))
+fn rule_item(published: &Published, name: &str, rule: &Rule) -> Item<Rule> {
+    Item::new(published, Kind::Rule, name, rule.id.clone(), rule)
 }
 
-pub(super) fn single<T: Serialize>(item: &Item<'_, T>) -> HttpResponse {
-    HttpResponse::Ok().insert_header((ETAG, item.etag.as_str())).json(item)
-}
-
-async fn tiers(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn tiers(state: Data<State>, query: Query<InDomain>, page: Query<Page>, find: Query<Find>) -> Listed<Tier> {
     let published = state.publisher.published();
     let domain = query.of(&published)?;
-    let items: Vec<_> = domain.tiers.iter().map(|tier| tier_item(&published, &query.domain, domain, tier)).collect();
-    Ok(list(&published, &query.domain, &items))
+    let about = |matching| OfPolicy::new(&published, Some(&query.domain), matching);
+    let page = page.of(domain.tiers.iter().collect(), &find, |tier| &tier.id, about)?;
+    Ok(Json(page.map(|tier| tier_item(&published, &query.domain, domain, tier))))
 }
 
-async fn tier(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn tier(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Tier>>, Problem> {
     let published = state.publisher.published();
     let domain = query.of(&published)?;
     let tier = domain.tiers.iter().find(|tier| tier.id == *id);
     let tier = tier.ok_or_else(|| Problem::NotFound(format!("There is no tier `{id}`.")))?;
-    Ok(single(&tier_item(&published, &query.domain, domain, tier)))
+    Ok(tier_item(&published, &query.domain, domain, tier).tagged())
 }
 
-async fn rules(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn rules(state: Data<State>, query: Query<InDomain>, page: Query<Page>, find: Query<Find>) -> Listed<Rule> {
     let published = state.publisher.published();
     let rules = query.of(&published)?.rules_by_closeness();
-    let items: Vec<_> = rules.into_iter().map(|rule| rule_item(&published, &query.domain, rule)).collect();
-    Ok(list(&published, &query.domain, &items))
+    let about = |matching| OfPolicy::new(&published, Some(&query.domain), matching);
+    let page = page.of(rules, &find, |rule| &rule.id, about)?;
+    Ok(Json(page.map(|rule| rule_item(&published, &query.domain, rule))))
 }
 
-async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Rule>>, Problem> {
     let published = state.publisher.published();
     let rule = query.of(&published)?.rules.iter().find(|rule| rule.id == *id);
     let rule = rule.ok_or_else(|| Problem::NotFound(format!("There is no rule `{id}`.")))?;
-    Ok(single(&rule_item(&published, &query.domain, rule)))
+    Ok(rule_item(&published, &query.domain, rule).tagged())
 }
 
 /// The settings of a domain, as an object.
-fn domain_body(published: &Published, name: &str) -> Option<(String, Value)> {
+fn domain_item(published: &Published, name: &str) -> Option<Item<Domain>> {
     let key = ObjectKey { kind: Kind::Domain, domain: name.to_owned(), id: name.to_owned() };
     let (_, settings) = objects::find(&published.policy, &key)?;
-    let mut body = json!(Item::new(published, &key, None, &settings));
-    body["id"] = json!(name);
-    Some((published.etag(&key), body))
+    let Object::Domain(settings) = settings else { return None };
+    Some(Item::new(published, Kind::Domain, name, key.id, &*settings))
 }
 
-async fn domains(state: Data<State>) -> HttpResponse {
+async fn domains(state: Data<State>, page: Query<Page>, find: Query<Find>) -> Listed<Domain> {
     let published = state.publisher.published();
-    let items = published.policy.domains.keys().filter_map(|name| Some(domain_body(&published, name)?.1));
-    let items: Vec<Value> = items.collect();
-    HttpResponse::Ok().json(json!({ "policy_version": published.version.version, "items": items }))
+    let about = |matching| OfPolicy::new(&published, None, matching);
+    let page = page.of(published.policy.domains.keys().collect(), &find, |name| name, about)?;
+    Ok(Json(page.filter_map(|name| domain_item(&published, name))))
 }
 
-async fn domain(state: Data<State>, id: Path<String>) -> Result<HttpResponse, Problem> {
-    let (etag, body) = domain_body(&state.publisher.published(), &id)
-        .ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?;
-    Ok(HttpResponse::Ok().insert_header((ETAG, etag)).json(body))
+async fn domain(state: Data<State>, id: Path<String>) -> Result<Tagged<Item<Domain>>, Problem> {
+    let item = domain_item(&state.publisher.published(), &id);
+    Ok(item.ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?.tagged())
 }

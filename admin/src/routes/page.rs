@@ -19,7 +19,7 @@ pub(crate) fn build() -> String {
 /// A file of the page.
 pub(super) async fn page(request: HttpRequest) -> Result<HttpResponse, Problem> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Problem::MethodNotAllowed { allowed: "GET, HEAD" });
+        return Err(Problem::MethodNotAllowed { allowed: "GET, HEAD".to_owned() });
     }
     answer(&request)
 }

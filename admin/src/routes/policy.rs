@@ -1,68 +1,131 @@
-//! The policy, its versions, and the one call that changes it.
+//! The policy in force, and the one call that changes it.
+
+use std::future::{Ready, ready};
 
 use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::{ContentType, ETAG},
+    FromRequest, HttpRequest, HttpResponse, Responder,
+    body::BoxBody,
+    dev::Payload,
+    http::{StatusCode, header::ContentType},
     rt,
-    web::{self, Data},
+    web::Data,
 };
 use serde_json::json;
 
-use super::resource;
+use super::versions::WithDocument;
 use crate::{
     access::{SignedIn, address},
+    api::{Answers, Api, Operation, Part, Tagged},
     body::Body,
     changes::ChangeList,
-    problem::Problem,
-    publisher::Author,
+    problem::{Code, Problem},
+    publisher::{self, Author, IDEMPOTENCY_KEY, KEY_BYTES_MAX},
     server::State,
 };
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/policy", "GET").get(policy)).service(resource("/policy/changes", "POST").post(publish));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Policy", "The whole document, and the one way to change it.");
+    api.get("/policy", policy).says("The version in force, with its document", "");
+    api.post("/policy/changes", publish)
+        .says(
+            "Publish a change list",
+            "All of it becomes one new version, or nothing does. `if_match` names the entity tag of every object that is \
+             replaced or removed, by `KIND:ID`, or `DOMAIN/KIND:ID` in another domain than `default`. If others have published \
+             since `base_version`, and none of these objects, the list is applied on top, and the answer says so.",
+        )
+        .example(json!({
+            "base_version": 1,
+            "message": "bob gets the big tier",
+            "changes": [
+                {
+                    "op": "create", "kind": "tier", "id": "big",
+                    "value": {
+                        "id": "big",
+                        "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 5000, "period": "1m" }],
+                    },
+                },
+                {
+                    "op": "create", "kind": "client", "id": "user:bob",
+                    "value": { "kind": "user", "value": "bob", "tier": "big" },
+                },
+            ],
+        }))
+        .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
-async fn policy(state: Data<State>) -> Result<HttpResponse, Problem> {
+async fn policy(state: Data<State>) -> Tagged<WithDocument> {
     let published = state.publisher.published();
-    let mut body = serde_json::to_value(&published.version).map_err(|error| Problem::Internal(error.to_string()))?;
-    body["document"] = json!(published.policy);
-    Ok(HttpResponse::Ok().insert_header((ETAG, published.policy_etag())).json(body))
+    let body = WithDocument { version: published.version.clone(), document: published.policy.clone() };
+    Tagged { etag: published.policy_etag(), body }
 }
 
-async fn publish(
-    state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
-    body: Body<ChangeList>,
-) -> Result<HttpResponse, Problem> {
-    publish_list(state, &request, signed_in, body.sha256, body.value).await
+async fn publish(state: Data<State>, caller: Caller, body: Body<ChangeList>) -> Result<Told, Problem> {
+    publish_list(state, caller.author(body.sha256), body.value).await
 }
 
-/// Publishes `list`; `sha256` is that of the request, by which a repeat is known.
-pub(super) async fn publish_list(
-    state: Data<State>,
-    request: &HttpRequest,
-    signed_in: SignedIn,
-    sha256: String,
-    list: ChangeList,
-) -> Result<HttpResponse, Problem> {
-    let author = author(request, signed_in, sha256);
+/// Publishes `list`.
+pub(super) async fn publish_list(state: Data<State>, author: Author, list: ChangeList) -> Result<Told, Problem> {
     // A task of its own: a client that goes away must not stop it half way.
     let publish = rt::spawn(async move { state.publisher.publish(list, author).await });
-    published(publish.await)
+    told(publish.await)
 }
 
 /// What a publish came to.
-pub(super) fn published(answer: Result<Result<String, Problem>, rt::task::JoinError>) -> Result<HttpResponse, Problem> {
-    let answer = answer.map_err(|error| Problem::Internal(error.to_string()))??;
-    Ok(HttpResponse::Created().content_type(ContentType::json()).body(answer))
+pub(super) fn told(answer: Result<Result<String, Problem>, rt::task::JoinError>) -> Result<Told, Problem> {
+    answer.map_err(|error| Problem::Internal(error.to_string()))?.map(Told)
 }
 
-/// Who publishes.
-pub(super) fn author(request: &HttpRequest, signed_in: SignedIn, sha256: String) -> Author {
-    let idempotency_key = request.headers().get("idempotency-key").map(|key| {
-        // What is not text cannot be a key; it is refused as an empty one.
-        key.to_str().unwrap_or_default().to_owned()
-    });
-    Author { name: signed_in.session.name, address: address(request), idempotency_key, request_sha256: sha256 }
+/// 201 with what a publish answered: the text itself, as it is kept for a repeat.
+pub(super) struct Told(String);
+
+impl Responder for Told {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Created().content_type(ContentType::json()).body(self.0)
+    }
+}
+
+impl Answers for Told {
+    fn describe(operation: &mut Operation) {
+        operation.answers_json::<publisher::Answer>(StatusCode::CREATED, &[]);
+    }
+}
+
+/// Who asks, and how a repeat is known.
+pub(super) struct Caller {
+    name: String,
+    address: String,
+    idempotency_key: Option<String>,
+}
+
+impl Caller {
+    /// As the author of what the request publishes; `sha256` is that of what makes it this one.
+    pub(super) fn author(self, sha256: String) -> Author {
+        let Self { name, address, idempotency_key } = self;
+        Author { name, address, idempotency_key, request_sha256: sha256 }
+    }
+}
+
+impl FromRequest for Caller {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let idempotency_key = request.headers().get(IDEMPOTENCY_KEY).map(|key| {
+            // What is not text cannot be a key; it is refused as an empty one.
+            key.to_str().unwrap_or_default().to_owned()
+        });
+        let address = address(request);
+        let signed_in = SignedIn::from_request(request, payload).into_inner();
+        ready(signed_in.map(|signed_in| Self { name: signed_in.session.name, address, idempotency_key }))
+    }
+}
+
+impl Part for Caller {
+    fn describe(operation: &mut Operation) {
+        let description = "A change that is sent again with the same key is made once, and answered the same.";
+        let schema = json!({ "type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX });
+        operation.header(IDEMPOTENCY_KEY, description, schema);
+    }
 }

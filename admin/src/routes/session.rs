@@ -4,17 +4,17 @@ use actix_web::{
     HttpRequest, HttpResponse,
     cookie::{Cookie, SameSite, time},
     http::StatusCode,
-    web::{self, Data},
+    web::{Data, Json},
 };
-use serde::Deserialize;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::resource;
 use crate::{
     access::{SignedIn, address},
+    api::Api,
     body::Body,
     passwords,
-    problem::{FieldError, Problem},
+    problem::{Code, FieldError, Problem},
     secrets::{now, secret},
     server::State,
     store::{Audit, Session, sha256},
@@ -23,20 +23,36 @@ use crate::{
 /// How long a session lives, in seconds.
 const LIFE_SECONDS: i64 = 12 * 60 * 60;
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(resource("/session", "GET, POST, DELETE").get(show).post(sign_in).delete(sign_out))
-        .service(resource("/setup", "GET, POST").get(is_open).post(set_up));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Session", "Signing in and out.");
+    api.get("/session", show).says("Who is signed in", "");
+    api.post("/session", sign_in)
+        .says("Sign in", "Sets the session's cookie. Tries are limited by address and by name.")
+        .answers_json::<Who>(StatusCode::OK, "Signed in.")
+        .refuses(&[Code::WrongCredentials, Code::TooMany]);
+    api.delete("/session", sign_out)
+        .says("Sign out", "Ends the session, and its event streams.")
+        .answers_nothing("Signed out.");
+    api.get("/setup", is_open)
+        .says("Is there an administrator to be made?", "Refused once there is one.")
+        .refuses(&[Code::NotFound]);
+    api.post("/setup", set_up)
+        .says(
+            "Make the first administrator",
+            "With the code of the one-time link that the server prints, and signs in.",
+        )
+        .answers_json::<Who>(StatusCode::CREATED, "Made, and signed in.")
+        .refuses(&[Code::NotFound, Code::TooMany]);
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Credentials {
     name: String,
     password: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FirstAdministrator {
     code: String,
@@ -44,16 +60,29 @@ struct FirstAdministrator {
     password: String,
 }
 
-async fn show(state: Data<State>, signed_in: SignedIn) -> HttpResponse {
-    answer(StatusCode::OK, &state, &signed_in.session)
+/// Who is signed in.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename = "Session")]
+struct Who {
+    name: String,
+    role: String,
+    /// For the header `X-CSRF-Token`.
+    csrf: String,
+    /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    expires_at: String,
+    /// Name of this installation, as the page shows it.
+    environment: Option<String>,
 }
 
-fn answer(status: StatusCode, state: &State, session: &Session) -> HttpResponse {
+async fn show(state: Data<State>, signed_in: SignedIn) -> Json<Who> {
+    Json(who(&state, signed_in.session))
+}
+
+fn who(state: &State, session: Session) -> Who {
     let Session { name, role, csrf, expires_at } = session;
-    let expires_at = jiff::Timestamp::from_second(*expires_at).map(|at| at.to_string()).unwrap_or_default();
-    HttpResponse::build(status).json(json!({
-        "name": name, "role": role, "csrf": csrf, "expires_at": expires_at, "environment": state.environment,
-    }))
+    let expires_at = jiff::Timestamp::from_second(expires_at).map(|at| at.to_string()).unwrap_or_default();
+    Who { name, role, csrf, expires_at, environment: state.environment.clone() }
 }
 
 async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credentials>) -> Result<HttpResponse, Problem> {
@@ -92,7 +121,7 @@ async fn begin(
     let begins_at = now();
     state.store.begin_session(&token_sha256, user, &csrf, begins_at, begins_at + LIFE_SECONDS, line).await?;
     let session = state.store.session(&token_sha256, begins_at).await?.ok_or(Problem::Unauthorized)?;
-    let mut response = answer(status, state, &session);
+    let mut response = HttpResponse::build(status).json(who(state, session));
     let cookie = cookie(state, token).max_age(time::Duration::seconds(LIFE_SECONDS)).finish();
     response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
     Ok(response)
@@ -131,13 +160,21 @@ fn gone() -> Problem {
     )
 }
 
-async fn is_open(state: Data<State>) -> Result<HttpResponse, Problem> {
+/// The first administrator is to be made.
+#[derive(Serialize, JsonSchema)]
+struct SetupState {
+    open: bool,
+    /// A name to begin with.
+    name: &'static str,
+    /// The shortest password.
+    password_characters_min: usize,
+}
+
+async fn is_open(state: Data<State>) -> Result<Json<SetupState>, Problem> {
     if !state.setup.is_open() {
         return Err(gone());
     }
-    Ok(HttpResponse::Ok().json(json!({
-        "open": true, "name": "admin", "password_characters_min": passwords::CHARACTERS_MIN,
-    })))
+    Ok(Json(SetupState { open: true, name: "admin", password_characters_min: passwords::CHARACTERS_MIN }))
 }
 
 async fn set_up(

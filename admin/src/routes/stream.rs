@@ -5,10 +5,14 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 
 use actix_web::{
     HttpResponse,
-    http::header::{self, CacheControl, CacheDirective},
-    web::{self, Bytes, Data, Query},
+    http::{
+        StatusCode,
+        header::{self, CacheControl, CacheDirective},
+    },
+    web::{Bytes, Data},
 };
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
@@ -16,11 +20,12 @@ use tokio::{
     time::{self, Instant, Interval},
 };
 
-use super::resource;
 use crate::{
     access::SignedIn,
+    api::Api,
     figures::Sample,
     published::{Published, Shared},
+    query::Query,
     secrets::now,
     server::State,
 };
@@ -30,11 +35,18 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a browser waits before it connects again.
 const RETRY_MS: u32 = 2_000;
 
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(resource("/stream", "GET").get(open));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Events", "What happens, as it happens.");
+    api.get("/stream", open)
+        .says(
+            "The event stream",
+            "Server-sent events, until the session ends or the server stops: `hello` first, then `policy.published` and, if \
+             asked for, `metrics` once a second; `bye` says why it ends.",
+        )
+        .answers(StatusCode::OK, "text/event-stream", "Events, each with a JSON object.");
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Topics {
     /// Separated by commas.
     #[serde(default)]

@@ -1,69 +1,71 @@
 //! Published versions: their list, what differs between two, and the way back.
 
 use actix_web::{
-    HttpRequest, HttpResponse,
-    http::header::IF_MATCH,
     rt,
-    web::{self, Data, Path, Query},
+    web::{Data, Json, Path},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tidegate::policy::{Policy, differences};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidegate::policy::{Difference, Policy, differences};
 
-use super::{
-    policy::{author, published},
-    resource,
-};
+use super::policy::{Caller, Told, told};
 use crate::{
-    access::SignedIn,
+    api::{Api, IfMatch},
     body::Body,
-    problem::Problem,
+    paging::{List, Page},
+    problem::{Code, Problem},
     publisher::{RollBack, parse_stored},
+    query::Query,
     server::State,
     store::Version,
 };
 
-/// Versions on a page unless told otherwise, and at most.
-const PAGE: u32 = 50;
-const PAGE_MAX: u32 = 500;
-
-pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(resource("/policy/versions", "GET").get(versions))
-        .service(resource("/policy/versions/{version}", "GET").get(version))
-        .service(resource("/policy/diff", "GET").get(diff))
-        .service(resource("/policy/rollback", "POST").post(roll_back));
+pub(super) fn calls(api: &mut Api) {
+    api.about("Versions", "Every publish makes one, which never changes.");
+    api.get("/policy/versions", versions).says("Versions, newest first", "");
+    api.get("/policy/versions/{version}", version)
+        .says("A version with its document", "")
+        .with("version", "Its number.");
+    api.get("/policy/diff", diff)
+        .says("What differs between two versions", "Without `field`, the whole object or limit is new or gone.")
+        .refuses(&[Code::NotFound]);
+    api.post("/policy/rollback", roll_back)
+        .says(
+            "Go back",
+            "Publishes an older version's document again, or the present policy without one version's own changes. Used quota \
+             stays used. `If-Match` is the entity tag of `GET /policy`.",
+        )
+        .example(json!({ "to": 1, "mode": "whole" }))
+        .refuses(&[Code::InUse, Code::LastOfItsKind, Code::PreconditionRequired]);
 }
 
-#[derive(Deserialize)]
-struct PageOf {
-    limit: Option<u32>,
-    /// The version that the page before ended with.
-    cursor: Option<u64>,
+async fn versions(state: Data<State>, page: Query<Page>) -> Result<Json<List<Version>>, Problem> {
+    let before = page.after(|cursor| cursor.parse().ok())?;
+    let items = state.store.versions(before.unwrap_or(u64::MAX), page.limit() as u32 + 1).await?;
+    Ok(Json(page.cut(items, |last| last.version.to_string())))
 }
 
-async fn versions(state: Data<State>, page: Query<PageOf>) -> Result<HttpResponse, Problem> {
-    let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-    let items = state.store.versions(page.cursor.unwrap_or(u64::MAX), limit).await?;
-    let next: Option<Value> =
-        items.last().filter(|last| items.len() == limit as usize && last.version > 1).map(|last| json!(last.version));
-    Ok(HttpResponse::Ok().json(json!({ "items": items, "next": next })))
-}
-
-async fn stored(state: &State, version: u64) -> Result<(Version, Policy), Problem> {
+async fn stored(state: &State, version: u64) -> Result<WithDocument, Problem> {
     let found = state.store.version(Some(version)).await?;
     let (version, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
-    Ok((version, parse_stored(&document)?))
+    Ok(WithDocument { version, document: parse_stored(&document)? })
 }
 
-async fn version(state: Data<State>, version: Path<u64>) -> Result<HttpResponse, Problem> {
-    let (version, policy) = stored(&state, *version).await?;
-    let mut body = json!(version);
-    body["document"] = json!(policy);
-    Ok(HttpResponse::Ok().json(body))
+/// A published version, with its policy.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "VersionWithDocument")]
+pub(super) struct WithDocument {
+    #[serde(flatten)]
+    pub(super) version: Version,
+    pub(super) document: Policy,
 }
 
-#[derive(Deserialize)]
+async fn version(state: Data<State>, version: Path<u64>) -> Result<Json<WithDocument>, Problem> {
+    Ok(Json(stored(&state, *version).await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
 struct Between {
     /// The one before `to` unless given.
     from: Option<u64>,
@@ -71,21 +73,29 @@ struct Between {
     to: Option<u64>,
 }
 
-async fn diff(state: Data<State>, between: Query<Between>) -> Result<HttpResponse, Problem> {
+/// What differs between two versions.
+#[derive(Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "it is what there is in it")]
+struct Differences {
+    from: u64,
+    to: u64,
+    differences: Vec<Difference>,
+}
+
+async fn diff(state: Data<State>, between: Query<Between>) -> Result<Json<Differences>, Problem> {
     let to = between.to.unwrap_or_else(|| state.publisher.published().version.version);
     let from = between.from.unwrap_or(to.saturating_sub(1));
-    let ((_, old), (_, new)) = (stored(&state, from).await?, stored(&state, to).await?);
-    Ok(HttpResponse::Ok().json(json!({ "from": from, "to": to, "differences": differences(&old, &new) })))
+    let (old, new) = (stored(&state, from).await?, stored(&state, to).await?);
+    Ok(Json(Differences { from, to, differences: differences(&old.document, &new.document) }))
 }
 
 async fn roll_back(
     state: Data<State>,
-    request: HttpRequest,
-    signed_in: SignedIn,
+    caller: Caller,
+    if_match: IfMatch,
     body: Body<RollBack>,
-) -> Result<HttpResponse, Problem> {
-    let etag = request.headers().get(IF_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-    let author = author(&request, signed_in, body.sha256);
-    let publish = rt::spawn(async move { state.publisher.roll_back(body.value, etag, author).await });
-    published(publish.await)
+) -> Result<Told, Problem> {
+    let author = caller.author(body.sha256);
+    let publish = rt::spawn(async move { state.publisher.roll_back(body.value, if_match.0, author).await });
+    told(publish.await)
 }

@@ -1,20 +1,23 @@
 //! Change lists that somebody shares before they are published.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::{FromRow, Row, query, query_as, query_scalar};
 
 use super::Store;
 
 /// A change list that was saved.
-#[derive(Clone, Debug, Serialize, sqlx::FromRow)]
+#[derive(Clone, Debug, Serialize, JsonSchema, sqlx::FromRow)]
 pub(crate) struct Draft {
     pub(crate) id: String,
     pub(crate) author: String,
     /// Of the list.
     pub(crate) message: String,
-    /// RFC 3339, as is `ends_at`.
+    /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     pub(crate) saved_at: String,
-    /// When it is forgotten.
+    /// When it is forgotten; RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     pub(crate) ends_at: String,
 }
 
@@ -41,7 +44,7 @@ impl Store {
     }
 
     /// Newest first, at most `count`, after the one that was saved at `saved_at` and has this id.
-    pub(crate) async fn drafts(&self, now: &str, after: (&str, &str), count: i64) -> sqlx::Result<Vec<Draft>> {
+    pub(crate) async fn drafts(&self, now: &str, after: (&str, &str), count: u32) -> sqlx::Result<Vec<Draft>> {
         query_as(
             "SELECT id, author, message, saved_at, ends_at FROM drafts
              WHERE ends_at > $1 AND (saved_at < $2 OR (saved_at = $2 AND id > $3))
@@ -50,7 +53,7 @@ impl Store {
         .bind(now)
         .bind(after.0)
         .bind(after.1)
-        .bind(count)
+        .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await
     }

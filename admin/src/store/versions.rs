@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sqlx::{FromRow, Row, query, query_as};
@@ -19,7 +20,7 @@ pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// A published version.
-#[derive(Clone, Debug, Serialize, sqlx::FromRow)]
+#[derive(Clone, Debug, Serialize, JsonSchema, sqlx::FromRow)]
 #[expect(clippy::struct_field_names, reason = "its number is called so in the database and in every answer")]
 pub(crate) struct Version {
     #[sqlx(try_from = "i64")]
@@ -28,13 +29,14 @@ pub(crate) struct Version {
     pub(crate) author: String,
     pub(crate) message: String,
     /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     pub(crate) published_at: String,
     #[sqlx(try_from = "String")]
     pub(crate) carry: Carries,
 }
 
 /// What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Carries(pub(crate) BTreeMap<String, Carry>);
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod clients;
+mod documentation;
 mod drafts;
 mod explain;
 mod objects;

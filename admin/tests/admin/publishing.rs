@@ -37,7 +37,9 @@ fn the_next_check_is_decided_by_the_new_numbers_and_used_quota_is_kept() {
     let told: Vec<_> =
         versions["items"].as_array().expect("a list").iter().map(|v| (&v["version"], &v["author"])).collect();
     assert_eq!(told, [(&json!(3), &json!("ana")), (&json!(2), &json!("ana"))]);
-    let rest = ana.get(&format!("/api/v1/policy/versions?limit=2&cursor={}", versions["next"])).json();
+    let rest = ana
+        .get(&format!("/api/v1/policy/versions?limit=2&cursor={}", versions["next"].as_str().expect("a cursor")))
+        .json();
     assert_eq!((&rest["items"][0]["author"], &rest["next"]), (&json!("tidegate"), &Value::Null));
 }
 

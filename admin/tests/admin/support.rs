@@ -148,11 +148,16 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
     }
 
-    /// Fields that are wrong.
+    /// What is wrong: the pointers into the body.
     pub(crate) fn pointers(&self) -> Vec<String> {
+        self.wrong("pointer")
+    }
+
+    /// What is wrong: each `pointer`, `parameter` or `header` that is named.
+    pub(crate) fn wrong(&self, what: &str) -> Vec<String> {
         let json = self.json();
-        let errors = json["errors"].as_array().expect("a list of fields");
-        errors.iter().map(|error| error["pointer"].as_str().expect("text").to_owned()).collect()
+        let errors = json["errors"].as_array().expect("a list of what is wrong");
+        errors.iter().filter_map(|error| Some(error.get(what)?.as_str().expect("text").to_owned())).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use super::Used;
 /// How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Carry {
     /// Used tokens stay used, up to the new capacity: 100 used of 100, raised to 1,000, leaves 900.
     #[default]

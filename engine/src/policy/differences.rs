@@ -9,6 +9,7 @@ use super::Policy;
 
 /// One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
     /// The domain that the object is in.
     pub domain: String,

@@ -1,0 +1,214 @@
+//! The calls as an `OpenAPI` 3.1 document.
+
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Api, Body, Call, Operation, Parameter, page, schemas::bound_numbers};
+use crate::{
+    access::{self, CSRF_HEADER},
+    problem::{Code, PROBLEM_JSON, Row},
+};
+
+/// Where the calls are.
+pub(crate) const PREFIX: &str = "/api/v1";
+
+/// What the document says before the calls, by heading: what is the same everywhere.
+const GUIDE: [(&str, &[&str]); 6] = [
+    (
+        "Signing in",
+        &[
+            "`POST /session` with a name and a password answers a cookie and a token, `csrf`. Send the cookie with every call, and \
+             the token as the header `X-CSRF-Token` with every call but `GET`. `DELETE /session` signs out; a session ends by \
+             itself after 12 hours.",
+        ],
+    ),
+    (
+        "Lists",
+        &[
+            "Every list answers `items`, and in `next` the cursor of the page that follows, or `null` after the last one. `limit` \
+             is how many fit on a page, from 1 to 500, 100 unless given; `cursor` is the `next` of the page before. Where a list \
+             can be sorted, `sort` names the field, with `-` before it for the other way round; `q` keeps what has this text in \
+             its name.",
+            "A parameter that a call does not have is refused rather than overlooked.",
+        ],
+    ),
+    (
+        "Changing without overwriting others",
+        &[
+            "Every object has an entity tag, `etag`. Send the tag of what you read as `If-Match` with what replaces or removes it: \
+             without it the answer is 428, and if somebody changed the object meanwhile, 412 with the object as it is now. Nothing \
+             was changed then. `If-None-Match: *` asks that it be new.",
+            "A change that is sent twice with the same `Idempotency-Key` is made once, and answered the same.",
+        ],
+    ),
+    (
+        "Values",
+        &[
+            "Objects of the policy are written as in a policy document: `\"period\": \"1m\"`. What was measured is a whole number \
+             whose name ends in its unit, `_ms` or `_us`. Instants are text as in RFC 3339; those of a series of figures are Unix \
+             milliseconds, in `t`. Whole numbers are at most 2^53 - 1, so that JavaScript reads them exactly.",
+        ],
+    ),
+    (
+        "Refusals",
+        &[
+            "Every refusal is `application/problem+json` (RFC 9457) with a stable `code`. `errors` names each part of the request \
+             that is wrong: `pointer` is a JSON pointer into the body (empty for the whole), `parameter` the name of one in the \
+             address, `header` that of a header. Every answer has an `X-Request-Id`, which is in the server's log too.",
+        ],
+    ),
+    (
+        "Everywhere",
+        &[
+            "An address under `/api/v1` that is not listed here answers 404 `not_found`, a method that a path does not take 405 \
+             `method_not_allowed` with the header `Allow`. A request whose head cannot be read (a bad line or header, or one that \
+             is too long) is answered 400 without a body, and the connection is closed.",
+        ],
+    ),
+];
+
+/// What is served: written once, when the server starts.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) json: String,
+    /// For people.
+    pub(crate) page: String,
+}
+
+impl Api {
+    /// The document of a server whose sessions are in this cookie.
+    pub(crate) fn document(self, cookie: &str) -> Document {
+        let mut paths = Map::new();
+        for call in &self.calls {
+            let path = paths.entry(&call.path).or_insert_with(|| json!({}));
+            path[call.method.as_str().to_lowercase()] = call.json();
+        }
+        let subjects: Vec<Value> = self
+            .subjects
+            .iter()
+            .map(|(name, description)| json!({ "name": name, "description": description }))
+            .collect();
+        let mut document = json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Tidegate",
+                "version": env!("CARGO_PKG_VERSION"),
+                "summary": "The REST calls of the admin server",
+                "description": guide(),
+            },
+            "servers": [{ "url": PREFIX }],
+            "tags": subjects,
+            "paths": paths,
+            "components": {
+                "schemas": self.schemas.borrow_mut().by_name(),
+                "securitySchemes": {
+                    "session": {
+                        "type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by `POST /session`.",
+                    },
+                    "csrf": {
+                        "type": "apiKey", "in": "header", "name": CSRF_HEADER,
+                        "description": "The `csrf` of `GET /session`, with every call that is no `GET`.",
+                    },
+                },
+            },
+        });
+        bound_numbers(&mut document);
+        Document { page: page::page(&document), json: document.to_string() }
+    }
+}
+
+/// The guide as the document has it, in Markdown, with the table of codes.
+fn guide() -> String {
+    let sections = GUIDE.iter().map(|(heading, paragraphs)| format!("## {heading}\n\n{}\n", paragraphs.join("\n\n")));
+    let rows = Code::ALL.iter().map(|code| {
+        let Row { status, code, meaning, .. } = code.row();
+        format!("| {} | `{code}` | {meaning} |\n", status.as_u16())
+    });
+    let codes = "## Codes\n\n| status | code | meaning |\n|---|---|---|\n".to_owned();
+    sections.chain([codes]).chain(rows).collect()
+}
+
+impl Call {
+    /// Names it, as in `put-tiers-id`.
+    fn id(&self) -> String {
+        let words = self.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let method = self.method.as_str().to_lowercase();
+        words.fold(method, |id, word| format!("{id}-{word}"))
+    }
+
+    fn json(&self) -> Value {
+        let Operation { subject, summary, description, parameters, body, answers, codes, .. } = &self.operation;
+        let is_open = access::is_open(&self.method, &format!("{PREFIX}{}", self.path));
+        let security = match (is_open, access::is_safe(&self.method)) {
+            (true, _) => json!([]),
+            (false, true) => json!([{ "session": [] }]),
+            (false, false) => json!([{ "session": [], "csrf": [] }]),
+        };
+        let mut responses: Map<String, Value> =
+            answers.iter().map(|(status, answer)| (status.to_string(), answer.json())).collect();
+        responses.extend(refusals(codes.iter().map(|code| code.row())));
+        let mut operation = json!({
+            "operationId": self.id(),
+            "tags": [subject],
+            "summary": summary,
+            "security": security,
+            "parameters": parameters.iter().map(Parameter::json).collect::<Vec<_>>(),
+            "responses": responses,
+        });
+        if !description.is_empty() {
+            operation["description"] = json!(description);
+        }
+        if let Some(Body { media, schema, example }) = body {
+            let mut content = json!({ "schema": schema });
+            if let Some(example) = example {
+                content["example"] = example.clone();
+            }
+            operation["requestBody"] = json!({ "required": true, "content": { *media: content } });
+        }
+        operation
+    }
+}
+
+impl Parameter {
+    fn json(&self) -> Value {
+        let Self { name, place, is_required, description, schema } = self;
+        json!({ "name": name, "in": place, "required": is_required, "description": description, "schema": schema })
+    }
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        let mut answer = json!({ "description": self.description });
+        if let Some((media, schema)) = &self.content {
+            let schema = schema.clone().unwrap_or_else(|| json!({ "type": "string" }));
+            answer["content"] = json!({ *media: { "schema": schema } });
+        }
+        for (name, description) in &self.headers {
+            answer["headers"][name] = json!({ "description": description, "schema": { "type": "string" } });
+        }
+        answer
+    }
+}
+
+/// By status. Which codes there are is a part of the schema, so whoever checks answers against it checks those too.
+fn refusals(rows: impl Iterator<Item = Row>) -> Map<String, Value> {
+    let mut by_status: Map<String, Value> = Map::new();
+    let mut rows: Vec<Row> = rows.collect();
+    rows.sort_by_key(|row| row.status.as_u16());
+    for rows in rows.chunk_by(|one, other| one.status == other.status) {
+        let codes: Vec<&str> = rows.iter().map(|row| row.code).collect();
+        let words: Vec<String> = rows.iter().map(|row| format!("`{}`: {}", row.code, row.meaning)).collect();
+        let mut answer = json!({
+            "description": words.join(" "),
+            "content": { PROBLEM_JSON: { "schema": {
+                "allOf": [{ "$ref": "#/components/schemas/Problem" }],
+                "properties": { "code": { "enum": codes } },
+            } } },
+        });
+        if codes.contains(&Code::TooMany.row().code) {
+            answer["headers"] =
+                json!({ "Retry-After": { "description": "Seconds.", "schema": { "type": "integer" } } });
+        }
+        by_status.insert(rows[0].status.as_u16().to_string(), answer);
+    }
+    by_status
+}

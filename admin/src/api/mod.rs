@@ -1,0 +1,304 @@
+//! The calls of the REST API. Each is stated in one place: method, path, handler, and what cannot be read off the handler's
+//! types. The routes and their documentation are both made from that, so no call is undocumented, and none is documented
+//! as something else than it is.
+//!
+//! What a handler takes and answers is described by the types in its signature (`parts`); their schemas are gathered
+//! beside them (`schemas`); `document` writes it all as an `OpenAPI` document, `page` as a page for people.
+
+mod document;
+mod page;
+mod parts;
+mod schemas;
+
+use std::{
+    cell::{RefCell, RefMut},
+    collections::{BTreeMap, BTreeSet},
+    future::ready,
+    rc::Rc,
+};
+
+use actix_web::{
+    Error, FromRequest, Handler, HttpResponse, Responder, Route,
+    body::MessageBody,
+    dev::{ServiceRequest, ServiceResponse},
+    http::{Method, StatusCode},
+    middleware::{Next, from_fn},
+    web,
+};
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+
+use self::schemas::Schemas;
+pub(crate) use self::{
+    document::{Document, PREFIX},
+    page::STYLE,
+    parts::{Answers, Created, IfMatch, IfNoneMatch, NoContent, Part, Tagged},
+};
+use crate::{
+    access,
+    problem::{Code, Problem, ProblemBody},
+    query,
+};
+
+/// All calls, in the order in which they are documented.
+pub(crate) struct Api {
+    calls: Vec<Call>,
+    schemas: Rc<RefCell<Schemas>>,
+    /// What they are about, with a word on each.
+    subjects: Vec<(&'static str, &'static str)>,
+}
+
+/// One call: a method of a path.
+pub(crate) struct Call {
+    method: Method,
+    path: String,
+    route: Route,
+    operation: Operation,
+}
+
+/// What is said of a call.
+#[derive(Default)]
+pub(crate) struct Operation {
+    /// Those of all calls.
+    schemas: Rc<RefCell<Schemas>>,
+    subject: &'static str,
+    summary: String,
+    description: String,
+    parameters: Vec<Parameter>,
+    body: Option<Body>,
+    answers: BTreeMap<u16, Answer>,
+    codes: BTreeSet<Code>,
+}
+
+/// Something of a request beside its body.
+struct Parameter {
+    name: String,
+    /// `path`, `query` or `header`.
+    place: &'static str,
+    is_required: bool,
+    description: String,
+    schema: Value,
+}
+
+struct Body {
+    media: &'static str,
+    schema: Value,
+    example: Option<Value>,
+}
+
+/// An answer that is no refusal.
+#[derive(Default)]
+struct Answer {
+    description: String,
+    /// Media type, and the schema if it is JSON.
+    content: Option<(&'static str, Option<Value>)>,
+    /// Names, and what they carry.
+    headers: Vec<(&'static str, &'static str)>,
+}
+
+impl Api {
+    pub(crate) fn new() -> Self {
+        let api = Self { calls: Vec::new(), schemas: Rc::default(), subjects: Vec::new() };
+        // Every call may be refused.
+        api.schemas.borrow_mut().answered::<ProblemBody>();
+        api
+    }
+
+    /// What the calls that follow are about.
+    pub(crate) fn about(&mut self, subject: &'static str, description: &'static str) {
+        self.subjects.push((subject, description));
+    }
+
+    pub(crate) fn get<F, A>(&mut self, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        self.add(Method::GET, path, handler)
+    }
+
+    pub(crate) fn post<F, A>(&mut self, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        self.add(Method::POST, path, handler)
+    }
+
+    pub(crate) fn put<F, A>(&mut self, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        self.add(Method::PUT, path, handler)
+    }
+
+    pub(crate) fn patch<F, A>(&mut self, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        self.add(Method::PATCH, path, handler)
+    }
+
+    pub(crate) fn delete<F, A>(&mut self, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        self.add(Method::DELETE, path, handler)
+    }
+
+    fn add<F, A>(&mut self, method: Method, path: &str, handler: F) -> &mut Call
+    where
+        F: Handler<A>,
+        A: FromRequest + Part + 'static,
+        F::Output: Responder + Answers + 'static,
+    {
+        let subject = self.subjects.last().map_or("", |(subject, _)| subject);
+        let schemas = Rc::clone(&self.schemas);
+        let mut operation = Operation { schemas, subject, ..Operation::default() };
+        for name in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+            operation.add("path", name, "", json!({ "type": "string" }));
+        }
+        A::describe(&mut operation);
+        F::Output::describe(&mut operation);
+        operation.refuses([Code::Invalid]);
+        if !access::is_open(&method, &format!("{PREFIX}{path}")) {
+            operation.refuses([Code::Unauthorized]);
+            if !access::is_safe(&method) {
+                operation.refuses([Code::Csrf]);
+            }
+        }
+        // Whatever looks at the session, or more, looks into the database.
+        if operation.codes.len() > 1 {
+            operation.refuses([Code::Internal, Code::Storage]);
+        }
+        let route = web::method(method.clone()).to(handler);
+        self.calls.push(Call { method, path: path.to_owned(), route, operation });
+        let last = self.calls.len() - 1;
+        &mut self.calls[last]
+    }
+
+    /// The routes.
+    pub(crate) fn configure(self, config: &mut web::ServiceConfig) {
+        let mut by_path: Vec<(String, Vec<Call>)> = Vec::new();
+        for call in self.calls {
+            match by_path.iter_mut().find(|(path, _)| *path == call.path) {
+                Some((_, calls)) => calls.push(call),
+                None => by_path.push((call.path.clone(), vec![call])),
+            }
+        }
+        for (path, calls) in by_path {
+            let allowed: Vec<&str> = calls.iter().map(|call| call.method.as_str()).collect();
+            let allowed = allowed.join(", ");
+            let refuse = move || ready(Err::<HttpResponse, _>(Problem::MethodNotAllowed { allowed: allowed.clone() }));
+            let resource = web::resource(&path).default_service(web::to(refuse));
+            config.service(calls.into_iter().fold(resource, |resource, call| {
+                let of_query = call.operation.parameters.into_iter().filter(|parameter| parameter.place == "query");
+                let known: Rc<[String]> = of_query.map(|parameter| parameter.name).collect();
+                resource
+                    .route(call.route.wrap(from_fn(move |request, next| only_known(Rc::clone(&known), request, next))))
+            }));
+        }
+    }
+}
+
+/// A parameter that the call does not have is refused rather than overlooked.
+async fn only_known(
+    known: Rc<[String]>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    match query::unknown(request.query_string(), &known) {
+        None => Ok(next.call(request).await?.map_into_left_body()),
+        Some(problem) => Ok(request.error_response(problem).map_into_right_body()),
+    }
+}
+
+impl Operation {
+    fn schemas(&self) -> RefMut<'_, Schemas> {
+        self.schemas.borrow_mut()
+    }
+
+    fn add(&mut self, place: &'static str, name: &str, description: &str, schema: Value) {
+        let (name, description) = (name.to_owned(), description.to_owned());
+        self.parameters.push(Parameter { name, place, is_required: place == "path", description, schema });
+    }
+
+    /// A header that may be sent along.
+    pub(crate) fn header(&mut self, name: &str, description: &str, schema: Value) {
+        self.add("header", name, description, schema);
+    }
+
+    /// Gives the names in the path the type that the handler reads them as: one, or a tuple.
+    fn name_parts(&mut self, schema: &Value) {
+        let names = self.parameters.iter_mut().filter(|parameter| parameter.place == "path");
+        for (place, parameter) in names.enumerate() {
+            parameter.schema = schema["prefixItems"].get(place).unwrap_or(schema).clone();
+        }
+    }
+
+    fn refuses(&mut self, codes: impl IntoIterator<Item = Code>) {
+        self.codes.extend(codes);
+    }
+}
+
+impl Call {
+    /// What it does: in a line, and what else there is to say.
+    pub(crate) fn says(&mut self, summary: &str, description: &str) -> &mut Self {
+        summary.clone_into(&mut self.operation.summary);
+        description.clone_into(&mut self.operation.description);
+        self
+    }
+
+    /// What a parameter means that is only a name in the path.
+    pub(crate) fn with(&mut self, name: &str, description: &str) -> &mut Self {
+        for parameter in self.operation.parameters.iter_mut().filter(|parameter| parameter.name == name) {
+            description.clone_into(&mut parameter.description);
+        }
+        self
+    }
+
+    /// A body that it takes.
+    pub(crate) fn example(&mut self, body: Value) -> &mut Self {
+        if let Some(described) = &mut self.operation.body {
+            described.example = Some(body);
+        }
+        self
+    }
+
+    /// What it is refused for beside what its arguments say: no session, a body or parameter that cannot be read.
+    pub(crate) fn refuses(&mut self, codes: &[Code]) -> &mut Self {
+        self.operation.refuses(codes.iter().copied());
+        self
+    }
+
+    /// A JSON answer that the handler's type does not tell.
+    pub(crate) fn answers_json<T: JsonSchema>(&mut self, status: StatusCode, description: &str) -> &mut Self {
+        self.operation.answers_json::<T>(status, &[]);
+        if let Some(answer) = self.operation.answers.get_mut(&status.as_u16()) {
+            description.clone_into(&mut answer.description);
+        }
+        self
+    }
+
+    /// An answer without a body that the handler's type does not tell.
+    pub(crate) fn answers_nothing(&mut self, description: &str) -> &mut Self {
+        self.operation.answers_nothing(description);
+        self
+    }
+
+    /// An answer that the handler's type does not tell.
+    pub(crate) fn answers(&mut self, status: StatusCode, media: &'static str, description: &str) -> &mut Self {
+        let answer = self.operation.answers.entry(status.as_u16()).or_default();
+        description.clone_into(&mut answer.description);
+        answer.content = Some((media, None));
+        self
+    }
+}

@@ -1,0 +1,238 @@
+//! What the types in a handler's signature say of a call: arguments describe what it takes, the result what it answers.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+};
+
+use actix_web::{
+    FromRequest, HttpRequest, HttpResponse, Responder,
+    body::BoxBody,
+    dev::Payload,
+    http::{
+        StatusCode,
+        header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION},
+    },
+    web::{Data, Json, Path},
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Operation};
+use crate::{
+    access::SignedIn,
+    body::{Body, Csv},
+    problem::{Code, Problem},
+    query::Query,
+};
+
+/// An argument of a handler.
+pub(crate) trait Part {
+    /// Adds to the call what this argument takes from its request, and what it refuses.
+    fn describe(_operation: &mut Operation) {}
+}
+
+/// What a handler answers.
+pub(crate) trait Answers {
+    fn describe(operation: &mut Operation);
+}
+
+impl<T> Part for Data<T> {}
+impl Part for HttpRequest {}
+impl Part for SignedIn {}
+
+impl<T: JsonSchema> Part for Body<T> {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schemas().taken::<T>();
+        operation.takes("application/json", schema);
+    }
+}
+
+impl Part for Csv {
+    fn describe(operation: &mut Operation) {
+        operation.takes("text/csv", json!({ "type": "string" }));
+    }
+}
+
+impl Operation {
+    /// A body of this type.
+    pub(crate) fn takes(&mut self, media: &'static str, schema: Value) {
+        self.body = Some(super::Body { media, schema, example: None });
+        self.refuses([Code::BadJson, Code::TooLarge, Code::MediaType, Code::TooSlow]);
+    }
+}
+
+impl<T: JsonSchema> Part for Query<T> {
+    fn describe(operation: &mut Operation) {
+        let fields = operation.schemas().fields::<T>();
+        operation.parameters.extend(fields);
+    }
+}
+
+impl<T: JsonSchema> Part for Path<T> {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schemas().taken::<T>();
+        operation.name_parts(&schema);
+        operation.refuses([Code::NotFound]);
+    }
+}
+
+macro_rules! tuples {
+    ($(($($part:ident)*))*) => {$(
+        impl<$($part: Part),*> Part for ($($part,)*) {
+            fn describe(_operation: &mut Operation) {
+                $($part::describe(_operation);)*
+            }
+        }
+    )*};
+}
+tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+
+/// The entity tag of the state that the caller means to change, if it was given.
+#[derive(Clone, Debug)]
+pub(crate) struct IfMatch(pub(crate) Option<String>);
+
+impl Part for IfMatch {
+    fn describe(operation: &mut Operation) {
+        let description = "The entity tag of what is changed, as it was read (`ETag`, or `etag` in lists).";
+        operation.header("If-Match", description, json!({ "type": "string" }));
+        operation.refuses([Code::Conflict]);
+    }
+}
+
+impl FromRequest for IfMatch {
+    type Error = Infallible;
+    type Future = Ready<Result<Self, Infallible>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(Self(text(request, &IF_MATCH))))
+    }
+}
+
+/// `*`, if what is put is to be new.
+#[derive(Clone, Debug)]
+pub(crate) struct IfNoneMatch(pub(crate) Option<String>);
+
+impl IfNoneMatch {
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.as_deref() == Some("*")
+    }
+}
+
+impl Part for IfNoneMatch {
+    fn describe(operation: &mut Operation) {
+        let description = "`*`: it is to be new. Without it, it is to be there already.";
+        operation.header("If-None-Match", description, json!({ "type": "string", "enum": ["*"] }));
+    }
+}
+
+impl FromRequest for IfNoneMatch {
+    type Error = Infallible;
+    type Future = Ready<Result<Self, Infallible>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(Self(text(request, &IF_NONE_MATCH))))
+    }
+}
+
+fn text(request: &HttpRequest, name: &HeaderName) -> Option<String> {
+    request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+impl<T: Answers> Answers for Result<T, Problem> {
+    fn describe(operation: &mut Operation) {
+        T::describe(operation);
+    }
+}
+
+/// Told by the call itself.
+impl Answers for HttpResponse {
+    fn describe(_: &mut Operation) {}
+}
+
+impl Operation {
+    /// An answer without a body.
+    pub(super) fn answers_nothing(&mut self, description: &str) {
+        let answer = Answer { description: description.to_owned(), ..Answer::default() };
+        self.answers.insert(StatusCode::NO_CONTENT.as_u16(), answer);
+    }
+
+    /// A JSON answer with these headers: names, and what they carry.
+    pub(crate) fn answers_json<T: JsonSchema>(&mut self, status: StatusCode, headers: &[(&'static str, &'static str)]) {
+        let schema = self.schemas().answered::<T>();
+        let answer = Answer {
+            description: status.canonical_reason().unwrap_or_default().to_owned(),
+            content: Some(("application/json", Some(schema))),
+            headers: headers.to_vec(),
+        };
+        self.answers.insert(status.as_u16(), answer);
+    }
+}
+
+/// 200.
+impl<T: JsonSchema> Answers for Json<T> {
+    fn describe(operation: &mut Operation) {
+        operation.answers_json::<T>(StatusCode::OK, &[]);
+    }
+}
+
+/// 200, with an entity tag.
+#[derive(Debug)]
+pub(crate) struct Tagged<T> {
+    pub(crate) etag: String,
+    pub(crate) body: T,
+}
+
+impl<T: Serialize> Responder for Tagged<T> {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Ok().insert_header((ETAG, self.etag)).json(self.body)
+    }
+}
+
+impl<T: JsonSchema> Answers for Tagged<T> {
+    fn describe(operation: &mut Operation) {
+        operation.answers_json::<T>(StatusCode::OK, &[("ETag", "The entity tag, for `If-Match`.")]);
+    }
+}
+
+/// 201, with the address of what was made.
+#[derive(Debug)]
+pub(crate) struct Created<T> {
+    pub(crate) location: String,
+    pub(crate) body: T,
+}
+
+impl<T: Serialize> Responder for Created<T> {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Created().insert_header((LOCATION, self.location)).json(self.body)
+    }
+}
+
+impl<T: JsonSchema> Answers for Created<T> {
+    fn describe(operation: &mut Operation) {
+        operation.answers_json::<T>(StatusCode::CREATED, &[("Location", "The address of what was made.")]);
+    }
+}
+
+/// 204.
+#[derive(Debug)]
+pub(crate) struct NoContent;
+
+impl Responder for NoContent {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::NoContent().finish()
+    }
+}
+
+impl Answers for NoContent {
+    fn describe(operation: &mut Operation) {
+        operation.answers_nothing("Done; there is nothing to say.");
+    }
+}

@@ -1,0 +1,44 @@
+//! The `OpenAPI` document and its page: every call is in it, and says all that there is to say.
+
+use serde_json::Value;
+
+use super::support::fresh;
+
+fn document() -> Value {
+    let (_folder, server) = fresh();
+    let answer = server.stranger().get("/api/v1/openapi.json");
+    assert_eq!((answer.status, answer.header("content-type")), (200, "application/json"), "{answer:?}");
+    answer.json()
+}
+
+/// Path, method and what is said, of each call.
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().expect("paths");
+    let of = |(path, methods): (&String, &Value)| {
+        let methods = methods.as_object().expect("methods").clone();
+        methods.into_iter().map(|(method, operation)| (path.clone(), method, operation)).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of).collect()
+}
+
+#[test]
+fn nothing_is_left_unsaid() {
+    let document = document();
+    let operations = operations(&document);
+    assert!(operations.len() > 25, "{}", operations.len());
+    for (path, method, operation) in &operations {
+        let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+        assert!(text(&operation["summary"]), "{method} {path} has no summary");
+        let answers = operation["responses"].as_object().expect("answers");
+        assert!(answers.keys().any(|status| status.starts_with('2')), "{method} {path} has no answer but refusals");
+        for parameter in operation["parameters"].as_array().expect("parameters") {
+            assert!(text(&parameter["description"]), "{method} {path}: {} is not described", parameter["name"]);
+        }
+    }
+    // Schemas are referred to by name, and all are there.
+    let text = document.to_string();
+    for name in text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(document["components"]["schemas"][name].is_object(), "there is no schema {name}");
+    }
+    assert!(!text.contains("crate::"), "a link of the source is in the document");
+}
