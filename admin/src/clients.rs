@@ -16,7 +16,7 @@ use tidegate::{
 use crate::{
     body::pointer_of,
     changes::{ChangeList, Edited, Op, default_domain, edit},
-    objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
+    objects::{Kind, ObjectKey, client_id, client_place, sort_clients},
     problem::{At, Conflicting, FieldError, Problem},
     published::Published,
 };
@@ -219,11 +219,26 @@ impl Filter {
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client_id(client)))
     }
 
-    /// Clients after this id, in their order.
-    pub(crate) fn after<'c>(&'c self, clients: &'c [Client], id: Option<&str>) -> impl Iterator<Item = &'c Client> {
-        let after = id.and_then(|id| id.split_once(':'));
-        let start = after.map_or(0, |after| clients.partition_point(|client| client_order(client) <= after));
-        clients[start..].iter().filter(|client| self.matches(client))
+    /// The stretches of `clients`, which are in order, that have its kind and prefix. What is asked of a client beyond that
+    /// takes a look at each in there.
+    pub(crate) fn stretches<'c>(&self, clients: &'c [Client]) -> Vec<&'c [Client]> {
+        let mut stretches = Vec::new();
+        let mut rest = clients;
+        while let Some(first) = rest.first() {
+            let (of_kind, others) = rest.split_at(rest.partition_point(|client| client.kind == first.kind));
+            rest = others;
+            if self.kind.as_ref().is_none_or(|kind| first.kind == *kind) {
+                let begin = of_kind.partition_point(|client| *client.value < *self.prefix);
+                let within = &of_kind[begin..];
+                stretches.push(&within[..within.partition_point(|client| client.value.starts_with(&self.prefix))]);
+            }
+        }
+        stretches
+    }
+
+    /// Is everything in the stretches wanted?
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.tier.is_none() && self.has_override.is_none() && self.ids.is_none()
     }
 }
 
@@ -250,7 +265,9 @@ impl Bulk {
         let Some(domain) = present.policy.domains.get(&self.domain) else {
             return Err(Problem::field("/domain", format!("there is no domain `{}`", self.domain)));
         };
-        let ids: Vec<String> = self.matching.after(&domain.clients, None).map(client_id).collect();
+        let stretches = self.matching.stretches(&domain.clients);
+        let within = stretches.into_iter().flatten().filter(|client| self.matching.matches(client));
+        let ids: Vec<String> = within.map(client_id).collect();
         if ids.is_empty() {
             return Err(Problem::field("/matching", "no client matches"));
         }
@@ -290,4 +307,38 @@ fn in_patch(field: FieldError) -> FieldError {
     let below = pointer.split_once("/value").map_or("", |(_, below)| below);
     let pointer = if below.is_empty() { String::new() } else { format!("/patch{below}") };
     FieldError { at: At::Pointer(pointer), ..field }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn stretches_have_all_that_match_and_by_name_nothing_else() {
+        let values = ["", "a", "ab", "abc", "b", "ba", "c"];
+        let clients = ["ip", "tenant", "user"].into_iter().flat_map(|kind| {
+            values[1..].iter().map(move |value| json!({ "kind": kind, "value": value, "tier": if value.len() > 1 { "pro" } else { "free" } }))
+        });
+        let clients: Vec<Client> = clients.map(|client| serde_json::from_value(client).expect("a client")).collect();
+        for kind in [None, Some("ip"), Some("user"), Some("none"), Some("zone")] {
+            for prefix in values.into_iter().chain(["d", "abcd"]) {
+                for tier in [None, Some("pro")] {
+                    let owned = |text: Option<&str>| text.map(str::to_owned);
+                    let filter =
+                        Filter { kind: owned(kind), prefix: prefix.to_owned(), tier: owned(tier), ..Filter::default() };
+                    let stretches = filter.stretches(&clients);
+                    let found: Vec<_> = stretches.into_iter().flatten().collect();
+                    let expected: Vec<_> = clients.iter().filter(|client| filter.matches(client)).collect();
+                    if filter.is_by_name() {
+                        assert_eq!(found, expected, "{filter:?}");
+                    } else {
+                        let found: Vec<_> = found.into_iter().filter(|client| filter.matches(client)).collect();
+                        assert_eq!(found, expected, "{filter:?}");
+                    }
+                }
+            }
+        }
+    }
 }

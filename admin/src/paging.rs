@@ -59,6 +59,11 @@ pub(crate) enum Sort {
 }
 
 impl Find {
+    /// Is there no text that is looked for?
+    pub(crate) fn is_any(&self) -> bool {
+        self.q.is_none()
+    }
+
     /// Has this name the text that is looked for?
     pub(crate) fn matches(&self, name: &str) -> bool {
         self.q.as_ref().is_none_or(|q| name.contains(q))

@@ -33,6 +33,8 @@ use crate::{
     store::sha256,
 };
 
+/// Where each client has to be looked at, so many are counted: to people, more are just many.
+const COUNTED_MAX: usize = 10_000;
 /// So many wrong lines are told where nothing is imported because of them.
 const WRONG_LINES_TOLD: usize = 100;
 
@@ -108,19 +110,28 @@ async fn list(
         Some((kind.to_owned(), value.to_owned()))
     })?;
     let after = after.as_ref().map(|(kind, value)| (kind.as_str(), value.as_str()));
+    let stretches = filter.stretches(clients);
     let take = |rest: &mut dyn Iterator<Item = &Client>| {
         let items: Vec<_> = rest.take(page.limit()).map(|client| item(&published, &domain.domain, client)).collect();
         let next = items.last().map(|last| last.id.clone()).filter(|_| rest.next().is_some());
         (items, next)
     };
     let (items, next) = if find.sort == Some(Sort::NameBackwards) {
-        let end = after.map_or(clients.len(), |after| clients.partition_point(|client| client_order(client) < after));
-        take(&mut clients[..end].iter().rev().filter(matches))
+        let before = |part: &&'_ [Client]| {
+            after.map_or(part.len(), |after| part.partition_point(|client| client_order(client) < after))
+        };
+        take(&mut stretches.iter().rev().flat_map(|part| part[..before(part)].iter().rev()).filter(matches))
     } else {
-        let start = after.map_or(0, |after| clients.partition_point(|client| client_order(client) <= after));
-        take(&mut clients[start..].iter().filter(matches))
+        let start =
+            |part: &&'_ [Client]| after.map_or(0, |after| part.partition_point(|client| client_order(client) <= after));
+        take(&mut stretches.iter().flat_map(|part| part[start(part)..].iter()).filter(matches))
     };
-    let about = OfPolicy::new(&published, Some(&domain.domain), clients.iter().filter(matches).count());
+    let matching = if filter.is_by_name() && find.is_any() {
+        stretches.iter().map(|part| part.len()).sum()
+    } else {
+        stretches.into_iter().flatten().filter(matches).take(COUNTED_MAX + 1).count()
+    };
+    let about = OfPolicy::new(&published, Some(&domain.domain), matching);
     Ok(Json(List { about, items, next }))
 }
 

@@ -238,7 +238,8 @@ pub(super) struct Item<T> {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct OfPolicy {
     policy_version: u64,
-    /// How many items there are on all pages.
+    /// How many items there are on all pages. Of clients that are looked for by more than kind and prefix, 10001 stands for
+    /// more than 10,000.
     matching: usize,
     /// The one that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
