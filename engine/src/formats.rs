@@ -1,4 +1,6 @@
-//! Policy documents from text: TOML, YAML and JSON carry the same document.
+//! Policy documents from text, and back: TOML, YAML and JSON carry the same document.
+
+mod write;
 
 use std::{fmt, path::Path, str::FromStr};
 

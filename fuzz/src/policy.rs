@@ -32,10 +32,14 @@ pub fn policy(data: &[u8]) {
 
 fn written_and_read_it_is_the_same(text: &str, format: Format) {
     let policy = Policy::parse(text, format).expect("it was read before");
-    let written = serde_json::to_string(&policy).expect("a policy can be written");
-    let read = Policy::parse(&written, Format::Json).expect("what was written can be read");
-    assert_eq!(read, policy);
-    Snapshot::compile(&read).expect("it compiled before");
+    let stored = serde_json::to_string(&policy).expect("a policy can be stored");
+    assert_eq!(Policy::parse(&stored, Format::Json).as_ref(), Ok(&policy));
+    for format in [Format::Toml, Format::Yaml, Format::Json] {
+        let written = policy.write(format).expect("a policy can be written");
+        let read = Policy::parse(&written, format).expect("what was written can be read");
+        assert_eq!(read, policy);
+        Snapshot::compile(&read).expect("it compiled before");
+    }
 }
 
 fn it_decides(snapshot: Snapshot) {
