@@ -4,7 +4,7 @@ mod write;
 
 use std::{fmt, path::Path, str::FromStr};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::{
     policy::Policy,
@@ -65,19 +65,10 @@ impl Policy {
                     Err(error) => from_json(&error.path().to_string(), error.inner()),
                 }
             }
-            Format::Yaml => {
-                let mut path = String::new();
-                let outcome = serde_saphyr::with_deserializer_from_str(text, |document| {
-                    serde_path_to_error::deserialize(document).map_err(|error| {
-                        path = error.path().to_string();
-                        error.into_inner()
-                    })
-                });
-                match outcome {
-                    Ok(policy) => return Ok(policy),
-                    Err(error) => from_yaml(&path, &error),
-                }
-            }
+            Format::Yaml => match read_yaml(text) {
+                Ok(policy) => return Ok(policy),
+                Err(problem) => problem,
+            },
         };
         Err(Problems(vec![problem]))
     }
@@ -95,6 +86,18 @@ impl Snapshot {
             problems
         })
     }
+}
+
+/// Reads any document of YAML.
+pub(crate) fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    let mut path = String::new();
+    let outcome = serde_saphyr::with_deserializer_from_str(text, |document| {
+        serde_path_to_error::deserialize(document).map_err(|error| {
+            path = error.path().to_string();
+            error.into_inner()
+        })
+    });
+    outcome.map_err(|error| from_yaml(&path, &error))
 }
 
 fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {

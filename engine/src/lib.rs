@@ -30,7 +30,7 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`];
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
@@ -50,6 +50,8 @@ pub mod formats;
 mod handle;
 mod hash;
 mod heavy_hitters;
+#[cfg(feature = "formats")]
+pub mod import;
 mod inspect;
 mod key;
 mod keyed_limiter;

@@ -33,6 +33,7 @@ const LAYERS: &[&str] = &[
     "limit",
     "compile",
     "formats",
+    "import",
     "publish",
     "registry",
     "decision",

@@ -1,0 +1,204 @@
+//! The few shapes of CEL that limits are written in: a value of the first descriptor, and that it equals a text.
+
+/// `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"`, `x == 'a'`, also turned round and joined by `&&`: keys with
+/// the values that they must have. The error says what is not one of these.
+pub(super) fn equalities(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut tokens = Tokens::of(text)?;
+    let mut found = Vec::new();
+    loop {
+        found.push(match tokens.next() {
+            Some(Token::Text(value)) => {
+                tokens.mark("==")?;
+                (tokens.key()?, value)
+            }
+            first => {
+                tokens.back(first);
+                let key = tokens.key()?;
+                tokens.mark("==")?;
+                match tokens.next() {
+                    Some(Token::Text(value)) => (key, value),
+                    _ => return Err(BEYOND.to_owned()),
+                }
+            }
+        });
+        if tokens.is_at_the_end() {
+            return Ok(found);
+        }
+        tokens.mark("&&")?;
+    }
+}
+
+/// `descriptors[0].x`, `descriptors[0]['x.y']` or `x`.
+pub(super) fn variable(text: &str) -> Result<String, String> {
+    let mut tokens = Tokens::of(text)?;
+    let key = tokens.key()?;
+    if tokens.is_at_the_end() { Ok(key) } else { Err(BEYOND.to_owned()) }
+}
+
+const BEYOND: &str = "more than that a value of the first descriptor equals a text";
+
+#[derive(Clone, PartialEq, Debug)]
+enum Token {
+    Word(String),
+    Number(String),
+    Text(String),
+    Mark(&'static str),
+}
+
+/// What is left of a text, the last first.
+struct Tokens(Vec<Token>);
+
+impl Tokens {
+    fn of(text: &str) -> Result<Self, String> {
+        let mut tokens = Vec::new();
+        let mut rest = text.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let token;
+            (token, rest) = match first {
+                '\'' | '"' => quoted(rest)?,
+                _ if first.is_ascii_digit() => cut(rest, |c| c.is_ascii_digit(), Token::Number),
+                _ if is_of_word(first) => cut(rest, is_of_word, Token::Word),
+                _ => {
+                    let mark = ["==", "&&", ".", "[", "]"].into_iter().find(|mark| rest.starts_with(mark));
+                    let mark = mark.ok_or_else(|| BEYOND.to_owned())?;
+                    (Token::Mark(mark), &rest[mark.len()..])
+                }
+            };
+            tokens.push(token);
+            rest = rest.trim_start();
+        }
+        tokens.reverse();
+        Ok(Self(tokens))
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        self.0.pop()
+    }
+
+    fn back(&mut self, token: Option<Token>) {
+        self.0.extend(token);
+    }
+
+    fn is_at_the_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn mark(&mut self, mark: &'static str) -> Result<(), String> {
+        if self.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
+    }
+
+    fn key(&mut self) -> Result<String, String> {
+        match self.next() {
+            Some(Token::Word(word)) if word == "descriptors" => {}
+            Some(Token::Word(word)) if !["true", "false", "null", "limit", "in"].contains(&word.as_str()) => {
+                return Ok(word);
+            }
+            _ => return Err(BEYOND.to_owned()),
+        }
+        self.mark("[")?;
+        match self.next() {
+            Some(Token::Number(number)) if number == "0" => {}
+            Some(Token::Number(number)) => {
+                return Err(format!("a value of the descriptor {number}, which is asked by itself"));
+            }
+            _ => return Err(BEYOND.to_owned()),
+        }
+        self.mark("]")?;
+        match (self.next(), self.next()) {
+            (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok(key),
+            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.mark("]").map(|()| key),
+            _ => Err(BEYOND.to_owned()),
+        }
+    }
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The first token, of characters that `fit`, and what follows it.
+fn cut(text: &str, fit: fn(char) -> bool, token: fn(String) -> Token) -> (Token, &str) {
+    let (first, rest) = text.split_at(text.find(|c| !fit(c)).unwrap_or(text.len()));
+    (token(first.to_owned()), rest)
+}
+
+/// The text in quotes at the beginning, and what follows it.
+fn quoted(text: &str) -> Result<(Token, &str), String> {
+    let mut characters = text.char_indices();
+    let quote = characters.next().map(|(_, quote)| quote);
+    let mut value = String::new();
+    while let Some((place, c)) = characters.next() {
+        match c {
+            _ if Some(c) == quote => return Ok((Token::Text(value), &text[place + c.len_utf8()..])),
+            '\\' => value.push(match characters.next() {
+                Some((_, c @ ('\\' | '\'' | '"' | '`' | '?'))) => c,
+                Some((_, 'n')) => '\n',
+                Some((_, 't')) => '\t',
+                Some((_, 'r')) => '\r',
+                _ => return Err("an escape in a text that is not known here".to_owned()),
+            }),
+            _ => value.push(c),
+        }
+    }
+    Err("a text without its end".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shapes_that_limits_are_written_in_are_read() {
+        let one = |key: &str, value: &str| Ok(vec![(key.to_owned(), value.to_owned())]);
+        for (text, found) in [
+            ("descriptors[0].req_method == 'GET'", one("req_method", "GET")),
+            ("descriptors[0]['req.method'] == \"GET\"", one("req.method", "GET")),
+            ("req_method=='POST'", one("req_method", "POST")),
+            (" 'a b' == descriptors[0][\"x\"] ", one("x", "a b")),
+            ("x == 'it\\'s \\\\ \"1\" é'", one("x", "it's \\ \"1\" é")),
+            ("x == 'a == b && c'", one("x", "a == b && c")),
+            (
+                "descriptors[0].a == '1' && b == \"2\"",
+                Ok(vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]),
+            ),
+        ] {
+            assert_eq!(equalities(text), found, "{text}");
+        }
+        assert_eq!(variable("descriptors[0].user_id").as_deref(), Ok("user_id"));
+        assert_eq!(variable("descriptors[0]['user.id']").as_deref(), Ok("user.id"));
+        assert_eq!(variable("user_id").as_deref(), Ok("user_id"));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for text in [
+            "",
+            "true",
+            "x",
+            "x == y",
+            "x != 'a'",
+            "x == 1",
+            "x == 'a",
+            "x == 'a' || y == 'b'",
+            "x == 'a' &&",
+            "!(x == 'a')",
+            "descriptors[1].x == 'a'",
+            "descriptors.x == 'a'",
+            "descriptors[0] == 'a'",
+            "descriptors[0].x.y == 'a'",
+            "descriptors[0].x.startsWith('a')",
+            "x in ['a']",
+            "x.y == 'a'",
+            "x == 'a' + 'b'",
+            "x == '\\x41'",
+            "limit.name == 'a'",
+            "x == 'a' 'b'",
+        ] {
+            assert!(equalities(text).is_err(), "{text}");
+        }
+        for text in ["", "'x'", "descriptors[1].x", "descriptors[0]", "size(x)", "x.y", "x y", "descriptors[0].x + 'a'"]
+        {
+            assert!(variable(text).is_err(), "{text}");
+        }
+    }
+}

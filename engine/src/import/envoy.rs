@@ -1,0 +1,227 @@
+//! Configurations of envoyproxy/ratelimit: a domain a file, descriptors in a tree. For each entry of a request's descriptor
+//! the exact value comes first, then values that end in `*` in the order of the file, then the key without value; there is
+//! no way back from a branch, and a limit counts only descriptors of just its depth.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, de::IgnoredAny};
+use serde_saphyr::Spanned;
+
+use super::{
+    ImportError, Imported, Notes, Place, Source,
+    descriptors::{Told, Tree},
+    finish,
+    names::{Ids, id_of},
+    window,
+};
+use crate::policy::{Mode, Policy};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Root {
+    domain: Spanned<String>,
+    descriptors: Option<Vec<Spanned<Descriptor>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the file's")]
+struct Descriptor {
+    key: String,
+    value: Option<String>,
+    rate_limit: Option<RateLimit>,
+    descriptors: Option<Vec<Spanned<Descriptor>>>,
+    #[serde(default)]
+    shadow_mode: bool,
+    #[serde(default)]
+    quota_mode: bool,
+    #[serde(default)]
+    detailed_metric: bool,
+    #[serde(default)]
+    value_to_metric: bool,
+    #[serde(default)]
+    share_threshold: bool,
+    metadata: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateLimit {
+    name: Option<String>,
+    unit: Option<String>,
+    unit_multiplier: Option<u32>,
+    #[serde(default)]
+    requests_per_unit: u32,
+    #[serde(default)]
+    unlimited: bool,
+    replaces: Option<Vec<Replaces>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replaces {
+    name: String,
+}
+
+/// Makes a policy of configurations of envoyproxy/ratelimit. Files of one domain are one, as with its
+/// `MERGE_DOMAIN_CONFIG`.
+///
+/// ```
+/// use tidegate::import::{Source, envoy};
+///
+/// let text = "
+/// domain: shop
+/// descriptors:
+///   - key: api_key
+///     rate_limit: { unit: minute, requests_per_unit: 60 }
+/// ";
+/// let imported = envoy(&[Source { name: "shop.yaml", text }])?;
+/// assert_eq!(imported.policy.domains["shop"].rules[0].id, "api_key");
+/// assert_eq!(imported.notes, []);
+/// # Ok::<(), tidegate::import::ImportError>(())
+/// ```
+pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
+    let mut notes = Notes::default();
+    let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
+    let mut names = Ids::default();
+    let mut domains: BTreeMap<String, String> = BTreeMap::new();
+    for source in sources {
+        let root: Root = source.read()?;
+        let at = Place { file: source.name.to_owned(), line: line(&root.domain), path: String::new() };
+        if root.domain.value.is_empty() {
+            return Err(ImportError::new(*source, Some(at.line), "domain", "a domain has a name"));
+        }
+        if domains.contains_key(&root.domain.value) {
+            let what = format!("another file is of the domain `{}` too", root.domain.value);
+            notes.tell(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
+        }
+        let id = domains.entry(root.domain.value.clone()).or_insert_with(|| names.like(&root.domain.value));
+        if *id != root.domain.value {
+            let what = format!("`{}` is not a name for a domain here", root.domain.value);
+            notes.warn(&at, "domain", what, format!("it is `{id}`: requests say so"));
+        }
+        let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
+        plant(*source, tree, &mut notes, Tree::ROOT, "descriptors", root.descriptors.unwrap_or_default())?;
+    }
+    let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
+    let policy = Policy { domains: domains.collect() };
+    finish(sources, policy, notes)
+}
+
+fn line<T>(spanned: &Spanned<T>) -> usize {
+    spanned.referenced.line() as usize
+}
+
+/// Puts a list of descriptors into the tree, below the node `parent`.
+fn plant(
+    source: Source<'_>,
+    tree: &mut Tree,
+    notes: &mut Notes,
+    parent: usize,
+    path: &str,
+    descriptors: Vec<Spanned<Descriptor>>,
+) -> Result<(), ImportError> {
+    for (place, spanned) in descriptors.into_iter().enumerate() {
+        let at = Place { file: source.name.to_owned(), line: line(&spanned), path: format!("{path}[{place}]") };
+        let wrong =
+            |field: &str, why: String| ImportError::new(source, Some(at.line), format!("{}.{field}", at.path), why);
+        let mut descriptor = spanned.value;
+        let value = descriptor.value.take().unwrap_or_default();
+        if descriptor.key.is_empty() {
+            return Err(wrong("key", "a descriptor has a key".to_owned()));
+        }
+        let composite = if value.is_empty() { descriptor.key.clone() } else { format!("{}_{value}", descriptor.key) };
+        if !tree.nodes[parent].composites.insert(composite.clone()) {
+            return Err(wrong("key", format!("`{composite}` stands in this list twice")));
+        }
+        if descriptor.share_threshold && !value.ends_with('*') {
+            return Err(wrong("share_threshold", "it is for values that end in `*` only".to_owned()));
+        }
+        let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
+        let told = told(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
+        tell_what_is_not_carried(&at, &descriptor, notes);
+        let below = descriptor.descriptors.take().unwrap_or_default();
+        let below_path = format!("{}.descriptors", at.path);
+        match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
+            Ok(node) => {
+                tree.nodes[node].told = told;
+                plant(source, tree, notes, node, &below_path, below)?;
+            }
+            Err((field, why)) => {
+                let what = if below.is_empty() { "it is left out" } else { "it is left out, with what is below it" };
+                notes.warn(&at, field, why, what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a descriptor says of the requests that come to it; or the field that is wrong, and why.
+fn told(
+    at: &Place,
+    rate_limit: Option<&RateLimit>,
+    mode: Mode,
+    notes: &mut Notes,
+) -> Result<Option<Told>, (&'static str, String)> {
+    const UNITS: [(&str, u64); 7] = [
+        ("second", 1),
+        ("minute", 60),
+        ("hour", 3_600),
+        ("day", 86_400),
+        ("week", 7 * 86_400),
+        ("month", 30 * 86_400),
+        ("year", 365 * 86_400),
+    ];
+    let Some(RateLimit { name, unit, unit_multiplier, requests_per_unit, unlimited, replaces }) = rate_limit else {
+        return Ok(None);
+    };
+    for Replaces { name: replaced } in replaces.iter().flatten() {
+        if replaced.is_empty() || Some(replaced) == name.as_ref() {
+            return Err(("rate_limit.replaces", "it names another limit".to_owned()));
+        }
+    }
+    if replaces.as_ref().is_some_and(|replaces| !replaces.is_empty()) {
+        let instead = "the limits that it would replace hold beside it";
+        notes.warn(at, "rate_limit.replaces", "a limit that replaces others in the same request", instead);
+    }
+    if *unlimited {
+        return match unit {
+            None => Ok(None),
+            Some(_) => Err(("rate_limit.unit", "what is unlimited has no unit".to_owned())),
+        };
+    }
+    let unit = unit.as_deref().unwrap_or_default();
+    let Some((unit, seconds)) = UNITS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) else {
+        let units = UNITS.map(|(name, _)| name).join(", ");
+        return Err(("rate_limit.unit", format!("`{unit}` is not a unit; {units} are")));
+    };
+    let seconds = match unit_multiplier {
+        None => seconds,
+        Some(0) => return Err(("rate_limit.unit_multiplier", "0 units have no rate".to_owned())),
+        Some(multiplier) => seconds * u64::from(*multiplier),
+    };
+    let name = name.as_deref().filter(|name| !name.is_empty());
+    if let Some(name) = name.filter(|name| id_of(name) != **name) {
+        notes.tell(at, "rate_limit.name", format!("`{name}` is not an id"), format!("it is `{}`", id_of(name)));
+    }
+    let limit = (unit.to_owned(), u64::from(*requests_per_unit), seconds);
+    let limit = window(at, notes, "rate_limit", limit, mode);
+    Ok(limit.map(|limit| Told { limit, name: name.map(str::to_owned) }))
+}
+
+fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Notes) {
+    if descriptor.quota_mode {
+        let what = "a quota, which denies only when all quotas of a request are used up";
+        notes.warn(at, "quota_mode", what, "it denies by itself");
+    }
+    for (field, is_there) in
+        [("detailed_metric", descriptor.detailed_metric), ("value_to_metric", descriptor.value_to_metric)]
+    {
+        if is_there {
+            notes.tell(at, field, "a setting of its metrics", "limits are counted by their names here");
+        }
+    }
+    if descriptor.metadata.is_some() {
+        notes.tell(at, "metadata", "metadata of answers", "answers have none");
+    }
+}

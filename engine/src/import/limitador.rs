@@ -1,0 +1,252 @@
+//! Limits files of limitador: a list of limits, of which all hold whose conditions are met and whose variables are there.
+//!
+//! Of our rules that count the same kinds the closest holds alone. So what a limit counts together with what its conditions
+//! name is `per` (a value that a condition fixes makes no difference to what is counted), and where several of one such set
+//! meet, a rule has the limits of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::{
+    ImportError, Imported, Notes, Place, Source, cel,
+    descriptors::{check, words},
+    finish,
+    names::{Ids, Kinds, id_of},
+    period,
+    regions::{Carving, Counted, Decided, Dimension, Match, Region, carve, rule},
+    unlimited, window,
+};
+use crate::{
+    policy::{Domain, Limit, Mode, Policy, Rule},
+    request::IDENTITIES_MAX,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    id: Option<String>,
+    name: Option<String>,
+    namespace: String,
+    max_value: u64,
+    seconds: u64,
+    conditions: Option<Vec<String>>,
+    variables: Option<Vec<String>>,
+}
+
+/// Makes a policy of limits files of limitador. A namespace is a domain.
+///
+/// ```
+/// use tidegate::import::{Source, limitador};
+///
+/// let text = "
+/// - namespace: shop
+///   max_value: 10
+///   seconds: 60
+///   conditions: [\"descriptors[0].plan == 'free'\"]
+///   variables: [\"descriptors[0].user_id\"]
+/// ";
+/// let imported = limitador(&[Source { name: "limits.yaml", text }])?;
+/// let rule = &imported.policy.domains["shop"].rules[0];
+/// assert_eq!((rule.condition["plan"].as_str(), rule.limits[0].period.as_str()), ("free", "1m"));
+/// # Ok::<(), tidegate::import::ImportError>(())
+/// ```
+pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
+    let mut notes = Notes::default();
+    let mut names = Ids::default();
+    let mut spaces: BTreeMap<String, Space> = BTreeMap::new();
+    for source in sources {
+        let items: Vec<Spanned<Item>> = source.read()?;
+        if let Some(first) = items.first() {
+            let at =
+                Place { file: source.name.to_owned(), line: first.referenced.line() as usize, path: String::new() };
+            let what = "windows that begin with the first request of a key";
+            notes.tell(&at, "", what, "they begin at whole multiples of their period; as many fit in each");
+        }
+        for (place, spanned) in items.into_iter().enumerate() {
+            let line = spanned.referenced.line() as usize;
+            let at = Place { file: source.name.to_owned(), line, path: format!("[{place}]") };
+            let item = spanned.value;
+            if item.namespace.is_empty() {
+                return Err(ImportError::new(
+                    *source,
+                    Some(line),
+                    format!("[{place}].namespace"),
+                    "a limit has a namespace",
+                ));
+            }
+            let space =
+                spaces.entry(item.namespace.clone()).or_insert_with(|| Space::named(names.like(&item.namespace)));
+            if space.id != item.namespace {
+                let what = format!("`{}` is not a name for a domain here", item.namespace);
+                notes.warn(&at, "namespace", what, format!("it is `{}`: requests say so", space.id));
+            }
+            space.add(at, item, &mut notes);
+        }
+    }
+    let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
+    let policy = Policy { domains: domains.collect() };
+    finish(sources, policy, notes)
+}
+
+/// The limits of a namespace.
+struct Space {
+    id: String,
+    kinds: Kinds,
+    limits: Vec<Found>,
+}
+
+struct Found {
+    at: Place,
+    limit: Limit,
+    /// What it is called, if it is.
+    name: Option<String>,
+    /// The values that its conditions ask for.
+    fixed: BTreeMap<Dimension, String>,
+    /// Kinds that it counts, and kinds that its conditions name.
+    counted: BTreeSet<Dimension>,
+}
+
+impl Space {
+    fn named(id: String) -> Self {
+        Self { id, kinds: Kinds::default(), limits: Vec::new() }
+    }
+
+    fn add(&mut self, at: Place, item: Item, notes: &mut Notes) {
+        let (mut fixed, mut counted) = (BTreeMap::new(), BTreeSet::new());
+        let leave_out =
+            |notes: &mut Notes, field: &str, what: String| notes.warn(&at, field, what, "the limit is left out");
+        for (place, text) in item.conditions.iter().flatten().enumerate() {
+            let field = format!("conditions[{place}]");
+            let equalities = match cel::equalities(text) {
+                Ok(equalities) => equalities,
+                Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
+            };
+            for (key, value) in equalities {
+                let dimension = self.dimension(&at, notes, &field, &key);
+                let exact = Match::Exact(value.clone());
+                let ends_in_star = value.ends_with('*') || value.is_empty();
+                if ends_in_star {
+                    return leave_out(notes, &field, format!("`{value}`, which means something else as a value here"));
+                }
+                if let Err(why) = check(&dimension, &exact, false) {
+                    return leave_out(notes, &field, why);
+                }
+                if fixed.insert(dimension.clone(), value.clone()).is_some_and(|other| other != value) {
+                    let instead = "it is left out";
+                    return notes.tell(&at, &field, "two values for one key, which no request has", instead);
+                }
+                if matches!(dimension, Dimension::Kind(_)) {
+                    counted.insert(dimension);
+                }
+            }
+        }
+        for (place, text) in item.variables.iter().flatten().enumerate() {
+            let field = format!("variables[{place}]");
+            let key = match cel::variable(text) {
+                Ok(key) => key,
+                Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
+            };
+            let dimension = self.dimension(&at, notes, &field, &key);
+            match dimension {
+                Dimension::Kind(_) => drop(counted.insert(dimension)),
+                // Its value is fixed.
+                _ if fixed.contains_key(&dimension) => {}
+                _ => return leave_out(notes, &field, format!("each `{key}` counted by itself, which no rule does")),
+            }
+        }
+        if counted.len() > IDENTITIES_MAX {
+            return leave_out(notes, "variables", format!("more than {IDENTITIES_MAX} identities"));
+        }
+        let name = item.id.or(item.name).filter(|name| !name.is_empty());
+        if let Some(name) = name.as_ref().filter(|name| id_of(name) != **name) {
+            notes.tell(&at, "name", format!("`{name}` is not an id"), format!("it is like `{}`", id_of(name)));
+        }
+        let id = name.as_deref().map_or_else(|| format!("per-{}", period(item.seconds)), id_of);
+        if let Some(limit) = window(&at, notes, "max_value", (id, item.max_value, item.seconds), Mode::Enforce) {
+            self.limits.push(Found { at, limit, name, fixed, counted });
+        }
+    }
+
+    fn dimension(&mut self, at: &Place, notes: &mut Notes, field: &str, key: &str) -> Dimension {
+        match key {
+            "path" | "endpoint" => Dimension::Endpoint,
+            "method" => Dimension::Method,
+            _ => Dimension::Kind(self.kinds.of(at, notes, field, key, 0)),
+        }
+    }
+
+    fn into_domain(self, notes: &mut Notes) -> Domain {
+        // Rules that count other kinds hold beside each other.
+        let mut sets: BTreeMap<BTreeSet<Dimension>, Vec<usize>> = BTreeMap::new();
+        for (place, found) in self.limits.iter().enumerate() {
+            sets.entry(found.counted.clone()).or_default().push(place);
+        }
+        let mut ids = Ids::default();
+        let mut rules: Vec<(usize, Rule)> = Vec::new();
+        for (counted, members) in &sets {
+            rules.extend(self.rules(counted, members, &mut ids, notes));
+        }
+        rules.sort_by_key(|(place, _)| *place);
+        Domain { rules: rules.into_iter().map(|(_, rule)| rule).collect(), ..Domain::default() }
+    }
+
+    /// The rules of the limits that count these kinds, each with the place of its first limit.
+    fn rules(
+        &self,
+        counted: &BTreeSet<Dimension>,
+        members: &[usize],
+        ids: &mut Ids,
+        notes: &mut Notes,
+    ) -> Vec<(usize, Rule)> {
+        let fixed = members.iter().flat_map(|place| self.limits[*place].fixed.keys().cloned());
+        let dimensions: Vec<Dimension> =
+            counted.iter().cloned().chain(fixed).collect::<BTreeSet<_>>().into_iter().collect();
+        let values = |place: &usize| -> Region {
+            let value = |dimension: &Dimension| {
+                self.limits[*place].fixed.get(dimension).map_or(Match::Any, |value| Match::Exact(value.clone()))
+            };
+            dimensions.iter().map(value).collect()
+        };
+        let places: Counted =
+            (0..dimensions.len()).filter(|place| matches!(dimensions[*place], Dimension::Kind(_))).collect();
+        let regions: Vec<Region> = members.iter().map(values).collect();
+        let decide = |region: &[Match]| -> Decided {
+            let holds = |wide: &Region| wide.iter().zip(region).all(|(wide, narrow)| wide.covers(narrow));
+            let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
+            BTreeMap::from([(places.clone(), all.collect())])
+        };
+        let Some(Carving { rules, apart }) = carve(&dimensions, &regions, &BTreeSet::from([places.clone()]), decide)
+        else {
+            for place in members {
+                let what = "too many values that meet each other";
+                notes.warn(&self.limits[*place].at, "conditions", what, "the limit is left out");
+            }
+            return Vec::new();
+        };
+        for place in apart {
+            let what = "a limit across requests of which others hold for some endpoints or methods";
+            notes.warn(&self.limits[place].at, "", what, "it is counted for those by itself");
+        }
+        let named = |carved: super::regions::Carved| {
+            let first = carved.limits.first().copied();
+            let name = first.and_then(|first| self.limits[first].name.clone()).unwrap_or_else(|| {
+                let words = words(&dimensions, &carved.region);
+                if words.is_empty() { "everyone".to_owned() } else { words }
+            });
+            let mut limit_ids = Ids::default();
+            let limits = carved.limits.iter().map(|place| {
+                let limit = &self.limits[*place].limit;
+                Limit { id: limit_ids.like(&limit.id), ..limit.clone() }
+            });
+            let mut limits: Vec<Limit> = limits.collect();
+            if limits.is_empty() {
+                limits.push(unlimited());
+            }
+            let rule = Rule { id: ids.like(&name), limits, ..rule(&dimensions, &carved.region, &carved.counted) };
+            (first.unwrap_or(self.limits.len()), rule)
+        };
+        rules.into_iter().map(named).collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! Where requests can fall by their values, and the rules that decide there as the file does.
+//!
+//! Our rules know one precedence: of those that count the same kinds the closest wins. Other limiters have their own. So
+//! the values that a file names are taken apart into regions (this value, the rest of that prefix, everything else; in each
+//! dimension), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
+//! rule of a region is always the closest there, so what comes out decides as the file does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{closeness::Closeness, pattern::Pattern, policy};
+
+/// More regions than this are too many.
+const REGIONS_MAX: usize = 50_000;
+
+/// What of a request has a value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Dimension {
+    /// An identity of this kind.
+    Kind(String),
+    Endpoint,
+    Method,
+}
+
+/// Values. Wider before narrower.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Match {
+    Any,
+    Prefix(String),
+    Exact(String),
+}
+
+impl Match {
+    /// Does it match every value that `other` matches?
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (Self::Prefix(prefix), Self::Prefix(text) | Self::Exact(text)) => text.starts_with(prefix),
+            (Self::Exact(own), Self::Exact(text)) => own == text,
+            _ => false,
+        }
+    }
+
+    /// As a condition says it; none for any value.
+    pub(super) fn text(&self) -> Option<String> {
+        match self {
+            Self::Any => None,
+            Self::Prefix(prefix) => Some(format!("{prefix}*")),
+            Self::Exact(value) => Some(value.clone()),
+        }
+    }
+}
+
+/// A value in each dimension.
+pub(super) type Region = Vec<Match>;
+
+fn covers(wide: &[Match], narrow: &[Match]) -> bool {
+    wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
+}
+
+/// Which dimensions are counted, by their place.
+pub(super) type Counted = BTreeSet<usize>;
+
+/// What the file decides in a region: for the dimensions that are counted, which limits, by their number.
+pub(super) type Decided = BTreeMap<Counted, Vec<usize>>;
+
+/// A rule.
+#[derive(Debug)]
+pub(super) struct Carved {
+    pub(super) region: Region,
+    pub(super) counted: Counted,
+    /// None: a wider rule does not hold here.
+    pub(super) limits: Vec<usize>,
+}
+
+/// The rules of one set of dimensions.
+#[derive(Debug)]
+pub(super) struct Carving {
+    pub(super) rules: Vec<Carved>,
+    /// Limits that stand in several rules though the file counts them as one.
+    pub(super) apart: BTreeSet<usize>,
+}
+
+/// Finds the rules; `None`: there are too many regions. `named` is every combination of values that the file names.
+pub(super) fn carve(
+    dimensions: &[Dimension],
+    named: &[Region],
+    counted: &BTreeSet<Counted>,
+    decide: impl Fn(&[Match]) -> Decided,
+) -> Option<Carving> {
+    let mut carver = Carver {
+        dimensions,
+        counted,
+        decide,
+        rules: Vec::new(),
+        by_first: BTreeMap::new(),
+        homes: BTreeMap::new(),
+        regions: 0,
+    };
+    carver.walk(&mut Vec::new(), &named.iter().collect::<Vec<_>>())?;
+    let apart = carver.homes.iter().filter(|(_, rules)| rules.len() > 1).map(|((limit, _), _)| *limit).collect();
+    let rules = carver.rules.into_iter().map(|(rule, _)| rule).collect();
+    Some(Carving { rules, apart })
+}
+
+struct Carver<'c, D> {
+    dimensions: &'c [Dimension],
+    counted: &'c BTreeSet<Counted>,
+    decide: D,
+    rules: Vec<(Carved, policy::Rule)>,
+    /// Places of rules by their value in the first dimension: a file may have ten thousand.
+    by_first: BTreeMap<Match, Vec<usize>>,
+    /// In which rules a limit stands, for the same values of what it counts.
+    homes: BTreeMap<(usize, Region), BTreeSet<usize>>,
+    regions: usize,
+}
+
+impl<D: Fn(&[Match]) -> Decided> Carver<'_, D> {
+    /// All regions that begin with `region`; `live` are the named combinations that cover it.
+    fn walk(&mut self, region: &mut Region, live: &[&Region]) -> Option<()> {
+        let depth = region.len();
+        if depth == self.dimensions.len() {
+            self.regions += 1;
+            self.settle(region);
+            return (self.regions <= REGIONS_MAX).then_some(());
+        }
+        let mut by_match: BTreeMap<&Match, Vec<&Region>> = BTreeMap::from([(&Match::Any, Vec::new())]);
+        for named in live {
+            by_match.entry(&named[depth]).or_default().push(named);
+        }
+        // An exact value covers nothing but itself, so only the others have to be looked through.
+        let wide: Vec<&Match> = by_match.keys().copied().filter(|it| !matches!(it, Match::Exact(_))).collect();
+        for narrow in by_match.keys().copied() {
+            let covering = wide.iter().copied().filter(|wide| *wide != narrow && wide.covers(narrow)).chain([narrow]);
+            let below: Vec<&Region> = covering.flat_map(|wide| by_match[wide].iter().copied()).collect();
+            region.push(narrow.clone());
+            self.walk(region, &below)?;
+            region.pop();
+        }
+        Some(())
+    }
+
+    fn settle(&mut self, region: &Region) {
+        let mut decided = (self.decide)(region);
+        for counted in self.counted {
+            let wanted = decided.remove(counted).unwrap_or_default();
+            let found = self.closest(counted, region);
+            let is_right = found.map_or(wanted.is_empty(), |found| self.rules[found].0.limits == wanted);
+            let home = if is_right { found } else { Some(self.add(counted, region, wanted.clone())) };
+            if let Some(home) = home {
+                let values: Region = counted.iter().map(|place| region[*place].clone()).collect();
+                for limit in wanted {
+                    self.homes.entry((limit, values.clone())).or_default().insert(home);
+                }
+            }
+        }
+    }
+
+    /// The rule that decides in a region, of those so far.
+    fn closest(&self, counted: &Counted, region: &Region) -> Option<usize> {
+        let first = region.first();
+        let wide = self.by_first.iter().take_while(|(it, _)| !matches!(it, Match::Exact(_)));
+        let exact =
+            first.and_then(|first| self.by_first.get_key_value(first)).filter(|(it, _)| matches!(it, Match::Exact(_)));
+        let candidates = wide.chain(exact).flat_map(|(_, places)| places.iter().copied());
+        let covering = candidates.filter(|place| {
+            let rule = &self.rules[*place].0;
+            rule.counted == *counted && covers(&rule.region, region)
+        });
+        let closeness = |place: &usize| {
+            let rule = &self.rules[*place].1;
+            Closeness::new(Pattern::parse(&rule.endpoint).unwrap_or(Pattern::Any), rule)
+        };
+        covering.min_by(|one, other| closeness(one).cmp(&closeness(other)))
+    }
+
+    fn add(&mut self, counted: &Counted, region: &Region, limits: Vec<usize>) -> usize {
+        let place = self.rules.len();
+        let rule = rule(self.dimensions, region, counted);
+        self.rules.push((Carved { region: region.clone(), counted: counted.clone(), limits }, rule));
+        self.by_first.entry(region.first().cloned().unwrap_or(Match::Any)).or_default().push(place);
+        place
+    }
+}
+
+/// A rule of a region, without id and limits.
+pub(super) fn rule(dimensions: &[Dimension], region: &[Match], counted: &Counted) -> policy::Rule {
+    let (mut endpoint, mut method, mut condition, mut per) = ("*".to_owned(), None, BTreeMap::new(), Vec::new());
+    for (place, (dimension, value)) in dimensions.iter().zip(region).enumerate() {
+        match (dimension, value.text()) {
+            (Dimension::Endpoint, Some(text)) => endpoint = text,
+            (Dimension::Method, text) => method = text,
+            (Dimension::Kind(kind), Some(text)) => drop(condition.insert(kind.clone(), text)),
+            (Dimension::Endpoint | Dimension::Kind(_), None) => {}
+        }
+        if let Dimension::Kind(kind) = dimension
+            && counted.contains(&place)
+        {
+            per.push(kind.clone());
+        }
+    }
+    let per = match per.len() {
+        0 => policy::Per::One("everyone".to_owned()),
+        1 => policy::Per::One(per.remove(0)),
+        _ => policy::Per::Each(per),
+    };
+    policy::Rule {
+        id: String::new(),
+        endpoint,
+        method,
+        per,
+        tiers: None,
+        condition,
+        cost: 1,
+        limits: Vec::new(),
+        enabled: true,
+    }
+}

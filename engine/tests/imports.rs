@@ -1,0 +1,487 @@
+//! Files of other limiters: what well-known shapes become, what the report says, and what is refused.
+
+use tidegate::{
+    Engine, Identity, Request, Snapshot,
+    clock::ManualClock,
+    formats::Format,
+    import::{ImportError, Imported, Note, Source, envoy, limitador},
+    policy::Policy,
+    time::SECOND_NS,
+};
+
+fn from_envoy(text: &str) -> Result<Imported, ImportError> {
+    envoy(&[Source { name: "envoy.yaml", text }])
+}
+
+fn from_limitador(text: &str) -> Result<Imported, ImportError> {
+    limitador(&[Source { name: "limits.yaml", text }])
+}
+
+/// The limit that decides a request with these identities, `path` and `method` among them, and its period in seconds.
+fn decides(policy: &Policy, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
+    let engine = Engine::for_simulation(256, ManualClock::at(1_790_035_200 * SECOND_NS), 1);
+    engine.publish(Snapshot::compile(policy).expect("a right policy")).expect("room");
+    let of = |name: &str| entries.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let identities = entries.iter().filter(|(key, _)| !["path", "method"].contains(key));
+    let mut identities: Vec<_> =
+        identities.map(|(kind, value)| Identity::new(kind, value).expect("an identity")).collect();
+    if identities.is_empty() {
+        identities.push(Identity::new("nobody", "else").expect("an identity"));
+    }
+    let mut request = Request::new(&identities).expect("a request").domain(domain);
+    if let Some(path) = of("path") {
+        request = request.endpoint(path).expect("a path");
+    }
+    if let Some(method) = of("method") {
+        request = request.method(method);
+    }
+    let decision = engine.check(&request);
+    decision.limit().map(|limit| (limit, decision.period().map_or(0, |period| period.as_secs())))
+}
+
+/// What a request comes to, by its entries.
+type Row<'a> = (&'a [(&'a str, &'a str)], Option<(u64, u64)>);
+
+fn hold(policy: &Policy, domain: &str, rows: &[Row<'_>]) {
+    for (entries, limit) in rows {
+        assert_eq!(decides(policy, domain, entries), *limit, "{entries:?}\n{policy:#?}");
+    }
+}
+
+/// Line, path, and whether decisions change.
+fn places(notes: &[Note]) -> Vec<(usize, &str, bool)> {
+    notes.iter().map(|note| (note.line, note.path.as_str(), note.changes_decisions)).collect()
+}
+
+#[test]
+fn exact_values_come_before_wildcards_and_those_before_the_rest() {
+    let imported = from_envoy(
+        r#"
+domain: shop
+descriptors:
+  - key: api_key
+    value: "gold-*"
+    rate_limit: { name: gold, unit: minute, requests_per_unit: 600 }
+  - key: api_key
+    value: gold-9
+    rate_limit: { unit: hour, requests_per_unit: 9 }
+  - key: api_key
+    rate_limit: { unit: MINUTE, requests_per_unit: 60 }
+  - key: ldap
+    rate_limit: { unlimited: true }
+  - key: banned
+    rate_limit: { unit: second, requests_per_unit: 0 }
+  - key: every
+    rate_limit: { unit: month, requests_per_unit: 5 }
+  - key: long
+    rate_limit: { unit: year, requests_per_unit: 5 }
+  - key: weekly
+    rate_limit: { unit: week, unit_multiplier: 2, requests_per_unit: 5 }
+"#,
+    )
+    .expect("a configuration");
+    assert_eq!(imported.notes, []);
+    hold(
+        &imported.policy,
+        "shop",
+        &[
+            (&[("api_key", "gold-1")], Some((600, 60))),
+            (&[("api_key", "gold-9")], Some((9, 3_600))),
+            (&[("api_key", "gold-91")], Some((600, 60))),
+            (&[("api_key", "iron")], Some((60, 60))),
+            (&[("ldap", "x")], None),
+            (&[("other", "x")], None),
+            (&[("banned", "x")], Some((0, 0))),
+            (&[("every", "x")], Some((5, 30 * 86_400))),
+            (&[("long", "x")], Some((5, 365 * 86_400))),
+            (&[("weekly", "x")], Some((5, 14 * 86_400))),
+        ],
+    );
+    let ids: Vec<&str> = imported.policy.domains["shop"].rules.iter().map(|rule| rule.id.as_str()).collect();
+    assert_eq!(ids, ["gold", "api_key-gold-9", "api_key", "banned", "every", "long", "weekly"]);
+}
+
+/// The example that envoyproxy/ratelimit comes with, without `foo` alone (see the test of overlaps).
+#[test]
+fn nested_descriptors_count_combinations() {
+    let imported = from_envoy(
+        r"---
+domain: rl
+descriptors:
+  - key: source_cluster
+    value: proxy
+    descriptors:
+      - key: destination_cluster
+        value: mock
+        rate_limit:
+          unit: minute
+          requests_per_unit: 1
+  - key: foo
+    descriptors:
+      - key: bar
+        rate_limit:
+          unit: minute
+          requests_per_unit: 3
+      - key: bar
+        value: banned
+        rate_limit:
+          unit: minute
+          requests_per_unit: 0
+      - key: baz
+        rate_limit:
+          unit: second
+          requests_per_unit: 1
+      - key: bay
+        rate_limit:
+          unlimited: true
+      - key: baz
+        value: shady
+        rate_limit:
+          unit: minute
+          requests_per_unit: 1
+        shadow_mode: true
+  - key: qux
+    rate_limit:
+      unlimited: true
+",
+    )
+    .expect("a configuration");
+    assert_eq!(imported.notes, []);
+    hold(
+        &imported.policy,
+        "rl",
+        &[
+            (&[("source_cluster", "proxy"), ("destination_cluster", "mock")], Some((1, 60))),
+            (&[("source_cluster", "proxy"), ("destination_cluster", "x")], None),
+            (&[("source_cluster", "x"), ("destination_cluster", "mock")], None),
+            (&[("source_cluster", "proxy")], None),
+            (&[("foo", "x")], None),
+            (&[("foo", "x"), ("bar", "y")], Some((3, 60))),
+            (&[("foo", "x"), ("bar", "banned")], Some((0, 0))),
+            (&[("foo", "x"), ("baz", "y")], Some((1, 1))),
+            // In the shadow.
+            (&[("foo", "x"), ("baz", "shady")], None),
+            (&[("foo", "x"), ("bay", "y")], None),
+            (&[("qux", "x")], None),
+        ],
+    );
+}
+
+#[test]
+fn there_is_no_way_back_from_a_branch() {
+    let imported = from_envoy(
+        r"
+domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        value: ada
+        rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: plan
+    descriptors:
+      - key: user
+        rate_limit: { unit: minute, requests_per_unit: 2 }
+",
+    )
+    .expect("a configuration");
+    hold(
+        &imported.policy,
+        "shop",
+        &[
+            (&[("plan", "free"), ("user", "ada")], Some((1, 60))),
+            // The branch of `free` knows no other user.
+            (&[("plan", "free"), ("user", "eve")], None),
+            (&[("plan", "pro"), ("user", "ada")], Some((2, 60))),
+        ],
+    );
+    assert_eq!(places(&imported.notes), [(7, "descriptors[0].descriptors[0]", false)], "{:?}", imported.notes);
+    assert!(imported.notes[0].instead.contains("shadow"));
+}
+
+#[test]
+fn an_entry_path_is_the_endpoint_and_method_the_method() {
+    let imported = from_envoy(
+        r"
+domain: shop
+descriptors:
+  - key: path
+    value: /login
+    rate_limit: { unit: minute, requests_per_unit: 5 }
+  - key: path
+    value: /files/*
+    share_threshold: true
+    rate_limit: { unit: minute, requests_per_unit: 6 }
+  - key: method
+    value: POST
+    descriptors:
+      - key: user
+        rate_limit: { unit: minute, requests_per_unit: 7 }
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 8 }
+  - key: path
+    value: /img/*
+    rate_limit: { unit: minute, requests_per_unit: 9 }
+  - key: endpoint
+    value: /users/{id}
+    rate_limit: { unit: minute, requests_per_unit: 9 }
+",
+    )
+    .expect("a configuration");
+    hold(
+        &imported.policy,
+        "shop",
+        &[
+            (&[("path", "/login")], Some((5, 60))),
+            (&[("path", "/files/a/b")], Some((6, 60))),
+            (&[("path", "/other")], None),
+            (&[("method", "POST"), ("user", "ada")], Some((7, 60))),
+            (&[("method", "GET"), ("user", "ada")], None),
+        ],
+    );
+    let left_out =
+        [(16, "descriptors[3].value", true), (18, "descriptors[4].value", true), (21, "descriptors[5].value", true)];
+    assert_eq!(places(&imported.notes), left_out, "{:#?}", imported.notes);
+}
+
+/// Everything that is not carried over as it was, each with its line, and with a mark where it matters.
+#[test]
+fn the_report_leaves_nothing_out() {
+    let imported = from_envoy(
+        r#"
+domain: Shop.example
+descriptors:
+  - key: User-Agent
+    value: "bot*crawler"
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: A.key
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: a
+    quota_mode: true
+    detailed_metric: true
+    value_to_metric: true
+    metadata: { team: [x, { y: 1 }] }
+    rate_limit: { name: "My Limit", unit: minute, requests_per_unit: 2, replaces: [{ name: other }] }
+    descriptors:
+      - key: b
+        value: x*
+        rate_limit: { unit: minute, requests_per_unit: 3 }
+      - key: b
+        value: xy*
+        rate_limit: { unit: minute, requests_per_unit: 4 }
+  - key: b
+    descriptors:
+      - key: a
+        rate_limit: { unit: minute, requests_per_unit: 5 }
+  - key: big
+    rate_limit: { unit: second, requests_per_unit: 4000000000 }
+  - key: c
+    descriptors:
+      - key: c
+        rate_limit: { unit: minute, requests_per_unit: 6 }
+  - key: ip
+    value: everywhere
+    rate_limit: { unit: year, unit_multiplier: 2, requests_per_unit: 7 }
+"#,
+    )
+    .expect("a configuration");
+    let told: Vec<_> =
+        imported.notes.iter().map(|it| (it.line, it.path.as_str(), it.changes_decisions, it.what.as_str())).collect();
+    let told: Vec<String> =
+        told.iter().map(|(line, path, changes, what)| format!("{line} {path} {changes} {what}")).collect();
+    assert_eq!(
+        told,
+        [
+            "2 domain true `Shop.example` is not a name for a domain here",
+            "4 descriptors[0].value true a `*` before the end of a value",
+            "7 descriptors[1].key false `A.key` is not a kind of identity",
+            "9 descriptors[2].rate_limit.replaces true a limit that replaces others in the same request",
+            "9 descriptors[2].rate_limit.name false `My Limit` is not an id",
+            "9 descriptors[2].quota_mode true a quota, which denies only when all quotas of a request are used up",
+            "9 descriptors[2].detailed_metric false a setting of its metrics",
+            "9 descriptors[2].value_to_metric false a setting of its metrics",
+            "9 descriptors[2].metadata false metadata of answers",
+            "9 descriptors[2] true a limit of descriptors without `b`, which others have beside its keys",
+            "19 descriptors[2].descriptors[1] false no request comes to it: another descriptor takes them all",
+            "24 descriptors[3].descriptors[0] true the keys of descriptors[2].descriptors[0] in another order",
+            "26 descriptors[4].rate_limit true a limit of 4000000000; at most 16777216 fit in a fixed window",
+            "30 descriptors[5].descriptors[0].key true a second `c`; a request has each kind once",
+            "32 descriptors[6].rate_limit true a period of 63072000 s; from 1 s to 31622400 s fit",
+            "32 descriptors[6].value true `everywhere` is neither an address nor a CIDR block",
+        ],
+        "{told:#?}"
+    );
+    assert_eq!(
+        imported.notes[0].to_string(),
+        "envoy.yaml:2: domain: `Shop.example` is not a name for a domain here; it is `shop-example`: requests say so [changes decisions]"
+    );
+    let domain = &imported.policy.domains["shop-example"];
+    let ids: Vec<&str> = domain.rules.iter().map(|rule| rule.id.as_str()).collect();
+    assert_eq!(ids, ["a_key", "my-limit", "a-b-x", "big", "c-c_2"]);
+}
+
+#[test]
+fn what_envoy_refuses_is_refused_with_its_line() {
+    let limit = "rate_limit: { unit: minute, requests_per_unit: 1 }";
+    for (text, says) in [
+        ("descriptors: []".to_owned(), "domain"),
+        ("domain: ''".to_owned(), "line 1: domain: a domain has a name"),
+        ("domain: a\nfoo: 1".to_owned(), "line 2: foo: unknown field `foo`"),
+        (format!("domain: a\ndescriptors:\n- key: x\n  {limit}\n- key: x\n  {limit}"), "line 5: descriptors[1].key: `x` stands in this list twice"),
+        (format!("domain: a\ndescriptors:\n- key: x\n  value: y\n  {limit}\n- key: x\n  value: y"), "`x_y` stands in this list twice"),
+        ("domain: a\ndescriptors:\n- key: x\n  ratelimit: {}".to_owned(), "line 4: descriptors[0].ratelimit: unknown field"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { unit: fortnight, requests_per_unit: 1 }".to_owned(), "`fortnight` is not a unit; second, minute"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { requests_per_unit: 1 }".to_owned(), "rate_limit.unit"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { unlimited: true, unit: day }".to_owned(), "what is unlimited has no unit"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { unit: day, requests_per_unit: -1 }".to_owned(), "requests_per_unit"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { unit: day, requests_per_unit: 5000000000 }".to_owned(), "requests_per_unit"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { unit: day, unit_multiplier: 0, requests_per_unit: 1 }".to_owned(), "unit_multiplier"),
+        ("domain: a\ndescriptors:\n- key: x\n  rate_limit: { name: n, unit: day, requests_per_unit: 1, replaces: [{ name: n }] }".to_owned(), "rate_limit.replaces"),
+        (format!("domain: a\ndescriptors:\n- key: x\n  value: y\n  share_threshold: true\n  {limit}"), "share_threshold"),
+        ("domain: a\ndescriptors:\n- value: x".to_owned(), "key"),
+        ("- domain: a".to_owned(), ""),
+    ] {
+        let error = from_envoy(&text).expect_err(&text).to_string();
+        assert!(error.starts_with("envoy.yaml: ") && error.contains(says), "{text}\n{error}");
+    }
+}
+
+/// Values that YAML takes for something else than text, and several files of one domain.
+#[test]
+fn values_are_text_and_domains_may_have_several_files() {
+    let one = "domain: shop\ndescriptors:\n- key: status\n  value: 404\n  rate_limit: { unit: day, requests_per_unit: 1 }\n- key: version\n  value: 1.10\n  rate_limit: { unit: day, requests_per_unit: 2 }\n- key: flag\n  value: true\n  rate_limit: { unit: day, requests_per_unit: 3 }\n";
+    let two = "domain: shop\ndescriptors:\n- key: other\n  rate_limit: { unit: day, requests_per_unit: 4 }\n";
+    let three = "domain: web\n";
+    let sources = [("1.yaml", one), ("2.yaml", two), ("3.yaml", three)].map(|(name, text)| Source { name, text });
+    let Imported { policy, notes } = envoy(&sources).expect("configurations");
+    assert_eq!(policy.domains.keys().collect::<Vec<_>>(), ["shop", "web"]);
+    let day = |limit| Some((limit, 86_400));
+    hold(
+        &policy,
+        "shop",
+        &[
+            (&[("status", "404")], day(1)),
+            (&[("version", "1.10")], day(2)),
+            (&[("flag", "true")], day(3)),
+            (&[("other", "x")], day(4)),
+        ],
+    );
+    assert!(notes.len() == 1 && notes[0].file == "2.yaml" && !notes[0].changes_decisions, "{notes:?}");
+    let twice = envoy(&[sources[1], sources[1]]).expect_err("one key twice").to_string();
+    assert!(twice.contains("`other` stands in this list twice"), "{twice}");
+}
+
+#[test]
+fn limits_of_limitador_hold_beside_each_other() {
+    let Imported { policy, notes } = from_limitador(
+        r#"---
+-
+  namespace: shop
+  max_value: 1000
+  seconds: 60
+  conditions:
+  variables:
+- namespace: shop
+  max_value: 5
+  seconds: 3600
+  name: writes
+  conditions:
+    - "descriptors[0].req_method == 'POST'"
+  variables: ["descriptors[0].user_id"]
+- { namespace: shop, max_value: 3, seconds: 60, conditions: ["req_method == 'POST'"], variables: [user_id] }
+- { namespace: shop, max_value: 4, seconds: 60, conditions: [], variables: [user_id] }
+- { namespace: shop, max_value: 2, seconds: 86400, conditions: ["descriptors[0]['user_id'] == \"ada\""], variables: [user_id] }
+"#,
+    )
+    .expect("limits");
+    let told = |notes: &[Note]| notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert!(notes.len() == 1 && !notes[0].changes_decisions && notes[0].what.contains("windows"), "{}", told(&notes));
+    let rules = &policy.domains["shop"].rules;
+    let limits: Vec<(&str, Vec<&str>)> = rules
+        .iter()
+        .map(|rule| (rule.id.as_str(), rule.limits.iter().map(|limit| limit.id.as_str()).collect()))
+        .collect();
+    assert_eq!(
+        limits,
+        [
+            ("everyone", vec!["per-1m"]),
+            ("writes", vec!["writes", "per-1m"]),
+            ("user_id", vec!["per-1m"]),
+            ("user_id-ada", vec!["per-1m", "per-1d"]),
+        ]
+    );
+    // The tightest of those that hold.
+    hold(
+        &policy,
+        "shop",
+        &[
+            (&[("other", "x")], Some((1_000, 60))),
+            (&[("user_id", "eve")], Some((4, 60))),
+            (&[("user_id", "eve"), ("req_method", "POST")], Some((3, 60))),
+            (&[("user_id", "eve"), ("req_method", "GET")], Some((4, 60))),
+            (&[("user_id", "ada")], Some((2, 86_400))),
+        ],
+    );
+}
+
+#[test]
+fn what_limitador_can_and_rules_cannot_is_reported() {
+    let Imported { policy, notes } = from_limitador(
+        r#"
+- { namespace: example.org, max_value: 10, seconds: 60, conditions: ["descriptors[0]['req.path'] != '/json'"], variables: [] }
+- { namespace: example.org, max_value: 10, seconds: 60, conditions: ["descriptors[1].a == 'b'"] }
+- { namespace: example.org, max_value: 10, seconds: 60, variables: ["size(descriptors[0].a)"] }
+- { namespace: example.org, max_value: 10, seconds: 60, variables: [path] }
+- { namespace: example.org, max_value: 20000000, seconds: 60, conditions: ["path == '/a'"], variables: [path, "descriptors[0]['user.id']"] }
+- { namespace: example.org, max_value: 10, seconds: 60, conditions: ["a == 'x*'"] }
+- { namespace: example.org, max_value: 10, seconds: 60, conditions: ["a == 'x'", "a == 'y'"] }
+- { namespace: example.org, max_value: 10, seconds: 0 }
+- { namespace: example.org, max_value: 10, seconds: 60, variables: ["descriptors[0]['user.id']"] }
+"#,
+    )
+    .expect("limits");
+    let told: Vec<String> =
+        notes.iter().map(|it| format!("{} {} {} {}", it.line, it.path, it.changes_decisions, it.what)).collect();
+    let rest: Vec<&String> = told.iter().filter(|told| !told.contains("namespace true")).collect();
+    assert_eq!(told.len() - rest.len(), 9, "each says that it is another domain: {told:#?}");
+    assert_eq!(
+        rest,
+        [
+            "2  false windows that begin with the first request of a key",
+            "2 [0].conditions[0] true `descriptors[0]['req.path'] != '/json'`: more than that a value of the first descriptor equals a text",
+            "3 [1].conditions[0] true `descriptors[1].a == 'b'`: a value of the descriptor 1, which is asked by itself",
+            "4 [2].variables[0] true `size(descriptors[0].a)`: more than that a value of the first descriptor equals a text",
+            "5 [3].variables[0] true each `path` counted by itself, which no rule does",
+            "6 [4].variables[1] false `user.id` is not a kind of identity",
+            "6 [4].max_value true a limit of 20000000; at most 16777216 fit in a fixed window",
+            "7 [5].conditions[0] true `x*`, which means something else as a value here",
+            "8 [6].conditions[1] false two values for one key, which no request has",
+            "9 [7].max_value true a period of 0 s; from 1 s to 31622400 s fit",
+            "10 [8] true a limit across requests of which others hold for some endpoints or methods",
+        ],
+        "{told:#?}"
+    );
+    let domain = &policy.domains["example-org"];
+    let ids: Vec<&str> = domain.rules.iter().map(|rule| rule.id.as_str()).collect();
+    assert_eq!(ids, ["user_id-endpoint-a", "user_id-endpoint"]);
+    for (text, says) in [
+        ("- { namespace: a, max_value: 1, seconds: 1, foo: 1 }", "line 1: [0].foo: unknown field `foo`"),
+        ("- { namespace: '', max_value: 1, seconds: 1 }", "a limit has a namespace"),
+        ("- { namespace: a, max_value: -1, seconds: 1 }", "max_value"),
+        ("namespace: a", ""),
+    ] {
+        let error = from_limitador(text).expect_err(text).to_string();
+        assert!(error.starts_with("limits.yaml: ") && error.contains(says), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn what_was_imported_can_be_kept_in_every_format() {
+    let text = "domain: shop\ndescriptors:\n- key: a\n  value: x*\n  rate_limit: { unit: day, requests_per_unit: 1 }\n";
+    let policy = from_envoy(text).expect("a configuration").policy;
+    for format in [Format::Toml, Format::Yaml, Format::Json] {
+        let written = policy.write(format).expect("it can be written");
+        assert_eq!(Policy::parse(&written, format), Ok(policy.clone()));
+    }
+}
