@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sqlx::{FromRow, Row, query, query_as};
+use sqlx::{Any, AssertSqlSafe, FromRow, Row, any::AnyArguments, query, query::Query, query_as};
 use tidegate::algorithm::Carry;
 
 use super::{Audit, Store};
@@ -91,6 +91,23 @@ pub(crate) struct Answered {
     pub(crate) answer: String,
 }
 
+/// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
+/// database and back.
+const ROWS_MAX: usize = 500;
+
+/// `($1, $2, $3), ($4, ...` for so many objects, each with `more` at its end.
+fn rows(count: usize, more: &str) -> String {
+    let row = |place: usize| format!("(${}, ${}, ${}{more})", 3 * place + 1, 3 * place + 2, 3 * place + 3);
+    (0..count).map(row).collect::<Vec<_>>().join(", ")
+}
+
+fn bind_rows<'q>(sql: &'q str, objects: &[(&'q str, &'q str, &'q str)]) -> Query<'q, Any, AnyArguments> {
+    // Only placeholders and a number were written into it.
+    objects
+        .iter()
+        .fold(query(AssertSqlSafe(sql)), |query, (domain, kind, id)| query.bind(*domain).bind(*kind).bind(*id))
+}
+
 impl Store {
     pub(crate) async fn add_version(&self, new: NewVersion<'_>) -> sqlx::Result<()> {
         let Version { version, sha256, author, message, published_at, carry } = new.version;
@@ -110,25 +127,21 @@ impl Store {
         .bind(carry)
         .execute(&mut *change)
         .await?;
-        for (domain, kind, id) in new.touched {
-            query(
-                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES ($1, $2, $3, $4)
+        for objects in new.touched.chunks(ROWS_MAX) {
+            let revision = format!(", {version}");
+            let sql = format!(
+                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES {}
                  ON CONFLICT (domain, kind, id) DO UPDATE SET version = excluded.version",
-            )
-            .bind(domain)
-            .bind(kind)
-            .bind(id)
-            .bind(version)
-            .execute(&mut *change)
-            .await?;
+                rows(objects.len(), &revision)
+            );
+            bind_rows(&sql, objects).execute(&mut *change).await?;
         }
-        for (domain, kind, id) in new.removed {
-            query("DELETE FROM policy_revisions WHERE domain = $1 AND kind = $2 AND id = $3")
-                .bind(domain)
-                .bind(kind)
-                .bind(id)
-                .execute(&mut *change)
-                .await?;
+        for objects in new.removed.chunks(ROWS_MAX) {
+            let sql = format!(
+                "DELETE FROM policy_revisions WHERE (domain, kind, id) IN (VALUES {})",
+                rows(objects.len(), "")
+            );
+            bind_rows(&sql, objects).execute(&mut *change).await?;
         }
         if let Some((key, answered)) = new.answered {
             query(

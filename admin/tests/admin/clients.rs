@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, fresh};
+use crate::support::{Answer, Client, data_of, fresh};
 
 fn make(ana: &Client, client: &Value) -> String {
     let made = ana.post("/api/v1/clients", client);
@@ -191,13 +191,13 @@ fn a_file_of_clients_is_tried_told_line_by_line_and_imported_whole() {
 
 #[test]
 fn all_that_match_are_changed_together() {
-    let (_folder, server) = fresh();
+    let (folder, mut server) = fresh();
     let ana = server.administrator();
     let tier = |n: u32| if n.is_multiple_of(3) { "pro" } else { "free" };
-    let text = (0..300).map(|n| format!("user,u{n:03},{}", tier(n))).collect::<Vec<_>>().join("\n");
+    let text = (0..1_200).map(|n| format!("user,u{n:04},{}", tier(n))).collect::<Vec<_>>().join("\n");
     assert_eq!(import(&ana, "", &format!("kind,value,tier\n{text}")).status, 201);
     let bulk = |expected: u64, patch: Value| {
-        let matching = json!({ "kind": "user", "prefix": "u0", "tier": "pro" });
+        let matching = json!({ "kind": "user", "prefix": "u00", "tier": "pro" });
         let body = json!({ "matching": matching, "patch": patch, "expected": expected, "message": "move them" });
         ana.post("/api/v1/clients/bulk", &body)
     };
@@ -207,11 +207,18 @@ fn all_that_match_are_changed_together() {
     assert_eq!(bulk(34, json!({ "override": { "blocked": true } })).pointers(), ["/patch/override/reason"]);
     let done = bulk(34, json!({ "tier": "free", "override": { "blocked": true, "reason": "abuse" } }));
     assert_eq!((done.status, &done.json()["version"]), (201, &json!(3)), "{done:?}");
-    assert_eq!(ana.get("/api/v1/clients?tier=pro").json()["matching"], 66);
+    assert_eq!(ana.get("/api/v1/clients?tier=pro").json()["matching"], 366);
     assert_eq!(ana.get("/api/v1/clients?has_override=true").json()["matching"], 34);
-    assert!(!server.check("u000").is_allowed() && server.check("u001").is_allowed());
+    assert!(!server.check("u0000").is_allowed() && server.check("u0001").is_allowed());
     let gone =
-        json!({ "matching": { "ids": ["user:u001", "user:u002", "user:none"] }, "expected": 2, "message": "go" });
+        json!({ "matching": { "ids": ["user:u0001", "user:u0002", "user:none"] }, "expected": 2, "message": "go" });
     assert_eq!(ana.post("/api/v1/clients/bulk", &gone).status, 201);
-    assert_eq!(ana.get("/api/v1/clients").json()["matching"], 298);
+    assert_eq!(ana.get("/api/v1/clients").json()["matching"], 1_198);
+    // More than one statement takes out.
+    let everybody = json!({ "matching": {}, "expected": 1_198, "message": "start anew" });
+    assert_eq!(ana.post("/api/v1/clients/bulk", &everybody).status, 201);
+    drop(ana);
+    server.stop();
+    let server = crate::support::Server::start(&data_of(&folder));
+    assert_eq!(server.sign_in().get("/api/v1/clients").json()["matching"], 0, "and so after a restart");
 }
