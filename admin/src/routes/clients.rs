@@ -128,6 +128,8 @@ async fn list(
     };
     let matching = if filter.is_by_name() && find.is_any() {
         stretches.iter().map(|part| part.len()).sum()
+    } else if after.is_none() && next.is_none() {
+        items.len()
     } else {
         stretches.into_iter().flatten().filter(matches).take(COUNTED_MAX + 1).count()
     };
