@@ -12,7 +12,7 @@ use std::{
 use crate::start::StartError;
 
 const LOCK: &str = "tidegate.lock";
-const DATABASE: &str = "tidegate.db";
+pub(crate) const DATABASE: &str = "tidegate.db";
 /// The first database while it is made: renamed when it is whole.
 const UNFINISHED: &str = "tidegate.db.new";
 const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.db.\n";

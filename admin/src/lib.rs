@@ -34,3 +34,4 @@ mod tries;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use server::{Admin, Settings};
 pub use start::StartError;
+pub use store::{BackupError, Copied, DatabaseUrl, backup};

@@ -67,6 +67,8 @@ pub(crate) enum Problem {
     Invalid(Vec<FieldError>),
     /// The database cannot be written; the words are for people.
     Storage(String),
+    /// The database did not say whether it kept a change.
+    Unknown,
     /// The server's fault; the words are for its log.
     Internal(String),
 }
@@ -132,6 +134,7 @@ pub(crate) enum Code {
     TooMany,
     Internal,
     Storage,
+    OutcomeUnknown,
 }
 
 /// What a code stands for.
@@ -146,7 +149,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -164,6 +167,7 @@ impl Code {
         Self::TooMany,
         Self::Internal,
         Self::Storage,
+        Self::OutcomeUnknown,
     ];
 
     /// The table.
@@ -250,7 +254,14 @@ impl Code {
                 503,
                 "storage",
                 "The database cannot be written",
-                "The disk is full, or the database is gone. Nothing was changed.",
+                "The disk is full, or the database is gone, too busy or cannot be reached. Nothing was changed.",
+            ),
+            Self::OutcomeUnknown => (
+                503,
+                "outcome_unknown",
+                "The database went away meanwhile",
+                "The connection to the database broke before it said whether it kept the change. Look whether it is there, or \
+                 send the same request again with the same `Idempotency-Key`.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -350,6 +361,7 @@ impl Problem {
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
             Self::Storage(_) => Code::Storage,
+            Self::Unknown => Code::OutcomeUnknown,
             Self::Internal(_) => Code::Internal,
         }
     }
@@ -377,6 +389,11 @@ impl Problem {
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),
+            Self::Unknown => {
+                "The database did not say whether it kept the change. Look whether it is there, or send the same \
+                              request again with the same Idempotency-Key."
+                    .to_owned()
+            }
             Self::Internal(_) => "It is written in the server's log, under the request's id.".to_owned(),
         }
     }
@@ -430,9 +447,18 @@ impl ResponseError for Problem {
 
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
+        let storage = |why: &str| {
+            tracing::warn!(%error, "{why}");
+            Self::Storage(why.to_owned())
+        };
         match trouble(&error) {
-            Some(Trouble::Full) => Self::Storage("The disk of the database is full".to_owned()),
-            Some(Trouble::Gone) => Self::Storage("The database was removed or replaced; restart the server".to_owned()),
+            Some(Trouble::Full) => storage("The disk of the database is full"),
+            Some(Trouble::Busy) => storage("The database is too busy; try again"),
+            Some(Trouble::Gone) => storage("The database was removed or replaced; restart the server"),
+            Some(Trouble::ReadOnly) => storage("The database takes no changes"),
+            Some(Trouble::Unreachable) => storage("The database cannot be reached"),
+            Some(Trouble::Unknown) => Self::Unknown,
+            Some(Trouble::Text) => Self::field("", "a text has a NUL character, which the database cannot hold"),
             None => Self::Internal(format!("database: {error}")),
         }
     }

@@ -1,9 +1,10 @@
 //! The policy in force, as the control plane knows it: version, document, and when each object changed last.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use sqlx::AnyConnection;
 use tidegate::{Problems, Snapshot, formats::Format, policy::Policy};
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     problem::{Conflicting, Present},
     start::StartError,
-    store::{Audit, Carries, NewVersion, Revision, Store, Version, sha256},
+    store::{Audit, Carries, Change, FromFile, NewVersion, Revision, Store, Version, sha256},
 };
 
 /// A published policy.
@@ -58,24 +59,47 @@ impl Published {
         }
     }
 
-    /// Writes the policy of a file as the next version, if that is to be done.
-    pub(crate) async fn follow(&self, store: &Store, file: &PolicyFile) -> sqlx::Result<PolicyFileOutcome> {
+    /// Writes the policy of a file as the next version, if that is to be done. `self` is the newest one in `change`.
+    pub(crate) async fn follow(
+        &self,
+        store: &Store,
+        mut change: Change,
+        file: &PolicyFile,
+    ) -> sqlx::Result<PolicyFileOutcome> {
         let document = document(&file.policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
-        let last = store.last_from_file(&file.name).await?;
+        let last = FromFile::read(&mut change, &file.name).await?;
         let Version { version, sha256: live, .. } = &self.version;
         let outcome = policy_file::decide(file, &sha256(&document), last.as_ref(), *version, live);
         if outcome == PolicyFileOutcome::Published {
-            write_file(store, self, file).await?;
+            let message = format!("From {}", file.name);
+            write_whole(store, change, &self.policy, &file.policy, version + 1, &message, Some(&file.name)).await?;
         }
         Ok(outcome)
     }
+}
 
-    /// The newest version of the database, compiled.
-    pub(crate) async fn load(store: &Store, database: &Path) -> Result<(Self, Snapshot), StartError> {
-        let damaged = |why: String| StartError::Damaged { path: database.to_owned(), why };
-        let failed = |error: sqlx::Error| StartError::Database { path: database.to_owned(), why: error.to_string() };
-        let newest = store.newest_version().await.map_err(failed)?;
-        let (version, document) = newest.ok_or_else(|| damaged("it has no policy".to_owned()))?;
+/// The newest version as it is stored.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Names the database in errors.
+    database: String,
+    newest: Option<(Version, String)>,
+    revisions: Vec<Revision>,
+}
+
+impl Stored {
+    /// Reads it over a connection that reads all at one instant.
+    pub(crate) async fn read(connection: &mut AnyConnection, database: &str) -> sqlx::Result<Self> {
+        let newest = Version::newest(connection).await?;
+        let newest = Version::read(connection, newest).await?;
+        let revisions = Revision::read_all(connection).await?;
+        Ok(Self { database: database.to_owned(), newest, revisions })
+    }
+
+    /// Is it what was published, and does this build take it?
+    pub(crate) fn compile(self) -> Result<(Published, Snapshot), StartError> {
+        let damaged = |why: String| StartError::Damaged { database: self.database, why };
+        let Some((version, document)) = self.newest else { return Err(damaged("it has no policy".to_owned())) };
         if sha256(&document) != version.sha256 {
             return Err(damaged(format!(
                 "the document of policy version {} is not what was published",
@@ -85,8 +109,8 @@ impl Published {
         let refused = |problems| StartError::Policy { version: version.version, problems };
         let policy = parse(&document).map_err(refused)?;
         let snapshot = Snapshot::compile(&policy).map_err(refused)?;
-        let revisions = store.revisions().await.map_err(failed)?.into_iter().filter_map(revised).collect();
-        Ok((Self { version, policy, revisions }, snapshot))
+        let revisions = self.revisions.into_iter().filter_map(revised).collect();
+        Ok((Published { version, policy, revisions }, snapshot))
     }
 }
 
@@ -120,21 +144,20 @@ const EXAMPLE: &str = include_str!("example.toml");
 /// Who publishes at a start.
 const SERVER: &str = "tidegate";
 
-/// Writes the first version: the example.
+/// Writes the first version, the example, unless another server has just done so.
 pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {
+    let mut change = store.change().await?;
+    if Version::newest(&mut change).await? > 0 {
+        return Ok(());
+    }
     let example = Policy::parse(EXAMPLE, Format::Toml).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
     let nothing = Policy { domains: BTreeMap::new() };
-    write_whole(store, &nothing, &example, 1, "The example policy of a first start", None).await
-}
-
-/// Writes the policy of a file as the version after `live`.
-async fn write_file(store: &Store, live: &Published, file: &PolicyFile) -> sqlx::Result<()> {
-    let message = format!("From {}", file.name);
-    write_whole(store, &live.policy, &file.policy, live.version.version + 1, &message, Some(&file.name)).await
+    write_whole(store, change, &nothing, &example, 1, "The example policy of a first start", None).await
 }
 
 async fn write_whole(
     store: &Store,
+    change: Change,
     before: &Policy,
     policy: &Policy,
     version: u64,
@@ -151,23 +174,22 @@ async fn write_whole(
         published_at: jiff::Timestamp::now().to_string(),
         carry: Carries::default(),
     };
-    store
-        .add_version(NewVersion {
-            version: &version,
-            document: &document,
-            touched: &columns(&touched),
-            removed: &columns(&removed),
-            answered: None,
-            file,
-            audit: Audit {
-                actor: SERVER,
-                address: "",
-                action: "policy.publish",
-                object: &format!("version:{}", version.version),
-                result: "done",
-            },
-        })
-        .await
+    let new = NewVersion {
+        version: &version,
+        document: &document,
+        touched: &columns(&touched),
+        removed: &columns(&removed),
+        answered: None,
+        file,
+        audit: Audit {
+            actor: SERVER,
+            address: "",
+            action: "policy.publish",
+            object: &format!("version:{}", version.version),
+            result: "done",
+        },
+    };
+    store.add_version(change, new).await
 }
 
 /// What readers share.

@@ -4,13 +4,14 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sqlx::AnyConnection;
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, policy::Policy};
 use tokio::{
-    sync::{Mutex, watch},
+    sync::{Mutex, Notify, watch},
     task::spawn_blocking,
 };
 
@@ -21,7 +22,7 @@ use crate::{
     objects::ObjectKey,
     overrides,
     problem::Problem,
-    published::{Published, Revised, Shared, columns, document, parse},
+    published::{Published, Revised, Shared, Stored, columns, document, parse},
     store::{Answered, Audit, Carries, NewVersion, Store, Version, sha256},
 };
 
@@ -188,7 +189,7 @@ impl Publisher {
         let document = async |version: u64| {
             let found = self
                 .store
-                .version(Some(version))
+                .version(version)
                 .await?
                 .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
             parse_stored(&found.1)
@@ -235,7 +236,10 @@ impl Publisher {
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
         let _turn = self.turn.lock().await;
-        if let Some(answer) = self.repeated(&author).await? {
+        // Nobody else publishes until it ends, on any server.
+        let mut change = self.store.change().await?;
+        self.take_over(&mut change).await?;
+        if let Some(answer) = repeated(&mut change, &author).await? {
             return Ok(answer);
         }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
@@ -244,45 +248,109 @@ impl Publisher {
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
         let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.answer.clone() };
-        self.store
-            .add_version(NewVersion {
-                version,
-                document: &made.document,
-                touched: &columns(&made.touched),
-                removed: &columns(&made.removed),
-                answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
-                file: None,
-                audit: Audit {
-                    actor: &author.name,
-                    address: &author.address,
-                    action: "policy.publish",
-                    object: &format!("version:{}", version.version),
-                    result: "done",
-                },
-            })
-            .await?;
-        let publish = Publish::of(made.snapshot).under_version(version.version);
-        let publish =
-            version.carry.0.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
-        self.engine.publish(publish).map_err(|error| {
-            Problem::Internal(format!("version {} is stored but not in force: {error}; restart", version.version))
-        })?;
+        let new = NewVersion {
+            version,
+            document: &made.document,
+            touched: &columns(&made.touched),
+            removed: &columns(&made.removed),
+            answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
+            file: None,
+            audit: Audit {
+                actor: &author.name,
+                address: &author.address,
+                action: "policy.publish",
+                object: &format!("version:{}", version.version),
+                result: "done",
+            },
+        };
+        self.store.add_version(change, new).await?;
+        self.enforce(made.snapshot, version.version, &version.carry)?;
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
         self.published.send_replace(Arc::new(made.published));
         Ok(made.answer)
     }
 
-    /// The answer to this very request, if it was answered before.
-    async fn repeated(&self, author: &Author) -> Result<Option<String>, Problem> {
-        let Some(key) = &author.idempotency_key else { return Ok(None) };
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(Problem::header(IDEMPOTENCY_KEY, format!("from 1 to {KEY_BYTES_MAX} bytes of text fit")));
+    /// Swaps the policy of checks.
+    fn enforce(&self, snapshot: Snapshot, version: u64, carry: &Carries) -> Result<(), Problem> {
+        let publish = Publish::of(snapshot).under_version(version);
+        let publish = carry.0.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        self.engine.publish(publish).map(drop).map_err(|error| {
+            Problem::Internal(format!("version {version} is stored but not in force: {error}; restart"))
+        })
+    }
+
+    /// Follows what other servers publish into the same database, for as long as this one runs.
+    pub(crate) async fn follow(&self) -> Infallible {
+        let news = Notify::new();
+        let follow = async {
+            let mut is_well = true;
+            loop {
+                news.notified().await;
+                let followed = self.catch_up().await;
+                if let Err(problem) = &followed
+                    && is_well
+                {
+                    tracing::error!(%problem, "what other servers publish does not reach this one; trying again");
+                }
+                is_well = followed.is_ok();
+            }
+        };
+        tokio::select! {
+            never = self.store.listen(|| news.notify_one()) => never,
+            never = follow => never,
         }
-        match self.store.answered(&author.name, key).await? {
-            Some(answered) if answered.request_sha256 == author.request_sha256 => Ok(Some(answered.answer)),
-            Some(_) => Err(Problem::header(IDEMPOTENCY_KEY, "another request has used this key; use a new one")),
-            None => Ok(None),
+    }
+
+    async fn catch_up(&self) -> Result<(), Problem> {
+        let _turn = self.turn.lock().await;
+        let mut reading = self.store.reading().await?;
+        self.take_over(&mut reading).await
+    }
+
+    /// Puts in force what another server published since. Whoever calls it has the turn.
+    async fn take_over(&self, connection: &mut AnyConnection) -> Result<(), Problem> {
+        let present = self.published().version.version;
+        let newest = Version::newest(connection).await?;
+        if newest == present {
+            return Ok(());
         }
+        if newest < present {
+            return Err(Problem::Storage(format!(
+                "The database is at policy version {newest}, and this server at {present}: an older copy took its place; \
+                 restart the server"
+            )));
+        }
+        let stored = Stored::read(connection, &self.store.name()).await?;
+        let compiled =
+            spawn_blocking(|| stored.compile()).await.map_err(|error| Problem::Internal(error.to_string()))?;
+        let (published, snapshot) = compiled.map_err(|error| {
+            Problem::Storage(format!(
+                "Another server has published version {newest}, which this one cannot follow: {error}"
+            ))
+        })?;
+        // Of several versions, whoever forgets used quota has the last word.
+        let mut carry = Carries::default();
+        for choices in Version::carries(connection, present).await? {
+            carry.0.extend(choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()));
+        }
+        self.enforce(snapshot, newest, &carry)?;
+        let Version { author, message, .. } = &published.version;
+        tracing::info!(version = newest, author, note = ?message, "policy published by another server");
+        self.published.send_replace(Arc::new(published));
+        Ok(())
+    }
+}
+
+/// The answer to this very request, if it was answered before.
+async fn repeated(connection: &mut AnyConnection, author: &Author) -> Result<Option<String>, Problem> {
+    let Some(key) = &author.idempotency_key else { return Ok(None) };
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(Problem::header(IDEMPOTENCY_KEY, format!("from 1 to {KEY_BYTES_MAX} bytes of text fit")));
+    }
+    match Answered::read(connection, &author.name, key).await? {
+        Some(answered) if answered.request_sha256 == author.request_sha256 => Ok(Some(answered.answer)),
+        Some(_) => Err(Problem::header(IDEMPOTENCY_KEY, "another request has used this key; use a new one")),
+        None => Ok(None),
     }
 }
 

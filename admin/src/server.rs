@@ -28,13 +28,13 @@ use crate::{
     folder::DataFolder,
     objects::sort_clients,
     policy_file::{PolicyFile, PolicyFileOutcome},
-    published::{Published, write_first},
+    published::{Stored, write_first},
     publisher::Publisher,
     routes,
     secrets::secret,
     setup::Setup,
     start::StartError,
-    store::Store,
+    store::{DatabaseUrl, Store},
     tries::Tries,
 };
 
@@ -53,6 +53,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Folder of the database; made when it is absent.
     pub data: PathBuf,
+    /// A database on a server of `PostgreSQL`, instead of one in the folder. Several admin servers may have the same.
+    pub database: Option<DatabaseUrl>,
     /// Where it listens.
     pub listener: TcpListener,
     /// The engine that decides by what is published here.
@@ -100,7 +102,7 @@ pub struct Admin {
     is_first_start: bool,
     policy_file: Option<PolicyFileOutcome>,
     // Nobody else takes the folder while this lives.
-    _folder: DataFolder,
+    _folder: Option<DataFolder>,
 }
 
 impl Admin {
@@ -111,28 +113,32 @@ impl Admin {
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
-        let Settings { data, listener, engine, environment, url, policy, check_url } = settings;
-        let mut folder = DataFolder::take(&data)?;
-        let is_first_start = folder.is_new();
-        let store = if is_first_start {
-            Store::create(&mut folder, write_first).await?
+        let Settings { data, database, listener, engine, environment, url, policy, check_url } = settings;
+        let mut folder = None;
+        let (store, is_first_start) = if let Some(database) = &database {
+            Store::of_server(database, write_first).await?
         } else {
-            Store::open(&mut folder).await?
+            let folder = folder.insert(DataFolder::take(&data)?);
+            if folder.is_new() {
+                (Store::create(folder, write_first).await?, true)
+            } else {
+                (Store::open(folder).await?, false)
+            }
         };
-        let database = folder.database();
-        let failed = |error: sqlx::Error| StartError::Database { path: database.clone(), why: error.to_string() };
-        let (mut published, mut snapshot) = Published::load(&store, &database).await?;
+        let name = store.name();
+        let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
         let mut policy_file = None;
         if let Some(mut file) = policy {
             sort_clients(&mut file.policy);
             let wrong = |problems| StartError::PolicyFile { name: file.name.clone(), problems };
             Snapshot::compile(&file.policy).map_err(wrong)?;
-            let outcome = published.follow(&store, &file).await.map_err(failed)?;
-            if outcome == PolicyFileOutcome::Published {
-                (published, snapshot) = Published::load(&store, &database).await?;
-            }
-            policy_file = Some(outcome);
+            let mut change = store.change().await.map_err(failed)?;
+            let (published, _) = Stored::read(&mut change, &name).await.map_err(failed)?.compile()?;
+            policy_file = Some(published.follow(&store, change, &file).await.map_err(failed)?);
         }
+        let mut reading = store.reading().await.map_err(failed)?;
+        let (published, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile()?;
+        drop(reading);
         engine.publish(Publish::of(snapshot).under_version(published.version.version)).map_err(StartError::Engine)?;
         let random = |error: getrandom::Error| StartError::Random(error.to_string());
         let has_administrator = store.has_administrator().await.map_err(failed)?;
@@ -217,6 +223,7 @@ impl Admin {
         let ended = tokio::select! {
             ended = server => ended,
             never = self.state.figures.run() => match never {},
+            never = self.state.publisher.follow() => match never {},
             never = drain => match never {},
         };
         self.state.store.close().await;

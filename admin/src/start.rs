@@ -27,20 +27,29 @@ pub enum StartError {
     /// The folder had a database, and has it no more.
     Missing(PathBuf),
     /// The database may not be written.
-    ReadOnly(PathBuf),
+    ReadOnly(String),
+    /// The server of the database takes no changes.
+    Standby(String),
     /// The database is no longer what was written.
     Damaged {
-        /// The database.
-        path: PathBuf,
+        /// The database: its file, or its address without the password.
+        database: String,
         /// What is wrong with it.
         why: String,
     },
     /// Not a database, or not one of Tidegate's.
-    Foreign(PathBuf),
+    Foreign(String),
+    /// The database of a server has tables, and they are not Tidegate's.
+    ForeignTables {
+        /// The database.
+        database: String,
+        /// One of the tables.
+        found: String,
+    },
     /// The database was written by a newer Tidegate.
     Newer {
-        /// The database.
-        path: PathBuf,
+        /// The database: its file, or its address without the password.
+        database: String,
         /// Its newest migration.
         found: i64,
         /// The newest migration that this build knows.
@@ -64,10 +73,19 @@ pub enum StartError {
     Engine(PublishError),
     /// The operating system gives no random numbers.
     Random(String),
+    /// What was given as the address of a database is none.
+    Address(String),
+    /// The server of the database does not answer.
+    Unreachable {
+        /// Address of the database, without the password.
+        database: String,
+        /// What the system says.
+        why: String,
+    },
     /// Anything else that the database says.
     Database {
-        /// The database.
-        path: PathBuf,
+        /// The database: its file, or its address without the password.
+        database: String,
         /// What it says.
         why: String,
     },
@@ -96,22 +114,27 @@ impl fmt::Display for StartError {
                  name an empty folder with --data",
                 path.display()
             ),
-            Self::ReadOnly(path) => {
-                write!(f, "database {} is read-only; make it and its folder writable", path.display())
+            Self::ReadOnly(database) => {
+                write!(f, "database {database} is read-only; make it and its folder writable")
             }
-            Self::Damaged { path, why } => write!(
+            Self::Standby(database) => write!(
                 f,
-                "database {} is damaged ({why}); put it back from a backup. Nothing was changed",
-                path.display()
+                "database {database} takes no changes: a standby perhaps; name the primary server with --database"
             ),
-            Self::Foreign(path) => {
-                write!(f, "{} is not a Tidegate database; name another folder with --data", path.display())
+            Self::Damaged { database, why } => {
+                write!(f, "database {database} is damaged ({why}); put it back from a backup. Nothing was changed")
             }
-            Self::Newer { path, found, known } => write!(
+            Self::Foreign(database) => {
+                write!(f, "{database} is not a Tidegate database; name another folder with --data")
+            }
+            Self::ForeignTables { database, found } => write!(
                 f,
-                "database {} was written by a newer Tidegate (migration {found}; this build knows {known}); start that \
-                 version, or put back a backup of before. Nothing was changed",
-                path.display()
+                "database {database} is not Tidegate's (it has a table {found}); name an empty one with --database"
+            ),
+            Self::Newer { database, found, known } => write!(
+                f,
+                "database {database} was written by a newer Tidegate (migration {found}; this build knows {known}); start \
+                 that version, or put back a backup of before. Nothing was changed"
             ),
             Self::Policy { version, problems } => write!(
                 f,
@@ -121,7 +144,12 @@ impl fmt::Display for StartError {
             Self::PolicyFile { name, problems } => write!(f, "the policy in {name} is wrong\n{problems}"),
             Self::Engine(error) => write!(f, "the engine does not take the policy: {error}"),
             Self::Random(why) => write!(f, "the operating system gives no random numbers: {why}"),
-            Self::Database { path, why } => write!(f, "database {}: {why}", path.display()),
+            Self::Address(why) => write!(f, "--database: {why}"),
+            Self::Unreachable { database, why } => write!(
+                f,
+                "database {database} cannot be reached: {why}; see that the server runs there and takes connections from here"
+            ),
+            Self::Database { database, why } => write!(f, "database {database}: {why}"),
         }
     }
 }

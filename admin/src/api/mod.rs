@@ -178,6 +178,9 @@ impl Api {
         // Whatever looks at the session, or more, looks into the database.
         if operation.codes.len() > 1 {
             operation.refuses([Code::Internal, Code::Storage]);
+            if !access::is_safe(&method) {
+                operation.refuses([Code::OutcomeUnknown]);
+            }
         }
         let route = web::method(method.clone()).to(handler);
         self.calls.push(Call { method, path: path.to_owned(), route, operation });

@@ -88,7 +88,8 @@ fn who(state: &State, session: Session) -> Who {
 async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credentials>) -> Result<HttpResponse, Problem> {
     let Credentials { name, password } = body.value;
     state.tries.count(&address(&request), &name)?;
-    let user = state.store.user(&name).await?;
+    // What cannot be a name is nobody's, and not every database can be asked for it.
+    let user = if is_name(&name) { state.store.user(&name).await? } else { None };
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
@@ -96,7 +97,7 @@ async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credential
     }
     let line = Audit {
         // Whoever asks chooses it: no more than a name's length is kept.
-        actor: &name.chars().take(32).collect::<String>(),
+        actor: &name.chars().filter(|letter| !letter.is_control()).take(32).collect::<String>(),
         address: &address(&request),
         action: "session.begin",
         object: "",
@@ -171,7 +172,8 @@ struct SetupState {
 }
 
 async fn is_open(state: Data<State>) -> Result<Json<SetupState>, Problem> {
-    if !state.setup.is_open() {
+    // Another server on the same database may have made the first administrator.
+    if !state.setup.is_open() || state.store.has_administrator().await? {
         return Err(gone());
     }
     Ok(Json(SetupState { open: true, name: "admin", password_characters_min: passwords::CHARACTERS_MIN }))

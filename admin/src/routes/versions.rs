@@ -47,7 +47,7 @@ async fn versions(state: Data<State>, page: Query<Page>) -> Result<Json<List<Ver
 }
 
 async fn stored(state: &State, version: u64) -> Result<WithDocument, Problem> {
-    let found = state.store.version(Some(version)).await?;
+    let found = state.store.version(version).await?;
     let (version, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
     Ok(WithDocument { version, document: parse_stored(&document)? })
 }

@@ -39,7 +39,7 @@ impl Store {
             .bind(&draft.ends_at)
             .execute(&mut *change)
             .await?;
-        change.commit().await?;
+        self.keep(change).await?;
         Ok(true)
     }
 
@@ -73,7 +73,7 @@ impl Store {
     pub(crate) async fn remove_draft(&self, id: &str) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         let removed = query("DELETE FROM drafts WHERE id = $1").bind(id).execute(&mut *change).await?;
-        change.commit().await?;
+        self.keep(change).await?;
         Ok(removed.rows_affected() > 0)
     }
 }

@@ -1,38 +1,104 @@
-//! The database: its queries by subject, and the one way to change it.
+//! The database, `SQLite` or `PostgreSQL`: its queries by subject, and the one way to change it.
+//!
+//! Queries are written once for both: placeholders are `$1`, numbers `i64`, whether something is there is a row that is
+//! found, and a name that one of them keeps for itself stands in quotation marks. Each has its own migrations.
 
+mod address;
 mod audit;
+mod backup;
 mod drafts;
 mod people;
+mod postgres;
 mod sqlite;
+mod trouble;
 mod versions;
 
-use std::io;
+use std::convert::Infallible;
 
-use sqlx::{Any, AnyPool, Transaction};
+use sqlx::{Any, AnyPool, Transaction, query, raw_sql};
 
-use self::sqlite::OpenFile;
+pub use self::{
+    address::DatabaseUrl,
+    backup::{BackupError, Copied, backup},
+};
 pub(crate) use self::{
     audit::Audit,
     drafts::Draft,
     people::Session,
+    trouble::{Trouble, trouble},
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
 };
+use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
 
-/// The database of one admin server.
+/// The database of one admin server, or in `PostgreSQL` of several.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pool: AnyPool,
-    file: OpenFile,
+    place: Place,
 }
 
+#[derive(Clone, Debug)]
+enum Place {
+    File(OpenFile),
+    Server(Server),
+}
+
+/// A change, to be kept whole or not at all.
+pub(crate) type Change = Transaction<'static, Any>;
+
 impl Store {
-    /// Begins a change; there is one at a time. It is of the file that has the database's name: somebody may have removed or
-    /// replaced it.
-    async fn change(&self) -> sqlx::Result<Transaction<'static, Any>> {
-        if !self.file.is_in_place() {
-            return Err(sqlx::Error::Io(io::ErrorKind::NotFound.into()));
+    /// Its file, or its address without the password.
+    pub(crate) fn name(&self) -> String {
+        match &self.place {
+            Place::File(file) => file.path.display().to_string(),
+            Place::Server(server) => server.name.clone(),
         }
-        self.pool.begin_with("BEGIN IMMEDIATE").await
+    }
+
+    /// Begins a change. There is one at a time, whichever server makes it: what is read in it stays as it is.
+    pub(crate) async fn change(&self) -> sqlx::Result<Change> {
+        match &self.place {
+            Place::File(file) if !file.is_in_place() => Err(Broken::Gone.into()),
+            Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await,
+            Place::Server(_) => {
+                let mut change = self.pool.begin().await?;
+                query("SELECT pg_advisory_xact_lock($1)").bind(postgres::LOCK).execute(&mut *change).await?;
+                Ok(change)
+            }
+        }
+    }
+
+    /// Ends a change: it is on the disk when this returns.
+    async fn keep(&self, change: Change) -> sqlx::Result<()> {
+        change.commit().await.map_err(|error| match error {
+            sqlx::Error::Database(_) => error,
+            // The server may have heard it.
+            error => Broken::Unknown(error.to_string()).into(),
+        })
+    }
+
+    /// Begins to read: all that is read is of one instant. It ends when it is dropped.
+    pub(crate) async fn reading(&self) -> sqlx::Result<Transaction<'static, Any>> {
+        match self.place {
+            Place::File(_) => self.pool.begin().await,
+            Place::Server(_) => self.pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await,
+        }
+    }
+
+    /// Tells `wake` whenever another server may have published. Nobody else writes into a file.
+    pub(crate) async fn listen(&self, wake: impl Fn()) -> Infallible {
+        match &self.place {
+            Place::File(_) => std::future::pending().await,
+            Place::Server(server) => server.listen(wake).await,
+        }
+    }
+
+    /// Tells the other servers of what is published with `change`.
+    async fn announce(&self, change: &mut Change) -> sqlx::Result<()> {
+        match &self.place {
+            Place::File(_) => Ok(()),
+            Place::Server(_) => raw_sql(postgres::ANNOUNCE).execute(&mut **change).await.map(drop),
+        }
     }
 
     /// Ends every connection; of `SQLite` the last one brings the write-ahead log home.
@@ -41,16 +107,16 @@ impl Store {
     }
 }
 
-/// Why nothing can be written, where somebody can do something about it.
-pub(crate) enum Trouble {
-    Full,
-    /// Removed or replaced.
-    Gone,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
-    match error {
-        sqlx::Error::Io(error) if error.kind() == io::ErrorKind::NotFound => Some(Trouble::Gone),
-        error => sqlite::is_full(error).then_some(Trouble::Full),
+    #[test]
+    fn both_have_the_same_migrations() {
+        let names = |migrations: &'static sqlx::migrate::Migrator| {
+            migrations.iter().map(|step| (step.version, &*step.description)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&sqlite::MIGRATIONS), names(&postgres::MIGRATIONS));
+        assert!(!sqlite::MIGRATIONS.iter().any(|step| step.migration_type.is_down_migration()), "forward only");
     }
 }

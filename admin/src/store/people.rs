@@ -50,7 +50,7 @@ impl Store {
         if added.is_some() {
             audit.write(&mut change).await?;
         }
-        change.commit().await?;
+        self.keep(change).await?;
         Ok(added.map(|(id,)| id))
     }
 
@@ -83,7 +83,7 @@ impl Store {
             .execute(&mut *change)
             .await?;
         audit.write(&mut change).await?;
-        change.commit().await
+        self.keep(change).await
     }
 
     pub(crate) async fn session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
@@ -102,6 +102,6 @@ impl Store {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE token_sha256 = $1").bind(token_sha256).execute(&mut *change).await?;
         audit.write(&mut change).await?;
-        change.commit().await
+        self.keep(change).await
     }
 }

@@ -18,19 +18,20 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-use super::Store;
+use super::{Place, Store};
 use crate::{folder::DataFolder, start::StartError};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// Marks a database as Tidegate's; the first migration writes it.
 const APPLICATION_ID: i64 = 1_414_087_751;
 
 /// Primary result codes.
-mod code {
-    pub(super) const READONLY: i32 = 8;
+pub(super) mod code {
+    pub(crate) const BUSY: i32 = 5;
+    pub(crate) const READONLY: i32 = 8;
     pub(super) const CORRUPT: i32 = 11;
-    pub(super) const FULL: i32 = 13;
+    pub(crate) const FULL: i32 = 13;
     pub(super) const NOT_A_DATABASE: i32 = 26;
 }
 
@@ -40,13 +41,13 @@ impl Store {
         let path = folder.database();
         let about = fs::metadata(&path).map_err(|error| other(&path, &error))?;
         if !about.is_file() {
-            return Err(StartError::Foreign(path));
+            return Err(StartError::Foreign(name(&path)));
         }
         if about.len() == 0 {
-            return Err(StartError::Damaged { path, why: "the file is empty".to_owned() });
+            return Err(StartError::Damaged { database: name(&path), why: "the file is empty".to_owned() });
         }
         if about.permissions().readonly() {
-            return Err(StartError::ReadOnly(path));
+            return Err(StartError::ReadOnly(name(&path)));
         }
         look(&path).await?;
         folder.mark().map_err(|error| match error.kind() {
@@ -78,7 +79,7 @@ impl Store {
 /// Which file is open under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct OpenFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     device: u64,
     number: u64,
 }
@@ -117,7 +118,7 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         .await
         .map_err(explain)?;
     let file = OpenFile::of(path).map_err(|error| other(path, &error))?;
-    Ok(Store { pool, file })
+    Ok(Store { pool, place: Place::File(file) })
 }
 
 /// Of a database that is there. Each byte of its path is written as a number, so none means anything to whoever reads it.
@@ -144,17 +145,17 @@ async fn migrate(pool: &AnyPool, path: &Path) -> Result<(), StartError> {
 }
 
 /// Is it Tidegate's, whole, and not from the future? Changes nothing.
-async fn look(path: &Path) -> Result<(), StartError> {
+pub(super) async fn look(path: &Path) -> Result<(), StartError> {
     let explain = |error| explain(path, &error);
     let mut connection = options(path).read_only(true).connect().await.map_err(explain)?;
     let (id,): (i64,) = sqlx::query_as("PRAGMA application_id").fetch_one(&mut connection).await.map_err(explain)?;
     if id != APPLICATION_ID {
-        return Err(StartError::Foreign(path.to_owned()));
+        return Err(StartError::Foreign(name(path)));
     }
     let (verdict,): (String,) =
         sqlx::query_as("PRAGMA quick_check(1)").fetch_one(&mut connection).await.map_err(explain)?;
     if verdict != "ok" {
-        return Err(StartError::Damaged { path: path.to_owned(), why: verdict.replace('\n', " ") });
+        return Err(StartError::Damaged { database: name(path), why: verdict.replace('\n', " ") });
     }
     let (found,): (i64,) = sqlx::query_as("SELECT coalesce(max(version), 0) FROM _sqlx_migrations")
         .fetch_one(&mut connection)
@@ -162,36 +163,36 @@ async fn look(path: &Path) -> Result<(), StartError> {
         .map_err(explain)?;
     let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
     if found > known {
-        return Err(StartError::Newer { path: path.to_owned(), found, known });
+        return Err(StartError::Newer { database: name(path), found, known });
     }
     connection.close().await.map_err(explain)
 }
 
-fn options(path: &Path) -> SqliteConnectOptions {
+pub(super) fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(5))
 }
 
-fn result_code(error: &sqlx::Error) -> Option<i32> {
-    let code = error.as_database_error().and_then(DatabaseError::code)?;
-    code.parse::<i32>().ok().map(|code| code & 0xff)
+/// The primary one.
+pub(super) fn result_code(error: &dyn DatabaseError) -> Option<i32> {
+    error.code()?.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
-pub(super) fn is_full(error: &sqlx::Error) -> bool {
-    result_code(error) == Some(code::FULL)
-}
-
-fn explain(path: &Path, error: &sqlx::Error) -> StartError {
-    let path = path.to_owned();
-    match result_code(error) {
-        Some(code::READONLY) => StartError::ReadOnly(path),
-        Some(code::CORRUPT) => StartError::Damaged { path, why: error.to_string() },
-        Some(code::NOT_A_DATABASE) => StartError::Foreign(path),
-        _ => other(&path, &error),
+pub(super) fn explain(path: &Path, error: &sqlx::Error) -> StartError {
+    let database = name(path);
+    match error.as_database_error().and_then(result_code) {
+        Some(code::READONLY) => StartError::ReadOnly(database),
+        Some(code::CORRUPT) => StartError::Damaged { database, why: error.to_string() },
+        Some(code::NOT_A_DATABASE) => StartError::Foreign(database),
+        _ => other(path, &error),
     }
 }
 
 fn other(path: &Path, error: &dyn ToString) -> StartError {
-    StartError::Database { path: path.to_owned(), why: error.to_string() }
+    StartError::Database { database: name(path), why: error.to_string() }
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, fmt::Write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sqlx::{Any, AssertSqlSafe, FromRow, Row, any::AnyArguments, query, query::Query, query_as};
+use sqlx::{
+    Any, AnyConnection, AssertSqlSafe, FromRow, Row, any::AnyArguments, query, query::Query, query_as, query_scalar,
+};
 use tidegate::algorithm::Carry;
 
-use super::{Audit, Store};
+use super::{Audit, Change, Store};
 
 /// Hex SHA-256.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
@@ -109,11 +111,11 @@ fn bind_rows<'q>(sql: &'q str, objects: &[(&'q str, &'q str, &'q str)]) -> Query
 }
 
 impl Store {
-    pub(crate) async fn add_version(&self, new: NewVersion<'_>) -> sqlx::Result<()> {
+    /// Adds the next version to `change`, and keeps both.
+    pub(crate) async fn add_version(&self, mut change: Change, new: NewVersion<'_>) -> sqlx::Result<()> {
         let Version { version, sha256, author, message, published_at, carry } = new.version;
         let carry = serde_json::to_string(carry).map_err(|error| sqlx::Error::Encode(error.into()))?;
         let version = version.cast_signed();
-        let mut change = self.change().await?;
         query(
             "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry)
              VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -167,24 +169,13 @@ impl Store {
             .await?;
         }
         new.audit.write(&mut change).await?;
-        change.commit().await
+        self.announce(&mut change).await?;
+        self.keep(change).await
     }
 
-    /// The newest version with its document.
-    pub(crate) async fn newest_version(&self) -> sqlx::Result<Option<(Version, String)>> {
-        self.version(None).await
-    }
-
-    /// This version, or the newest one, with its document.
-    pub(crate) async fn version(&self, version: Option<u64>) -> sqlx::Result<Option<(Version, String)>> {
-        let found = query(
-            "SELECT version, sha256, author, message, published_at, carry, document FROM policy_versions
-             WHERE version = coalesce($1, (SELECT max(version) FROM policy_versions))",
-        )
-        .bind(version.map(|version| i64::try_from(version).unwrap_or(i64::MAX)))
-        .fetch_optional(&self.pool)
-        .await?;
-        found.map(|row| Ok((Version::from_row(&row)?, row.try_get("document")?))).transpose()
+    /// This version with its document.
+    pub(crate) async fn version(&self, version: u64) -> sqlx::Result<Option<(Version, String)>> {
+        Version::read(&mut *self.pool.acquire().await?, version).await
     }
 
     /// At most `count` versions before `before`, newest first.
@@ -198,27 +189,66 @@ impl Store {
         .fetch_all(&self.pool)
         .await
     }
+}
 
-    pub(crate) async fn revisions(&self) -> sqlx::Result<Vec<Revision>> {
+/// What is read in a change, or all at one instant. The connection is that of [`Store::change`] or [`Store::reading`].
+impl Version {
+    /// Number of the newest version; 0 where there is none.
+    pub(crate) async fn newest(connection: &mut AnyConnection) -> sqlx::Result<u64> {
+        let newest: i64 =
+            query_scalar("SELECT coalesce(max(version), 0) FROM policy_versions").fetch_one(connection).await?;
+        Ok(newest.cast_unsigned())
+    }
+
+    /// This version with its document.
+    pub(crate) async fn read(connection: &mut AnyConnection, version: u64) -> sqlx::Result<Option<(Self, String)>> {
+        let found = query(
+            "SELECT version, sha256, author, message, published_at, carry, document FROM policy_versions
+             WHERE version = $1",
+        )
+        .bind(i64::try_from(version).unwrap_or(i64::MAX))
+        .fetch_optional(connection)
+        .await?;
+        found.map(|row| Ok((Self::from_row(&row)?, row.try_get("document")?))).transpose()
+    }
+
+    /// What the versions after `after` chose for used quota, the oldest first.
+    pub(crate) async fn carries(connection: &mut AnyConnection, after: u64) -> sqlx::Result<Vec<Carries>> {
+        let columns: Vec<String> =
+            query_scalar("SELECT carry FROM policy_versions WHERE version > $1 ORDER BY version")
+                .bind(after.cast_signed())
+                .fetch_all(connection)
+                .await?;
+        let carries = columns.into_iter().map(Carries::try_from).collect::<Result<_, _>>();
+        carries.map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+}
+
+impl Revision {
+    pub(crate) async fn read_all(connection: &mut AnyConnection) -> sqlx::Result<Vec<Self>> {
         query_as(
             "SELECT domain, kind, id, version, author, published_at FROM policy_revisions JOIN policy_versions
              USING (version)",
         )
-        .fetch_all(&self.pool)
+        .fetch_all(connection)
         .await
     }
+}
 
+impl FromFile {
     /// What was published last from the file of this name.
-    pub(crate) async fn last_from_file(&self, name: &str) -> sqlx::Result<Option<FromFile>> {
-        query_as("SELECT sha256, version FROM policy_files WHERE name = $1").bind(name).fetch_optional(&self.pool).await
+    pub(crate) async fn read(connection: &mut AnyConnection, name: &str) -> sqlx::Result<Option<Self>> {
+        query_as("SELECT sha256, version FROM policy_files WHERE name = $1").bind(name).fetch_optional(connection).await
     }
+}
 
+impl Answered {
     /// What this user's request with this key was answered.
-    pub(crate) async fn answered(&self, user: &str, key: &str) -> sqlx::Result<Option<Answered>> {
+    pub(crate) async fn read(connection: &mut AnyConnection, user: &str, key: &str) -> sqlx::Result<Option<Self>> {
         query_as("SELECT request_sha256, answer FROM publish_keys WHERE \"user\" = $1 AND key = $2")
             .bind(user)
             .bind(key)
-            .fetch_optional(&self.pool)
+            .fetch_optional(connection)
             .await
     }
 }

@@ -1,204 +1,83 @@
-//! A database that is missing, read-only, damaged, foreign or newer stops the start with a message, and is left as it is.
+//! Whatever the database is: one that is not what was published, or is newer, stops the start with a message and is left as
+//! it is; versions and log are only added to.
 
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
-
-use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
-use tempfile::TempDir;
+use serde_json::json;
+use sqlx::{Connection, raw_sql};
 use tidegate_admin::StartError;
 
-use crate::support::{Server, data_of, fresh, open};
+use crate::{
+    home::{Folder, block_on},
+    support::{Server, fresh, open},
+};
 
-/// A data folder with a database, whose server is stopped.
-fn used() -> (TempDir, PathBuf) {
-    let (folder, mut server) = fresh();
+/// A home with a database, whose server is stopped.
+fn used() -> Folder {
+    let (folder, server) = fresh();
     server.administrator();
-    server.stop();
-    let data = data_of(&folder);
-    // A connection that was on its way back to the pool when its thread ended is closed a moment later.
-    for _ in 0..500 {
-        if !data.join("tidegate.db-wal").exists() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    (folder, data)
+    drop(server);
+    folder
 }
 
-fn database(data: &Path) -> PathBuf {
-    data.join("tidegate.db")
+fn refused(folder: &Folder) -> StartError {
+    open(folder.home()).expect_err("it must not start")
 }
 
-/// The start is refused for this reason, in these words, and the database is the very same afterwards.
-fn assert_refused(data: &Path, words: &str, reason: impl Fn(&StartError) -> bool) {
-    let before = fs::read(database(data)).ok();
-    let error = open(data).expect_err("it must not start");
-    assert!(reason(&error), "{error:?}");
-    assert!(error.to_string().contains(words), "{error}");
-    assert_eq!(fs::read(database(data)).ok(), before, "nothing was changed");
-}
-
-fn change(data: &Path, sql: &'static str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut connection = SqliteConnectOptions::new().filename(database(data)).connect().await.expect("it opens");
-        sqlx::raw_sql(sql).execute(&mut connection).await.expect("it is changed");
-        connection.close().await.expect("it closes");
-    });
-}
-
-#[test]
-fn a_database_that_is_missing_is_missed() {
-    let (_folder, data) = used();
-    fs::remove_file(database(&data)).expect("it was there");
-    assert_refused(&data, "put it back from a backup", |error| matches!(error, StartError::Missing(_)));
-    assert!(!database(&data).exists(), "no empty one took its place");
-}
-
-#[test]
-fn a_database_that_is_read_only_is_not_opened() {
-    let (_folder, data) = used();
-    fs::set_permissions(database(&data), Permissions::from_mode(0o444)).expect("it is ours");
-    assert_refused(&data, "read-only", |error| matches!(error, StartError::ReadOnly(_)));
-    fs::set_permissions(database(&data), Permissions::from_mode(0o600)).expect("it is ours");
-    open(&data).expect("all is well again");
-}
-
-#[test]
-fn a_database_that_is_damaged_is_not_opened() {
-    type Damage = fn(&mut Vec<u8>);
-    let damages: [(&str, Damage, &str); 5] = [
-        ("empty", |bytes| bytes.clear(), "empty"),
-        ("cut short", |bytes| bytes.truncate(bytes.len() / 2), "damaged"),
-        ("its first page overwritten", |bytes| bytes[..4_096].fill(b'x'), "not a Tidegate database"),
-        ("its pages overwritten", |bytes| bytes[4_096..].fill(0xa5), "damaged"),
-        ("another file", |bytes| *bytes = b"hello\n".to_vec(), "not a Tidegate database"),
-    ];
-    for (what, damage, words) in damages {
-        let (_folder, data) = used();
-        let mut bytes = fs::read(database(&data)).expect("it is there");
-        damage(&mut bytes);
-        fs::write(database(&data), bytes).expect("it is ours");
-        assert_refused(&data, words, |error| {
-            assert!(matches!(error, StartError::Damaged { .. } | StartError::Foreign(_)), "{what}: {error:?}");
-            true
-        });
-    }
+/// Changes what nobody may change.
+fn force(folder: &Folder, sql: &str) {
+    let around = if folder.home().is_postgres() {
+        "SET session_replication_role = replica;"
+    } else {
+        "PRAGMA foreign_keys = OFF; DROP TRIGGER policy_versions_stay; DROP TRIGGER policy_versions_remain;"
+    };
+    folder.home().execute(&format!("{around}{sql}"));
 }
 
 #[test]
 fn a_policy_that_is_not_what_was_published_is_not_enforced() {
-    let (_folder, data) = used();
-    change(
-        &data,
-        "DROP TRIGGER policy_versions_stay;
-         UPDATE policy_versions SET document = replace(document, '10000', '99999');",
-    );
-    assert_refused(&data, "not what was published", |error| matches!(error, StartError::Damaged { .. }));
-    let (_folder, data) = used();
-    change(&data, "DROP TRIGGER policy_versions_remain; PRAGMA foreign_keys = OFF; DELETE FROM policy_versions;");
-    assert_refused(&data, "no policy", |error| matches!(error, StartError::Damaged { .. }));
+    let folder = used();
+    force(&folder, "UPDATE policy_versions SET document = replace(document, '10000', '99999')");
+    let error = refused(&folder);
+    assert!(matches!(error, StartError::Damaged { .. }), "{error:?}");
+    assert!(error.to_string().contains("not what was published"), "{error}");
 }
 
-/// Without a write-ahead log a look must not bring one in.
-fn leave_wal(data: &Path) {
-    change(data, "PRAGMA journal_mode = DELETE;");
+#[test]
+fn a_policy_that_is_lost_is_not_taken_for_a_first_start() {
+    let folder = used();
+    force(&folder, "DELETE FROM policy_versions");
+    let error = refused(&folder);
+    assert!(matches!(error, StartError::Damaged { .. }), "{error:?}");
+    assert!(error.to_string().contains("no policy"), "{error}");
 }
 
 #[test]
 fn a_database_of_a_newer_version_is_left_alone() {
-    let (_folder, data) = used();
-    leave_wal(&data);
-    change(
-        &data,
+    let folder = used();
+    let (truth, bytes) = if folder.home().is_postgres() { ("true", "'\\x00'") } else { ("1", "x'00'") };
+    let future = format!(
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-         VALUES (9999, 'of the future', 1, x'00', 0);",
+         VALUES (9999, 'of the future', {truth}, {bytes}, 0)"
     );
-    assert_refused(&data, "newer Tidegate", |error| matches!(error, StartError::Newer { found: 9_999, .. }));
-}
-
-#[test]
-fn a_folder_of_somebody_else_is_not_taken() {
-    let folder = TempDir::new().expect("a folder");
-    fs::write(folder.path().join("thesis.tex"), "years").expect("it is ours");
-    assert_refused(folder.path(), "thesis.tex", |error| matches!(error, StartError::NotEmpty { .. }));
-    assert!(!database(folder.path()).exists());
-    // Another program's database under our name.
-    let folder = TempDir::new().expect("a folder");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let options = SqliteConnectOptions::new().filename(database(folder.path())).create_if_missing(true);
-        let mut connection = options.connect().await.expect("it opens");
-        sqlx::raw_sql("CREATE TABLE t (x)").execute(&mut connection).await.expect("it is changed");
-        connection.close().await.expect("it closes");
-    });
-    assert_refused(folder.path(), "not a Tidegate database", |error| matches!(error, StartError::Foreign(_)));
-    assert_eq!(fs::read(folder.path().join("tidegate.lock")).expect("a lock"), b"", "the folder is not marked as ours");
-    // Not even a file.
-    let folder = TempDir::new().expect("a folder");
-    fs::create_dir(database(folder.path())).expect("it is ours");
-    assert_refused(folder.path(), "not a Tidegate database", |error| matches!(error, StartError::Foreign(_)));
-}
-
-#[test]
-fn a_database_that_is_removed_while_it_is_open_takes_no_publish() {
-    let (folder, server) = fresh();
-    let ana = server.administrator();
-    let (etag, mut free) = ana.tier("free");
-    free["limits"][0]["limit"] = serde_json::json!(7);
-    let data = data_of(&folder);
-    fs::rename(database(&data), data.join("elsewhere.db")).expect("it is ours");
-    let refused = ana.publish_tier(1, &etag, &free);
-    assert!(refused.status >= 500, "{refused:?}");
-    assert_eq!(server.engine.version(), 1, "nothing came into force");
-    fs::rename(data.join("elsewhere.db"), database(&data)).expect("it is ours");
-    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
-}
-
-#[test]
-fn one_process_has_the_folder() {
-    let (folder, server) = fresh();
-    let error = open(&data_of(&folder)).expect_err("it is taken");
-    assert!(matches!(error, StartError::InUse(_)), "{error:?}");
-    // Also when somebody tidied up.
-    fs::remove_file(data_of(&folder).join("tidegate.lock")).expect("it is ours");
-    let error = open(&data_of(&folder)).expect_err("it is taken");
-    assert!(matches!(error, StartError::InUse(_)), "{error:?}");
-    drop(server);
-    open(&data_of(&folder)).expect("it is free");
-}
-
-#[test]
-fn a_first_start_that_broke_off_is_begun_anew() {
-    let folder = TempDir::new().expect("a folder");
-    fs::write(folder.path().join("tidegate.lock"), "").expect("it is ours");
-    fs::write(folder.path().join("tidegate.db.new"), "half").expect("it is ours");
-    fs::write(folder.path().join("tidegate.db.new-wal"), "half").expect("it is ours");
-    let server = Server::start(folder.path());
-    assert_eq!(server.engine.version(), 1);
-    let files: Vec<_> =
-        fs::read_dir(folder.path()).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
-    assert!(!files.iter().any(|file| file.to_string_lossy().starts_with("tidegate.db.new")), "{files:?}");
+    folder.home().execute(&future);
+    let error = refused(&folder);
+    assert!(matches!(error, StartError::Newer { found: 9_999, .. }), "{error:?}");
+    assert!(error.to_string().contains("newer Tidegate"), "{error}");
+    folder.home().execute("DELETE FROM _sqlx_migrations WHERE version = 9999");
+    open(folder.home()).expect("it was left as it is");
 }
 
 #[test]
 fn the_log_and_the_versions_are_only_added_to() {
-    let (_folder, data) = used();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let mut connection = SqliteConnectOptions::new().filename(database(&data)).connect().await.expect("it opens");
+    let folder = used();
+    block_on(async {
+        let mut connection = folder.home().connect().await;
         for sql in [
             "UPDATE audit SET actor = 'nobody'",
             "DELETE FROM audit",
             "UPDATE policy_versions SET author = 'nobody'",
             "DELETE FROM policy_versions",
         ] {
-            let error = sqlx::raw_sql(sql).execute(&mut connection).await.expect_err("it is refused");
+            let error = raw_sql(sql).execute(&mut connection).await.expect_err("it is refused");
             assert!(error.to_string().contains("only added to") || error.to_string().contains("never"), "{error}");
         }
         let lines: Vec<(String, String, String)> =
@@ -212,5 +91,37 @@ fn the_log_and_the_versions_are_only_added_to() {
             lines,
             [("tidegate", "policy.publish", "done"), ("ana", "setup", "done"), ("ana", "session.begin", "done")]
         );
+        connection.close().await.expect("it closes");
     });
+}
+
+/// What one of the databases cannot hold is refused by both, or kept by both, and is never the server's fault.
+#[test]
+fn no_text_is_too_strange() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    for name in ["a\0na", "\u{10ffff}", "' OR 1=1 --", "$1"] {
+        let answer = ana.post("/api/v1/session", &json!({ "name": name, "password": "x\0y" }));
+        assert_eq!(answer.status, 401, "{name:?}: {answer:?}");
+    }
+    // PostgreSQL has no letter of this number.
+    let of_nul = if folder.home().is_postgres() { 422 } else { 201 };
+    for (value, status) in [("\0", of_nul), ("\u{10ffff}", 201), ("it's", 201), ("$1", 201)] {
+        let client = json!({ "kind": "user", "value": value, "tier": "free", "note": "a\0b" });
+        let list = json!({
+            "base_version": 1, "message": "strange",
+            "changes": [{ "op": "create", "kind": "client", "id": format!("user:{value}"), "value": client }],
+        });
+        let answer = ana.post("/api/v1/policy/changes", &list);
+        assert_eq!(answer.status, status, "{value:?}: {answer:?}");
+    }
+}
+
+/// A home that another server has made is opened, not made anew.
+#[test]
+fn a_restart_finds_everybody() {
+    let folder = used();
+    let server = Server::start(folder.home());
+    assert_eq!(server.setup_path, None);
+    server.sign_in();
 }

@@ -10,12 +10,12 @@ use ureq::{Agent, BodyReader};
 
 use crate::support::{Client, fresh};
 
-struct Events {
+pub(crate) struct Events {
     lines: Lines<BufReader<BodyReader<'static>>>,
 }
 
 impl Events {
-    fn open(url: &str, client: &Client, topics: &str) -> Self {
+    pub(crate) fn open(url: &str, client: &Client, topics: &str) -> Self {
         let agent: Agent = Agent::config_builder().timeout_global(Some(Duration::from_secs(30))).build().into();
         let stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
         let stream = stream.call().expect("it opens");
@@ -38,7 +38,7 @@ impl Events {
         None
     }
 
-    fn next_called(&mut self, wanted: &str) -> Value {
+    pub(crate) fn next_called(&mut self, wanted: &str) -> Value {
         loop {
             let (name, data) = self.next().expect("an event before the end");
             if name == wanted {

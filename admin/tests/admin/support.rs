@@ -2,17 +2,17 @@
 
 use std::{
     net::TcpListener,
-    path::{Path, PathBuf},
     sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tidegate::{Decision, Engine, Identity, Request};
 use tidegate_admin::{Admin, Settings, StartError};
 use tokio::{runtime, sync::oneshot};
 use ureq::Agent;
+
+use crate::home::{Folder, Home};
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
@@ -25,18 +25,19 @@ pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Opens a server on this folder, without serving.
-pub(crate) fn open(data: &Path) -> Result<(), StartError> {
+/// Opens a server on this home, without serving.
+pub(crate) fn open(home: &Home) -> Result<(), StartError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(Admin::open(settings(data).0)).map(drop)
+    runtime.block_on(Admin::open(settings(home).0)).map(drop)
 }
 
-fn settings(data: &Path) -> (Settings, Arc<Engine>, String) {
+fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let engine = Arc::new(Engine::with_max_keys(10_000));
     let settings = Settings {
-        data: data.to_owned(),
+        data: home.data.clone(),
+        database: home.url(),
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
@@ -48,8 +49,8 @@ fn settings(data: &Path) -> (Settings, Arc<Engine>, String) {
 }
 
 impl Server {
-    pub(crate) fn start(data: &Path) -> Self {
-        let (settings, engine, url) = settings(data);
+    pub(crate) fn start(home: &Home) -> Self {
+        let (settings, engine, url) = settings(home);
         let (opened, is_open) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {
@@ -110,16 +111,16 @@ impl Drop for Server {
     }
 }
 
-/// A folder for a server's data, and the server that made its database.
-pub(crate) fn fresh() -> (TempDir, Server) {
-    let folder = TempDir::new().expect("a folder");
-    let server = Server::start(&data_of(&folder));
+/// A home, and the server that made its database.
+pub(crate) fn fresh() -> (Folder, Server) {
+    let folder = Folder::new();
+    let server = Server::start(folder.home());
     (folder, server)
 }
 
-/// The data folder inside a temporary one.
-pub(crate) fn data_of(folder: &TempDir) -> PathBuf {
-    folder.path().join("data")
+/// What another server on the same home is told.
+pub(crate) fn data_of(folder: &Folder) -> Home {
+    folder.home().clone()
 }
 
 /// A browser, signed in or not.
@@ -173,6 +174,11 @@ impl Client {
     /// Named by the server's port.
     pub(crate) fn cookie(&self) -> String {
         format!("tidegate_session_{}={}", self.url.rsplit_once(':').expect("a port").1, self.token)
+    }
+
+    /// The same session, asking another server on the same database.
+    pub(crate) fn at(&self, other: &Server) -> Self {
+        Self { url: other.url.clone(), agent: self.agent.clone(), token: self.token.clone(), csrf: self.csrf.clone() }
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {

@@ -1,0 +1,198 @@
+//! Two admin servers on one `PostgreSQL` database, each with an engine: what is published through one reaches the other.
+
+use std::{collections::BTreeSet, thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::Folder,
+    stream::Events,
+    support::{Client, Server, tier_change},
+};
+
+/// Two on one database, and the administrator at each.
+fn two() -> (Folder, [Server; 2], [Client; 2]) {
+    let (folder, a) = Folder::on_server();
+    let b = Server::start(folder.home());
+    let ana = a.administrator();
+    let at_b = ana.at(&b);
+    (folder, [a, b], [ana, at_b])
+}
+
+/// Waits until the server's engine decides by this version.
+fn wait_for(server: &Server, version: u64) {
+    let is_there = (0..3_000).any(|_| {
+        if server.engine.version() < version {
+            thread::sleep(Duration::from_millis(10));
+        }
+        server.engine.version() >= version
+    });
+    assert!(is_there, "version {version} does not come");
+    assert_eq!(server.engine.version(), version);
+}
+
+fn with_limit(mut tier: Value, limit: u64) -> Value {
+    tier["limits"][0]["limit"] = json!(limit);
+    tier
+}
+
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_publish_through_one_reaches_the_nodes_of_the_other() {
+    let (_folder, [a, b], [ana, at_b]) = two();
+    // The session that began at one holds at the other.
+    assert_eq!(at_b.get("/api/v1/session").json()["name"], "ana");
+    let mut events = Events::open(&b.url, &at_b, "");
+    events.next_called("hello");
+    let (etag, free) = ana.tier("free");
+    assert_eq!(ana.publish_tier(1, &etag, &with_limit(free.clone(), 7)).status, 201);
+    let told = events.next_called("policy.published");
+    assert_eq!((&told["version"], &told["author"]), (&json!(2), &json!("ana")));
+    assert_eq!(told["touched"][0]["etag"], "\"tier:free:2\"");
+    wait_for(&b, 2);
+    assert_eq!((b.check("ada").limit(), b.check("ada").policy_version()), (Some(7), 2));
+    assert_eq!(at_b.get("/api/v1/policy").json(), ana.get("/api/v1/policy").json());
+    // And back.
+    let (etag, free) = at_b.tier("free");
+    assert_eq!(at_b.publish_tier(2, &etag, &with_limit(free, 8)).status, 201);
+    wait_for(&a, 3);
+    assert_eq!(a.check("ada").limit(), Some(8));
+}
+
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn the_other_does_with_used_quota_what_was_chosen() {
+    let (_folder, [_a, b], [ana, _]) = two();
+    for _ in 0..100 {
+        assert!(b.check("ada").is_allowed());
+    }
+    let limit_id = b.check("ada").limit_id().expect("a limit").to_owned();
+    let (etag, free) = ana.tier("free");
+    let mut list = tier_change(1, &etag, &with_limit(free, 2_000));
+    list["carry"] = json!({ (limit_id.as_str()): "reset" });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    wait_for(&b, 2);
+    assert_eq!(b.check("ada").remaining(), Some(1_999));
+}
+
+/// What one has just published is known to the other at its next change, whether or not it was told.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn conflicts_are_those_of_the_newest_version_wherever_it_was_published() {
+    let (_folder, [_a, _b], [ana, at_b]) = two();
+    let ((free_tag, free), (pro_tag, pro)) = (ana.tier("free"), ana.tier("pro"));
+    assert_eq!(ana.publish_tier(1, &free_tag, &with_limit(free.clone(), 200)).status, 201);
+    let refused = at_b.publish_tier(1, &free_tag, &with_limit(free.clone(), 300));
+    assert_eq!((refused.status, &refused.json()["code"]), (412, &json!("conflict")), "{refused:?}");
+    let conflict = &refused.json()["conflicts"][0];
+    assert_eq!(conflict["present"], json!({ "etag": "\"tier:free:2\"", "value": with_limit(free.clone(), 200) }));
+    // Another object is changed on top.
+    assert_eq!(ana.publish_tier(2, "\"tier:free:2\"", &with_limit(free.clone(), 201)).status, 201);
+    let on_top = at_b.publish_tier(1, &pro_tag, &with_limit(pro, 20_000));
+    assert_eq!((on_top.status, &on_top.json()["on_top_of"]), (201, &json!(3)), "{on_top:?}");
+    // So is the same one, for who knows what is there.
+    assert_eq!(ana.publish_tier(4, "\"tier:free:3\"", &with_limit(free.clone(), 202)).status, 201);
+    assert_eq!(at_b.publish_tier(5, "\"tier:free:5\"", &with_limit(free, 203)).status, 201);
+}
+
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_repeat_is_known_to_the_other() {
+    let (_folder, [_a, b], [ana, at_b]) = two();
+    let (etag, free) = ana.tier("free");
+    let body = tier_change(1, &etag, &with_limit(free, 7)).to_string().into_bytes();
+    let send = |client: &Client| {
+        client.send("POST", "/api/v1/policy/changes", &[("idempotency-key", "k")], Some(body.clone()))
+    };
+    // At once, which makes one of them wait for the other.
+    let answers = thread::scope(|scope| {
+        let threads = [&ana, &at_b].map(|client| scope.spawn(|| send(client)));
+        threads.map(|thread| thread.join().expect("no panic"))
+    });
+    let [first, second] = answers;
+    assert_eq!((first.status, second.status), (201, 201), "{first:?} {second:?}");
+    assert_eq!(first.text, second.text);
+    wait_for(&b, 2);
+    assert_eq!(ana.get("/api/v1/policy/versions").json()["items"].as_array().expect("a list").len(), 2);
+}
+
+/// Both publish at once, again and again: each version is one publish, and none is lost.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn of_both_at_once_each_success_is_a_version() {
+    const EACH: u64 = 50;
+    let (_folder, servers, clients) = two();
+    let tiers = ["free", "pro"];
+    let versions: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter()
+            .zip(tiers)
+            .map(|(client, tier)| {
+                scope.spawn(move || {
+                    let (mut etag, value) = client.tier(tier);
+                    let mut versions = Vec::new();
+                    for number in 1..=EACH {
+                        let answer = client.publish_tier(1, &etag, &with_limit(value.clone(), 20_000 + number));
+                        assert_eq!(answer.status, 201, "{answer:?}");
+                        answer.json()["changes"][0]["etag"].as_str().expect("a tag").clone_into(&mut etag);
+                        versions.push(answer.json()["version"].as_u64().expect("a version"));
+                    }
+                    versions
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    });
+    // They did meet: neither had all of its publishes before the other.
+    assert!(versions[0] < versions[versions.len() - 1] && versions[EACH as usize] < versions[EACH as usize - 1]);
+    let distinct: BTreeSet<u64> = versions.iter().copied().collect();
+    assert_eq!(distinct, (2..=1 + 2 * EACH).collect(), "every number once");
+    for (server, client) in servers.iter().zip(&clients) {
+        wait_for(server, 1 + 2 * EACH);
+        for tier in tiers {
+            let (_, value) = client.tier(tier);
+            assert_eq!(value["limits"][0]["limit"], 20_000 + EACH, "{tier}");
+        }
+    }
+}
+
+/// The same tier, at once: one of both succeeds, and the other is told of it.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn of_both_at_once_on_one_tier_one_succeeds() {
+    let (_folder, [a, b], [ana, at_b]) = two();
+    for round in 1..=50 {
+        wait_for(&a, round);
+        wait_for(&b, round);
+        let (etag, free) = ana.tier("free");
+        let publish =
+            &|client: &Client, limit| client.publish_tier(round, &etag, &with_limit(free.clone(), limit)).status;
+        let mut statuses = thread::scope(|scope| {
+            let threads = [(&ana, 1_000), (&at_b, 2_000)]
+                .map(|(client, limit)| scope.spawn(move || publish(client, limit + round)));
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 412], "round {round}");
+    }
+}
+
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn of_two_first_starts_at_once_one_makes_the_database() {
+    let folder = Folder::new();
+    let servers: Vec<Server> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| Server::start(folder.home()))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it starts")).collect()
+    });
+    assert!(servers.iter().all(|server| server.engine.version() == 1 && server.setup_path.is_some()));
+    // The administrator that one makes is everybody's.
+    let ana = servers[0].administrator();
+    for other in &servers[1..] {
+        assert_eq!(other.stranger().get("/api/v1/setup").status, 404);
+        let body = json!({ "code": other.code(), "name": "eve", "password": "correct horse battery" });
+        assert_eq!(other.stranger().post("/api/v1/setup", &body).status, 404);
+        assert_eq!(ana.at(other).get("/api/v1/session").status, 200);
+    }
+    assert_eq!(ana.get("/api/v1/policy/versions").json()["items"].as_array().expect("a list").len(), 1);
+}
