@@ -1,13 +1,14 @@
 //! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
 //! order of precedence.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{convert::Infallible, net::SocketAddr, path::PathBuf};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
     builder::{FalseyValueParser, Styles},
 };
 use tidegate::formats::Format;
+use tidegate_admin::DatabaseUrl;
 use tidegate_replay::LogFormat;
 
 use crate::ask::AskArguments;
@@ -35,6 +36,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(ServeArguments),
+    /// Works on the database of a server.
+    Admin {
+        #[command(subcommand)]
+        command: AdminCommand,
+    },
     Check(AskArguments),
     Replay(ReplayArguments),
     /// Works on policy documents.
@@ -42,6 +48,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminCommand {
+    Backup(BackupArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -74,6 +85,11 @@ pub(crate) struct ServeArguments {
     /// Folder of the database; made when it is absent.
     #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
     pub(crate) data: PathBuf,
+    #[arg(long, value_name = "URL", env = "TIDEGATE_DATABASE", hide_env_values = true, value_parser = database,
+        help = "A PostgreSQL database instead of the one in the folder: postgres://USER:PASSWORD@HOST/NAME. Two servers may \
+                have the same; what is published through one reaches the other. Flags are seen by others on the machine: give \
+                a password by the variable or the file")]
+    pub(crate) database: Option<DatabaseUrl>,
     /// A policy that is kept in a file: published at the start when its content changed since it was last published from
     /// there. Where the live policy was edited since, that one stays.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_POLICY")]
@@ -94,6 +110,29 @@ pub(crate) struct ServeArguments {
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,
+}
+
+/// Copies the database while a server runs on it.
+///
+/// The copy is of one instant: all that was acknowledged before this command began is in it. It has its name only when it is
+/// whole and on the disk. To use it, put it into an empty folder as tidegate.db, and name that folder with --data.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tidegate admin backup backup.db
+  tidegate admin backup --data /var/lib/tidegate /backup/tidegate-$(date +%F).db
+
+Exit status: 0 the copy is there, 2 it is not; nothing that was there is overwritten.")]
+pub(crate) struct BackupArguments {
+    /// The copy; there must be nothing under this name.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Folder of the database.
+    #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
+    pub(crate) data: PathBuf,
+    #[arg(long, value_name = "URL", env = "TIDEGATE_DATABASE", hide_env_values = true, value_parser = database,
+        help = "For a database in PostgreSQL this says which of its own tools copies it")]
+    pub(crate) database: Option<DatabaseUrl>,
 }
 
 const REPLAY_HELP: &str = "\
@@ -180,6 +219,12 @@ pub(crate) struct CheckArguments {
 fn max_keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
+}
+
+/// Whether it can be an address is seen when it is opened: what clap has to say about a value repeats it, with the password.
+#[expect(clippy::unnecessary_wraps, reason = "what a parser of clap gives")]
+fn database(text: &str) -> Result<DatabaseUrl, Infallible> {
+    Ok(DatabaseUrl::new(text))
 }
 
 /// Of a site, without a slash at its end.

@@ -2,6 +2,7 @@
 //! end.
 
 mod ask;
+mod backup;
 mod cli;
 mod output;
 mod policy;
@@ -13,7 +14,7 @@ mod settings;
 use std::process::ExitCode;
 
 use crate::{
-    cli::{Command, PolicyCommand},
+    cli::{AdminCommand, Command, PolicyCommand},
     output::{Ended, Failure, complain},
     settings::Unsettled,
 };
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments, cli.no_color),
+        Command::Admin { command: AdminCommand::Backup(arguments) } => backup::run(arguments),
         Command::Check(arguments) => ask::run(arguments),
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
         Command::Policy { command: PolicyCommand::Check(arguments) } => policy::check(arguments),

@@ -46,6 +46,7 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         policy,
         url: arguments.admin_url.clone(),
         data: arguments.data.clone(),
+        database: arguments.database.clone(),
         listener: admin,
         engine: Arc::clone(&engine),
         environment: arguments.environment.clone(),
@@ -109,7 +110,7 @@ fn url(listener: &TcpListener) -> Result<String, Failure> {
 /// Where everything is, and what to do first.
 fn greeting(arguments: &ServeArguments, admin: &Admin, admin_url: &str, http_url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let data = arguments.data.display();
+    let data = arguments.database.as_ref().map_or_else(|| arguments.data.display().to_string(), ToString::to_string);
     let policy = admin.policy_version();
     let note = match admin.policy_file() {
         Some(PolicyFileOutcome::Published) => " (from the file of --policy)",

@@ -66,12 +66,18 @@ fn file(matches: &ArgMatches) -> Result<Option<(String, Table)>, Unsettled> {
     let failure = |why: String| Unsettled::File(Failure::of_file(&name, why));
     match fs::read_to_string(&path) {
         Ok(text) => {
-            let table = text.parse().map_err(|error: toml::de::Error| failure(error.to_string()))?;
+            let table = text.parse().map_err(|error: toml::de::Error| failure(place(&text, &error)))?;
             Ok(Some((name, table)))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
         Err(error) => Err(failure(error.to_string())),
     }
+}
+
+/// Where a file is wrong. Unlike the parser's own words this does not show the line, which may hold a password.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("line {}: {}", before.matches('\n').count() + 1, error.message())
 }
 
 /// Settings of the file that neither a flag nor a variable gave, as flags.

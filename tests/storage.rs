@@ -1,0 +1,339 @@
+//! The database as the command line has it: where it is, what keeps it from being opened, and its copies. No password is
+//! ever shown.
+
+#[path = "support/server.rs"]
+mod server;
+#[path = "support/session.rs"]
+mod session;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    server::Served,
+    session::{Session, in_force},
+    support::{Run, command, tidegate},
+};
+
+const SECRET: &str = "hunter2";
+
+fn assert_says(run: &Run, words: &[&str]) {
+    assert_eq!(run.status, Some(2), "{run:?}");
+    for word in words {
+        assert!(run.stderr.contains(word), "{word}: {run:?}");
+    }
+    assert!(!format!("{run:?}").contains(SECRET), "{run:?}");
+}
+
+#[test]
+fn what_keeps_a_database_from_being_opened_is_said_without_its_password() {
+    // Nobody listens there any more.
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+    let unreachable = format!("postgres://ana:{SECRET}@{free}/tide");
+    for (url, words) in [
+        (unreachable.as_str(), vec![&*format!("postgres://ana@{free}/tide"), "cannot be reached", "refused"]),
+        ("postgres://ana:hunter2@host.invalid/tide", vec!["postgres://ana@host.invalid/tide", "cannot be reached"]),
+        (
+            "mysql://ana:hunter2@localhost/tide",
+            vec!["--database", "`mysql` is not known", "postgres://USER:PASSWORD@HOST"],
+        ),
+        ("sqlite:///tmp/hunter2", vec!["--data"]),
+        ("postgres://ana:hunter2@localhost:port/tide", vec!["--database", "%40"]),
+        ("postgres://ana@localhost/tide?pasword=hunter2", vec!["`pasword` is not known"]),
+        (SECRET, vec!["--database", "postgres://USER:PASSWORD@HOST"]),
+    ] {
+        let base = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        assert_says(&tidegate([&base[..], &["--database", url]].concat()), &words);
+        let output = command().args(base).env("TIDEGATE_DATABASE", url).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(said.contains(words[0]) && !said.contains(SECRET), "{said}");
+    }
+}
+
+#[test]
+fn neither_help_nor_a_mistake_in_the_file_shows_a_password() {
+    let folder = TempDir::new().expect("a folder");
+    for arguments in
+        [&["serve", "--help"][..], &["serve", "-h"], &["admin", "backup", "--help"], &["serve", "--max-keys", "0"]]
+    {
+        let url = format!("postgres://ana:{SECRET}@localhost/tide");
+        let output = command().args(arguments).env("TIDEGATE_DATABASE", url).output().expect("it runs");
+        assert!(!format!("{output:?}").contains(SECRET) && output.stdout.is_ascii(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(!text.contains(SECRET) && !text.is_empty(), "{text}");
+    }
+    for (settings, words) in [
+        ("seed = 1\ndatabase = \"postgres://ana:hunter2@localhost/tide", "line 2"),
+        ("database = postgres://ana:hunter2@localhost/tide", "line 1"),
+        ("database = [\"postgres://ana:hunter2@localhost/tide\"]", "database: write a text"),
+        ("database = \"nothing://ana:hunter2@localhost/tide\"", "`nothing` is not known"),
+    ] {
+        fs::write(folder.path().join("tidegate.toml"), settings).expect("it is ours");
+        let output = command().arg("serve").current_dir(folder.path()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(words) && !said.contains(SECRET), "{said}");
+    }
+}
+
+fn backup(data: &Path, file: &Path) -> Run {
+    tidegate(["admin", "backup", "--data", data.to_str().expect("text"), file.to_str().expect("text")])
+}
+
+/// What a server on a copy of the database says is in force.
+fn version_of(copy: &Path, session: &Session) -> (u64, u64) {
+    let folder = TempDir::new().expect("a folder");
+    fs::copy(copy, folder.path().join("tidegate.db")).expect("it is there");
+    let served = Served::start(folder.path());
+    in_force(&served, session)
+}
+
+/// Publishes again and again while `during` runs; tells it the version that was acknowledged last.
+fn publishing(served: &Served, session: &Session, during: impl FnOnce(&dyn Fn() -> u64)) {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let (acknowledged, is_over) = (AtomicU64::new(1), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for version in 1.. {
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
+                let etag = format!("\"tier:free:{version}\"");
+                let next = session.publish(&served.admin, version, &etag, 1_001 + version).expect("it is published");
+                acknowledged.store(next, Ordering::SeqCst);
+            }
+        });
+        during(&|| acknowledged.load(Ordering::SeqCst));
+        is_over.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_copy_made_during_publishes_has_all_that_was_acknowledged_before() {
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let served = Served::start(&data);
+    let session = Session::of_first_administrator(&served);
+    publishing(&served, &session, |acknowledged| {
+        for number in 0..5 {
+            let before = acknowledged();
+            let copy = folder.path().join(format!("copy-{number}.db"));
+            let run = backup(&data, &copy);
+            assert_eq!((run.status, &*run.stderr), (Some(0), ""), "{run:?}");
+            let mode = fs::metadata(&copy).expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "password hashes are in it");
+            let (version, limit) = version_of(&copy, &session);
+            assert!(version >= before, "{version} after {before} was acknowledged");
+            assert_eq!(limit, if version == 1 { 100 } else { 1_000 + version }, "a whole version");
+            assert!(run.stdout.contains(&format!("policy version {version}, ")), "{run:?}");
+            // Let some be published before the next.
+            while acknowledged() < before + 3 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).expect("it is there").map(|e| e.expect("a file").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["copy-0.db", "copy-1.db", "copy-2.db", "copy-3.db", "copy-4.db", "data"], "and nothing else");
+}
+
+/// Killed at all places of a copy: under its name there is a whole one, or none.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a copy takes here is measured, to kill at all its places")]
+fn a_copy_that_is_killed_leaves_no_half_of_it_under_its_name() {
+    const KILLS: u32 = 60;
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let served = Served::start(&data);
+    let session = Session::of_first_administrator(&served);
+    for version in 1..30 {
+        session.publish(&served.admin, version, &format!("\"tier:free:{version}\""), 1_001 + version);
+    }
+    let began = Instant::now();
+    assert_eq!(backup(&data, &folder.path().join("first.db")).status, Some(0));
+    let one_takes = began.elapsed();
+    let (mut whole, mut unfinished) = (0, 0);
+    for kill in 0..KILLS {
+        let place = folder.path().join(kill.to_string());
+        fs::create_dir(&place).expect("it is ours");
+        let copy = place.join("copy.db");
+        let mut child = command()
+            .args(["admin", "backup", "--data"])
+            .args([&data, &copy])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        thread::sleep(one_takes * kill * 3 / (2 * KILLS));
+        child.kill().expect("it is ours");
+        child.wait().expect("it ends");
+        if copy.exists() {
+            whole += 1;
+            assert_eq!(version_of(&copy, &session), (30, 1_030));
+        } else {
+            unfinished += u32::from(fs::read_dir(&place).expect("it is there").next().is_some());
+        }
+    }
+    assert!(whole > 0 && unfinished > 0, "{whole} whole, {unfinished} begun and not finished");
+}
+
+#[test]
+fn a_copy_is_refused_where_it_would_do_harm_or_cannot_be() {
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let served = Served::start(&data);
+    let there = folder.path().join("there.db");
+    fs::write(&there, "precious").expect("it is ours");
+    assert_says(&backup(&data, &there), &["is there already"]);
+    assert_eq!(fs::read(&there).expect("it is there"), b"precious");
+    assert_says(&backup(&data, &folder.path().join("absent/copy.db")), &["absent/copy.db"]);
+    assert_says(
+        &backup(&folder.path().join("nowhere"), &folder.path().join("copy.db")),
+        &["nowhere/tidegate.db", "--data"],
+    );
+    assert_says(&tidegate(["admin", "backup"]), &["FILE"]);
+    let url = format!("postgres://ana:{SECRET}@localhost/tide");
+    let run = tidegate(["admin", "backup", "copy.db", "--database", &url]);
+    assert_says(&run, &["pg_dump --format=custom --file=copy.db postgres://ana@localhost/tide", "pg_restore"]);
+    // A database that is damaged is not copied, and nothing is left of the try.
+    drop(served);
+    let mut bytes = fs::read(data.join("tidegate.db")).expect("it is there");
+    bytes[4_096..].fill(0xa5);
+    fs::write(data.join("tidegate.db"), bytes).expect("it is ours");
+    let copies = folder.path().join("copies");
+    fs::create_dir(&copies).expect("it is ours");
+    assert_says(&backup(&data, &copies.join("copy.db")), &["damaged"]);
+    assert_eq!(fs::read_dir(&copies).expect("it is there").count(), 0);
+}
+
+/// Also when nobody serves.
+#[test]
+fn a_database_without_a_server_is_copied_and_left_as_it_is() {
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let served = Served::start(&data);
+    let session = Session::of_first_administrator(&served);
+    session.publish(&served.admin, 1, "\"tier:free:1\"", 7);
+    let signalled = Command::new("kill").args(["-INT", &served.id().to_string()]).status().expect("kill is there");
+    assert!(signalled.success());
+    assert_eq!(served.wait(), Some(0));
+    let before = fs::read(data.join("tidegate.db")).expect("it is there");
+    let copy = folder.path().join("copy.db");
+    assert_eq!(backup(&data, &copy).status, Some(0));
+    assert_eq!(fs::read(data.join("tidegate.db")).expect("it is there"), before);
+    assert_eq!(version_of(&copy, &session), (2, 7));
+    // What a server that was killed left in its write-ahead log is copied too.
+    let mut served = Served::start(&data);
+    session.publish(&served.admin, 2, "\"tier:free:2\"", 8);
+    served.kill();
+    assert!(fs::metadata(data.join("tidegate.db-wal")).expect("it is there").len() > 0);
+    let copy = folder.path().join("another.db");
+    assert_eq!(backup(&data, &copy).status, Some(0));
+    assert_eq!(version_of(&copy, &session), (3, 8));
+}
+
+/// A database of a test's own on the server of `scripts/postgres`.
+struct Database {
+    name: String,
+    server: String,
+    url: String,
+}
+
+impl Database {
+    #[expect(clippy::disallowed_methods, reason = "what the tests run over is chosen by who runs them")]
+    fn new(what: &str) -> Self {
+        let server = std::env::var("TIDEGATE_TEST_DATABASE").expect("the address of a PostgreSQL server");
+        let name = format!("tidegate_test_{what}_{}", std::process::id());
+        let url = server.replace("/postgres?", &format!("/{name}?"));
+        let database = Self { name, server, url };
+        database.run(&format!("CREATE DATABASE {}", database.name));
+        database
+    }
+
+    fn run(&self, sql: &str) {
+        let done = Command::new("psql").args(["--quiet", "--command", sql, &self.server]).status();
+        assert!(done.expect("psql is there").success(), "{sql}");
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+    }
+}
+
+/// Two servers publish into one `PostgreSQL` database; one is killed again and again, which neither loses what it acknowledged
+/// nor holds the other up.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_server_that_is_killed_takes_nothing_with_it() {
+    let database = Database::new("kills");
+    let folder = TempDir::new().expect("a folder");
+    let start = || Served::start_with(folder.path(), &["--max-keys", "1000", "--database", &database.url]);
+    let survivor = start();
+    let session = Session::of_first_administrator(&survivor);
+    let publish = |admin: &str, version: u64| {
+        session.publish(admin, version, &format!("\"tier:free:{version}\""), 1_001 + version)
+    };
+    let newest = || {
+        let versions = session.get(&survivor, "/policy/versions?limit=1");
+        versions["items"][0]["version"].as_u64().expect("a version")
+    };
+    let (mut version, mut published) = (1, 0);
+    for kill in 0..20 {
+        let mut victim = start();
+        let admin = victim.admin.clone();
+        let acknowledged = thread::scope(|scope| {
+            let publishing =
+                scope.spawn(|| (version..).map_while(|version| publish(&admin, version)).last().unwrap_or(version));
+            thread::sleep(Duration::from_millis(40 + 3 * kill));
+            victim.kill();
+            publishing.join().expect("no panic")
+        });
+        published += acknowledged - version;
+        // What was under way is kept or not, as soon as the database sees that nobody is there any more.
+        thread::sleep(Duration::from_millis(300));
+        let found = newest();
+        assert!([acknowledged, acknowledged + 1].contains(&found), "{found} after {acknowledged} was acknowledged");
+        version = publish(&survivor.admin, found).expect("nobody holds it up");
+        assert_eq!(in_force(&survivor, &session), (version, 1_000 + version));
+    }
+    assert!(published > 0, "the victims published too");
+}
+
+/// The command that `tidegate admin backup` names for `PostgreSQL`, and what it makes.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn the_tools_of_postgres_copy_and_put_back() {
+    let folder = TempDir::new().expect("a folder");
+    let (from, to) = (Database::new("dump"), Database::new("restore"));
+    let served = Served::start_with(folder.path(), &["--database", &from.url]);
+    let session = Session::of_first_administrator(&served);
+    assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 7), Some(2));
+    let copy = folder.path().join("copy.dump");
+    let run = tidegate(["admin", "backup", copy.to_str().expect("text"), "--database", &from.url]);
+    let line = run.stderr.lines().map(str::trim).find(|line| line.starts_with("pg_dump")).expect("a command");
+    // The password is asked for, or comes from the environment.
+    let (_, password) = from.url.split_once("://tidegate:").expect("an address");
+    let (password, query) = (password.split_once('@').expect("a host").0, from.url.split_once('?').expect("TLS").1);
+    let certificate = query.split_once("sslrootcert=").expect("a certificate").1;
+    let run = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("PGPASSWORD", password).env("PGSSLROOTCERT", certificate);
+        assert!(shell.status().expect("there is a shell").success(), "{command}");
+    };
+    run(line);
+    run(&format!("pg_restore --no-owner --dbname='{}' {}", to.url, copy.display()));
+    let other = Served::start_with(folder.path(), &["--database", &to.url]);
+    assert_eq!(in_force(&other, &session), (2, 7));
+}
