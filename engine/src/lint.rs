@@ -1,20 +1,24 @@
 //! What is allowed in a policy and hardly meant: rules that never match, limits that can never bind beside a tighter one,
-//! patterns that take requests away from a tighter rule. Nothing is said that is not so for every traffic.
+//! patterns that take requests away from a tighter rule.
 
-use std::{collections::BTreeSet, fmt};
+mod bounds;
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use self::bounds::{admits_more, bounds};
 use crate::{
     clients::Matcher,
     closeness::Closeness,
     explain::kinds,
     pattern::{Part, Pattern},
-    policy::{Algorithm, Domain, Limit, Mode, Policy, Rule, Sharing},
-    time::{SECOND_NS, parse_period},
-    zone::Unit,
+    policy::{Domain, Limit, Mode, Policy, Rule},
 };
 
 /// Something that is hardly meant.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub struct Warning {
     /// What is the matter.
@@ -32,7 +36,7 @@ pub struct Warning {
 }
 
 /// What is the matter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum WarningCode {
     /// No request can ever meet the rule.
@@ -99,7 +103,7 @@ struct Lint<'p> {
     found: &'p mut Vec<Warning>,
 }
 
-impl Lint<'_> {
+impl<'p> Lint<'p> {
     fn run(mut self) {
         let domain = self.domain;
         let in_use: BTreeSet<&str> = domain
@@ -108,27 +112,32 @@ impl Lint<'_> {
             .map(String::as_str)
             .chain(domain.clients.iter().filter_map(|client| client.tier.as_deref()))
             .collect();
+        let overrides = domain.clients.iter().filter_map(|client| client.exception.as_ref());
+        let replaced: BTreeSet<&str> = overrides.flat_map(|made| &made.limits).map(|limit| limit.id.as_str()).collect();
+        let tiers_by_kind = self.tiers_by_kind();
         let may_be_in = |tier: &str| domain.tier_hint || in_use.contains(tier);
         for tier in &domain.tiers {
             if !may_be_in(&tier.id) {
                 let message = "no kind has it as its default, and no client is in it";
                 self.warn(WarningCode::UnusedTier, "tier", &tier.id, None, message.to_owned());
             }
-            self.bound_by_neighbours("tier", &tier.id, &tier.limits);
+            // For some client another limit may stand in its place.
+            let stays = |limit: &Limit| !replaced.contains(limit.id.as_str());
+            self.bound_by_neighbours("tier", &tier.id, &tier.limits, stays);
         }
         for rule in &domain.rules {
-            self.bound_by_neighbours("rule", &rule.id, &rule.limits);
+            self.bound_by_neighbours("rule", &rule.id, &rule.limits, |_| true);
             if rule.tiers.as_ref().is_some_and(|tiers| !tiers.iter().any(|tier| may_be_in(tier))) {
                 let message = "it is for tiers that nobody can be in";
                 self.warn(WarningCode::NeverMatches, "rule", &rule.id, None, message.to_owned());
             }
-            self.bound_by_tiers(rule);
+            self.bound_by_tiers(rule, &tiers_by_kind);
         }
         self.rules_beside_each_other();
         for client in &domain.clients {
             let Some(made) = &client.exception else { continue };
             let id = format!("{}:{}", client.kind, client.value);
-            self.bound_by_neighbours("client", &id, &made.limits);
+            self.bound_by_neighbours("client", &id, &made.limits, |_| true);
             if made.until.is_none() {
                 let message = "its override has no end";
                 self.warn(WarningCode::NoEnd, "client", &id, None, message.to_owned());
@@ -148,10 +157,10 @@ impl Lint<'_> {
     }
 
     /// Limits of one list count the same requests. Of two that bound each other the later is told.
-    fn bound_by_neighbours(&mut self, kind: &'static str, id: &str, limits: &[Limit]) {
+    fn bound_by_neighbours(&mut self, kind: &'static str, id: &str, limits: &[Limit], stays: impl Fn(&Limit) -> bool) {
         for (place, limit) in limits.iter().enumerate() {
             let bounds = |&(other, by): &(usize, &Limit)| {
-                other != place && bounds(by, limit, 1) && (other < place || !bounds(limit, by, 1))
+                other != place && stays(by) && bounds(by, limit, 1) && (other < place || !bounds(limit, by, 1))
             };
             if let Some((_, by)) = limits.iter().enumerate().find(bounds) {
                 let message = format!("it never denies what `{}` lets through", by.id);
@@ -160,15 +169,30 @@ impl Lint<'_> {
         }
     }
 
+    /// The tiers that identities of a kind can be in, for kinds all of whose identities have their tier's limits.
+    fn tiers_by_kind(&self) -> BTreeMap<&'p str, BTreeSet<&'p str>> {
+        let domain = self.domain;
+        if domain.tier_hint {
+            return BTreeMap::new();
+        }
+        let defaults = domain.defaults.iter().map(|(kind, tier)| (kind.as_str(), BTreeSet::from([tier.as_str()])));
+        let mut tiers: BTreeMap<_, _> = defaults.collect();
+        for client in &domain.clients {
+            let kind = client.kind.as_str();
+            match (&client.exception, &client.tier, tiers.get_mut(kind)) {
+                (Some(_), ..) => drop(tiers.remove(kind)),
+                (None, Some(tier), Some(of_kind)) => drop(of_kind.insert(tier)),
+                _ => {}
+            }
+        }
+        tiers
+    }
+
     /// A rule that counts one kind sees a part of what the tiers of that kind let through.
-    fn bound_by_tiers(&mut self, rule: &Rule) {
+    fn bound_by_tiers(&mut self, rule: &Rule, tiers_by_kind: &BTreeMap<&str, BTreeSet<&str>>) {
         let (domain, kinds) = (self.domain, kinds(rule));
         let &[kind] = kinds.as_slice() else { return };
-        let mut clients = domain.clients.iter().filter(|client| client.kind == kind);
-        let has_other = clients.clone().any(|client| client.exception.is_some());
-        let Some(default) = domain.defaults.get(kind).filter(|_| !has_other && !domain.tier_hint) else { return };
-        let tiers: BTreeSet<&str> =
-            clients.by_ref().filter_map(|client| client.tier.as_deref()).chain([default.as_str()]).collect();
+        let Some(tiers) = tiers_by_kind.get(kind) else { return };
         for limit in &rule.limits {
             let bound = |id: &str| {
                 let tier = domain.tiers.iter().find(|tier| tier.id == id);
@@ -202,11 +226,8 @@ impl Lint<'_> {
             for (rule, ..) in closer()
                 .filter(|(rule, _, other)| covers(&closeness.pattern, &other.pattern) && accepts_all(wide, rule))
             {
-                let escaped = wide
-                    .limits
-                    .iter()
-                    .filter(|limit| limit.mode == Mode::Enforce)
-                    .find(|limit| !rule.limits.iter().any(|by| bounds(by, limit, 1) && rule.cost >= wide.cost));
+                let mut enforced = wide.limits.iter().filter(|limit| limit.mode == Mode::Enforce);
+                let escaped = enforced.find(|limit| admits_more(&rule.limits, rule.cost, limit, wide.cost));
                 if let Some(limit) = escaped {
                     let message = format!(
                         "its requests are no longer counted by rule `{}`, and it allows more than `{}` there",
@@ -255,89 +276,4 @@ fn accepts_all(wide: &Rule, narrow: &Rule) -> bool {
         narrow.is_some_and(|narrow| Matcher::parse(kind, value).is_ok_and(|wide| wide.covers(&narrow)))
     };
     method && tiers && wide.condition.iter().all(holds)
-}
-
-/// What a limit admits in any stretch of `t` ns: at most `at_once + rate * t`, and of whole periods at most `in_periods`.
-struct Admits {
-    at_once: u128,
-    tokens: u128,
-    /// In which `tokens` come, at the least.
-    period_ns: u128,
-    /// Times that a stretch can meet the limit anew beyond its periods; none: no bound but the rate.
-    windows: Option<(u128, u128)>,
-}
-
-impl Admits {
-    /// `None`: it does not deny.
-    fn of(limit: &Limit) -> Option<Self> {
-        let (period_ns, _) = period_ns(limit)?;
-        let tokens = u128::from(limit.limit);
-        // By each stretch of a period that is begun, and so many more.
-        let (at_once, tokens, windows) = match limit.algorithm {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                // A limit of 0 admits nothing, whatever its burst.
-                let burst = limit.burst.map_or(tokens, u128::from);
-                (if tokens == 0 { 0 } else { burst }, tokens, None)
-            }
-            Algorithm::FixedWindow => (2 * tokens, tokens, Some((1, tokens))),
-            Algorithm::SlidingWindowLog => (tokens, tokens, Some((0, tokens))),
-            Algorithm::SlidingWindowCounter => (2 * tokens, 2 * tokens, Some((0, 2 * tokens))),
-        };
-        Some(Self { at_once, tokens, period_ns, windows })
-    }
-
-    fn most_in(&self, t_ns: u128) -> u128 {
-        let steady = self.at_once + self.tokens * t_ns / self.period_ns;
-        let by_windows = |(more, tokens): (u128, u128)| tokens * (t_ns.div_ceil(self.period_ns) + more);
-        self.windows.map_or(steady, |windows| steady.min(by_windows(windows)))
-    }
-}
-
-/// The least and the most that a period lasts.
-fn period_ns(limit: &Limit) -> Option<(u128, u128)> {
-    const DAY_NS: u128 = 86_400 * SECOND_NS as u128;
-    const HOUR_NS: u128 = 3_600 * SECOND_NS as u128;
-    // Days with a change of the clock.
-    Some(match Unit::named(&limit.period) {
-        Some(Unit::Day) => (DAY_NS - 2 * HOUR_NS, DAY_NS + 2 * HOUR_NS),
-        Some(Unit::Week) => (7 * DAY_NS - 2 * HOUR_NS, 7 * DAY_NS + 2 * HOUR_NS),
-        Some(Unit::Month) => (28 * DAY_NS - 2 * HOUR_NS, 31 * DAY_NS + 2 * HOUR_NS),
-        None => {
-            let ns = u128::from(parse_period(&limit.period).ok()?);
-            (ns, ns)
-        }
-    })
-}
-
-/// Does `limit` admit all that `by` admits, at whatever times, where each token of `by` is `cost` of `limit`?
-fn bounds(by: &Limit, limit: &Limit, cost: u64) -> bool {
-    let counts_alike = by.sharing == limit.sharing || by.sharing == Sharing::Strict;
-    if by.mode == Mode::Shadow || !counts_alike || limit.limit == 0 {
-        return false;
-    }
-    let (Some(most), Some((least_ns, longest_ns))) = (Admits::of(by), period_ns(limit)) else { return false };
-    let (cost, tokens) = (u128::from(cost), u128::from(limit.limit));
-    match limit.algorithm {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            let burst = limit.burst.map_or(tokens, u128::from);
-            most.at_once * cost <= burst && most.tokens * cost * longest_ns <= tokens * most.period_ns
-        }
-        Algorithm::FixedWindow => {
-            let windows_of = |limit: &Limit| {
-                let is_of_clock = limit.algorithm == Algorithm::FixedWindow && Unit::named(&limit.period).is_none();
-                is_of_clock.then(|| period_ns(limit)).flatten()
-            };
-            // Windows that begin and end together.
-            let together =
-                windows_of(by).filter(|_| windows_of(limit).is_some() && least_ns.is_multiple_of(most.period_ns));
-            let in_window = match together {
-                Some((by_ns, _)) => most.tokens * (least_ns / by_ns),
-                None => most.most_in(longest_ns),
-            };
-            in_window * cost <= tokens
-        }
-        Algorithm::SlidingWindowLog => most.most_in(longest_ns) * cost <= tokens,
-        // Two windows weighted are at most both.
-        Algorithm::SlidingWindowCounter => most.most_in(2 * longest_ns) * cost <= tokens,
-    }
 }

@@ -155,28 +155,48 @@ prop_compose! {
     }
 }
 
+/// Limits of a tier, and of a rule for everything with this cost.
+fn tier_and_rule(tier: &[Value], rule: &[Value], cost: u64) -> Policy {
+    let tier =
+        if tier.is_empty() { json!({ "id": "t", "unlimited": true }) } else { json!({ "id": "t", "limits": tier }) };
+    let rules = if rule.is_empty() {
+        json!([])
+    } else {
+        json!([{ "id": "r", "endpoint": "*", "per": "user", "cost": cost, "limits": rule }])
+    };
+    policy(&json!({ "defaults": { "user": "t" }, "tiers": [tier], "rules": rules }))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(1_000) })]
 
     /// Without the limits that are said never to bind, every request is decided as with them.
     #[test]
     fn a_limit_that_never_binds_changes_no_decision(
-        limits in vec(any_limit(), 2..4),
-        traffic in vec((0_u64..1_500, 1_u64..4), 1..120),
+        tier in vec(any_limit(), 1..4),
+        rule in vec(any_limit(), 0..3),
+        rule_cost in 1_u64..4,
+        // Many at the very edges of periods.
+        traffic in vec((prop_oneof![0_u64..1_500, (0_u64..9).prop_map(|quarters| 250 * quarters), Just(999), Just(1_001)], 1_u64..4), 1..120),
     ) {
-        let mut limits = limits;
-        for (place, limit) in limits.iter_mut().enumerate() { limit["id"] = json!(format!("l{place}")); }
-        let of = |limits: &[Value]| policy(&json!({
-            "defaults": { "user": "t" }, "tiers": [{ "id": "t", "limits": limits }],
-        }));
-        let warned = of(&limits).lint();
-        let idle: Vec<&str> = warned.iter().filter_map(|warning| warning.limit.as_deref()).collect();
-        prop_assume!(!idle.is_empty());
-        let kept: Vec<Value> = limits.iter().filter(|limit| !idle.contains(&limit["id"].as_str().expect("text"))).cloned().collect();
-        let decided = |limits: &[Value]| {
+        let named = |limits: &[Value]| {
+            let mut limits = limits.to_vec();
+            for (place, limit) in limits.iter_mut().enumerate() { limit["id"] = json!(format!("l{place}")); }
+            limits
+        };
+        let (tier, rule) = (named(&tier), named(&rule));
+        let warned = tier_and_rule(&tier, &rule, rule_cost).lint();
+        let is_idle = |kind: &str, limit: &Value| {
+            warned.iter().any(|warning| warning.kind == kind && warning.limit.as_deref() == limit["id"].as_str())
+        };
+        let kept = |kind: &str, limits: &[Value]| limits.iter().filter(|limit| !is_idle(kind, limit)).cloned().collect::<Vec<_>>();
+        let (tier_kept, rule_kept) = (kept("tier", &tier), kept("rule", &rule));
+        prop_assume!(tier_kept.len() < tier.len() || rule_kept.len() < rule.len());
+        prop_assert!(!tier_kept.is_empty(), "one binds");
+        let decided = |policy: &Policy| {
             let clock = ManualClock::default();
             let engine = Engine::for_simulation(100, clock.clone(), 1);
-            engine.publish(Snapshot::compile(&of(limits)).expect("valid")).expect("it fits");
+            engine.publish(Snapshot::compile(policy).expect("valid")).expect("it fits");
             let who = [Identity::new("user", "ada").expect("valid")];
             let mut now = 1_000_000 * SECOND_NS;
             traffic.iter().map(|(wait_ms, cost)| {
@@ -185,9 +205,71 @@ proptest! {
                 engine.check(&Request::new(&who).expect("valid").cost(*cost).expect("small")).is_allowed()
             }).collect::<Vec<_>>()
         };
-        prop_assert!(!kept.is_empty(), "one binds");
-        prop_assert_eq!(decided(&limits), decided(&kept), "{:?}", warned);
+        let (all, without) = (tier_and_rule(&tier, &rule, rule_cost), tier_and_rule(&tier_kept, &rule_kept, rule_cost));
+        prop_assert_eq!(decided(&all), decided(&without), "{:?}", warned);
     }
+}
+
+#[test]
+fn what_is_not_sure_is_not_said() {
+    let said = |domain: Value| {
+        let policy = policy(&domain);
+        Snapshot::compile(&policy).expect("valid");
+        let unsure = [WarningCode::NeverBinds, WarningCode::Shadows];
+        policy
+            .lint()
+            .iter()
+            .filter(|warning| unsure.contains(&warning.code))
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let tier = |limits: Value| json!({ "defaults": { "user": "t" }, "tiers": [{ "id": "t", "limits": limits }] });
+    let with = |mut limit: Value, field: &str, value: Value| {
+        limit[field] = value;
+        limit
+    };
+    let bucket = |id: &str, tokens: u64, period: &str| limit(id, "token_bucket", tokens, period);
+    let window = |id: &str, tokens: u64, period: &str| limit(id, "fixed_window", tokens, period);
+    let none: [String; 0] = [];
+    // Without a store, one that is shared may not deny at all.
+    let open = with(with(bucket("second", 10, "1s"), "sharing", json!("strict")), "on_failure", json!("open"));
+    assert_eq!(said(tier(json!([open, window("minute", 1_000, "1m")]))), none);
+    // For some client something else stands in its place.
+    let mut replaced = tier(json!([bucket("second", 10, "1s"), window("hour", 60_000, "1h")]));
+    assert_eq!(said(replaced.clone()).len(), 1);
+    replaced["clients"] = json!([{ "kind": "user", "value": "big", "tier": "t", "override": { "limits": [bucket("second", 1_000, "1s")] } }]);
+    assert_eq!(said(replaced), none);
+    // A bucket comes back more slowly than its numbers say: by a nanosecond a token, or a call.
+    assert_eq!(said(tier(json!([limit("log", "sliding_window_log", 3, "1s"), bucket("bucket", 3, "1s")]))), none);
+    let fast = [
+        with(bucket("slow", 1_000, "1s"), "burst", json!(100)),
+        with(bucket("fast", 3_000_000, "1s"), "burst", json!(100)),
+    ];
+    assert_eq!(said(tier(json!(fast))), none);
+    // Numbers beyond all arithmetic.
+    let huge = (1_u64 << 53) - 1;
+    let mut beyond = tier(json!([with(bucket("most", huge, "1ms"), "burst", json!(1))]));
+    beyond["rules"] =
+        json!([{ "id": "r", "endpoint": "*", "per": "user", "cost": huge, "limits": [bucket("l", huge, "366d")] }]);
+    assert_eq!(said(beyond), none);
+    // A rule that takes requests away, and is no looser for that.
+    let rules = |wide: Value, wide_cost: u64, close: Value, close_cost: u64| {
+        json!({ "rules": [
+            { "id": "wide", "endpoint": "/api/*", "per": "user", "cost": wide_cost, "limits": [wide] },
+            { "id": "close", "endpoint": "/api/search", "per": "user", "cost": close_cost, "limits": [close] },
+        ] })
+    };
+    let counter = || limit("l", "sliding_window_counter", 10, "1m");
+    for domain in [
+        rules(counter(), 1, counter(), 1),
+        rules(window("l", 1_000, "day"), 1, window("l", 1_000, "day"), 1),
+        rules(bucket("l", 0, "1s"), 1, bucket("l", 0, "1s"), 1),
+        rules(bucket("l", 20, "1s"), 1, bucket("l", 100, "1s"), 10),
+        rules(bucket("l", 100, "1s"), 10, bucket("l", 5, "1s"), 1),
+    ] {
+        assert_eq!(said(domain), none);
+    }
+    assert_eq!(said(rules(bucket("l", 20, "1s"), 1, bucket("l", 100, "1s"), 4)).len(), 1);
 }
 
 #[test]

@@ -239,6 +239,7 @@ fn the_engine_stays_within_its_dependency_budget() {
         "rapidhash",
         "rustix",
         "safe_arch",
+        "schemars",
         "serde",
         "serde-saphyr",
         "serde_json",

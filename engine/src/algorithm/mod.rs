@@ -13,6 +13,7 @@ pub use fixed_window::FixedWindow;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;
+pub(crate) use token_bucket::refill;
 
 use std::fmt;
 

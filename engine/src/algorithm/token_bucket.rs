@@ -23,7 +23,7 @@ const FILL_MAX_NS: u64 = 100 * 366 * 86_400 * SECOND_NS;
 const COARSE_INTERVAL_NS: u64 = 1_000;
 
 /// How a rate is counted: so many tokens come back in so many nanoseconds, one at a time where the regime is the slow one.
-fn refill(limit: u64, period_ns: u64) -> (u64, u64) {
+pub(crate) fn refill(limit: u64, period_ns: u64) -> (u64, u64) {
     let by_token = period_ns.is_multiple_of(limit) || period_ns / limit >= COARSE_INTERVAL_NS;
     if by_token { (1, period_ns.div_ceil(limit)) } else { (limit, period_ns) }
 }
