@@ -16,7 +16,7 @@ use tidegate::{
 use crate::{
     body::pointer_of,
     changes::{ChangeList, Edited, Op, default_domain, edit},
-    objects::{Kind, ObjectKey, client_id, client_place, sort_clients},
+    objects::{Kind, ObjectKey, client_id, client_order, sort_clients},
     problem::{At, Conflicting, FieldError, Problem},
     published::Published,
 };
@@ -95,22 +95,19 @@ pub(crate) fn import(
     let lines = csv::read(text).map_err(|error| Problem::Invalid(vec![error]))?;
     let mut report = Report::default();
     let mut new = Vec::new();
-    // Which line each client comes from.
-    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    // Which line each client comes from, by kind and value.
+    let mut seen: BTreeMap<(String, String), u64> = BTreeMap::new();
     for line in lines {
         let mut told =
             LineReport { line: line.number, id: None, outcome: Outcome::Unchanged, column: None, message: None };
         let made = line.identity().and_then(|(kind, value)| {
-            let id = format!("{kind}:{value}");
-            told.id = Some(id.clone());
-            if let Some(first) = seen.get(&id) {
+            told.id = Some(format!("{kind}:{value}"));
+            if let Some(first) = seen.insert((kind.to_owned(), value.to_owned()), line.number) {
                 let message = format!("line {first} is about the same client");
                 return Err(csv::Wrong { column: None, message });
             }
-            let place = client_place(into, &id);
-            let client = line.client(place.map(|place| &into.clients[place]), now)?;
-            seen.insert(id, line.number);
-            Ok((place, client))
+            let place = into.clients.binary_search_by(|client| client_order(client).cmp(&(kind, value))).ok();
+            line.client(place.map(|place| &into.clients[place]), now).map(|client| (place, client))
         });
         match made {
             Err(wrong) => {
@@ -131,18 +128,25 @@ pub(crate) fn import(
     }
     if missing == Missing::Remove {
         let before = into.clients.len();
-        into.clients.retain(|client| seen.contains_key(&client_id(client)));
+        into.clients.retain(|client| line_of(&seen, client).is_some());
         report.removed = before - into.clients.len();
     }
     into.clients.extend(new);
-    sort_clients(&mut policy);
+    // Of two clients that are the same (an address and its block), the later is told: that of the file.
+    into.clients.sort_by_key(|client| line_of(&seen, client).is_some());
     if let Err(problems) = Snapshot::compile(&policy) {
         tell(&problems, &policy, domain, &seen, &mut report)?;
     }
+    sort_clients(&mut policy);
     let count = |outcome| report.lines.iter().filter(|line| line.outcome == outcome).count();
     let counts = [Outcome::New, Outcome::Changed, Outcome::Unchanged, Outcome::Wrong].map(count);
     [report.new, report.changed, report.unchanged, report.wrong] = counts;
     Ok(Imported { policy, report })
+}
+
+/// The line that a client comes from.
+fn line_of(seen: &BTreeMap<(String, String), u64>, client: &Client) -> Option<u64> {
+    seen.get(&(client.kind.clone(), client.value.clone())).copied()
 }
 
 /// Puts what the compiler says of a client to its line. What it says of anything else, no line can mend.
@@ -150,7 +154,7 @@ fn tell(
     problems: &Problems,
     policy: &Policy,
     domain: &str,
-    seen: &BTreeMap<String, u64>,
+    seen: &BTreeMap<(String, String), u64>,
     report: &mut Report,
 ) -> Result<(), Problem> {
     let within = format!("domains.{domain}.clients[");
@@ -158,16 +162,18 @@ fn tell(
         let of_client = problem.path.strip_prefix(&within).and_then(|rest| rest.split_once(']'));
         let line = of_client.and_then(|(place, field)| {
             let client = policy.domains.get(domain)?.clients.get(place.parse::<usize>().ok()?)?;
-            let number = *seen.get(&client_id(client))?;
+            let number = line_of(seen, client)?;
             let place = report.lines.binary_search_by_key(&number, |line| line.line).ok()?;
             Some((&mut report.lines[place], field))
         });
         let Some((line, field)) = line else {
             return Err(Problem::field("", format!("{}: {}", problem.path, problem.message)));
         };
+        if line.message.is_none() {
+            line.column = csv::column_of(field);
+            line.message = Some(problem.message.clone());
+        }
         line.outcome = Outcome::Wrong;
-        line.column = csv::column_of(field);
-        line.message.get_or_insert_with(|| problem.message.clone());
     }
     Ok(())
 }
@@ -252,8 +258,11 @@ pub(crate) struct Bulk {
     /// Whom it is for; everybody unless given.
     #[serde(default)]
     matching: Filter,
-    /// A JSON merge patch of each; none removes them.
+    /// A JSON merge patch of each.
     patch: Option<Value>,
+    /// Instead of a patch: takes them out.
+    #[serde(default)]
+    remove: bool,
     /// So many match, as far as the caller knows.
     expected: usize,
     pub(crate) message: String,
@@ -280,7 +289,11 @@ impl Bulk {
                 ..Conflicting::default()
             }]));
         }
-        let op = if self.patch.is_some() { Op::Patch } else { Op::Delete };
+        let op = match (&self.patch, self.remove) {
+            (Some(_), false) => Op::Patch,
+            (None, true) => Op::Delete,
+            _ => return Err(Problem::field("/patch", "give a `patch`, or `remove`: true to take them out")),
+        };
         let keys = ids.into_iter().map(|id| ObjectKey { kind: Kind::Client, domain: self.domain.clone(), id });
         let list = ChangeList::for_each(op, keys, self.patch.as_ref(), present);
         edit(present, &list).map_err(|problem| match problem {

@@ -16,7 +16,8 @@ use crate::{
 const DAYS: i64 = 7;
 
 /// Gives a client's new or changed override its end, and asks for its reason. `given` is what the caller wrote of the
-/// client: `"until": null` there is the choice of no end.
+/// client: `"until": null` there is the choice of no end; without `until`, one that grants what the one before did has its
+/// end too.
 pub(crate) fn complete(
     client: &mut Client,
     given: &Value,
@@ -27,9 +28,15 @@ pub(crate) fn complete(
     if made.reason.as_ref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(FieldError::invalid("/override/reason", "say why, for whoever meets it later"));
     }
-    let has_no_end = given["override"].get("until").is_some_and(Value::is_null);
+    let is_said = given["override"].get("until").is_some();
+    let grants = |of: &Override| (of.blocked, of.unlimited, of.limits.clone());
     match &made.until {
-        None if !has_no_end => made.until = Some(in_a_week(now)),
+        None if is_said => {}
+        // The same goes on to the same end; if that has come, it begins anew.
+        None => match before.filter(|before| grants(before) == grants(made)).map(|before| before.until.clone()) {
+            Some(end) if !end.as_ref().is_some_and(|end| has_passed(end, now)) => made.until = end,
+            _ => made.until = Some(in_a_week(now)),
+        },
         Some(until) if has_passed(until, now) => {
             return Err(FieldError::invalid("/override/until", "it would have ended already; give a later end"));
         }
@@ -114,6 +121,15 @@ mod tests {
         assert_eq!(refused.at, At::Pointer("/override/reason".to_owned()));
         let past = with(json!({ "blocked": true, "reason": "abuse", "until": "2026-11-20T10:00:00Z" }));
         assert_eq!(until(past, None).expect_err("it has ended").at, At::Pointer("/override/until".to_owned()));
+        // Of one that goes on, the end stays, and so does that it has none.
+        for end in [None, Some("2027-01-01T00:00:00Z")] {
+            let mut old = client(with(json!({ "blocked": true, "reason": "old" })));
+            old.exception.as_mut().expect("an override").until = end.map(str::to_owned);
+            let renamed = until(with(json!({ "blocked": true, "reason": "new" })), old.exception.as_ref());
+            assert_eq!(renamed.expect("complete").as_deref(), end);
+            let other = until(with(json!({ "unlimited": true, "reason": "new" })), old.exception.as_ref());
+            assert_eq!(other.expect("complete").as_deref(), Some("2026-11-27T10:00:00Z"), "another begins anew");
+        }
         // One that is there already stays as it is.
         let old = with(json!({ "blocked": true }));
         assert_eq!(until(old.clone(), client(old).exception.as_ref()).expect("unchanged"), None);

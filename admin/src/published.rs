@@ -11,6 +11,7 @@ use crate::{
     differences::{Changed, changed},
     objects::{self, ObjectKey},
     policy_file::{self, PolicyFile, PolicyFileOutcome},
+    problem::Problem,
     problem::{Conflicting, Present},
     start::StartError,
     store::{Audit, Carries, Change, FromFile, NewVersion, Revision, Store, Version, sha256},
@@ -45,6 +46,14 @@ impl Published {
     /// Entity tag of the whole.
     pub(crate) fn policy_etag(&self) -> String {
         format!("\"policy:{}\"", self.version.version)
+    }
+
+    /// Refuses what was meant for another version.
+    pub(crate) fn is_still(&self, if_match: Option<&str>) -> Result<(), Problem> {
+        match if_match {
+            Some(tag) if tag != self.policy_etag() => Err(Problem::Conflict(vec![self.as_conflict()])),
+            _ => Ok(()),
+        }
     }
 
     /// The whole as it is now, for whoever knows another.

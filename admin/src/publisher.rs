@@ -155,8 +155,14 @@ impl Publisher {
         self.publish_edited(author, words, move |present| edit(present, &list), refused).await
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+
+    /// What this very request was answered before, for calls that would answer something else by now.
+    pub(crate) async fn answered(&self, author: &Author) -> Result<Option<String>, Problem> {
+        let mut reading = self.store.reading().await?;
+        repeated(&mut reading, author).await
     }
 
     /// The policy in force, and what `list` would make of it; refuses what [`publish`](Self::publish) would refuse.

@@ -59,9 +59,17 @@ pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError
     if let Some(needed) = (0..2).find(|needed| !places.contains(needed)) {
         return Err(refused(format!("line 1: the column `{}` is missing", COLUMNS[needed])));
     }
-    let mut number = 1;
+    let (mut number, mut read) = (1, 0);
     Ok(reader.into_records().map(move |record| {
-        number = record.as_ref().ok().and_then(StringRecord::position).map_or(number + 1, csv::Position::line);
+        // The reader's own count takes the second half of a line's end for the next line.
+        match record.as_ref().ok().and_then(StringRecord::position).map(|position| position.byte() as usize) {
+            Some(byte) => {
+                let ends = text[byte..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                number += line_ends(&text[read..byte + ends]);
+                read = byte + ends;
+            }
+            None => number += 1,
+        }
         let cells = record.map_err(|error| error.to_string()).and_then(|record| {
             if record.len() != places.len() {
                 return Err(format!("it has {} fields; the first line has {}", record.len(), places.len()));
@@ -74,6 +82,16 @@ pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError
         });
         Line { number, cells }
     }))
+}
+
+/// Lines that end in `text`: with LF, CR LF, or CR.
+fn line_ends(text: &[u8]) -> u64 {
+    let is_end = |place: &usize| match text[*place] {
+        b'\n' => true,
+        b'\r' => text.get(place + 1) != Some(&b'\n'),
+        _ => false,
+    };
+    (0..text.len()).filter(is_end).count() as u64
 }
 
 impl Line {
@@ -119,23 +137,18 @@ impl Line {
         };
         let Some(exception) = &mut made else {
             client.exception = None;
-            return Ok(client);
+            return match ["until", "reason"].into_iter().find(|name| cell(name).is_some_and(|cell| !cell.is_empty())) {
+                Some(column) => wrong(column, "there is no override that it could be about"),
+                None => Ok(client),
+            };
         };
-        let is_same = had.as_ref().is_some_and(|had| {
-            (had.blocked, had.unlimited, &had.limits) == (exception.blocked, exception.unlimited, &exception.limits)
-        });
-        let kept = had.as_ref().filter(|_| is_same);
-        exception.reason = cell("reason").map_or_else(|| kept.and_then(|had| had.reason.clone()), text);
+        let before = had.as_ref().and_then(|had| had.reason.clone());
+        exception.reason = cell("reason").map_or(before, text);
         let until = cell("until").unwrap_or_default();
-        exception.until = match until {
-            NEVER => None,
-            "" => kept.and_then(|had| had.until.clone()),
-            until => Some(until.to_owned()),
-        };
+        exception.until = text(until).filter(|until| until != NEVER);
         client.exception = made;
-        // Without an end, as before, or because it is to have none: said as a caller of the API would.
-        let has_no_end = until == NEVER || until.is_empty() && kept.is_some_and(|had| had.until.is_none());
-        let given = if has_no_end { json!({ "override": { "until": null } }) } else { json!({}) };
+        // Said as a caller of the API would.
+        let given = if until == NEVER { json!({ "override": { "until": null } }) } else { json!({}) };
         match overrides::complete(&mut client, &given, had.as_ref(), now) {
             Ok(()) => Ok(client),
             Err(error) => {

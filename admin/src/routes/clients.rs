@@ -57,7 +57,8 @@ pub(super) fn calls(api: &mut Api, id: &str) {
     api.post("/clients/bulk", bulk)
         .says(
             "Change or remove all clients that match",
-            "`expected` is how many match, so that nobody else's are changed.",
+            "`expected` is how many match: where others do by now, nothing is done. With `If-Match` and the policy's entity tag, \
+             nothing is done on another policy either.",
         )
         .refuses(&[Code::Conflict]);
     api.get("/clients/{id}", one).says("A client", "").with("id", id);
@@ -193,10 +194,7 @@ async fn delete_override(call: Call, tag: IfMatch, id: Path<String>) -> Result<T
     let (state, _, _, query) = &call;
     let published = state.publisher.published();
     let (op, value) = match find(&published, &query.domain, &id) {
-        Ok(Client { exception: None, .. }) => {
-            return Err(Problem::NotFound(format!("The client `{id}` has no override.")));
-        }
-        Ok(Client { tier: None, .. }) => (Op::Delete, None),
+        Ok(Client { tier: None, exception: Some(_), .. }) => (Op::Delete, None),
         _ => (Op::Patch, Some(json!({ "override": null }))),
     };
     publish_one(call, (op, Kind::Client, id.into_inner()), tag.0, value, "", "").await
@@ -240,11 +238,12 @@ async fn import(
     let words = Words::new(&message, base_version)?;
     let of = (request.uri(), &if_match.0, &body.sha256);
     let author = caller.author(sha256(format!("{of:?}")));
+    if let Some(answer) = state.publisher.answered(&author).await? {
+        return Ok(Told(answer).respond_to(&request));
+    }
     // Made once to be told, and again on the policy that is in force when its turn comes.
     let make = move |present: &Published| -> Result<Edited, Problem> {
-        if if_match.0.as_ref().is_some_and(|tag| *tag != present.policy_etag()) {
-            return Err(Problem::Conflict(vec![present.as_conflict()]));
-        }
+        present.is_still(if_match.0.as_deref())?;
         let clients::Imported { policy, report } =
             clients::import(&present.policy, &domain, &body.text, missing, Timestamp::now())?;
         let changed = changed(&present.policy, &policy);
@@ -262,8 +261,14 @@ async fn import(
     }
     let edit = move |present: &Published| {
         let edited = make(present)?;
-        let wrong = edited.report.as_ref().map(|report| report.wrong_lines(WRONG_LINES_TOLD)).unwrap_or_default();
-        if wrong.is_empty() { Ok(edited) } else { Err(Problem::Invalid(wrong)) }
+        let Some(report) = &edited.report else { return Ok(edited) };
+        match report.wrong_lines(WRONG_LINES_TOLD) {
+            wrong if !wrong.is_empty() => Err(Problem::Invalid(wrong)),
+            _ if report.changes() == 0 => {
+                Err(Problem::field("", "everything is like this already; nothing to publish"))
+            }
+            _ => Ok(edited),
+        }
     };
     let refused = |problems: &tidegate::Problems, _: &_| Problem::field("", problems.to_string());
     let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
@@ -272,17 +277,23 @@ async fn import(
 
 async fn export(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
     let published = state.publisher.published();
-    let text = clients::export(query.of(&published)?).map_err(Problem::Internal)?;
+    query.of(&published)?;
+    let text =
+        spawn_blocking(move || published.policy.domains.get(&query.domain).map_or(Ok(Vec::new()), clients::export));
+    let text = text.await.map_err(|error| Problem::Internal(error.to_string()))?.map_err(Problem::Internal)?;
     Ok(HttpResponse::Ok()
         .content_type("text/csv; charset=utf-8")
         .insert_header((CONTENT_DISPOSITION, "attachment; filename=\"clients.csv\""))
         .body(text))
 }
 
-async fn bulk(state: Data<State>, caller: Caller, body: Body<Bulk>) -> Result<Told, Problem> {
-    let author = caller.author(body.sha256);
+async fn bulk(state: Data<State>, caller: Caller, if_match: IfMatch, body: Body<Bulk>) -> Result<Told, Problem> {
+    let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
     let words = Words::new(&body.value.message, state.publisher.published().version.version)?;
-    let edit = move |present: &Published| body.value.edit(present);
+    let edit = move |present: &Published| {
+        present.is_still(if_match.0.as_deref())?;
+        body.value.edit(present)
+    };
     let refused = |problems: &tidegate::Problems, _: &_| clients::bulk_refused(problems);
     told(rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await }).await)
 }

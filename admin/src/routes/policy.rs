@@ -76,7 +76,7 @@ pub(super) fn told(answer: Result<Result<String, Problem>, rt::task::JoinError>)
 }
 
 /// 201 with what a publish answered: the text itself, as it is kept for a repeat.
-pub(super) struct Told(String);
+pub(super) struct Told(pub(super) String);
 
 impl Responder for Told {
     type Body = BoxBody;

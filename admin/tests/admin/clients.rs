@@ -210,15 +210,89 @@ fn all_that_match_are_changed_together() {
     assert_eq!(ana.get("/api/v1/clients?tier=pro").json()["matching"], 366);
     assert_eq!(ana.get("/api/v1/clients?has_override=true").json()["matching"], 34);
     assert!(!server.check("u0000").is_allowed() && server.check("u0001").is_allowed());
-    let gone =
-        json!({ "matching": { "ids": ["user:u0001", "user:u0002", "user:none"] }, "expected": 2, "message": "go" });
+    let gone = json!({ "matching": { "ids": ["user:u0001", "user:u0002", "user:none"] }, "expected": 2, "remove": true, "message": "go" });
+    let mut unsaid = gone.clone();
+    unsaid["remove"] = json!(false);
+    assert_eq!(ana.post("/api/v1/clients/bulk", &unsaid).pointers(), ["/patch"]);
+    let elsewhere =
+        ana.send("POST", "/api/v1/clients/bulk", &[("if-match", "\"policy:1\"")], Some(gone.to_string().into_bytes()));
+    assert_eq!(elsewhere.status, 412);
     assert_eq!(ana.post("/api/v1/clients/bulk", &gone).status, 201);
     assert_eq!(ana.get("/api/v1/clients").json()["matching"], 1_198);
     // More than one statement takes out.
-    let everybody = json!({ "matching": {}, "expected": 1_198, "message": "start anew" });
+    let everybody = json!({ "matching": {}, "expected": 1_198, "remove": true, "message": "start anew" });
     assert_eq!(ana.post("/api/v1/clients/bulk", &everybody).status, 201);
     drop(ana);
     server.stop();
     let server = crate::support::Server::start(&data_of(&folder));
     assert_eq!(server.sign_in().get("/api/v1/clients").json()["matching"], 0, "and so after a restart");
+}
+
+#[test]
+fn lines_are_counted_as_editors_count_them() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    make(&ana, &json!({ "kind": "ip", "value": "10.0.0.1/32", "tier": "free" }));
+    make(&ana, &json!({ "kind": "user", "value": "a:b", "tier": "free" }));
+    let wrong = |text: &str| {
+        let tried = import(&ana, "dry_run=true&missing=keep", text);
+        assert_eq!(tried.status, 200, "{tried:?}");
+        let report = tried.json()["report"].clone();
+        let lines = report["lines"].as_array().expect("a list").iter().filter(|line| line["outcome"] == "wrong");
+        lines.map(|line| (line["line"].as_u64().expect("a number"), line["column"].clone())).collect::<Vec<_>>()
+    };
+    for end in ["\n", "\r\n", "\r"] {
+        let text = ["\u{feff}kind,value,tier,note", "user,x,pro,\"two", "lines\"", "", "user,y,none,", "user,z,pro,"]
+            .join(end);
+        assert_eq!(wrong(&text), [(5, json!("tier"))], "{end:?}");
+    }
+    // A kind has no colon, and this is not the user `a:b`.
+    assert_eq!(wrong("kind,value,tier\nuser:a,b,pro\n"), [(2, json!("kind"))]);
+    // The same address, written another way: the file's line is told, not the policy's.
+    assert_eq!(wrong("kind,value,tier\nip,10.0.0.1,pro\n"), [(2, json!("value"))]);
+    assert_eq!(wrong("kind,value,tier,until,reason\nuser,x,pro,never,\n"), [(2, json!("until"))]);
+    assert_eq!(wrong("kind,value,tier\nUSER,x,none\n"), [(2, json!("kind"))]);
+    let tried = import(&ana, "dry_run=true&missing=remove", "kind,value,tier,override\nuser,a:b,,oops\n").json();
+    assert_eq!(
+        (&tried["report"]["wrong"], &tried["report"]["removed"]),
+        (&json!(1), &json!(1)),
+        "it is in the file: {tried}"
+    );
+}
+
+#[test]
+fn an_import_that_is_sent_twice_is_made_once() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let once = || {
+        let headers = [("content-type", "text/csv"), ("idempotency-key", "k"), ("if-match", "\"policy:1\"")];
+        ana.send("POST", "/api/v1/clients/import", &headers, Some(b"kind,value,tier\nuser,x,pro\n".to_vec()))
+    };
+    let first = once();
+    assert_eq!(first.status, 201, "{first:?}");
+    let second = once();
+    assert_eq!((second.status, &second.text), (201, &first.text));
+    let end = |key: &str, etag: &str| {
+        ana.send("DELETE", "/api/v1/clients/user:e/override", &[("idempotency-key", key), ("if-match", etag)], None)
+    };
+    let etag = make(
+        &ana,
+        &json!({ "kind": "user", "value": "e", "tier": "pro", "override": { "blocked": true, "reason": "r" } }),
+    );
+    let first = end("e", &etag);
+    assert_eq!((first.status, &end("e", &etag).text), (201, &first.text));
+    assert_eq!(server.engine.version(), 4);
+}
+
+#[test]
+fn an_override_without_an_end_stays_without_one() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let block =
+        json!({ "kind": "user", "value": "eve", "override": { "blocked": true, "reason": "old", "until": null } });
+    let etag = make(&ana, &block);
+    let patch = json!({ "override": { "reason": "new" } }).to_string().into_bytes();
+    assert_eq!(ana.send("PATCH", "/api/v1/clients/user:eve", &[("if-match", &etag)], Some(patch)).status, 201);
+    let eve = ana.get("/api/v1/clients/user:eve").json();
+    assert_eq!(eve["value"]["override"], json!({ "blocked": true, "reason": "new" }));
 }
