@@ -200,7 +200,7 @@ impl Publisher {
                 .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
             parse_stored(&found.1)
         };
-        let of = document(back.to).await?;
+        let mut of = document(back.to).await?;
         let before = match (back.mode, back.to) {
             (Mode::Whole, _) => None,
             (Mode::Own, 0 | 1) => {
@@ -209,7 +209,14 @@ impl Publisher {
                     "there is nothing before the first version; undo what came after it instead",
                 ));
             }
-            (Mode::Own, to) => Some(document(to - 1).await?),
+            (Mode::Own, to) => {
+                let mut before = document(to - 1).await?;
+                // What had ended went with the version, and was not its author's change.
+                let now = jiff::Timestamp::now();
+                overrides::end(&mut before, now);
+                overrides::end(&mut of, now);
+                Some(before)
+            }
         };
         let edit = move |present: &Published| {
             if if_match != present.policy_etag() {

@@ -185,7 +185,7 @@ impl Answers<'_> {
     /// What decides a limit: `here`, or for one that the store keeps its answer, or else what the limit says for that case.
     /// `None`: it stays out of the decision.
     #[inline(always)]
-    fn decide<'b>(
+    pub(crate) fn decide<'b>(
         self,
         place: usize,
         account: &Account<'_>,

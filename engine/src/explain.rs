@@ -32,7 +32,7 @@ pub struct WhoIs<'a> {
     pub client: Option<&'a Client>,
     /// Its tier, and where that comes from.
     pub tier: Option<(&'a str, TierFrom)>,
-    /// The client's override ended at the instant that it names, or the client has none.
+    /// The client's override ended at the instant that it names.
     pub has_ended: bool,
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     account::Account,
     clock::Clock,
+    decide::NO_ANSWERS,
     decision::{Decision, Outcome},
     engine::Engine,
     registry::LimitIndex,
@@ -37,8 +38,9 @@ pub struct Inspected<'e> {
     pub cost: u64,
     /// As it is now. Of a limit that nodes share, what this node counted alone.
     pub state: Outcome,
-    /// What it would decide, and leave.
-    pub outcome: Outcome,
+    /// What it would decide, and leave; `None` for a limit that nodes share and that stays out of the decision, because nobody
+    /// asked its store and it says `on_failure = "open"`.
+    pub outcome: Option<Outcome>,
 }
 
 impl<C: Clock> Engine<C> {
@@ -55,11 +57,9 @@ impl<C: Clock> Engine<C> {
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
         self.with_plan(request, |live, plan, now| {
-            let look = |charge: &Charge| {
-                let account = Account::new(live, charge);
-                account.look(self.buckets(), now).map(|look| account.outcome(&look.charged))
-            };
-            let limits = plan.iter().map(|charge| {
+            let limits = plan.iter().enumerate().map(|(place, charge)| {
+                let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
+                let decided = NO_ANSWERS.decide(place, &account, now, || account.look(self.buckets(), now))?;
                 let limit = &live.limits[charge.limit as usize];
                 Ok(Inspected {
                     limit_id: self.limit_name(LimitIndex(limit.index)),
@@ -67,8 +67,8 @@ impl<C: Clock> Engine<C> {
                     is_shadow: limit.is_shadow,
                     counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
                     cost: charge.cost,
-                    state: look(&Charge { cost: 0, ..*charge })?,
-                    outcome: look(charge)?,
+                    state: free.outcome(&free.look(self.buckets(), now)?.charged),
+                    outcome: decided.map(|look| account.outcome(&look.charged)),
                 })
             });
             Ok(Inspection {

@@ -130,7 +130,7 @@ proptest! {
         // A client's value may have a slash in it.
         let expected: BTreeSet<String> = expected.iter().map(|owner| owner.split('/').next().expect("a part").to_owned()).collect();
         prop_assert_eq!(met, expected);
-        prop_assert_eq!(inspected.decision.is_allowed(), inspected.limits.iter().all(|limit| limit.outcome.is_allowed()));
+        prop_assert_eq!(inspected.decision.is_allowed(), inspected.limits.iter().all(|limit| limit.outcome.is_none_or(|outcome| outcome.is_allowed())));
         let warned = policy.lint();
         for (rule, fit) in &explained.rules {
             let never = warned.iter().any(|warning| warning.code == WarningCode::NeverMatches && warning.id == rule.id);

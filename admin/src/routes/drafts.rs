@@ -9,7 +9,7 @@ use crate::{
     access::SignedIn,
     api::{Api, Created, NoContent, PREFIX},
     body::Body,
-    changes::ChangeList,
+    changes::{ChangeList, MESSAGE_BYTES_MAX},
     paging::{List, Page},
     problem::Problem,
     query::Query,
@@ -31,13 +31,16 @@ pub(super) fn calls(api: &mut Api) {
     api.delete("/drafts/{id}", remove).says("Remove a draft", "").with("id", "Its id.");
 }
 
-/// An instant to the second, so that later ones are greater as text too.
+/// An instant with as many digits as any other, so that later ones are greater as text too.
 fn text(instant: Timestamp) -> String {
-    Timestamp::from_second(instant.as_second()).unwrap_or(instant).to_string()
+    format!("{instant:.6}")
 }
 
 async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
     let internal = |error: &dyn ToString| Problem::Internal(error.to_string());
+    if body.value.message.len() > MESSAGE_BYTES_MAX {
+        return Err(Problem::field("/message", format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
+    }
     let now = Timestamp::now();
     let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).map_err(|error| internal(&error))?;
     let draft = Draft {

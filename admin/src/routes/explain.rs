@@ -1,17 +1,18 @@
 //! Why a request is decided as it is, and what of a policy is hardly meant.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actix_web::{
     HttpResponse,
-    http::StatusCode,
+    http::{StatusCode, header::ContentType},
     web::{Data, Json},
 };
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, Warning, WhoIs,
+    Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, Warning, WhoIs,
     policy::{Difference, Override, Policy, Rule, differences},
 };
 use tokio::{task::spawn_blocking, time::sleep};
@@ -22,7 +23,7 @@ use crate::{
     changes::{ChangeList, default_domain},
     objects::client_id,
     problem::{Code, Problem},
-    published::Shared,
+    published::{Published, Shared},
     server::State,
 };
 
@@ -49,7 +50,7 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
-/// A request, as `POST /v1/check` takes it.
+/// A request, as `POST /v1/check` takes it; it charges nothing anyway, so there is no `peek`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AskedRequest")]
@@ -88,6 +89,9 @@ struct Explained<'a> {
 struct Decided<'a> {
     allowed: bool,
     limit_id: Option<&'a str>,
+    /// Why limits that nodes share were decided without their store, where there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
     /// When all limits would let it pass, if nobody else comes: 0 now, null never.
     allowed_after_ms: Option<u64>,
 }
@@ -145,42 +149,65 @@ struct LimitState<'a> {
 
 /// Charges nothing.
 async fn explain(state: Data<State>, body: Body<Asked>) -> Result<HttpResponse, Problem> {
-    let asked = body.value;
+    let asked = Arc::new(body.value);
+    for _ in 0..TRIES {
+        let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.published());
+        // With a hundred thousand clients this takes long enough for others to notice.
+        let explained = in_background(move || explain_by(&asked, &engine, &published));
+        if let Some(text) = explained.await?? {
+            return Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text));
+        }
+        sleep(PAUSE).await;
+    }
+    Err(Problem::Internal("the policy in force and its document stayed of different versions".to_owned()))
+}
+
+/// The answer, as JSON; `None` in the moment of a publish: the document and what is enforced are of different versions.
+fn explain_by(asked: &Asked, engine: &Engine, published: &Published) -> Result<Option<String>, Problem> {
     let identities = asked.identities.iter().enumerate().map(|(place, Who { kind, value })| {
         Identity::new(kind, value).map_err(|error| refused(&error, &format!("/identities/{place}")))
     });
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
-    let request = request(&asked, &identities)?;
-    let engine = state.publisher.engine();
-    let (mut published, mut inspection) = (state.publisher.published(), engine.inspect(&request));
-    // The document and what is enforced are of one version but for the moment of a publish.
-    for _ in 0..TRIES {
-        if inspection.decision.policy_version() == published.version.version {
-            break;
-        }
-        sleep(PAUSE).await;
-        (published, inspection) = (state.publisher.published(), engine.inspect(&request));
+    let request = request(asked, &identities)?;
+    let inspection = engine.inspect(&request);
+    let policy_version = inspection.decision.policy_version();
+    if policy_version != published.version.version {
+        return Ok(None);
     }
     let Some(domain) = published.policy.domains.get(&asked.domain) else {
         return Err(Problem::field("/domain", format!("there is no domain `{}`", asked.domain)));
     };
-    let now = u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(0);
-    let why = domain.explain(&request, now);
-    let enforced = inspection.limits.iter().filter(|limit| !limit.is_shadow);
-    let allowed_after_ms =
-        enforced.map(|limit| wait_ms(limit.outcome.retry())).try_fold(0, |most, wait| Some(wait?.max(most)));
-    Ok(HttpResponse::Ok().json(Explained {
-        policy_version: inspection.decision.policy_version(),
+    let now = Timestamp::now();
+    let why = domain.explain(&request, u64::try_from(now.as_nanosecond()).unwrap_or(0));
+    let wait = |limit: &Inspected<'_>| match limit.outcome.map_or(Retry::Now, |outcome| outcome.retry()) {
+        Retry::Never => block_ends_in_ms(limit.limit_id, &why.identities, now),
+        retry => wait_ms(retry),
+    };
+    let mut enforced = inspection.limits.iter().filter(|limit| !limit.is_shadow);
+    let allowed_after_ms = enforced.try_fold(0, |most, limit| Some(wait(limit)?.max(most)));
+    let explained = Explained {
+        policy_version,
         domain: &asked.domain,
         decision: Decided {
             allowed: inspection.decision.is_allowed(),
             limit_id: inspection.decision.limit_id(),
+            degraded: inspection.decision.degraded().map(Degraded::name),
             allowed_after_ms,
         },
         identities: why.identities.iter().map(known).collect(),
         rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
         limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities)).collect(),
-    }))
+    };
+    serde_json::to_string(&explained).map(Some).map_err(|error| Problem::Internal(error.to_string()))
+}
+
+/// A client that is blocked comes again when that ends.
+fn block_ends_in_ms(limit_id: &str, identities: &[WhoIs<'_>], now: Timestamp) -> Option<u64> {
+    let owner = limit_id.split_once('/')?.1.strip_prefix("client:")?.strip_suffix("/blocked")?;
+    let mut clients = identities.iter().filter_map(|who| who.client);
+    let made = clients.find(|client| client_id(client) == owner)?.exception.as_ref()?;
+    let until = made.until.as_ref()?.parse::<Timestamp>().ok()?;
+    u64::try_from((until.as_nanosecond() - now.as_nanosecond()).max(0)).ok().map(|ns| ns.div_ceil(1_000_000))
 }
 
 fn request<'a>(asked: &'a Asked, identities: &'a [Identity<'a>]) -> Result<Request<'a>, Problem> {
@@ -264,9 +291,9 @@ fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who]) -> LimitState<'a> 
         used: state.limit().saturating_sub(state.remaining()),
         remaining: state.remaining(),
         reset_after_ms: ms(state.reset_after()),
-        allowed: outcome.is_allowed(),
-        retry_after_ms: wait_ms(outcome.retry()),
-        remaining_after: outcome.remaining(),
+        allowed: outcome.is_none_or(|outcome| outcome.is_allowed()),
+        retry_after_ms: outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
+        remaining_after: outcome.map_or(state.remaining(), |outcome| outcome.remaining()),
     }
 }
 
@@ -333,7 +360,8 @@ struct Validated {
 async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
     let (before, after) = state.publisher.try_list(body.value).await?;
     let compare = move |before: Shared, after: Policy| {
-        let (known, found) = (before.policy.lint(), after.lint());
+        let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();
+        let found = after.lint();
         let warnings = found.into_iter().map(|warning| {
             let is_new = !known.contains(&warning);
             Warned::of(warning, Some(is_new))

@@ -87,11 +87,44 @@ fn a_request_is_explained_and_charges_nothing() {
 }
 
 #[test]
+fn an_explanation_says_what_the_decision_says() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let shared = |on_failure: &str| json!([{ "id": "l", "algorithm": "fixed_window", "limit": 1, "period": "1d", "sharing": "strict", "on_failure": on_failure }]);
+    for on_failure in ["open", "closed"] {
+        let rule = json!({ "id": on_failure, "endpoint": format!("/{on_failure}"), "per": "user", "limits": shared(on_failure) });
+        assert_eq!(ana.post("/api/v1/rules", &rule).status, 201);
+    }
+    let end = jiff::Timestamp::now().saturating_add(jiff::SignedDuration::from_hours(1)).expect("a time").to_string();
+    let eve =
+        json!({ "kind": "user", "value": "eve", "override": { "blocked": true, "reason": "abuse", "until": end } });
+    assert_eq!(ana.post("/api/v1/clients", &eve).status, 201);
+    let explain = |user: &str, path: &str| {
+        let asked = json!({ "identities": [{ "kind": "user", "value": user }], "endpoint": path });
+        ana.post("/api/v1/explain", &asked).json()
+    };
+    // No store is asked: what the limit says for that case decides.
+    let open = explain("ada", "/open");
+    assert_eq!((&open["decision"]["allowed"], &open["decision"]["degraded"]), (&json!(true), &json!("no_store")));
+    assert_eq!(open["decision"]["allowed_after_ms"], 0);
+    let closed = explain("ada", "/closed");
+    assert_eq!(
+        (&closed["decision"]["allowed"], &closed["decision"]["limit_id"]),
+        (&json!(false), &json!("default/rule:closed/l"))
+    );
+    assert!(closed["decision"]["allowed_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{closed}");
+    // Who is blocked until an instant comes again then.
+    let blocked = explain("eve", "/");
+    let wait = blocked["decision"]["allowed_after_ms"].as_u64().expect("a number");
+    assert!(wait > 3_500_000 && wait <= 3_600_000, "{blocked}");
+}
+
+#[test]
 fn a_list_is_tried_with_what_it_changes_and_what_is_hardly_meant() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let limit = |id: &str, limit: u64, period: &str| json!({ "id": id, "algorithm": "sliding_window_log", "limit": limit, "period": period });
-    let tier = json!({ "id": "new", "limits": [limit("minute", 10, "1m"), limit("hour", 1_000, "1h")] });
+    let tier = json!({ "id": "new", "limits": [limit("minute", 10, "1m"), json!({ "id": "hour", "algorithm": "fixed_window", "limit": 1_000, "period": "1h" })] });
     let list = |tier: &Value| {
         json!({
             "base_version": 1, "message": "try it",
