@@ -68,11 +68,9 @@ fn a_request_is_explained_and_charges_nothing() {
     );
     assert_eq!(search["counted"], json!([{ "kind": "user", "value": "bob" }]));
     let tier = limits.iter().find(|limit| limit["limit_id"] == "default/tier:pro/minute").expect("a limit");
-    assert_eq!(
-        (&tier["used"], &tier["allowed"]),
-        (&json!(2), &json!(true)),
-        "all are looked at, beyond the first that denies"
-    );
+    assert_eq!(tier["allowed"], true, "all are looked at, beyond the first that denies");
+    // A token comes back every 6 ms.
+    assert!(tier["used"].as_u64().expect("a number") <= 2, "{tier}");
     for (field, value, pointer) in [
         ("identities", json!([]), "/identities"),
         ("identities", json!([{ "kind": "IP", "value": "x" }]), "/identities/0/kind"),
