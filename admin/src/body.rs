@@ -46,6 +46,24 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     }
 }
 
+/// A JSON body with files in it.
+#[derive(Debug)]
+pub(crate) struct Files<T>(pub(crate) Body<T>);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Files<T> {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = bytes(request, payload, "application/json", FILE_BYTES_MAX, FILE_PATIENCE);
+        Box::pin(async move {
+            let bytes = bytes.await?;
+            let value = read(&bytes).map_err(Problem::BadJson)?;
+            Ok(Self(Body { value, sha256: sha256(&bytes) }))
+        })
+    }
+}
+
 /// A body of CSV.
 #[derive(Debug)]
 pub(crate) struct Csv {

@@ -45,7 +45,12 @@ impl Published {
 
     /// Entity tag of the whole.
     pub(crate) fn policy_etag(&self) -> String {
-        format!("\"policy:{}\"", self.version.version)
+        Self::etag_of(self.version.version)
+    }
+
+    /// The same of another version.
+    pub(crate) fn etag_of(version: u64) -> String {
+        format!("\"policy:{version}\"")
     }
 
     /// Refuses what was meant for another version.

@@ -239,6 +239,12 @@ impl Publisher {
         self.publish_edited(author, words, edit, refused).await
     }
 
+    /// The answer to this very request, if it was answered before: for whoever would find nothing left to do.
+    pub(crate) async fn repeated(&self, author: &Author) -> Result<Option<String>, Problem> {
+        let mut reading = self.store.reading().await?;
+        repeated(&mut reading, author).await
+    }
+
     /// Publishes the policy that `edit` makes of the present one; `refused` says what the compiler has against it in the
     /// caller's terms. To be run as [`publish`](Self::publish).
     pub(crate) async fn publish_edited(

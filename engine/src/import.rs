@@ -58,6 +58,7 @@ pub struct Imported {
 
 /// Something that is not carried over as it was.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Note {
     /// The file.
     pub file: String,

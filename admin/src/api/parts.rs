@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::{Answer, Operation};
 use crate::{
     access::SignedIn,
-    body::{Body, Csv},
+    body::{Body, Csv, Files},
     problem::{Code, Problem},
     query::Query,
 };
@@ -46,6 +46,12 @@ impl<T: JsonSchema> Part for Body<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schemas().taken::<T>();
         operation.takes("application/json", schema);
+    }
+}
+
+impl<T: JsonSchema> Part for Files<T> {
+    fn describe(operation: &mut Operation) {
+        Body::<T>::describe(operation);
     }
 }
 

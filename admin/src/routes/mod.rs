@@ -5,6 +5,7 @@ mod documentation;
 mod drafts;
 mod explain;
 mod figures;
+mod files;
 mod meta;
 mod objects;
 mod page;
@@ -31,6 +32,7 @@ fn calls() -> Api {
     policy::calls(&mut api);
     objects::calls(&mut api);
     versions::calls(&mut api);
+    files::calls(&mut api);
     drafts::calls(&mut api);
     explain::calls(&mut api);
     figures::calls(&mut api);

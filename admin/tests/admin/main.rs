@@ -5,6 +5,7 @@ mod clients;
 mod documentation;
 mod drafts;
 mod explain;
+mod files;
 mod home;
 mod objects;
 mod page;

@@ -1,0 +1,292 @@
+//! The policy as a file: written in any format, and read from one, or from the files of other limiters.
+
+use actix_web::{
+    HttpRequest, HttpResponse, Responder,
+    http::{
+        StatusCode,
+        header::{CONTENT_DISPOSITION, ETAG},
+    },
+    rt,
+    web::Data,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidegate::{
+    Problems, Snapshot,
+    formats::Format,
+    import::{self, Note, Source},
+    policy::{Difference, Policy, differences},
+};
+use tokio::task::spawn_blocking;
+
+use super::policy::{Caller, told};
+use crate::{
+    api::{Api, IfMatch},
+    body::Files,
+    changes::{Edited, still_wanted},
+    clients::Missing,
+    differences::changed,
+    objects::sort_clients,
+    problem::{Code, FieldError, Problem},
+    published::Published,
+    publisher::{self, Words, parse_stored},
+    query::Query,
+    server::State,
+    store::sha256,
+};
+
+/// So many files, or things that are wrong with them.
+const FILES_MAX: usize = 1_000;
+const WRONG_TOLD: usize = 100;
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Files", "The policy as a file, and policies from files, those of other limiters too.");
+    api.get("/policy/export", export)
+        .says("The document as a file", "What is imported from it is the same policy.")
+        .answers(StatusCode::OK, "text/plain", "The document.")
+        .refuses(&[Code::NotFound]);
+    api.post("/policy/import", import)
+        .says(
+            "Import a policy from files",
+            "All of it becomes one version, or nothing does. `If-Match` is the entity tag of `GET /policy`; a dry run needs \
+             none. What other limiters can and rules cannot is told in `notes`; where decisions change by it, nothing is \
+             published without `accept`.",
+        )
+        .example(json!({ "files": [{
+            "name": "policy.toml",
+            "text": "[domains.default]\ndefaults = { user = \"free\" }\n\n[[domains.default.tiers]]\nid = \"free\"\n\
+                     limits = [{ id = \"minute\", algorithm = \"token_bucket\", limit = 100, period = \"1m\" }]\n",
+        }] }))
+        .answers_json::<Tried>(StatusCode::OK, "What it would do, or that there is nothing to do.")
+        .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
+        .refuses(&[Code::InUse, Code::PreconditionRequired]);
+}
+
+/// A format of policy documents.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum FormatName {
+    #[default]
+    Toml,
+    Yaml,
+    Json,
+}
+
+impl FormatName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Toml => "toml",
+            Self::Yaml => "yaml",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl From<FormatName> for Format {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::Toml => Self::Toml,
+            FormatName::Yaml => Self::Yaml,
+            FormatName::Json => Self::Json,
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OfExport {
+    /// How it is written.
+    #[serde(default)]
+    format: FormatName,
+    /// Which version; the one in force unless given.
+    version: Option<u64>,
+}
+
+async fn export(state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
+    let OfExport { format, version } = query.0;
+    let published = state.publisher.published();
+    let version = version.unwrap_or(published.version.version);
+    let stored = if version == published.version.version {
+        None
+    } else {
+        let found = state.store.version(Some(version)).await?;
+        let (_, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
+        Some(document)
+    };
+    let written = spawn_blocking(move || {
+        let stored = stored.map(|document| parse_stored(&document)).transpose()?;
+        let text = stored.as_ref().unwrap_or(&published.policy).write(format.into());
+        text.map_err(|problems| Problem::Internal(problems.to_string()))
+    });
+    let text = written.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    let name = format!("attachment; filename=\"policy-{version}.{}\"", format.name());
+    Ok(HttpResponse::Ok()
+        .content_type("text/plain; charset=utf-8")
+        .insert_header((CONTENT_DISPOSITION, name))
+        .insert_header((ETAG, Published::etag_of(version)))
+        .body(text))
+}
+
+/// Whose files they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Origin {
+    /// A policy document.
+    #[default]
+    Tidegate,
+    /// Configurations of envoyproxy/ratelimit.
+    Envoy,
+    /// Limits files of limitador.
+    Limitador,
+}
+
+#[derive(Clone, Deserialize, JsonSchema)]
+struct OfImport {
+    /// Whose files they are.
+    #[serde(default)]
+    from: Origin,
+    /// Of a policy document; as the file's name says unless given.
+    format: Option<FormatName>,
+    /// What becomes of domains that the files do not have; unless given, they go where a policy document is imported, and
+    /// stay otherwise.
+    missing: Option<Missing>,
+    /// Only say what it would do.
+    #[serde(default)]
+    dry_run: bool,
+    /// Publish although decisions change by what could not be carried over.
+    #[serde(default)]
+    accept: bool,
+    /// Message of the version.
+    message: Option<String>,
+}
+
+/// Files to import.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ToImport {
+    /// A policy document is one.
+    files: Vec<File>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// By which it is called in the report.
+    name: String,
+    /// What stands in it.
+    text: String,
+}
+
+/// An import that published nothing.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ImportTried")]
+struct Tried {
+    /// That of the policy in force.
+    version: u64,
+    /// What the import changes; nothing: there is nothing to publish.
+    differences: Vec<Difference>,
+    /// What is not carried over as it was.
+    notes: Vec<Note>,
+}
+
+async fn import(
+    state: Data<State>,
+    request: HttpRequest,
+    caller: Caller,
+    if_match: IfMatch,
+    query: Query<OfImport>,
+    body: Files<ToImport>,
+) -> Result<HttpResponse, Problem> {
+    let (present, of, body) = (state.publisher.published(), query.0, body.0);
+    let name = body.value.files.first().map_or("", |file| file.name.as_str());
+    let message = of.message.clone().unwrap_or_else(|| default_message(name));
+    let words = Words::new(&message, present.version.version)?;
+    let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
+    // Made the first time, there is nothing left to do for it.
+    if let Some(answer) = state.publisher.repeated(&author).await? {
+        return Ok(told(Ok(Ok(answer)))?.respond_to(&request));
+    }
+    let read = spawn_blocking(move || {
+        let (policy, notes) = read(&of, &body.value.files)?;
+        let policy = beside(&present.policy, policy, of.missing, of.from)?;
+        let tried =
+            Tried { version: present.version.version, differences: differences(&present.policy, &policy), notes };
+        Ok::<_, Problem>((policy, tried, of))
+    });
+    let (policy, tried, of) = read.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    if of.dry_run || tried.differences.is_empty() {
+        return Ok(HttpResponse::Ok().json(tried));
+    }
+    let changing = tried.notes.iter().filter(|note| note.changes_decisions).count();
+    if changing > 0 && !of.accept {
+        let message = format!("{changing} notes say that decisions change; look at them in a dry run, and accept them");
+        return Err(Problem::parameter("accept", message));
+    }
+    let Some(if_match) = if_match.0 else { return Err(Problem::PreconditionRequired(vec!["policy".to_owned()])) };
+    let edit = move |present: &Published| {
+        if if_match != present.policy_etag() {
+            return Err(Problem::Conflict(vec![present.as_conflict()]));
+        }
+        let changed = changed(&present.policy, &policy);
+        still_wanted(&policy, &changed.removed)?;
+        Ok(Edited { policy, touched: changed.touched, removed: changed.removed, report: None })
+    };
+    let refused = |problems: &Problems, _: &Policy| in_file(0, problems);
+    let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
+    Ok(told(publish.await)?.respond_to(&request))
+}
+
+fn default_message(file: &str) -> String {
+    let plain: String = file.chars().filter(|c| !c.is_control()).take(40).collect();
+    format!("import {plain}").trim_end().to_owned()
+}
+
+/// The policy of the files.
+fn read(of: &OfImport, files: &[File]) -> Result<(Policy, Vec<Note>), Problem> {
+    if files.is_empty() || files.len() > FILES_MAX {
+        return Err(Problem::field("/files", format!("from 1 to {FILES_MAX} files fit")));
+    }
+    let sources: Vec<Source<'_>> = files.iter().map(|File { name, text }| Source { name, text }).collect();
+    let imported = match of.from {
+        Origin::Envoy => import::envoy(&sources),
+        Origin::Limitador => import::limitador(&sources),
+        Origin::Tidegate => return Ok((read_document(of, files)?, Vec::new())),
+    };
+    let imported = imported.map_err(|error| {
+        let place = sources.iter().position(|source| source.name == error.file);
+        place.map_or_else(|| Problem::field("/files", error.to_string()), |place| in_file(place, &error.problems))
+    })?;
+    Ok((imported.policy, imported.notes))
+}
+
+fn read_document(of: &OfImport, files: &[File]) -> Result<Policy, Problem> {
+    let [File { name, text }] = files else {
+        return Err(Problem::field("/files", "a policy document is one file"));
+    };
+    let named = of.format.map(Format::from).or_else(|| Format::of(name.as_ref()));
+    let format =
+        named.ok_or_else(|| Problem::parameter("format", format!("`{name}` does not tell it; toml, yaml or json")))?;
+    Snapshot::parse(text, format).and_then(|_| Policy::parse(text, format)).map_err(|problems| in_file(0, &problems))
+}
+
+/// What is wrong with a file, by its own lines and fields.
+fn in_file(place: usize, problems: &Problems) -> Problem {
+    let pointer = format!("/files/{place}/text");
+    let fields = problems.iter().take(WRONG_TOLD);
+    Problem::Invalid(fields.map(|problem| FieldError::invalid(pointer.clone(), problem.to_string())).collect())
+}
+
+/// `policy` with the domains that it does not have, where these stay.
+fn beside(present: &Policy, mut policy: Policy, missing: Option<Missing>, from: Origin) -> Result<Policy, Problem> {
+    let usual = if from == Origin::Tidegate { Missing::Remove } else { Missing::Keep };
+    if missing.unwrap_or(usual) == Missing::Keep {
+        for (name, domain) in &present.domains {
+            policy.domains.entry(name.clone()).or_insert_with(|| domain.clone());
+        }
+        Snapshot::compile(&policy).map_err(|problems| in_file(0, &problems))?;
+    }
+    sort_clients(&mut policy);
+    Ok(policy)
+}
