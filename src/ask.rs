@@ -9,7 +9,7 @@ use ureq::{Agent, Error, http::Uri};
 
 use crate::{
     cli::Output,
-    output::{Ended, Failure, say},
+    output::{Ended, Failure, printable, say},
 };
 
 const CHECK_HELP: &str = "\
@@ -193,11 +193,6 @@ fn duration(ms: u64) -> String {
         (larges, 0) => format!("{larges}{large_name}"),
         (larges, smalls) => format!("{larges}{large_name} {smalls}{small_name}"),
     }
-}
-
-/// Without what would steer a terminal: names in a policy and answers of strangers hold any character.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn identity(text: &str) -> Result<Identity, String> {

@@ -1,7 +1,11 @@
 //! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
 //! order of precedence.
 
-use std::{convert::Infallible, net::SocketAddr, path::PathBuf};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -11,7 +15,10 @@ use tidegate::formats::Format;
 use tidegate_admin::DatabaseUrl;
 use tidegate_replay::LogFormat;
 
-use crate::ask::AskArguments;
+use crate::{
+    ask::AskArguments,
+    policy::{diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments},
+};
 
 const HELP: &str = "\
 Every setting is a flag, a variable and a key of tidegate.toml, in that order of precedence:
@@ -43,7 +50,7 @@ pub(crate) enum Command {
     },
     Check(AskArguments),
     Replay(ReplayArguments),
-    /// Works on policy documents.
+    /// Checks, compares, imports, exports and publishes policies.
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,
@@ -58,6 +65,10 @@ pub(crate) enum AdminCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     Check(CheckArguments),
+    Diff(DiffArguments),
+    Import(ImportArguments),
+    Export(ExportArguments),
+    Publish(PublishArguments),
 }
 
 /// Serves everything from one process: checks over HTTP, and the dashboard in the browser.
@@ -273,6 +284,27 @@ pub(crate) enum PolicyFormatName {
     Toml,
     Yaml,
     Json,
+}
+
+impl PolicyFormatName {
+    /// As the admin server calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Toml => "toml",
+            Self::Yaml => "yaml",
+            Self::Json => "json",
+        }
+    }
+
+    /// That of `--to`, or else the one that the name of `--out` tells, or else TOML.
+    pub(crate) fn of(to: Option<Self>, out: Option<&Path>) -> Self {
+        to.or_else(|| match Format::of(out?)? {
+            Format::Toml => Some(Self::Toml),
+            Format::Yaml => Some(Self::Yaml),
+            Format::Json => Some(Self::Json),
+        })
+        .unwrap_or(Self::Toml)
+    }
 }
 
 impl From<PolicyFormatName> for Format {

@@ -9,6 +9,7 @@ mod policy;
 mod progress;
 mod replay;
 mod serve;
+mod session;
 mod settings;
 
 use std::process::ExitCode;
@@ -37,7 +38,13 @@ fn main() -> ExitCode {
         Command::Admin { command: AdminCommand::Backup(arguments) } => backup::run(arguments),
         Command::Check(arguments) => ask::run(arguments),
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
-        Command::Policy { command: PolicyCommand::Check(arguments) } => policy::check(arguments),
+        Command::Policy { command } => match command {
+            PolicyCommand::Check(arguments) => policy::check(arguments),
+            PolicyCommand::Diff(arguments) => policy::diff::run(arguments),
+            PolicyCommand::Import(arguments) => policy::import::run(arguments),
+            PolicyCommand::Export(arguments) => policy::export::run(arguments),
+            PolicyCommand::Publish(arguments) => policy::publish::run(arguments),
+        },
     };
     match outcome {
         Ok(Ended::Well) => ExitCode::SUCCESS,

@@ -36,8 +36,18 @@ pub(crate) fn say(result: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// Writes a line beside the result.
+pub(crate) fn remark(what: impl Display) {
+    // There is nobody else to tell.
+    let _ = writeln!(io::stderr().lock(), "{what}");
+}
+
 /// Tells what went wrong.
 pub(crate) fn complain(what: impl Display) {
-    // There is nobody else to tell.
-    let _ = writeln!(io::stderr().lock(), "tidegate: {what}");
+    remark(format_args!("tidegate: {what}"));
+}
+
+/// Without what would steer a terminal: names in a policy and answers of strangers hold any character.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

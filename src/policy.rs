@@ -1,4 +1,9 @@
-//! `tidegate policy check`, and reading policies for every other command.
+//! `tidegate policy check`, and reading and writing policies for every other command.
+
+pub(crate) mod diff;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod publish;
 
 use std::{
     fmt::Write,
@@ -46,6 +51,22 @@ fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) 
         let told = told(&name_of(file), &problems);
         Failure(format!("the policy is wrong\n{}", told.trim_end()))
     })
+}
+
+/// The document in a file, which was found right, and its text.
+fn load_with_text(file: &Path, format: Format) -> Result<(Policy, String), Failure> {
+    let text = read(file)?;
+    let policy = Snapshot::parse(&text, format).and_then(|_| Policy::parse(&text, format));
+    let wrong = |problems| Failure(format!("the policy is wrong\n{}", told(&name_of(file), &problems).trim_end()));
+    Ok((policy.map_err(wrong)?, text))
+}
+
+/// Writes a document to a file, or to standard output.
+fn hand_out(text: &str, out: Option<&Path>) -> Result<(), Failure> {
+    match out {
+        None => say(text.as_bytes()),
+        Some(file) => fs::write(file, text).map_err(|error| Failure::of_file(&name_of(file), error)),
+    }
 }
 
 fn format_of(file: &Path, given: Option<Format>) -> Result<Format, Failure> {

@@ -1,0 +1,177 @@
+//! `tidegate policy publish`: a policy document put in force at a running server.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tidegate::policy::Difference;
+
+use super::{
+    diff::{Differences, text},
+    format_of, load_with_text, name_of,
+};
+use crate::{
+    cli::Output,
+    output::{Ended, Failure, say},
+    session::{Answer, FieldError, Refusal, SIGNING_IN, Session, SessionArguments},
+};
+
+/// Publishes a policy document at a running server, whole: what it does not have is gone.
+///
+/// First it prints what changes, as `tidegate policy diff` does. Where nothing does, nothing is published.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  tidegate policy publish policy.toml --message \"bob gets the big tier\" --user ana
+  tidegate policy publish policy.toml --message \"release 7\" --base-version 12 --user ci
+  tidegate policy publish policy.toml --message \"try\" --dry-run --user ana
+
+With --base-version it is published only if that version is still in force, and otherwise it says
+who changed what. Used quota stays used.
+
+{SIGNING_IN}
+
+Exit status: 0 published, or nothing to publish; 2 when it was not."))]
+pub(crate) struct PublishArguments {
+    /// The policy: .toml, .yaml or .json.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// A line on what changes and why.
+    #[arg(long, value_name = "TEXT")]
+    message: String,
+    /// The version that the file was made on; the one in force unless given.
+    #[arg(long, value_name = "VERSION")]
+    base_version: Option<u64>,
+    /// Only print what would change.
+    #[arg(long)]
+    dry_run: bool,
+    /// How to print what changes and what came of it.
+    #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = Output::Text)]
+    output: Output,
+    #[command(flatten)]
+    session: SessionArguments,
+}
+
+#[derive(Serialize)]
+struct Files<'a> {
+    files: [File<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Tried {
+    version: u64,
+    differences: Vec<Difference>,
+}
+
+#[derive(Deserialize)]
+struct Published {
+    version: u64,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    /// In force now.
+    version: u64,
+    is_new: bool,
+    differences: &'a [Difference],
+}
+
+pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
+    let PublishArguments { file, message, base_version, dry_run, output, session } = arguments;
+    let name = name_of(file);
+    let format = format_of(file, None)?;
+    let (_, text) = load_with_text(file, format)?;
+    let body = Files { files: [File { name: &name, text: &text }] };
+    Session::with(session, |session| {
+        let query = format!("/api/v1/policy/import?message={}", encoded(message));
+        let answer = session.post(&format!("{query}&dry_run=true"), &[], &body)?;
+        if answer.status != 200 {
+            return Err(refused(session, &answer, &name, None));
+        }
+        let Tried { version, differences } = session.read(&answer)?;
+        let base = base_version.unwrap_or(version);
+        if *dry_run || (differences.is_empty() && base == version) {
+            return tell(*output, &Outcome { version, is_new: false, differences: &differences }, *dry_run);
+        }
+        let etag = format!("\"policy:{base}\"");
+        let answer = session.post(&query, &[("if-match", &etag)], &body)?;
+        match answer.status {
+            // Somebody published the same meanwhile.
+            200 => {
+                let Tried { version, differences } = session.read(&answer)?;
+                tell(*output, &Outcome { version, is_new: false, differences: &differences }, *dry_run)
+            }
+            201 => {
+                let Published { version } = session.read(&answer)?;
+                tell(*output, &Outcome { version, is_new: true, differences: &differences }, *dry_run)
+            }
+            _ => Err(refused(session, &answer, &name, Some(base))),
+        }
+    })
+}
+
+fn tell(output: Output, outcome: &Outcome<'_>, is_dry: bool) -> Result<Ended, Failure> {
+    let Outcome { version, is_new, differences } = outcome;
+    let told = match output {
+        Output::Json => {
+            let told = serde_json::to_string(outcome).map_err(|error| Failure(error.to_string()))?;
+            format!("{told}\n")
+        }
+        Output::Text if *is_new => format!("{}published as version {version}\n", text(differences)),
+        Output::Text if differences.is_empty() => {
+            format!("nothing to publish: version {version} is like this already\n")
+        }
+        Output::Text if is_dry => {
+            format!("{}nothing was published: a dry run on version {version}\n", text(differences))
+        }
+        Output::Text => format!("nothing to publish: version {version} is like this already\n"),
+    };
+    say(told.as_bytes()).map(|()| Ended::Well)
+}
+
+/// What a refusal comes to, in the file's terms.
+fn refused(session: &Session<'_>, answer: &Answer, file: &str, base: Option<u64>) -> Failure {
+    let Ok(refusal) = session.read::<Refusal>(answer) else { return session.refused(answer) };
+    match (refusal.code.as_str(), base) {
+        ("conflict", Some(base)) => conflict(session, &refusal, base),
+        ("invalid", _) => {
+            let line = |error: &FieldError| {
+                let of = if error.pointer.starts_with("/files") { file } else { "the server refuses it" };
+                format!("{of}: {}", error.message)
+            };
+            session.failure(&refusal.errors.iter().map(line).collect::<Vec<_>>().join("\n"))
+        }
+        _ => session.refused(answer),
+    }
+}
+
+/// Who changed what since `base`.
+fn conflict(session: &Session<'_>, refusal: &Refusal, base: u64) -> Failure {
+    let text_of = |field: &str| refusal.conflicts.first().and_then(|it| it.get(field)?.as_str()).unwrap_or("?");
+    let newest = refusal.conflicts.first().and_then(|it| it.get("version")?.as_u64()).unwrap_or(base);
+    let changed = session
+        .get::<Differences>(&format!("/api/v1/policy/diff?from={base}&to={newest}"))
+        .map(|since| text(&since.differences))
+        .unwrap_or_default();
+    session.failure(&format!(
+        "nothing was published: version {newest} is in force, not {base}; {} published it at {}. Since {base}:\n{}",
+        text_of("changed_by"),
+        text_of("changed_at"),
+        changed.trim_end(),
+    ))
+}
+
+/// As a part of a query.
+fn encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    encoded.collect()
+}

@@ -1,0 +1,242 @@
+//! Somebody who is signed in at a running admin server, for as long as one command takes.
+
+use std::{io, thread, time::Duration};
+
+use clap::Args;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use ureq::{
+    Agent, Error,
+    http::{HeaderValue, Method, Request, Uri},
+};
+
+use crate::output::{Failure, printable};
+
+/// What the help of each command that signs in ends with.
+pub(crate) const SIGNING_IN: &str = "\
+Signs in with --user and the password in TIDEGATE_PASSWORD, which is asked on the terminal where
+the variable is absent, and signs out at the end.";
+
+const PASSWORD: &str = "TIDEGATE_PASSWORD";
+/// Policies may have a hundred thousand clients.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArguments {
+    /// Where the admin server is.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN", default_value = "http://127.0.0.1:8080", value_parser = admin)]
+    pub(crate) admin: String,
+    /// Who signs in.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_USER")]
+    pub(crate) user: Option<String>,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "PERIOD", env = "TIDEGATE_TIMEOUT", default_value = "30s",
+        value_parser = tidegate::time::parse_period)]
+    pub(crate) timeout: u64,
+}
+
+/// A session. It ends with [`with`](Self::with).
+pub(crate) struct Session<'a> {
+    admin: &'a str,
+    agent: Agent,
+    cookie: String,
+    csrf: String,
+}
+
+/// What the server answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+    /// The cookie that it sets; empty: none.
+    cookie: String,
+    /// When to come again.
+    retry_after_s: Option<u64>,
+}
+
+/// Why the server refused something: problem details.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refusal {
+    pub(crate) code: String,
+    pub(crate) detail: String,
+    pub(crate) errors: Vec<FieldError>,
+    pub(crate) conflicts: Vec<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct FieldError {
+    pub(crate) pointer: String,
+    pub(crate) message: String,
+}
+
+impl<'a> Session<'a> {
+    /// Signs in, does `work`, and signs out, whatever came of it.
+    pub(crate) fn with<T>(
+        arguments: &'a SessionArguments,
+        work: impl FnOnce(&Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let session = Self::sign_in(arguments)?;
+        let outcome = work(&session);
+        // Of a session that does not end here the server knows when it ends.
+        let _ = session.ask(&Method::DELETE, "/api/v1/session", &[], None);
+        outcome
+    }
+
+    fn sign_in(arguments: &'a SessionArguments) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        struct SignedIn {
+            csrf: String,
+        }
+        let user = arguments.user.as_deref();
+        let user = user.ok_or_else(|| Failure("say who signs in: --user NAME, or TIDEGATE_USER".to_owned()))?;
+        let password = password(user)?;
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
+            .max_redirects(0)
+            // The server is named, so nobody else is asked.
+            .proxy(None)
+            .build()
+            .new_agent();
+        let mut session = Self { admin: &arguments.admin, agent, cookie: String::new(), csrf: String::new() };
+        let body = json!({ "name": user, "password": password });
+        let mut patience = Duration::from_nanos(arguments.timeout);
+        let answer = loop {
+            let answer = session.post("/api/v1/session", &[], &body)?;
+            // A script may sign in more often than people do.
+            let wait = answer.retry_after_s.filter(|_| answer.status == 429).map(Duration::from_secs);
+            let Some((wait, left)) = wait.and_then(|wait| Some((wait, patience.checked_sub(wait)?))) else {
+                break answer;
+            };
+            thread::sleep(wait);
+            patience = left;
+        };
+        if answer.status != 200 {
+            return Err(session.refused(&answer));
+        }
+        session.csrf = session.read::<SignedIn>(&answer)?.csrf;
+        session.cookie = answer.cookie;
+        Ok(session)
+    }
+
+    /// What a call answers that has to work.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.read(&self.get_text(path)?)
+    }
+
+    pub(crate) fn get_text(&self, path: &str) -> Result<Answer, Failure> {
+        let answer = self.ask(&Method::GET, path, &[], None)?;
+        if answer.status == 200 { Ok(answer) } else { Err(self.refused(&answer)) }
+    }
+
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &impl Serialize) -> Result<Answer, Failure> {
+        let body = serde_json::to_value(body).map_err(|error| self.failure(&error.to_string()))?;
+        self.ask(&Method::POST, path, headers, Some(&body))
+    }
+
+    fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer, Failure> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.admin));
+        let own = [("cookie", self.cookie.as_str()), ("x-csrf-token", self.csrf.as_str())];
+        for (name, value) in own.iter().chain(headers).filter(|(_, value)| !value.is_empty()) {
+            request = request.header(*name, *value);
+        }
+        let outcome = match body {
+            None => request.body(()).map_err(Error::from).and_then(|request| self.agent.run(request)),
+            Some(body) => request
+                .header("content-type", "application/json")
+                .body(body.to_string())
+                .map_err(Error::from)
+                .and_then(|request| self.agent.run(request)),
+        };
+        let mut answer = outcome.map_err(|error| self.failure(&told(&error)))?;
+        let header = |name| answer.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let cookie = header("set-cookie").and_then(|cookie| cookie.split(';').next()).unwrap_or_default().to_owned();
+        let retry_after_s = header("retry-after").and_then(|seconds| seconds.parse().ok());
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        let body = body.map_err(|error| self.failure(&told(&error)))?;
+        Ok(Answer { status: answer.status().as_u16(), body, cookie, retry_after_s })
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, Failure> {
+        serde_json::from_str(&answer.body)
+            .map_err(|_| self.failure(&format!("{NOT_OURS} (it answered {})", answer.status)))
+    }
+
+    /// What a refusal comes to, for people.
+    pub(crate) fn refused(&self, answer: &Answer) -> Failure {
+        let Ok(refusal) = self.read::<Refusal>(answer) else {
+            return self.failure(&format!("{NOT_OURS} (it answered {})", answer.status));
+        };
+        match refusal.code.as_str() {
+            "" => self.failure(&format!("{NOT_OURS} (it answered {})", answer.status)),
+            "wrong_credentials" => self.failure("wrong name or password"),
+            _ => self.failure(&refusal.detail),
+        }
+    }
+
+    pub(crate) fn failure(&self, why: &str) -> Failure {
+        let lines: Vec<String> = why.lines().map(printable).collect();
+        Failure(format!("{}: {}", self.admin, lines.join("\n")))
+    }
+}
+
+/// Why there was no answer, and what to do.
+fn told(error: &Error) -> String {
+    const IS_IT_RUNNING: &str = "is `tidegate serve` running? --admin says where";
+    match error {
+        Error::Timeout(_) => "no answer in time; --timeout waits longer".to_owned(),
+        Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            "no answer in time; --timeout waits longer".to_owned()
+        }
+        Error::Io(_) | Error::ConnectionFailed | Error::HostNotFound => {
+            format!("cannot be reached: {error}; {IS_IT_RUNNING}")
+        }
+        _ => format!("{NOT_OURS} ({error})"),
+    }
+}
+
+const NOT_OURS: &str = "what answers there is not an admin server; --admin says where one is";
+
+/// From the environment, or else the terminal; never from the command line, which others can read.
+fn password(user: &str) -> Result<String, Failure> {
+    if let Some(password) = std::env::var_os(PASSWORD) {
+        return password.into_string().map_err(|_| Failure(format!("{PASSWORD}: not UTF-8 text")));
+    }
+    rpassword::prompt_password(format!("Password of {user}: "))
+        .map_err(|error| Failure(format!("no password: there is no terminal to ask on ({error}); set {PASSWORD}")))
+}
+
+/// The address of an admin server, without a slash at its end; also as `tidegate serve` takes it, without `http://`.
+fn admin(text: &str) -> Result<String, String> {
+    const FORM: &str = "write http:// and where it listens: http://127.0.0.1:8080";
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: Uri = text.parse().map_err(|error| format!("{error}; {FORM}"))?;
+    match uri.scheme_str() {
+        Some("http") if uri.query().is_none() && uri.host().is_some() => Ok(text.trim_end_matches('/').to_owned()),
+        Some("https") => Err(format!("TLS is not built yet; {FORM}")),
+        _ => Err(FORM.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admin_servers_are_named_by_http_urls_or_as_they_listen() {
+        assert_eq!(admin("http://localhost:8080/").as_deref(), Ok("http://localhost:8080"));
+        assert_eq!(admin("127.0.0.1:9000").as_deref(), Ok("http://127.0.0.1:9000"));
+        for (text, says) in
+            [("https://localhost", "TLS"), ("ftp://x", "http://"), ("", "http://"), ("http://a/?b", "http://")]
+        {
+            assert!(admin(text).is_err_and(|error| error.contains(says)), "{text}");
+        }
+    }
+}

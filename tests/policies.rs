@@ -1,0 +1,336 @@
+//! `tidegate policy diff|import|export|publish`, against files and a running server.
+
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "what the tests of the server itself need")]
+mod server;
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use serde_json::{Value, json};
+use server::Served;
+use support::{Run, command, tidegate};
+use tempfile::TempDir;
+
+const PASSWORD: &str = "correct horse battery";
+
+const POLICY: &str = r#"[domains.default]
+defaults = { user = "free" }
+
+[[domains.default.tiers]]
+id = "free"
+limits = [{ id = "minute", algorithm = "token_bucket", limit = 100, period = "1m" }]
+"#;
+
+/// A server with an administrator, and a folder for files.
+struct Place {
+    served: Served,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let served = Served::start(&folder.path().join("data"));
+        let body = json!({ "code": served.code(), "name": "ana", "password": PASSWORD });
+        let answer = ureq::post(format!("{}/api/v1/setup", served.admin)).send_json(body).expect("an answer");
+        assert_eq!(answer.status(), 201);
+        Self { served, folder }
+    }
+
+    /// Writes a file, and gives its name.
+    fn file(&self, name: &str, text: &str) -> String {
+        let file = self.folder.path().join(name);
+        fs::write(&file, text).expect("room for a file");
+        file.display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).expect("it is there")
+    }
+
+    /// As ana.
+    fn policy(&self, arguments: &[&str]) -> Run {
+        self.policy_as("ana", PASSWORD, arguments)
+    }
+
+    fn policy_as(&self, user: &str, password: &str, arguments: &[&str]) -> Run {
+        let mut command = command();
+        command.args(["policy"]).args(arguments).args(["--user", user, "--admin", &self.served.admin]);
+        run(command.env("TIDEGATE_PASSWORD", password))
+    }
+}
+
+fn run(command: &mut Command) -> Run {
+    let output = command.output().expect("the binary runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Run { stdout: text(output.stdout), stderr: text(output.stderr), status: output.status.code() }
+}
+
+fn here(folder: &Path, arguments: &[&str]) -> Run {
+    run(command().current_dir(folder).args(["policy"]).args(arguments))
+}
+
+fn of(run: &Run) -> (Option<i32>, &str, &str) {
+    (run.status, &run.stdout, &run.stderr)
+}
+
+#[test]
+fn files_are_compared_in_any_format() {
+    let folder = TempDir::new().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("room for a file");
+    write("a.toml", POLICY);
+    write("b.toml", &POLICY.replace("100", "200").replace("\"1m\"", "\"1m\", mode = \"shadow\""));
+    let imported = here(folder.path(), &["import", "a.toml", "--from", "tidegate", "--out", "a.yaml"]);
+    assert_eq!(of(&imported), (Some(0), "", ""));
+    assert_eq!(of(&here(folder.path(), &["diff", "a.toml", "a.yaml"])), (Some(0), "", ""));
+    let run = here(folder.path(), &["diff", "a.yaml", "b.toml"]);
+    let told = "~ default/tier:free/minute  limit: 100 -> 200\n+ default/tier:free/minute  mode: shadow\n";
+    assert_eq!(of(&run), (Some(1), told, ""));
+    let run = here(folder.path(), &["diff", "b.toml", "a.toml", "--output", "json"]);
+    let json: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(run.status, Some(1));
+    let limit = json!({ "domain": "default", "kind": "tier", "id": "free", "limit": "minute", "field": "limit", "from": 200, "to": 100 });
+    assert_eq!(json["differences"][0], limit);
+    write("wrong.toml", &POLICY.replace("1m", "1 minute"));
+    for (arguments, says) in [
+        (&["diff", "a.toml", "missing.toml"][..], "missing.toml: the policy cannot be read"),
+        (&["diff", "a.toml", "wrong.toml"], "wrong.toml:6: domains.default.tiers[0].limits[0].period: "),
+        (&["diff", "a.toml"], "say what to compare: two files"),
+        (&["diff"], "say what to compare: two files"),
+        (&["diff", "a.toml", "a.yaml", "b.toml"], "unexpected"),
+        (&["diff", "a.toml", "--live"], "say who signs in: --user NAME"),
+        (&["diff", "a.toml", "--live", "--from", "1"], "cannot be used with"),
+    ] {
+        let run = here(folder.path(), arguments);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
+    }
+}
+
+#[test]
+fn a_policy_kept_in_a_file_is_compared_published_and_comes_back() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    let run = place.policy(&["diff", &policy, "--live"]);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(1), ""), "{run:?}");
+    assert!(run.stdout.contains("- default/tier:pro {\"id\":\"pro\""), "{run:?}");
+    // First the dry run, then it; what is told is the same.
+    let dry = place.policy(&["publish", &policy, "--message", "mine", "--dry-run"]);
+    assert_eq!((dry.status, dry.stderr.as_str()), (Some(0), ""));
+    assert!(dry.stdout.ends_with("nothing was published: a dry run on version 1\n"), "{dry:?}");
+    let published = place.policy(&["publish", &policy, "--message", "mine, \"quoted\" & 100 %"]);
+    let expected = dry.stdout.replace("nothing was published: a dry run on version 1\n", "published as version 2\n");
+    assert_eq!(of(&published), (Some(0), expected.as_str(), ""));
+    assert!(expected.starts_with(&run.stdout), "{expected}");
+    let again = place.policy(&["publish", &policy, "--message", "mine"]);
+    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", ""));
+    assert_eq!(of(&place.policy(&["diff", &policy, "--live"])), (Some(0), "", ""));
+    // Out again.
+    for format in ["toml", "yaml", "json"] {
+        let out = place.folder.path().join(format!("out.{format}")).display().to_string();
+        assert_eq!(of(&place.policy(&["export", "--out", &out])), (Some(0), "", ""));
+        assert_eq!(of(&tidegate(["policy", "diff", &out, &policy])), (Some(0), "", ""));
+    }
+    assert_eq!(place.read("out.toml"), POLICY, "what was written by hand as we write it");
+}
+
+#[test]
+fn an_older_version_comes_back_from_a_file() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    assert_eq!(place.policy(&["publish", &policy, "--message", "mine"]).status, Some(0));
+    let first = place.folder.path().join("first.yaml").display().to_string();
+    let printed = place.policy(&["export", "--version", "1", "--to", "yaml"]);
+    assert_eq!(place.policy(&["export", "--version", "1", "--out", &first]).status, Some(0));
+    assert_eq!(printed.stdout, place.read("first.yaml"));
+    let back = place.policy(&["publish", &first, "--message", "back", "--base-version", "2", "--output", "json"]);
+    let json: Value = serde_json::from_str(&back.stdout).expect("JSON");
+    assert_eq!((back.status, &json["version"], &json["is_new"]), (Some(0), &json!(3), &json!(true)), "{back:?}");
+    assert_eq!(of(&place.policy(&["diff", "--from", "1", "--to", "3"])), (Some(0), "", ""));
+    let newest = place.policy(&["diff", "--from", "2"]);
+    assert_eq!(
+        (newest.status, newest.stdout.lines().count()),
+        (Some(1), json["differences"].as_array().map_or(0, Vec::len))
+    );
+    assert_eq!(place.policy(&["diff", "--to", "3"]).stdout, newest.stdout);
+    assert_eq!(place.policy(&["diff", &policy, "--from", "2"]).status, Some(0));
+}
+
+#[test]
+fn somebody_elses_publish_is_told_and_not_overwritten() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    assert_eq!(place.policy(&["publish", &policy, "--message", "one"]).status, Some(0));
+    let other = place.file("other.toml", &POLICY.replace("100", "300"));
+    assert_eq!(place.policy(&["publish", &other, "--message", "two"]).status, Some(0));
+    let third = place.file("third.toml", &POLICY.replace("100", "400"));
+    let run = place.policy(&["publish", &third, "--message", "three", "--base-version", "2"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains("version 3 is in force, not 2; ana published it at 20"), "{run:?}");
+    assert!(run.stderr.ends_with("Since 2:\n~ default/tier:free/minute  limit: 100 -> 300\n"), "{run:?}");
+    assert_eq!(place.policy(&["diff", &other, "--live"]).status, Some(0), "nothing changed");
+}
+
+#[test]
+fn what_goes_wrong_at_the_server_is_told() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    let wrong = place.policy_as("ana", "wrong", &["diff", &policy, "--live"]);
+    assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(2), ""));
+    assert!(wrong.stderr.contains("wrong name or password"), "{wrong:?}");
+    for (arguments, says) in [
+        (&["publish", policy.as_str(), "--message", " "][..], "say in a line what changes and why"),
+        (&["publish", policy.as_str()], "--message"),
+        (&["export", "--version", "99"], "There is no version 99."),
+        (&["diff", "--from", "1", "--to", "99"], "There is no version 99."),
+    ] {
+        let run = place.policy(arguments);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
+    }
+    let asks = |arguments: &[&str]| run(command().args(["policy", "export", "--user", "ana"]).args(arguments));
+    let no_password = asks(&["--admin", &place.served.admin]);
+    assert!(no_password.stderr.contains("TIDEGATE_PASSWORD"), "{no_password:?}");
+    let secret = |arguments: &[&str]| {
+        run(command()
+            .args(["policy", "export"])
+            .args(arguments)
+            .env("TIDEGATE_PASSWORD", PASSWORD)
+            .env("TIDEGATE_USER", "ana"))
+    };
+    let nobody = secret(&["--admin", "127.0.0.1:9"]);
+    assert!(
+        nobody.stderr.contains("http://127.0.0.1:9: cannot be reached") && nobody.stderr.contains("--admin"),
+        "{nobody:?}"
+    );
+    let door = secret(&["--admin", &place.served.checks]);
+    assert!(door.stderr.contains("not an admin server"), "{door:?}");
+    let tls = secret(&["--admin", "https://localhost"]);
+    assert!(tls.stderr.contains("TLS is not built yet"), "{tls:?}");
+    for refused in [no_password, nobody, door, tls] {
+        assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+    }
+    let flag = secret(&["--password", PASSWORD]);
+    assert!(flag.status == Some(2) && flag.stderr.contains("unexpected argument"), "a password is no flag: {flag:?}");
+}
+
+#[test]
+fn a_script_that_signs_in_too_often_waits_its_turn() {
+    let place = Place::new();
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let refused = (0..20).any(|_| {
+        let body = json!({ "name": "ana", "password": "wrong" });
+        let answer = agent.post(format!("{}/api/v1/session", place.served.admin)).send_json(body);
+        answer.expect("an answer").status() == 429
+    });
+    assert!(refused, "tries are limited");
+    assert_eq!(place.policy(&["export"]).status, Some(0));
+}
+
+/// A way to the server that remembers what was sent on it.
+fn relay(server: &str) -> (String, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (server, sent) = (server.trim_start_matches("http://").to_owned(), Arc::<Mutex<String>>::default());
+    let heard = Arc::clone(&sent);
+    thread::spawn(move || {
+        for from in listener.incoming() {
+            let (mut from, mut to) = (from.expect("a connection"), TcpStream::connect(&server).expect("it listens"));
+            let (mut back, mut answers) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+            thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            let heard = Arc::clone(&heard);
+            thread::spawn(move || {
+                let mut bytes = [0; 4_096];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    heard.lock().expect("nobody panics").push_str(&String::from_utf8_lossy(&bytes[..count]));
+                    to.write_all(&bytes[..count]).expect("it listens");
+                }
+            });
+        }
+    });
+    (url, sent)
+}
+
+#[test]
+fn a_session_ends_with_the_command_whatever_came_of_it() {
+    let place = Place::new();
+    for (arguments, status) in [(&["export"][..], 0), (&["export", "--version", "99"], 2)] {
+        let (url, sent) = relay(&place.served.admin);
+        let mut asking = command();
+        asking.args(["policy"]).args(arguments).args(["--user", "ana", "--admin", &url]);
+        assert_eq!(run(asking.env("TIDEGATE_PASSWORD", PASSWORD)).status, Some(status));
+        let sent = sent.lock().expect("nobody panics").clone();
+        assert!(sent.contains("DELETE /api/v1/session "), "{sent}");
+        let cookie = sent.lines().find_map(|line| line.strip_prefix("cookie: ")).expect("it was signed in");
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let path = format!("{}/api/v1/session", place.served.admin);
+        let after = agent.get(path).header("cookie", cookie).call().expect("an answer");
+        assert_eq!(after.status(), 401, "the session has ended");
+    }
+}
+
+const ENVOY: &str = r"domain: shop
+descriptors:
+  - key: api_key
+    value: gold-*
+    rate_limit: { unit: minute, requests_per_unit: 600 }
+  - key: api_key
+    rate_limit: { unit: minute, requests_per_unit: 60 }
+";
+
+#[test]
+fn configurations_of_others_become_policies_with_a_report() {
+    let place = Place::new();
+    let envoy = place.file("envoy.yaml", ENVOY);
+    let out = place.folder.path().join("policy.toml").display().to_string();
+    let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--out", &out]);
+    assert_eq!(of(&run), (Some(0), "", ""));
+    let text = place.read("policy.toml");
+    assert!(text.starts_with("[domains.shop]\n\n[[domains.shop.rules]]\nid = \"api_key-gold\"\nendpoint = \"*\"\nper = \"api_key\"\nwhere = { api_key = \"gold-*\" }\n"), "{text}");
+    assert_eq!(tidegate(["policy", "check", &out]).status, Some(0));
+    // What it became is in force.
+    assert_eq!(place.policy(&["publish", &out, "--message", "from envoy"]).status, Some(0));
+    let asked = run_check(&place.served.checks, "gold-1");
+    assert!(asked.stdout.contains("shop/rule:api_key-gold/minute  599 of 600 left"), "{asked:?}");
+    let asked = run_check(&place.served.checks, "iron");
+    assert!(asked.stdout.contains("shop/rule:api_key/minute  59 of 60 left"), "{asked:?}");
+    // With notes.
+    let envoy = place.file("mid.yaml", &ENVOY.replace("gold-*", "\"g*d\""));
+    let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--to", "yaml"]);
+    assert_eq!(run.status, Some(1), "{run:?}");
+    assert!(run.stdout.starts_with("domains:\n  shop:\n    rules:\n      - id: api_key\n"), "{run:?}");
+    let told = format!(
+        "{envoy}:3: descriptors[0].value: a `*` before the end of a value; it is left out [changes decisions]\n"
+    );
+    assert_eq!(run.stderr, told);
+    let run = tidegate(
+        [&["policy"], &["import", &envoy, "--from", "envoy", "--accept", "--report", "json"] as &[&str]].concat(),
+    );
+    let report: Value = serde_json::from_str(&run.stderr).expect("JSON");
+    assert_eq!(
+        (run.status, &report["notes"][0]["line"], &report["notes"][0]["changes_decisions"]),
+        (Some(0), &json!(3), &json!(true))
+    );
+    let limits = place.file("limits.yaml", "- { namespace: shop, max_value: 5, seconds: 60, variables: [user] }\n");
+    let run = tidegate(["policy", "import", &limits, "--from", "limitador", "--to", "json"]);
+    assert_eq!((run.status, run.stderr.lines().count()), (Some(0), 1), "{run:?}");
+    let wrong = place.file("wrong.yaml", "domain: shop\nfoo: 1\n");
+    let run = tidegate(["policy", "import", &envoy, &wrong, "--from", "envoy"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains(&format!("{wrong}:2: foo: unknown field")), "{run:?}");
+    assert_eq!(tidegate(["policy", "import", &envoy]).status, Some(2), "whose it is has to be said");
+    assert_eq!(tidegate(["policy", "import", &envoy, &envoy, "--from", "tidegate"]).status, Some(2));
+}
+
+fn run_check(server: &str, key: &str) -> Run {
+    run(command().args(["check", &format!("api_key={key}"), "--domain", "shop", "--server", server]))
+}
