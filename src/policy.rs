@@ -28,9 +28,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<Ended, Failure> {
     let name = name_of(&arguments.file);
     let format = format_of(&arguments.file, arguments.format.map(Into::into))?;
     let text = read(&arguments.file)?;
-    let outcome = Policy::parse(&text, format).and_then(|policy| Snapshot::parse(&text, format).map(|_| policy));
-    match outcome {
-        Ok(policy) => say(format!("{name}: valid: {}\n", summary(&policy)).as_bytes()).map(|()| Ended::Well),
+    match Snapshot::parse_with_policy(&text, format) {
+        Ok((_, policy)) => say(format!("{name}: valid: {}\n", summary(&policy)).as_bytes()).map(|()| Ended::Well),
         Err(problems) => say(told(&name, &problems).as_bytes()).map(|()| Ended::No),
     }
 }
@@ -42,7 +41,7 @@ pub(crate) fn load(file: &Path) -> Result<Snapshot, Failure> {
 
 /// The document in a file, which was found right.
 pub(crate) fn load_document(file: &Path) -> Result<Policy, Failure> {
-    load_as(file, |text, format| Snapshot::parse(text, format).and_then(|_| Policy::parse(text, format)))
+    load_as(file, |text, format| Snapshot::parse_with_policy(text, format).map(|(_, policy)| policy))
 }
 
 fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) -> Result<T, Failure> {
@@ -53,12 +52,9 @@ fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) 
     })
 }
 
-/// The document in a file, which was found right, and its text.
-fn load_with_text(file: &Path, format: Format) -> Result<(Policy, String), Failure> {
-    let text = read(file)?;
-    let policy = Snapshot::parse(&text, format).and_then(|_| Policy::parse(&text, format));
-    let wrong = |problems| Failure(format!("the policy is wrong\n{}", told(&name_of(file), &problems).trim_end()));
-    Ok((policy.map_err(wrong)?, text))
+/// The text of the document in a file, which was found right.
+fn load_text(file: &Path) -> Result<String, Failure> {
+    load_as(file, |text, format| Snapshot::parse(text, format).map(|_| text.to_owned()))
 }
 
 /// Writes a document to a file, or to standard output.

@@ -77,14 +77,21 @@ impl Policy {
 impl Snapshot {
     /// Reads and compiles a document. Every problem names its field, the first twenty their lines too.
     pub fn parse(text: &str, format: Format) -> Result<Self, Problems> {
-        Self::compile(&Policy::parse(text, format)?).map_err(|mut problems| {
+        Self::parse_with_policy(text, format).map(|(snapshot, _)| snapshot)
+    }
+
+    /// The same, with the document.
+    pub fn parse_with_policy(text: &str, format: Format) -> Result<(Self, Policy), Problems> {
+        let policy = Policy::parse(text, format)?;
+        let compiled = Self::compile(&policy).map_err(|mut problems| {
             // Finding a line reads the document once more.
             for problem in problems.0.iter_mut().take(20) {
                 problem.line = line_of(text, format, &problem.path);
             }
             problems.0.sort_by_key(|problem| (problem.line.is_none(), problem.line));
             problems
-        })
+        });
+        Ok((compiled?, policy))
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::policy::{Difference, Policy, differences};
 
-use super::{format_of, load_with_text};
+use super::load_document;
 use crate::{
     cli::Output,
     output::{Ended, Failure, printable, say},
@@ -57,7 +57,7 @@ pub(super) struct Differences {
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<Ended, Failure> {
     let DiffArguments { files, live, from, to, .. } = arguments;
-    let load = |file: &PathBuf| load_with_text(file, format_of(file, None)?).map(|(policy, _)| policy);
+    let load = |file: &PathBuf| load_document(file);
     let found = match (files.as_slice(), live, from, to) {
         ([old, new], false, None, None) => differences(&load(old)?, &load(new)?),
         ([file], true, ..) => of_file(arguments, "/api/v1/policy", &load(file)?)?,

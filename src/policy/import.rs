@@ -9,7 +9,7 @@ use tidegate::{
     import::{ImportError, Imported, Note, Source, envoy, limitador},
 };
 
-use super::{format_of, hand_out, load_with_text, name_of, read, told};
+use super::{hand_out, load_document, name_of, read, told};
 use crate::{
     cli::{Output, PolicyFormatName},
     output::{Ended, Failure, printable, remark},
@@ -73,8 +73,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<Ended, Failure> {
 fn imported(files: &[PathBuf], from: Origin) -> Result<Imported, Failure> {
     if matches!(from, Origin::Tidegate) {
         let [file] = files else { return Err(Failure("a policy document is one file".to_owned())) };
-        let (policy, _) = load_with_text(file, format_of(file, None)?)?;
-        return Ok(Imported { policy, notes: Vec::new() });
+        return Ok(Imported { policy: load_document(file)?, notes: Vec::new() });
     }
     let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
     let texts = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;

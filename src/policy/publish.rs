@@ -8,7 +8,7 @@ use tidegate::policy::Difference;
 
 use super::{
     diff::{Differences, text},
-    format_of, load_with_text, name_of,
+    load_text, name_of,
 };
 use crate::{
     cli::Output,
@@ -85,8 +85,7 @@ struct Outcome<'a> {
 pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
     let PublishArguments { file, message, base_version, dry_run, output, session } = arguments;
     let name = name_of(file);
-    let format = format_of(file, None)?;
-    let (_, text) = load_with_text(file, format)?;
+    let text = load_text(file)?;
     let body = Files { files: [File { name: &name, text: &text }] };
     Session::with(session, |session| {
         let query = format!("/api/v1/policy/import?message={}", encoded(message));

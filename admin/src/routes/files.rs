@@ -268,7 +268,7 @@ fn read_document(of: &OfImport, files: &[File]) -> Result<Policy, Problem> {
     let named = of.format.map(Format::from).or_else(|| Format::of(name.as_ref()));
     let format =
         named.ok_or_else(|| Problem::parameter("format", format!("`{name}` does not tell it; toml, yaml or json")))?;
-    Snapshot::parse(text, format).and_then(|_| Policy::parse(text, format)).map_err(|problems| in_file(0, &problems))
+    Snapshot::parse_with_policy(text, format).map(|(_, policy)| policy).map_err(|problems| in_file(0, &problems))
 }
 
 /// What is wrong with a file, by its own lines and fields.
