@@ -485,3 +485,19 @@ fn what_was_imported_can_be_kept_in_every_format() {
         assert_eq!(Policy::parse(&written, format), Ok(policy.clone()));
     }
 }
+
+/// `docs/import-and-export.md` shows a configuration, what becomes of it, and the report.
+#[test]
+fn the_example_of_the_document_is_what_comes_out() {
+    let document = include_str!("../../docs/import-and-export.md");
+    let (_, document) = document.split_once("### envoyproxy/ratelimit\n").expect("its heading");
+    let mut blocks = document.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').expect("a block"));
+    let (kind, text) = blocks.next().expect("a configuration");
+    let Imported { policy, notes } = envoy(&[Source { name: "ratelimit.yaml", text }]).expect("a configuration");
+    assert_eq!(
+        (kind, blocks.next()),
+        ("yaml", Some(("toml", policy.write(Format::Toml).expect("a document").as_str())))
+    );
+    let report: Vec<String> = notes.iter().map(|note| format!("{note}\n")).collect();
+    assert_eq!(blocks.next(), Some(("", report.concat().as_str())));
+}
