@@ -110,7 +110,7 @@ async fn export(state: Data<State>, query: Query<OfExport>) -> Result<HttpRespon
     let stored = if version == published.version.version {
         None
     } else {
-        let found = state.store.version(Some(version)).await?;
+        let found = state.store.version(version).await?;
         let (_, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
         Some(document)
     };
