@@ -1,5 +1,7 @@
 //! The calls as an `OpenAPI` 3.1 document.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Api, Body, Call, Operation, Parameter, page, schemas::bound_numbers};
@@ -82,6 +84,11 @@ impl Api {
             let path = paths.entry(&call.path).or_insert_with(|| json!({}));
             path[call.method.as_str().to_lowercase()] = call.json();
         }
+        let refused: Map<String, Value> = self
+            .calls
+            .iter()
+            .flat_map(|call| refusals(&call.operation.codes).map(|(_, name, refusal)| (name, refusal)))
+            .collect();
         let subjects: Vec<Value> = self
             .subjects
             .iter()
@@ -100,6 +107,7 @@ impl Api {
             "paths": paths,
             "components": {
                 "schemas": self.schemas.borrow_mut().by_name(),
+                "responses": refused,
                 "securitySchemes": {
                     "session": {
                         "type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by `POST /session`.",
@@ -145,7 +153,8 @@ impl Call {
         };
         let mut responses: Map<String, Value> =
             answers.iter().map(|(status, answer)| (status.to_string(), answer.json())).collect();
-        responses.extend(refusals(codes.iter().map(|code| code.row())));
+        let refusal = |name| json!({ "$ref": format!("#/components/responses/{name}") });
+        responses.extend(refusals(codes).map(|(status, name, _)| (status, refusal(name))));
         let mut operation = json!({
             "operationId": self.id(),
             "tags": [subject],
@@ -189,15 +198,17 @@ impl Answer {
     }
 }
 
-/// By status. Which codes there are is a part of the schema, so whoever checks answers against it checks those too.
-fn refusals(rows: impl Iterator<Item = Row>) -> Map<String, Value> {
-    let mut by_status: Map<String, Value> = Map::new();
-    let mut rows: Vec<Row> = rows.collect();
+/// Refusals of a call by status: a reference to where they are described, and that.
+fn refusals(codes: &BTreeSet<Code>) -> impl Iterator<Item = (String, String, Value)> {
+    let mut rows: Vec<Row> = codes.iter().map(|code| code.row()).collect();
     rows.sort_by_key(|row| row.status.as_u16());
-    for rows in rows.chunk_by(|one, other| one.status == other.status) {
+    let by_status: Vec<Vec<Row>> =
+        rows.chunk_by(|one, other| one.status == other.status).map(<[Row]>::to_vec).collect();
+    by_status.into_iter().map(|rows| {
         let codes: Vec<&str> = rows.iter().map(|row| row.code).collect();
         let words: Vec<String> = rows.iter().map(|row| format!("`{}`: {}", row.code, row.meaning)).collect();
-        let mut answer = json!({
+        // Which codes there are is a part of the schema, so whoever checks answers against it checks those too.
+        let mut refusal = json!({
             "description": words.join(" "),
             "content": { PROBLEM_JSON: { "schema": {
                 "allOf": [{ "$ref": "#/components/schemas/Problem" }],
@@ -205,10 +216,9 @@ fn refusals(rows: impl Iterator<Item = Row>) -> Map<String, Value> {
             } } },
         });
         if codes.contains(&Code::TooMany.row().code) {
-            answer["headers"] =
-                json!({ "Retry-After": { "description": "Seconds.", "schema": { "type": "integer" } } });
+            let seconds = json!({ "description": "Seconds.", "schema": { "type": "integer", "minimum": 1 } });
+            refusal["headers"] = json!({ "Retry-After": seconds });
         }
-        by_status.insert(rows[0].status.as_u16().to_string(), answer);
-    }
-    by_status
+        (rows[0].status.as_u16().to_string(), codes.join("_or_"), refusal)
+    })
 }

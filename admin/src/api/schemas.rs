@@ -77,8 +77,10 @@ fn without_null(mut schema: Value) -> Value {
             schema["type"] = only.clone();
         }
     }
-    if let Some(choices) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
-        choices.retain(|part| !is_null(part));
+    for choices in ["anyOf", "enum"] {
+        if let Some(choices) = schema.get_mut(choices).and_then(Value::as_array_mut) {
+            choices.retain(|part| !part.is_null() && !is_null(part));
+        }
     }
     if let Some(object) = schema.as_object_mut() {
         object.retain(|name, value| name != "default" || !value.is_null());

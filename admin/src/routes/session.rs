@@ -34,7 +34,7 @@ pub(super) fn calls(api: &mut Api) {
         .says("Sign out", "Ends the session, and its event streams.")
         .answers_nothing("Signed out.");
     api.get("/setup", is_open)
-        .says("Is there an administrator to be made?", "Refused once there is one.")
+        .says("Whether the first administrator is to be made", "Refused once there is one.")
         .refuses(&[Code::NotFound]);
     api.post("/setup", set_up)
         .says(

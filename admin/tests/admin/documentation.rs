@@ -42,3 +42,26 @@ fn nothing_is_left_unsaid() {
     }
     assert!(!text.contains("crate::"), "a link of the source is in the document");
 }
+
+#[test]
+fn the_page_is_whole_without_anything_else() {
+    let (_folder, server) = fresh();
+    let page = server.stranger().get("/docs/api");
+    assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").starts_with("default-src 'none'"));
+    assert!(
+        !page.text.contains("<script") && !page.text.contains("style=") && !page.text.contains("//"),
+        "it asks for more"
+    );
+    let document = server.stranger().get("/api/v1/openapi.json").json();
+    for (path, method, operation) in operations(&document) {
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(page.text.contains(&format!("<article id=\"{id}\">")), "{method} {path} is missing");
+    }
+    for name in document["components"]["schemas"].as_object().expect("schemas").keys() {
+        assert!(page.text.contains(&format!("id=\"schema-{name}\"")), "{name} is missing");
+    }
+    let style = server.stranger().get("/docs/api.css");
+    assert_eq!((style.status, style.header("content-type")), (200, "text/css; charset=utf-8"));
+    assert!(style.text.contains("--accent:"), "the colours of the dashboard");
+}
