@@ -45,6 +45,9 @@ pub(crate) fn load_document(file: &Path) -> Result<Policy, Failure> {
 }
 
 fn load_as<T>(file: &Path, parse: impl Fn(&str, Format) -> Result<T, Problems>) -> Result<T, Failure> {
+    if file.as_os_str() == STANDARD_INPUT {
+        return Err(Failure("standard input has no name to tell its format by; name a file".to_owned()));
+    }
     let format = format_of(file, None)?;
     parse(&read(file)?, format).map_err(|problems| {
         let told = told(&name_of(file), &problems);

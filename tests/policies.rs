@@ -106,6 +106,7 @@ fn files_are_compared_in_any_format() {
         (&["diff", "a.toml", "wrong.toml"], "wrong.toml:6: domains.default.tiers[0].limits[0].period: "),
         (&["diff", "a.toml"], "say what to compare: two files"),
         (&["diff"], "say what to compare: two files"),
+        (&["diff", "a.toml", "-"], "standard input has no name"),
         (&["diff", "a.toml", "a.yaml", "b.toml"], "unexpected"),
         (&["diff", "a.toml", "--live"], "say who signs in: --user NAME"),
         (&["diff", "a.toml", "--live", "--from", "1"], "cannot be used with"),
