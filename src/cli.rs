@@ -4,6 +4,7 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +13,7 @@ use clap::{
     builder::{FalseyValueParser, Styles},
 };
 use tidegate::formats::Format;
-use tidegate_admin::DatabaseUrl;
+use tidegate_admin::{DatabaseUrl, Keys};
 use tidegate_replay::LogFormat;
 
 use crate::{
@@ -118,6 +119,14 @@ pub(crate) struct ServeArguments {
     /// A name that the dashboard shows, so that nobody takes production for a test.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_ENVIRONMENT")]
     pub(crate) environment: Option<String>,
+    /// How identities are shown that were seen in traffic: clear, truncated (addresses by their network, others by their
+    /// first characters) or hashed.
+    #[arg(long, value_name = "HOW", env = "TIDEGATE_KEYS", default_value_t = Keys::default())]
+    pub(crate) keys: Keys,
+    /// Keep the requests of one identity in N for fifteen minutes, in memory, so that policies can be tried on them: 1/N or
+    /// off.
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_RECORD", default_value = "off", value_parser = share)]
+    pub(crate) record: Share,
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,
@@ -224,6 +233,20 @@ pub(crate) struct CheckArguments {
     /// Format of the policy; by the file's name unless given.
     #[arg(long, env = "TIDEGATE_POLICY_FORMAT", value_enum)]
     pub(crate) format: Option<PolicyFormatName>,
+}
+
+/// One in so many; nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share(pub(crate) Option<NonZeroU32>);
+
+/// `off`, or `1/N` with N up to a million.
+fn share(text: &str) -> Result<Share, String> {
+    if text == "off" {
+        return Ok(Share(None));
+    }
+    let one_in = text.strip_prefix("1/").and_then(|one_in| one_in.parse().ok());
+    let one_in = one_in.filter(|one_in: &NonZeroU32| one_in.get() <= 1_000_000);
+    one_in.map(|one_in| Share(Some(one_in))).ok_or_else(|| "write off, or 1/N such as 1/10, N up to 1000000".to_owned())
 }
 
 /// From 1 to a billion (24 GB).

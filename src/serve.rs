@@ -50,6 +50,8 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         listener: admin,
         engine: Arc::clone(&engine),
         environment: arguments.environment.clone(),
+        keys: arguments.keys,
+        record: arguments.record.0,
         check_url: Some(http_url.clone()),
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;

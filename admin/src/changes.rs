@@ -43,6 +43,35 @@ pub(crate) struct ChangeList {
     pub(crate) carry: BTreeMap<String, Carry>,
 }
 
+/// A change list that is only tried: what it leaves out is as it is now.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TriedList {
+    /// The newest one unless given.
+    base_version: Option<u64>,
+    message: Option<String>,
+    changes: Vec<Change>,
+    /// Entity tags of the objects that the list changes, by key; as they are now unless given.
+    #[serde(default)]
+    if_match: BTreeMap<String, String>,
+    /// Not looked at: what is tried begins with nothing used.
+    #[serde(default)]
+    carry: BTreeMap<String, Carry>,
+}
+
+impl TriedList {
+    /// As it would be published now.
+    pub(crate) fn on(self, present: &Published) -> ChangeList {
+        let Self { base_version, message, changes, mut if_match, carry } = self;
+        for key in changes.iter().filter(|change| change.op != Op::Create).map(Change::key) {
+            if_match.entry(key.to_string()).or_insert_with(|| present.etag(&key));
+        }
+        let base_version = base_version.unwrap_or(present.version.version);
+        let message = message.filter(|message| !message.is_empty()).unwrap_or_else(|| "tried".to_owned());
+        ChangeList { base_version, message, changes, if_match, carry }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Change {
@@ -339,7 +368,7 @@ fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldError> {
+pub(crate) fn parse<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, FieldError> {
     serde_path_to_error::deserialize(value).map_err(|error| field_error(pointer, &error))
 }
 

@@ -15,6 +15,9 @@ const LOCK: &str = "tidegate.lock";
 pub(crate) const DATABASE: &str = "tidegate.db";
 /// The first database while it is made: renamed when it is whole.
 const UNFINISHED: &str = "tidegate.db.new";
+const SECRET: &str = "tidegate.secret";
+/// Length of that secret.
+pub(crate) const SECRET_BYTES: usize = 32;
 const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.db.\n";
 
 /// A data folder that this process alone has.
@@ -98,8 +101,38 @@ impl DataFolder {
     }
 }
 
+/// What keys are hashed with where nobody shall read them: a secret of the folder, made at first use.
+pub(crate) fn hashing_secret(folder: &Path) -> io::Result<[u8; SECRET_BYTES]> {
+    let path = folder.join(SECRET);
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let wrong = |_| io::Error::other(format!("{SECRET} is not what was written; remove it for a new one"));
+            return bytes.try_into().map_err(wrong);
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(io::Error::other)?;
+    let unfinished = folder.join(format!("{SECRET}.new"));
+    let mut file = private().open(&unfinished)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    Ok(secret)
+}
+
+/// How a file is written that nobody else reads.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Password hashes are in it: nobody else looks in.
-fn make_private(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -61,6 +61,12 @@ pub(crate) enum Problem {
     },
     /// A domain has at least one of these.
     LastOfItsKind(String),
+    /// Somebody has a run that has not ended; its id.
+    AlreadyRunning(String),
+    /// There is no result yet, or there will be none; the run's state.
+    NoResult(&'static str),
+    /// No room for another run, or another log.
+    Busy(&'static str),
     /// Keys of objects that `if_match` does not name.
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
@@ -126,6 +132,8 @@ pub(crate) enum Code {
     TooSlow,
     InUse,
     LastOfItsKind,
+    AlreadyRunning,
+    NoResult,
     Conflict,
     TooLarge,
     MediaType,
@@ -135,6 +143,7 @@ pub(crate) enum Code {
     Internal,
     Storage,
     OutcomeUnknown,
+    Busy,
 }
 
 /// What a code stands for.
@@ -149,7 +158,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -159,6 +168,8 @@ impl Code {
         Self::TooSlow,
         Self::InUse,
         Self::LastOfItsKind,
+        Self::AlreadyRunning,
+        Self::NoResult,
         Self::Conflict,
         Self::TooLarge,
         Self::MediaType,
@@ -168,9 +179,11 @@ impl Code {
         Self::Internal,
         Self::Storage,
         Self::OutcomeUnknown,
+        Self::Busy,
     ];
 
     /// The table.
+    #[expect(clippy::too_many_lines, reason = "it is a table")]
     pub(crate) fn row(self) -> Row {
         let (status, code, title, meaning) = match self {
             Self::BadJson => {
@@ -209,6 +222,18 @@ impl Code {
             Self::LastOfItsKind => {
                 (409, "last_of_its_kind", "One must stay", "A domain keeps one tier, a policy one domain.")
             }
+            Self::AlreadyRunning => (
+                409,
+                "already_running",
+                "One run at a time",
+                "A what-if run of the same user has not ended. Wait for it, or stop it.",
+            ),
+            Self::NoResult => (
+                409,
+                "no_result",
+                "There is no result",
+                "The run waits, runs, was stopped or failed; the detail says which.",
+            ),
             Self::Conflict => (
                 412,
                 "conflict",
@@ -262,6 +287,12 @@ impl Code {
                 "The database went away meanwhile",
                 "The connection to the database broke before it said whether it kept the change. Look whether it is there, or \
                  send the same request again with the same `Idempotency-Key`.",
+            ),
+            Self::Busy => (
+                503,
+                "busy",
+                "The server is busy",
+                "There is no room for another run or log. The header `Retry-After` says in how many seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -327,7 +358,18 @@ pub(crate) struct Present {
     pub(crate) value: Option<Object>,
 }
 
+/// When to come again to a busy server.
+const BUSY_RETRY_S: u64 = 10;
+
 impl Problem {
+    /// The same of a part of the body: fields are those of what stands at `pointer`.
+    pub(crate) fn below(self, pointer: &str) -> Self {
+        match self {
+            Self::Invalid(fields) => Self::Invalid(fields.into_iter().map(|field| field.below(pointer)).collect()),
+            other => other,
+        }
+    }
+
     /// One field of the body is wrong.
     pub(crate) fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError::invalid(pointer, message)])
@@ -358,6 +400,9 @@ impl Problem {
             Self::Conflict(_) => Code::Conflict,
             Self::InUse { .. } => Code::InUse,
             Self::LastOfItsKind(_) => Code::LastOfItsKind,
+            Self::AlreadyRunning(_) => Code::AlreadyRunning,
+            Self::NoResult(_) => Code::NoResult,
+            Self::Busy(_) => Code::Busy,
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
             Self::Storage(_) => Code::Storage,
@@ -386,6 +431,9 @@ impl Problem {
                 format!("{what} is in use; move its users to another tier first, or in the same list.")
             }
             Self::LastOfItsKind(what) => format!("{what} is the last one; make another one first."),
+            Self::AlreadyRunning(id) => format!("Your run `{id}` has not ended; wait for it, or stop it."),
+            Self::NoResult(state) => format!("The run is {state}; a run that is done has a result."),
+            Self::Busy(what) => (*what).to_owned(),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),
@@ -435,6 +483,7 @@ impl ResponseError for Problem {
         let mut response = HttpResponse::build(status);
         match self {
             Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
+            Self::Busy(_) => drop(response.insert_header((header::RETRY_AFTER, BUSY_RETRY_S))),
             Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, allowed.as_str()))),
             // What is left of the body would be taken for the next request.
             Self::TooSlow { .. } => drop(response.force_close()),

@@ -6,6 +6,7 @@ use std::{
     future::{Future, pending},
     io,
     net::TcpListener,
+    num::NonZeroU32,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -19,20 +20,24 @@ use actix_web::{
     middleware::{Next, from_fn},
     web,
 };
+use tempfile::TempDir;
 use tidegate::{Engine, Publish, Snapshot};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::spawn_blocking};
 
 use crate::{
     api::Document,
     figures::Figures,
-    folder::DataFolder,
+    folder::{DataFolder, hashing_secret},
     objects::sort_clients,
     policy_file::{PolicyFile, PolicyFileOutcome},
+    privacy::{Keys, Privacy},
     published::{Stored, write_first},
     publisher::Publisher,
+    recorder::Recorder,
     routes,
     secrets::secret,
     setup::Setup,
+    simulate::{Runs, Uploads},
     start::StartError,
     store::{DatabaseUrl, Store},
     tries::Tries,
@@ -65,6 +70,10 @@ pub struct Settings {
     pub url: Option<String>,
     /// A policy that is kept in a file.
     pub policy: Option<PolicyFile>,
+    /// How the identities of others are shown.
+    pub keys: Keys,
+    /// Keep the requests of one identity in so many, to try policies on.
+    pub record: Option<NonZeroU32>,
     /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
     pub check_url: Option<String>,
 }
@@ -75,6 +84,10 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) privacy: Privacy,
+    pub(crate) recorder: Option<Arc<Recorder>>,
+    pub(crate) uploads: Uploads,
+    pub(crate) runs: Arc<Runs>,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
     pub(crate) environment: Option<String>,
@@ -103,6 +116,7 @@ pub struct Admin {
     policy_file: Option<PolicyFileOutcome>,
     // Nobody else takes the folder while this lives.
     _folder: Option<DataFolder>,
+    _scratch: Option<TempDir>,
 }
 
 impl Admin {
@@ -113,7 +127,7 @@ impl Admin {
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
-        let Settings { data, database, listener, engine, environment, url, policy, check_url } = settings;
+        let Settings { data, database, listener, engine, environment, url, policy, keys, record, check_url } = settings;
         let mut folder = None;
         let (store, is_first_start) = if let Some(database) = &database {
             Store::of_server(database, write_first).await?
@@ -141,6 +155,19 @@ impl Admin {
         drop(reading);
         engine.publish(Publish::of(snapshot).under_version(published.version.version)).map_err(StartError::Engine)?;
         let random = |error: getrandom::Error| StartError::Random(error.to_string());
+        let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };
+        // Without a folder what-if has one for as long as this lives.
+        let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
+        let place = scratch.as_ref().map_or(&*data, TempDir::path);
+        let secret = hashing_secret(place).map_err(broken)?;
+        let recorder = record.map(|one_in| {
+            let recorder = Arc::new(Recorder::new(one_in, &secret));
+            // Every decision, because a sampled identity's are all kept.
+            engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
+            recorder
+        });
+        let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
+        let runs = Runs::open(place.join("simulations")).map_err(broken)?;
         let has_administrator = store.has_administrator().await.map_err(failed)?;
         let (setup, setup_code) = if has_administrator {
             (Setup::default(), None)
@@ -160,6 +187,10 @@ impl Admin {
             publisher: Arc::new(Publisher::new(store.clone(), Arc::clone(&engine), published)),
             store,
             figures: Arc::new(Figures::new(engine)),
+            privacy: Privacy::new(keys, &secret),
+            recorder,
+            uploads,
+            runs: Arc::new(runs),
             setup,
             tries: Tries::new(),
             environment,
@@ -171,7 +202,15 @@ impl Admin {
             session_ended: watch::Sender::new(()),
             stopping: watch::Sender::new(false),
         };
-        Ok(Self { listener, state: web::Data::new(state), setup_code, is_first_start, policy_file, _folder: folder })
+        Ok(Self {
+            listener,
+            state: web::Data::new(state),
+            setup_code,
+            is_first_start,
+            policy_file,
+            _folder: folder,
+            _scratch: scratch,
+        })
     }
 
     /// Was the database made just now?
@@ -224,10 +263,23 @@ impl Admin {
             ended = server => ended,
             never = self.state.figures.run() => match never {},
             never = self.state.publisher.follow() => match never {},
+            never = record(self.state.recorder.as_deref()) => match never {},
+            never = self.state.uploads.run() => match never {},
             never = drain => match never {},
         };
+        let runs = Arc::clone(&self.state.runs);
+        // Its thread looks up many times a second.
+        let _ = spawn_blocking(move || runs.stop()).await;
         self.state.store.close().await;
         ended
+    }
+}
+
+/// Takes in what checks recorded, for ever.
+async fn record(recorder: Option<&Recorder>) -> Infallible {
+    match recorder {
+        Some(recorder) => recorder.run().await,
+        None => pending().await,
     }
 }
 

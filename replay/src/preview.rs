@@ -16,6 +16,7 @@ pub const PREVIEW_BUCKETS: usize = 120;
 
 /// What the limits in force and those of the draft do to the same traffic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Preview {
     /// Requests that were decided.
     pub requests: u64,
@@ -31,6 +32,7 @@ pub struct Preview {
 
 /// What some limits did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PreviewSide {
     /// Requests that were allowed.
     pub allowed: u64,

@@ -38,6 +38,21 @@ impl<'de> Deserialize<'de> for Utc {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Utc {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Utc".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
 /// Length of `17/May/2015:10:05:03 +0000`.
 const STAMP_BYTES: usize = 26;
 

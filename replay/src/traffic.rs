@@ -14,7 +14,7 @@ pub use log::LogTraffic;
 pub use look::{LogLine, LogLook, LookError, RefusedLine, look_at};
 pub use made::{CLIENTS_MAX, MADE_REQUESTS_MAX, Made, MadeTraffic, ROWS_MAX, Row, RowProblem};
 pub use pattern::{Pattern, TRIES_MAX};
-pub use recorded::{RECORD_BYTES_MAX, Record, RecordedTraffic, record};
+pub use recorded::{RECORD_BYTES_MAX, Record, RecordedTraffic, record, recorded_at};
 
 /// What asks: it is given a request and its time, and answers when the client may come again.
 pub type Ask<'a> = dyn FnMut(Nanos, &Request<'_>) -> Retry + 'a;

@@ -32,7 +32,7 @@ use self::schemas::Schemas;
 pub(crate) use self::{
     document::{Document, PREFIX},
     page::STYLE,
-    parts::{Answers, Created, IfMatch, IfNoneMatch, NoContent, Part, Tagged},
+    parts::{Accepted, Answers, Created, IfMatch, IfNoneMatch, NoContent, Part, Tagged},
 };
 use crate::{
     access,

@@ -8,12 +8,12 @@ use std::{
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, Responder,
     body::BoxBody,
-    dev::Payload,
+    dev,
     http::{
         StatusCode,
         header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION},
     },
-    web::{Data, Json, Path},
+    web::{Data, Json, Path, Payload},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -58,6 +58,15 @@ impl<T: JsonSchema> Part for Files<T> {
 impl Part for Csv {
     fn describe(operation: &mut Operation) {
         operation.takes("text/csv", json!({ "type": "string" }));
+    }
+}
+
+/// Any bytes, read as they come.
+impl Part for Payload {
+    fn describe(operation: &mut Operation) {
+        let schema = json!({ "type": "string", "format": "binary" });
+        operation.body = Some(super::Body { media: "application/octet-stream", schema, example: None });
+        operation.refuses([Code::BadJson, Code::TooLarge, Code::TooSlow]);
     }
 }
 
@@ -111,7 +120,7 @@ impl FromRequest for IfMatch {
     type Error = Infallible;
     type Future = Ready<Result<Self, Infallible>>;
 
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+    fn from_request(request: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
         ready(Ok(Self(text(request, &IF_MATCH))))
     }
 }
@@ -137,7 +146,7 @@ impl FromRequest for IfNoneMatch {
     type Error = Infallible;
     type Future = Ready<Result<Self, Infallible>>;
 
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+    fn from_request(request: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
         ready(Ok(Self(text(request, &IF_NONE_MATCH))))
     }
 }
@@ -222,6 +231,27 @@ impl<T: Serialize> Responder for Created<T> {
 impl<T: JsonSchema> Answers for Created<T> {
     fn describe(operation: &mut Operation) {
         operation.answers_json::<T>(StatusCode::CREATED, &[("Location", "The address of what was made.")]);
+    }
+}
+
+/// 202, with the address at which it can be followed.
+#[derive(Debug)]
+pub(crate) struct Accepted<T> {
+    pub(crate) location: String,
+    pub(crate) body: T,
+}
+
+impl<T: Serialize> Responder for Accepted<T> {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Accepted().insert_header((LOCATION, self.location)).json(self.body)
+    }
+}
+
+impl<T: JsonSchema> Answers for Accepted<T> {
+    fn describe(operation: &mut Operation) {
+        operation.answers_json::<T>(StatusCode::ACCEPTED, &[("Location", "The address at which it can be followed.")]);
     }
 }
 

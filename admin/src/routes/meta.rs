@@ -5,7 +5,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{PLAN_MAX, algorithm::NUMBER_MAX, policy::Algorithm};
 
-use crate::{api::Api, changes::MESSAGE_BYTES_MAX, passwords, server::State};
+use tidegate_replay::{
+    preview::PREVIEW_REQUESTS_MAX,
+    traffic::{CLIENTS_MAX, MADE_REQUESTS_MAX, ROWS_MAX},
+};
+
+use crate::{
+    api::Api, changes::MESSAGE_BYTES_MAX, passwords, privacy::Keys, recorder::Recorded, server::State, simulate,
+};
 
 pub(super) fn calls(api: &mut Api) {
     api.about("This build", "What the server is and what fits.");
@@ -17,6 +24,10 @@ struct Meta {
     version: &'static str,
     algorithms: Vec<AlgorithmInfo>,
     bounds: Bounds,
+    /// How identities are shown that were seen in traffic.
+    keys: Keys,
+    /// What is recorded to try policies on; `null`: nothing is.
+    recorder: Option<Recorded>,
     /// Where checks can be sent.
     check_url: Option<String>,
 }
@@ -42,6 +53,26 @@ struct Bounds {
     message_bytes_max: usize,
     /// The shortest password.
     password_characters_min: usize,
+    /// The longest log that can be sent.
+    upload_bytes_max: u64,
+    /// The most lines of a log.
+    upload_lines_max: u64,
+    /// The most logs at a time.
+    uploads_max: usize,
+    /// The most rows of made-up traffic.
+    simulation_rows_max: usize,
+    /// The most clients of made-up traffic.
+    simulation_clients_max: u32,
+    /// The most requests of made-up traffic.
+    simulation_requests_max: u64,
+    /// The most runs that wait.
+    simulation_queue_max: usize,
+    /// The most runs that are kept.
+    simulations_max: usize,
+    /// How long a run is kept.
+    simulations_kept_max_ms: u64,
+    /// The most requests of a preview.
+    preview_requests_max: u64,
 }
 
 async fn show(state: Data<State>) -> Json<Meta> {
@@ -86,7 +117,19 @@ async fn show(state: Data<State>) -> Json<Meta> {
             limits_max: PLAN_MAX,
             message_bytes_max: MESSAGE_BYTES_MAX,
             password_characters_min: passwords::CHARACTERS_MIN,
+            upload_bytes_max: simulate::BYTES_MAX,
+            upload_lines_max: simulate::LINES_MAX,
+            uploads_max: simulate::UPLOADS_MAX,
+            simulation_rows_max: ROWS_MAX,
+            simulation_clients_max: CLIENTS_MAX,
+            simulation_requests_max: MADE_REQUESTS_MAX,
+            simulation_queue_max: simulate::QUEUE_MAX,
+            simulations_max: simulate::RUNS_MAX,
+            simulations_kept_max_ms: simulate::DAYS_MAX * 86_400_000,
+            preview_requests_max: PREVIEW_REQUESTS_MAX,
         },
+        keys: state.privacy.keys,
+        recorder: state.recorder.as_ref().map(|recorder| recorder.state()),
         check_url: state.check_url.clone(),
     })
 }

@@ -11,7 +11,9 @@ mod objects;
 mod page;
 mod policy;
 mod session;
+mod simulations;
 mod stream;
+mod uploads;
 mod versions;
 
 use actix_web::{HttpRequest, HttpResponse, middleware::from_fn, web};
@@ -35,6 +37,8 @@ fn calls() -> Api {
     files::calls(&mut api);
     drafts::calls(&mut api);
     explain::calls(&mut api);
+    simulations::calls(&mut api);
+    uploads::calls(&mut api);
     figures::calls(&mut api);
     stream::calls(&mut api);
     documentation::calls(&mut api);

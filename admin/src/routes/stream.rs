@@ -28,8 +28,11 @@ use crate::{
     query::Query,
     secrets::now,
     server::State,
+    simulate as run,
 };
 
+/// The most runs that a stream tells of.
+const RUNS_MAX: usize = 8;
 /// Between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a browser waits before it connects again.
@@ -41,21 +44,23 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "The event stream",
             "Server-sent events, until the session ends or the server stops: `hello` first, then `policy.published` and, if \
-             asked for, `metrics` once a second; `bye` says why it ends.",
+             asked for, `metrics` once a second, and of what-if runs `sim.progress` and `sim.done`; `bye` says why it ends.",
         )
         .answers(StatusCode::OK, "text/event-stream", "Events, each with a JSON object.");
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Topics {
-    /// Separated by commas.
+    /// Separated by commas: `metrics`, and `sim:ID` of what-if runs, eight at most.
     #[serde(default)]
     topics: String,
 }
 
 async fn open(state: Data<State>, signed_in: SignedIn, query: Query<Topics>) -> HttpResponse {
-    let wants_figures = query.topics.split(',').any(|topic| topic == "metrics");
-    let reader = Reader::new(state, signed_in, wants_figures);
+    let topics = || query.topics.split(',');
+    let wants_figures = topics().any(|topic| topic == "metrics");
+    let runs = topics().filter_map(|topic| topic.strip_prefix("sim:")).take(RUNS_MAX).map(str::to_owned).collect();
+    let reader = Reader::new(state, signed_in, wants_figures, runs);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
     });
@@ -73,6 +78,9 @@ struct Reader {
     wants_figures: bool,
     figures: watch::Receiver<Arc<Sample>>,
     published: watch::Receiver<Shared>,
+    /// Ids of the runs that it wants to be told of, and what it was told last; those that are over are not in it any more.
+    runs: Vec<(String, Option<Told>)>,
+    runs_changed: watch::Receiver<()>,
     session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
@@ -84,7 +92,11 @@ struct Reader {
     is_over: bool,
 }
 
+/// What a reader knows of a run.
+type Told = (run::State, u64, Option<usize>);
+
 enum Happened {
+    Run,
     Stop,
     Publish,
     Sample,
@@ -93,10 +105,12 @@ enum Happened {
 }
 
 impl Reader {
-    fn new(state: Data<State>, signed_in: SignedIn, wants_figures: bool) -> Self {
+    fn new(state: Data<State>, signed_in: SignedIn, wants_figures: bool, runs: Vec<String>) -> Self {
         let mut reader = Self {
             figures: state.figures.subscribe(),
             published: state.publisher.subscribe(),
+            runs: runs.into_iter().map(|id| (id, None)).collect(),
+            runs_changed: state.runs.subscribe(),
             session_ended: state.session_ended.subscribe(),
             stopping: state.stopping.subscribe(),
             heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
@@ -116,6 +130,7 @@ impl Reader {
             let newest = reader.figures.borrow_and_update().clone();
             reader.push_sample(&newest);
         }
+        reader.push_runs();
         reader
     }
 
@@ -133,6 +148,7 @@ impl Reader {
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
                 _ = self.published.changed() => Happened::Publish,
                 _ = self.figures.changed(), if self.wants_figures => Happened::Sample,
+                _ = self.runs_changed.changed(), if !self.runs.is_empty() => Happened::Run,
                 _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
@@ -146,6 +162,10 @@ impl Reader {
                 Happened::Sample => {
                     let newest = self.figures.borrow_and_update().clone();
                     self.push_sample(&newest);
+                }
+                Happened::Run => {
+                    self.runs_changed.borrow_and_update();
+                    self.push_runs();
                 }
                 // Somebody's session, this one perhaps; or its time is up.
                 Happened::SessionEnd | Happened::Heartbeat if !self.is_signed_in().await => self.end("session ended"),
@@ -181,6 +201,27 @@ impl Reader {
         self.sent = sample.sequence;
         let data = Sent { sample, gap: is_gap.then_some(true) };
         self.waiting.push_back(event("metrics", Some(sample.sequence), &data));
+    }
+
+    /// Tells of runs that are not as they were told. A reader that is slow is told of the newest state alone.
+    fn push_runs(&mut self) {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.retain_mut(|(id, told)| {
+            // One that is forgotten has ended.
+            let Some(run) = self.state.runs.run(id) else { return false };
+            let now = (run.state, run.done, run.waits_for);
+            if told.replace(now) == Some(now) {
+                return true;
+            }
+            let data = json!({
+                "id": id, "state": run.state, "waits_for": run.waits_for, "done": run.done, "of": run.of, "at": run.at,
+                "error": run.error,
+            });
+            let name = if run.state.is_over() { "sim.done" } else { "sim.progress" };
+            self.waiting.push_back(event(name, None, &data));
+            !run.state.is_over()
+        });
+        self.runs = runs;
     }
 
     async fn is_signed_in(&self) -> bool {

@@ -12,6 +12,7 @@ mod page;
 mod postgres;
 mod publishing;
 mod setup;
+mod simulations;
 mod sqlite;
 mod storage;
 mod stream;

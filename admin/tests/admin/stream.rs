@@ -25,7 +25,7 @@ impl Events {
     }
 
     /// The next event: its name and data. `None` at the end.
-    fn next(&mut self) -> Option<(String, Value)> {
+    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         for line in self.lines.by_ref() {
             let line = line.expect("the stream goes on");

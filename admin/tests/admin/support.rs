@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate::{Decision, Engine, Identity, Request};
-use tidegate_admin::{Admin, Settings, StartError};
+use tidegate_admin::{Admin, Keys, Settings, StartError};
 use tokio::{runtime, sync::oneshot};
 use ureq::Agent;
 
@@ -43,6 +43,8 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         environment: Some("test".to_owned()),
         url: None,
         policy: None,
+        keys: Keys::default(),
+        record: None,
         check_url: Some("http://127.0.0.1:1".to_owned()),
     };
     (settings, engine, url)
@@ -50,7 +52,13 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
 
 impl Server {
     pub(crate) fn start(home: &Home) -> Self {
-        let (settings, engine, url) = settings(home);
+        Self::start_with(home, |_| ())
+    }
+
+    /// With settings that `change` makes other than usual.
+    pub(crate) fn start_with(home: &Home, change: impl FnOnce(&mut Settings)) -> Self {
+        let (mut settings, engine, url) = settings(home);
+        change(&mut settings);
         let (opened, is_open) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = thread::spawn(move || {

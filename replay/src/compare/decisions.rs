@@ -15,6 +15,7 @@ const ENDPOINT_BYTES_MAX: usize = 256;
 
 /// Which decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
     /// All.
@@ -44,6 +45,7 @@ impl Which {
 
 /// One decision of both policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecisionRow {
     /// The request's number, from 1.
     pub number: u64,
@@ -65,6 +67,7 @@ pub struct DecisionRow {
 
 /// What a policy said, in the words of the check's answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecidedBy {
     /// May it go on?
     pub allowed: bool,

@@ -48,6 +48,7 @@ impl Totals {
 
 /// Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Requests that both decided.
     pub requests: u64,
@@ -79,6 +80,7 @@ pub struct Summary {
 
 /// What one policy did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SideSummary {
     /// Requests that it allowed.
     pub allowed: u64,
@@ -94,6 +96,7 @@ pub struct SideSummary {
 
 /// Whom a policy denied first.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FirstDenial {
     /// When.
     pub at: Utc,
@@ -103,6 +106,7 @@ pub struct FirstDenial {
 
 /// Denials of one client in a row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LongestRun {
     /// The client, as `KIND:VALUE`.
     pub key: String,
@@ -116,6 +120,7 @@ pub struct LongestRun {
 
 /// How much changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Changed {
     /// Requests.
     pub requests: u64,
@@ -125,6 +130,7 @@ pub struct Changed {
 
 /// What one limit did under both policies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitRow {
     /// Its full name.
     pub limit_id: String,
@@ -141,6 +147,7 @@ pub struct LimitRow {
 
 /// What one limit did under one policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitFigures {
     /// Requests for which it was looked at.
     pub checked: u64,
@@ -160,6 +167,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// How one client fared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientRow {
     /// `KIND:VALUE`, as it may be shown.
     pub key: String,
@@ -183,6 +191,7 @@ pub struct ClientRow {
 
 /// What happened in a stretch of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bucket {
     /// Its beginning.
     pub at: Utc,
@@ -196,6 +205,7 @@ pub struct Bucket {
 
 /// What is kept to be looked at, of how much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kept {
     /// Clients that are listed.
     pub clients: u64,
@@ -213,6 +223,7 @@ pub struct Kept {
 
 /// The first ones are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecisionsKept {
     /// So many.
     pub kept: u64,
@@ -222,6 +233,7 @@ pub struct DecisionsKept {
 
 /// A client over time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimelineRow {
     /// How it fared.
     #[serde(flatten)]

@@ -26,6 +26,7 @@ const REFUSED_NAMED: usize = 20;
 
 /// What a log looks like.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLook {
     /// Lines that are not blank.
     pub lines: u64,
@@ -49,6 +50,7 @@ pub struct LogLook {
 
 /// A line that was understood.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
     /// Its number, from 1.
     pub line: u64,
@@ -66,6 +68,7 @@ pub struct LogLine {
 
 /// A line that was not understood.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RefusedLine {
     /// Its number, from 1.
     pub line: u64,

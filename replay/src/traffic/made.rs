@@ -25,6 +25,7 @@ const RATE_MAX: u64 = 1_000_000;
 
 /// Some clients that do the same.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// How many.
@@ -125,6 +126,20 @@ impl Made {
             }
         }
         if problems.is_empty() { Ok(Self { rows: ready, domain: domain.to_owned() }) } else { Err(problems) }
+    }
+
+    /// Traffic of one row, of which somebody takes as much as he wants: its requests may be more than else fit.
+    pub fn few(row: Row, domain: &str) -> Result<Self, Vec<RowProblem>> {
+        let mut problems = Vec::new();
+        let schedule = schedule(&row, 0, &mut |row, field, message| problems.push(RowProblem { row, field, message }));
+        let domain = domain.to_owned();
+        schedule.map(|schedule| Self { rows: vec![(row, schedule)], domain }).ok_or(problems)
+    }
+
+    /// How many clients there are.
+    #[must_use]
+    pub fn clients(&self) -> u64 {
+        self.rows.iter().map(|(row, _)| u64::from(row.clients)).sum()
     }
 
     /// About how many requests there will be, without those that are tried again.
@@ -254,7 +269,7 @@ impl MadeTraffic {
     /// How many clients there are.
     #[must_use]
     pub fn clients(&self) -> u64 {
-        self.sources.len() as u64
+        self.made.clients()
     }
 
     /// Did it end before its time, because there are too many requests?

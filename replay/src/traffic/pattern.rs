@@ -13,6 +13,7 @@ pub const TRIES_MAX: u8 = 10;
 
 /// How the requests of a client lie in time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pattern {
     /// Evenly.

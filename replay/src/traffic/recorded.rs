@@ -58,8 +58,9 @@ fn text<'r>(bytes: &mut &'r [u8]) -> Option<Option<&'r str>> {
     str::from_utf8(text).ok().map(Some)
 }
 
-/// When a record was made.
-pub(crate) fn at(record: &[u8]) -> Nanos {
+/// When a recorded request came.
+#[must_use]
+pub fn recorded_at(record: &[u8]) -> Nanos {
     record.first_chunk().map_or(0, |at| Nanos::from_le_bytes(*at))
 }
 
@@ -97,7 +98,7 @@ impl RecordedTraffic {
     #[must_use]
     pub fn new(mut records: Vec<Arc<[u8]>>) -> Self {
         // Threads record side by side. Those of one instant stay as they came.
-        records.sort_by_key(|record| at(record));
+        records.sort_by_key(|record| recorded_at(record));
         Self { records: records.into_iter() }
     }
 }

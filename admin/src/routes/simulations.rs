@@ -1,0 +1,230 @@
+//! What-if: runs, what they found, and the preview of the editor.
+
+use actix_web::web::{Data, Json, Path};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tidegate::time::parse_period;
+use tidegate_replay::{
+    Utc,
+    compare::{DecisionRow, Outcome, Sort, TimelineRow, Which},
+};
+use tokio::task::spawn_blocking;
+
+use crate::{
+    access::SignedIn,
+    api::{Accepted, Api, PREFIX},
+    body::Body,
+    paging::{List, Nothing, Page},
+    problem::{Code, Problem},
+    query::Query,
+    server::State,
+    simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run, prepare},
+};
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("What-if", "What a policy would do to some traffic, beside another one. Nothing live is touched.");
+    api.post("/simulations", start)
+        .says(
+            "Start a run",
+            "Two policies decide the same traffic, request by request, on a clock of their own. It waits for its turn; `sim:ID` \
+             of the event stream tells how far it is. One run at a time for each user.",
+        )
+        .example(json!({
+            "b": { "version": 1 },
+            "traffic": { "made": { "rows": [{ "clients": 20, "rate": 2, "for": "1m", "pattern": "poisson" }], "seed": 1 } },
+        }))
+        .refuses(&[Code::AlreadyRunning, Code::Busy, Code::Conflict, Code::InUse, Code::LastOfItsKind]);
+    api.get("/simulations", runs).says("Runs, newest first", "Without what they found.");
+    api.post("/simulations/preview", preview).says(
+        "Preview a tier or a rule",
+        "What the limits in force and those of a draft do to the requests of one client; 20,000 at most.",
+    );
+    api.get("/simulations/{id}", run)
+        .says("A run", "Once it is done, with what it found in short.")
+        .with("id", "Its id.");
+    api.delete("/simulations/{id}", end)
+        .says("Stop or forget a run", "One that has not ended is stopped, one that has is forgotten.")
+        .with("id", "Its id.");
+    api.get("/simulations/{id}/timeline", timeline)
+        .says("Clients over time", "How each fared under both policies.")
+        .with("id", "The run's id.")
+        .refuses(&[Code::NoResult]);
+    api.get("/simulations/{id}/decisions", decisions)
+        .says("Single decisions", "What both policies said to a request, in order of time.")
+        .with("id", "The run's id.")
+        .refuses(&[Code::NoResult]);
+}
+
+async fn start(state: Data<State>, signed_in: SignedIn, body: Body<Ask>) -> Result<Accepted<Run>, Problem> {
+    let prepared = prepare(&state, body.value).await?;
+    let run = state.runs.add(&state, signed_in.session.name, prepared)?;
+    Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
+}
+
+async fn preview(state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<PreviewAnswer>, Problem> {
+    let published = state.publisher.published();
+    // Some milliseconds of work, which others shall not wait for.
+    let shown = spawn_blocking(move || simulate::show(&published, body.value)).await;
+    Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
+}
+
+/// A cursor is the id of the run that the page before ended with.
+async fn runs(state: Data<State>, page: Query<Page>) -> Result<Json<List<Run>>, Problem> {
+    let all = state.runs.all();
+    let place = page.after(|id| all.iter().position(|run| run.id == id))?;
+    let runs = all.into_iter().skip(place.map_or(0, |place| place + 1)).take(page.limit() + 1).collect();
+    Ok(Json(page.cut(runs, |run| run.id.clone())))
+}
+
+fn absent(id: &str) -> Problem {
+    Problem::NotFound(format!("There is no run `{id}`; runs are kept for {} days.", simulate::DAYS_MAX))
+}
+
+async fn run(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+    Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
+}
+
+async fn end(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+    Ok(Json(state.runs.end(&id).ok_or_else(|| absent(&id))?))
+}
+
+/// Looks at what a run found; reading it takes a while.
+async fn look<T: Send + 'static>(
+    state: Data<State>,
+    id: String,
+    look: impl FnOnce(&Outcome) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let run = state.runs.run(&id).ok_or_else(|| absent(&id))?;
+    if run.state != simulate::State::Done {
+        return Err(Problem::NoResult(run.state.name()));
+    }
+    let looked = spawn_blocking(move || {
+        let outcome = state.runs.outcome(&id).map_err(|error| Problem::Internal(format!("run {id}: {error}")))?;
+        look(&outcome)
+    });
+    looked.await.map_err(|error| Problem::Internal(error.to_string()))?
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Timeline {
+    /// By what clients are sorted, `-` for the greatest first; `-changed` unless given.
+    #[serde(default)]
+    sort: Order,
+    /// Only clients who met this.
+    #[serde(default)]
+    outcome: Which,
+    /// Length of a bucket as a period, a multiple of the run's `kept.bucket_ms`, which is the default.
+    bucket: Option<String>,
+}
+
+/// By what, and whether the greatest comes first.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Order(Sort, bool);
+
+const ORDERS: [(&str, Sort); 5] = [
+    ("changed", Sort::Changed),
+    ("denied_a", Sort::DeniedA),
+    ("denied_b", Sort::DeniedB),
+    ("requests", Sort::Requests),
+    ("key", Sort::Key),
+];
+
+impl Default for Order {
+    fn default() -> Self {
+        Self(Sort::Changed, true)
+    }
+}
+
+impl TryFrom<String> for Order {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (is_descending, name) = text.strip_prefix('-').map_or((false, text.as_str()), |name| (true, name));
+        let found = ORDERS.iter().find(|(order, _)| *order == name);
+        let names = || ORDERS.map(|(name, _)| name).join(", ");
+        found
+            .map(|(_, sort)| Self(*sort, is_descending))
+            .ok_or_else(|| format!("write one of {}, perhaps with `-`", names()))
+    }
+}
+
+impl JsonSchema for Order {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Order".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names = ORDERS.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("-{name}")]).collect::<Vec<_>>();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// Of a page of clients.
+#[derive(Serialize, JsonSchema)]
+struct OfTimeline {
+    /// Clients on all pages.
+    of: usize,
+    /// Length of a bucket.
+    bucket_ms: u64,
+}
+
+/// A cursor is the place of the first client of the page.
+async fn timeline(
+    state: Data<State>,
+    id: Path<String>,
+    page: Query<Page>,
+    query: Query<Timeline>,
+) -> Result<Json<List<TimelineRow, OfTimeline>>, Problem> {
+    let Query(Timeline { sort: Order(sort, is_descending), outcome: which, bucket }) = query;
+    let wanted = bucket.as_deref().map(parse_period).transpose();
+    let wanted_ms = wanted.map_err(|why| Problem::parameter("bucket", why))?.map(|ns| ns / 1_000_000);
+    let from = page.after(|cursor| cursor.parse::<usize>().ok())?.unwrap_or(0);
+    let list = look(state, id.into_inner(), move |outcome| {
+        let kept_ms = outcome.summary.kept.bucket_ms;
+        let bucket_ms = wanted_ms.unwrap_or(kept_ms);
+        if bucket_ms == 0 || !bucket_ms.is_multiple_of(kept_ms) {
+            let message = format!("buckets of {kept_ms} ms were kept; give a multiple of that");
+            return Err(Problem::parameter("bucket", message));
+        }
+        let (items, of) = outcome.timeline(which, sort, is_descending, from, page.limit(), bucket_ms);
+        let next = Some(from.saturating_add(items.len())).filter(|next| *next < of).map(|next| next.to_string());
+        Ok(List { about: OfTimeline { of, bucket_ms }, items, next })
+    });
+    Ok(Json(list.await?))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Decisions {
+    /// Only those about this client, `KIND:VALUE` as the run shows it.
+    key: Option<String>,
+    /// Only those from this instant on.
+    from: Option<Utc>,
+    /// Only these.
+    #[serde(default)]
+    outcome: Which,
+}
+
+/// A cursor is the number of the request that the page before ended with.
+async fn decisions(
+    state: Data<State>,
+    id: Path<String>,
+    page: Query<Page>,
+    query: Query<Decisions>,
+) -> Result<Json<List<DecisionRow>>, Problem> {
+    let Query(Decisions { key, from, outcome: which }) = query;
+    let after = page.after(|cursor| cursor.parse::<u64>().ok())?;
+    let list = look(state, id.into_inner(), move |outcome| {
+        if let Some(key) = key.as_deref().filter(|key| !outcome.knows(key)) {
+            return Err(Problem::NotFound(format!("Nobody called `{key}` came, or there was no room for one more.")));
+        }
+        let found = outcome.decisions(key.as_deref(), which, from, after, page.limit());
+        Ok(List { about: Nothing {}, items: found.items, next: found.next.map(|next| next.to_string()) })
+    });
+    Ok(Json(list.await?))
+}

@@ -1,0 +1,145 @@
+//! Logs that are sent to try policies on. A log is written to its file as it comes, and never held in memory.
+
+use std::{
+    fs::File,
+    io::{Seek, Write},
+    time::Duration,
+};
+
+use actix_web::web::{Data, Json, Path, Payload};
+use futures_util::StreamExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tidegate_replay::{
+    LogFormat,
+    traffic::{LookError, look_at},
+};
+use tokio::{task::spawn_blocking, time};
+
+use crate::{
+    access::SignedIn,
+    api::{Api, Created, NoContent, PREFIX},
+    paging::{List, Nothing},
+    problem::{Code, FieldError, Problem},
+    query::Query,
+    server::State,
+    simulate::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, Upload},
+};
+
+/// How long the next piece of a log may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So much is written at a time.
+const PIECE: usize = 256 << 10;
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Logs", "Access logs, to try policies on. They are there for an hour at most.");
+    api.post("/uploads", send)
+        .says(
+            "Send a log",
+            "Common or combined format, or JSON lines; gzip or plain; up to 200 MB and two million lines. It is removed after its \
+             first run unless it is to be saved, and in any case after an hour.",
+        )
+        .refuses(&[Code::Busy]);
+    api.get("/uploads", uploads).says("Logs that are here", "");
+    api.delete("/uploads/{id}", remove).says("Remove a log", "").with("id", "Its id.");
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct About {
+    /// What its lines are; told line by line unless given.
+    #[serde(default)]
+    format: Format,
+    /// Does it stay after a run?
+    #[serde(default)]
+    save: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Format {
+    #[default]
+    Auto,
+    Common,
+    Combined,
+    Json,
+}
+
+impl From<Format> for LogFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Auto => Self::Auto,
+            Format::Common => Self::Common,
+            Format::Combined => Self::Combined,
+            Format::Json => Self::Json,
+        }
+    }
+}
+
+async fn send(
+    state: Data<State>,
+    signed_in: SignedIn,
+    about: Query<About>,
+    body: Payload,
+) -> Result<Created<Upload>, Problem> {
+    let format = about.format.into();
+    let place = state.uploads.place()?;
+    let (file, bytes) = write(place.file().map_err(|error| full(&error))?, body).await?;
+    let look = spawn_blocking(move || look_at(file, format, LINES_MAX, PLAIN_BYTES_MAX)).await;
+    let look = look.map_err(|error| Problem::Internal(error.to_string()))?.map_err(|error| match error {
+        LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
+        other => Problem::field("", other.to_string()),
+    })?;
+    let upload = state.uploads.finish(place, signed_in.session.name, bytes, about.save, format, look);
+    Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
+}
+
+/// Writes a body to a file, which is then at its beginning.
+async fn write(mut file: File, mut body: Payload) -> Result<(File, u64), Problem> {
+    let (mut bytes, mut piece) = (0, Vec::with_capacity(PIECE));
+    loop {
+        let next = time::timeout(PATIENCE, body.next()).await;
+        let next = next.map_err(|_| Problem::TooSlow { patience: PATIENCE })?;
+        let next = next.transpose().map_err(|error| Problem::BadJson(FieldError::invalid("", error.to_string())))?;
+        if let Some(next) = &next {
+            bytes += next.len() as u64;
+            if bytes > BYTES_MAX {
+                return Err(Problem::TooLarge { bytes_max: BYTES_MAX as usize });
+            }
+            piece.extend_from_slice(next);
+            if piece.len() < PIECE {
+                continue;
+            }
+        }
+        let is_last = next.is_none();
+        let written = spawn_blocking(move || {
+            file.write_all(&piece)?;
+            if is_last {
+                file.rewind()?;
+            }
+            piece.clear();
+            Ok((file, piece))
+        });
+        let written = written.await.map_err(|error| Problem::Internal(error.to_string()))?;
+        (file, piece) = written.map_err(|error: std::io::Error| full(&error))?;
+        if is_last {
+            return Ok((file, bytes));
+        }
+    }
+}
+
+fn full(error: &std::io::Error) -> Problem {
+    Problem::Storage(format!("The log cannot be written to the data folder: {error}"))
+}
+
+/// There are few: they are on one page.
+async fn uploads(state: Data<State>) -> Json<List<Upload>> {
+    Json(List { about: Nothing {}, items: state.uploads.all(), next: None })
+}
+
+async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    if !state.uploads.remove(&id) {
+        return Err(Problem::NotFound(format!("There is no upload `{id}`; it may have expired.")));
+    }
+    Ok(NoContent)
+}

@@ -1,0 +1,257 @@
+//! What somebody wants to know: two policies and some traffic, named in one of several ways, made ready here.
+
+use std::{fs::File, sync::Arc};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate::{Problems, Snapshot, policy::Policy, time::Nanos};
+use tidegate_replay::{
+    LogFormat, Utc,
+    compare::{as_one_node, room_for},
+    traffic::{Made, Row},
+};
+
+use super::{now, runs::About};
+use crate::{
+    body::pointer_of,
+    changes::{TriedList, default_domain, edit, invalid},
+    problem::{FieldError, Problem},
+    published::Published,
+    publisher::parse_stored,
+    recorder::Sampler,
+    server::State,
+};
+
+/// A question that is longer is not kept with its answer.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// What a run is asked for.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask {
+    /// The policy that is compared with; the one in force unless given.
+    #[serde(default)]
+    a: Chosen,
+    /// The policy in question.
+    b: Chosen,
+    /// What both are asked with.
+    traffic: Asked,
+}
+
+/// A policy.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Chosen {
+    /// The one in force.
+    #[default]
+    Live,
+    /// No limits at all.
+    None,
+    /// One that was published.
+    Version(u64),
+    /// The one in force, with these changes.
+    Changes(TriedList),
+    /// The one in force, with the changes of this draft.
+    Draft(String),
+    /// This one.
+    Document(Policy),
+}
+
+/// Some traffic.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Asked {
+    /// Made up from rows.
+    Made(MadeAsk),
+    /// An uploaded log.
+    Log(LogAsk),
+    /// What the recorder has kept.
+    Recorded,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MadeAsk {
+    /// Clients that do the same.
+    rows: Vec<Row>,
+    /// Another one makes other chances.
+    #[serde(default = "one")]
+    seed: u64,
+    /// Now unless given.
+    start: Option<Utc>,
+    /// Where their requests go.
+    #[serde(default = "default_domain")]
+    domain: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LogAsk {
+    /// Id of an upload.
+    upload: String,
+    /// Where its requests go.
+    #[serde(default = "default_domain")]
+    domain: String,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A question, ready to be answered.
+pub(crate) struct Prepared {
+    pub(crate) policies: [Option<Snapshot>; 2],
+    pub(crate) traffic: Prepare,
+    /// About how many requests there are.
+    pub(crate) of: u64,
+    /// Room for counters.
+    pub(crate) room: usize,
+    /// The question as it can be asked again, if it is not too long.
+    pub(crate) asked: Option<Value>,
+    /// The version that was in force.
+    pub(crate) policy_version: u64,
+    /// What is known of the traffic beside.
+    pub(crate) about: About,
+}
+
+/// Traffic that is there.
+pub(crate) enum Prepare {
+    Made { made: Made, seed: u64, start: Nanos },
+    Log { file: File, format: LogFormat, domain: String, upload: String },
+    Recorded { records: Vec<Arc<[u8]>>, sample: Option<Sampler> },
+}
+
+/// Makes a question ready.
+pub(crate) async fn prepare(state: &State, mut ask: Ask) -> Result<Prepared, Problem> {
+    if let Asked::Made(made) = &mut ask.traffic {
+        made.start.get_or_insert_with(now);
+    }
+    let asked = serde_json::to_value(&ask).ok().filter(|asked| asked.to_string().len() <= KEPT_BYTES_MAX);
+    let present = state.publisher.published();
+    let mut policies = [document(state, &present, ask.a, "/a").await?, document(state, &present, ask.b, "/b").await?];
+    let (traffic, of, about) = match ask.traffic {
+        Asked::Made(MadeAsk { rows, seed, start, domain }) => {
+            let start = start.unwrap_or_else(now);
+            let made = Made::new(rows, &domain).map_err(|problems| {
+                let field = |problem: tidegate_replay::traffic::RowProblem| {
+                    let pointer = match problem.field {
+                        "" => "/traffic/made/rows".to_owned(),
+                        field => format!("/traffic/made/rows/{}/{field}", problem.row),
+                    };
+                    FieldError::invalid(pointer, problem.message)
+                };
+                Problem::Invalid(problems.into_iter().map(field).collect())
+            })?;
+            check_domain(&policies, &domain, "/traffic/made/domain")?;
+            let lacking: Vec<Vec<usize>> =
+                policies.iter().flatten().map(|(policy, _)| made.without_tier(policy).collect()).collect();
+            if let [first, rest @ ..] = &lacking[..]
+                && let Some(row) = first.iter().find(|row| rest.iter().all(|other| other.contains(row)))
+            {
+                let pointer = format!("/traffic/made/rows/{row}/tier");
+                return Err(Problem::field(pointer, "none of the policies has this tier"));
+            }
+            policies.iter_mut().flatten().for_each(|(policy, _)| made.assign(policy));
+            let of = made.expected();
+            (Prepare::Made { made, seed, start: start.0 }, of, About::default())
+        }
+        Asked::Log(LogAsk { upload, domain }) => {
+            check_domain(&policies, &domain, "/traffic/log/domain")?;
+            let pointer = "/traffic/log/upload";
+            let found = state.uploads.open_file(&upload).map_err(|error| {
+                Problem::field(pointer, format!("the upload cannot be read: {error}; send it again"))
+            })?;
+            let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
+            let (found, file) = found.ok_or_else(absent)?;
+            let (of, about) = (found.look.requests, About { refused: Some(found.look.refused), ..About::default() });
+            (Prepare::Log { file, format: found.format, domain, upload }, of, about)
+        }
+        Asked::Recorded => {
+            let recorder = state.recorder.as_ref().ok_or_else(|| {
+                Problem::field("/traffic", "nothing is recorded; start the server with --record, such as --record 1/10")
+            })?;
+            let (records, about) = recorder.recorded();
+            if records.is_empty() {
+                return Err(Problem::field("/traffic", "nothing was recorded yet"));
+            }
+            let sample = (!recorder.is_whole()).then(|| recorder.sampler());
+            let of = records.len() as u64;
+            (Prepare::Recorded { records, sample }, of, About { recorded: Some(about), ..About::default() })
+        }
+    };
+    let identities = match &traffic {
+        Prepare::Made { made, .. } => made.clients(),
+        // An address and a user at most.
+        Prepare::Log { .. } | Prepare::Recorded { .. } => of.saturating_mul(2),
+    };
+    // A hundred thousand clients take a while.
+    let compiled = tokio::task::spawn_blocking(move || compile(policies)).await;
+    let policies = compiled.map_err(|error| Problem::Internal(error.to_string()))??;
+    let room = room_for(identities, policies.each_ref().map(Option::as_ref));
+    Ok(Prepared { policies, traffic, of, room, asked, policy_version: present.version.version, about })
+}
+
+/// A policy, and what becomes of its problems.
+type Ready = (Policy, Box<dyn Fn(&Problems, &Policy) -> Problem + Send>);
+
+async fn document(
+    state: &State,
+    present: &Published,
+    chosen: Chosen,
+    pointer: &'static str,
+) -> Result<Option<Ready>, Problem> {
+    // What this build does not take of an older version.
+    let as_a_whole = move |problems: &Problems, _: &Policy| Problem::field(pointer, problems.to_string());
+    let with_changes = |list: TriedList, below: &'static str| {
+        let list = list.on(present);
+        let at = format!("{pointer}{below}");
+        let edited = edit(present, &list).map_err(|problem| problem.below(&at))?;
+        let refused = move |problems: &Problems, policy: &Policy| invalid(problems, policy, &list).below(&at);
+        Ok::<Ready, Problem>((edited.policy, Box::new(refused)))
+    };
+    Ok(Some(match chosen {
+        Chosen::None => return Ok(None),
+        Chosen::Live => (present.policy.clone(), Box::new(as_a_whole)),
+        Chosen::Version(version) => {
+            let found = state.store.version(version).await?;
+            let absent = || Problem::field(format!("{pointer}/version"), format!("there is no version {version}"));
+            (parse_stored(&found.ok_or_else(absent)?.1)?, Box::new(as_a_whole))
+        }
+        Chosen::Changes(list) => with_changes(list, "/changes")?,
+        Chosen::Draft(id) => {
+            let found = state.store.draft(&id, &Timestamp::now().to_string()).await?;
+            let absent = || Problem::field(format!("{pointer}/draft"), format!("there is no draft `{id}`"));
+            let list = serde_json::from_str(&found.ok_or_else(absent)?.1);
+            with_changes(list.map_err(|error| Problem::Internal(error.to_string()))?, "/draft")?
+        }
+        Chosen::Document(policy) => {
+            let refused = move |problems: &Problems, _: &Policy| {
+                let at = |path: &str| format!("{pointer}/document{}", pointer_of(path));
+                Problem::Invalid(
+                    problems.iter().map(|it| FieldError::invalid(at(&it.path), it.message.clone())).collect(),
+                )
+            };
+            (policy, Box::new(refused))
+        }
+    }))
+}
+
+fn compile(policies: [Option<Ready>; 2]) -> Result<[Option<Snapshot>; 2], Problem> {
+    let one = |ready: Option<Ready>| {
+        let Some((policy, refused)) = ready else { return Ok(None) };
+        let policy = as_one_node(policy);
+        Snapshot::compile(&policy).map(Some).map_err(|problems| refused(&problems, &policy))
+    };
+    let [a, b] = policies;
+    Ok([one(a)?, one(b)?])
+}
+
+fn check_domain(policies: &[Option<Ready>; 2], domain: &str, pointer: &str) -> Result<(), Problem> {
+    let mut policies = policies.iter().flatten().peekable();
+    if policies.peek().is_some() && policies.all(|(policy, _)| !policy.domains.contains_key(domain)) {
+        return Err(Problem::field(pointer, format!("none of the policies has a domain `{domain}`")));
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The preview of a tier or a rule while it is edited: its limits and those in force, over a little made-up traffic.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate::{
+    Snapshot,
+    policy::{Domain, Per, Policy, Rule, Tier},
+    time::{Nanos, parse_period},
+};
+use tidegate_replay::{
+    Utc,
+    compare::as_one_node,
+    preview::{Preview, preview},
+    traffic::{Made, Pattern, Row},
+};
+
+use crate::{
+    body::pointer_of,
+    changes::{default_domain, parse},
+    problem::{FieldError, Problem},
+    published::Published,
+};
+
+/// The beginning of a day: windows begin with the traffic.
+const START: Nanos = 1_767_225_600 * 1_000_000_000;
+/// Whom the traffic is of.
+const KIND: &str = "user";
+const DOMAIN: &str = "preview";
+
+/// What the editor asks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PreviewAsk {
+    /// Sent back, so that an answer that comes late is known.
+    sequence: Option<u64>,
+    kind: PreviewKind,
+    /// Whose time zone calendar windows have.
+    #[serde(default = "default_domain")]
+    domain: String,
+    /// The object as it is in force; none while it is new.
+    published: Option<Value>,
+    /// The object as it is edited.
+    draft: Value,
+    traffic: PreviewTraffic,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum PreviewKind {
+    Tier,
+    Rule,
+}
+
+/// Requests of one client.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PreviewTraffic {
+    /// How they lie in time.
+    #[serde(default)]
+    pattern: Pattern,
+    /// Requests in `per`.
+    rate: u64,
+    /// The time that the rate is meant for, such as `1s`.
+    #[serde(default = "one_second")]
+    per: String,
+    /// How long they come, such as `10m`.
+    #[serde(rename = "for")]
+    length: String,
+    /// Cost of each.
+    #[serde(default = "one")]
+    cost: u64,
+    /// Another one makes other chances.
+    #[serde(default = "one")]
+    seed: u64,
+    /// The beginning of a day unless given: windows then begin with the traffic.
+    start: Option<Utc>,
+}
+
+fn one_second() -> String {
+    "1s".to_owned()
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// What the editor is told.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PreviewAnswer {
+    /// As it was sent.
+    sequence: Option<u64>,
+    #[serde(flatten)]
+    preview: Preview,
+}
+
+/// Answers the editor.
+pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer, Problem> {
+    let PreviewAsk { sequence, kind, domain, published, draft, traffic } = ask;
+    let live = present.policy.domains.get(&domain);
+    let timezone =
+        live.ok_or_else(|| Problem::field("/domain", format!("there is no domain `{domain}`")))?.timezone.as_ref();
+    let compiled = |value: &Value, pointer: &str| match kind {
+        PreviewKind::Tier => of_tier(parse(value, pointer).map_err(wrong)?, timezone, pointer),
+        PreviewKind::Rule => of_rule(parse(value, pointer).map_err(wrong)?, timezone, pointer),
+    };
+    let published = published.map(|value| compiled(&value, "/published")).transpose()?;
+    let draft = compiled(&draft, "/draft")?;
+    let PreviewTraffic { pattern, rate, per, length, cost, seed, start } = traffic;
+    let row = Row {
+        clients: 1,
+        kind: KIND.to_owned(),
+        value: None,
+        tier: None,
+        pattern,
+        rate,
+        per,
+        length: length.clone(),
+        path: Some("/".to_owned()),
+        method: None,
+        cost,
+    };
+    let made = Made::few(row, DOMAIN).map_err(|problems| {
+        let field = |problem: tidegate_replay::traffic::RowProblem| {
+            FieldError::invalid(format!("/traffic/{}", problem.field), problem.message)
+        };
+        Problem::Invalid(problems.into_iter().map(field).collect())
+    })?;
+    let start = start.map_or(START, |start| start.0);
+    let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
+    let preview = preview([published, Some(draft)], made.traffic(start, seed), start, length);
+    let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
+    Ok(PreviewAnswer { sequence, preview })
+}
+
+fn wrong(error: FieldError) -> Problem {
+    Problem::Invalid(vec![error])
+}
+
+fn domain(timezone: Option<&String>, defaults: Option<&str>, tiers: Vec<Tier>, rules: Vec<Rule>) -> Policy {
+    let defaults = defaults.map(|tier| (KIND.to_owned(), tier.to_owned())).into_iter().collect();
+    let domain = Domain { defaults, timezone: timezone.cloned(), tiers, rules, ..Domain::default() };
+    as_one_node(Policy { domains: BTreeMap::from([(DOMAIN.to_owned(), domain)]) })
+}
+
+/// The policy's problems at `pointer`, which is the object at `path`.
+fn compile(policy: &Policy, path: &str, pointer: &str) -> Result<Snapshot, Problem> {
+    Snapshot::compile(policy).map_err(|problems| {
+        let field = |problem: &tidegate::Problem| {
+            // What is wrong elsewhere is wrong because of this object.
+            let rest = problem.path.strip_prefix(path).unwrap_or_default();
+            FieldError::invalid(format!("{pointer}{}", pointer_of(rest)), problem.message.clone())
+        };
+        Problem::Invalid(problems.iter().map(field).collect())
+    })
+}
+
+fn of_tier(tier: Tier, timezone: Option<&String>, pointer: &str) -> Result<Snapshot, Problem> {
+    let id = tier.id.clone();
+    compile(&domain(timezone, Some(&id), vec![tier], Vec::new()), "domains.preview.tiers[0]", pointer)
+}
+
+/// Its limits alone: as if every request were one that it counts.
+fn of_rule(rule: Rule, timezone: Option<&String>, pointer: &str) -> Result<Snapshot, Problem> {
+    const PATH: &str = "domains.preview.rules[0]";
+    let tier = |id: &String| Tier { id: id.clone(), limits: Vec::new(), unlimited: true };
+    let mut ids: Vec<&String> = rule.tiers.iter().flatten().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let tiers = ids.into_iter().map(tier).collect();
+    // As it is, for what is wrong with it.
+    drop(compile(&domain(timezone, None, tiers, vec![rule.clone()]), PATH, pointer)?);
+    let everything = Rule {
+        endpoint: "*".to_owned(),
+        method: None,
+        per: Per::One(KIND.to_owned()),
+        tiers: None,
+        condition: BTreeMap::new(),
+        ..rule
+    };
+    compile(&domain(timezone, None, Vec::new(), vec![everything]), PATH, pointer)
+}

@@ -1,0 +1,192 @@
+//! Logs that somebody sent, to try policies on: files of the data folder, for an hour at most.
+
+use std::{
+    convert::Infallible,
+    fs::{self, File},
+    io,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::time::SECOND_NS;
+use tidegate_replay::{LogFormat, Utc, traffic::LogLook};
+use tokio::time;
+
+use super::now;
+use crate::{
+    folder::{make_private, private},
+    problem::Problem,
+    secrets::secret,
+};
+
+/// The longest log, as it is sent.
+pub(crate) const BYTES_MAX: u64 = 200 << 20;
+/// The longest log, unpacked.
+pub(crate) const PLAIN_BYTES_MAX: u64 = 1 << 30;
+/// The most lines of a log.
+pub(crate) const LINES_MAX: u64 = 2_000_000;
+/// The most logs at a time, of everybody.
+pub(crate) const UPLOADS_MAX: usize = 4;
+/// How long a log is there.
+const LIFE_NS: u64 = 3_600 * SECOND_NS;
+/// Between two looks for those that are over.
+const TICK: Duration = Duration::from_mins(1);
+
+/// A log that was sent.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Upload {
+    pub(crate) id: String,
+    author: String,
+    /// As it was sent.
+    bytes: u64,
+    /// Stays after a run, until it expires.
+    saved: bool,
+    expires_at: Utc,
+    #[serde(flatten)]
+    pub(crate) look: LogLook,
+    #[serde(skip)]
+    pub(crate) format: LogFormat,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    folder: PathBuf,
+    state: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    ready: Vec<Upload>,
+    /// How many are being sent.
+    coming: usize,
+}
+
+/// A place for a log that is being sent; its file goes with it, unless it was [finished](Uploads::finish).
+#[derive(Debug)]
+pub(crate) struct Place<'u> {
+    uploads: &'u Uploads,
+    id: String,
+    is_finished: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.uploads.held().coming -= 1;
+        if !self.is_finished {
+            self.uploads.remove_file(&self.id);
+        }
+    }
+}
+
+impl Place<'_> {
+    /// The file to write to.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        private().open(self.uploads.path(&self.id))
+    }
+}
+
+impl Uploads {
+    /// In this folder. What an earlier process left there is removed.
+    pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
+        make_private(&folder)?;
+        for entry in fs::read_dir(&folder)? {
+            fs::remove_file(entry?.path())?;
+        }
+        Ok(Self { folder, state: Mutex::default() })
+    }
+
+    /// A place for one more.
+    pub(crate) fn place(&self) -> Result<Place<'_>, Problem> {
+        let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
+        self.expire();
+        let mut held = self.held();
+        if held.ready.len() + held.coming >= UPLOADS_MAX {
+            return Err(Problem::Busy("Enough logs are here; use or remove one of them, or wait until one expires."));
+        }
+        held.coming += 1;
+        Ok(Place { uploads: self, id, is_finished: false })
+    }
+
+    /// The log is here, and looked at.
+    pub(crate) fn finish(
+        &self,
+        mut place: Place<'_>,
+        author: String,
+        bytes: u64,
+        saved: bool,
+        format: LogFormat,
+        look: LogLook,
+    ) -> Upload {
+        let expires_at = Utc(now().0 + LIFE_NS);
+        place.is_finished = true;
+        let upload = Upload { id: place.id.clone(), author, bytes, saved, expires_at, look, format };
+        self.held().ready.push(upload.clone());
+        upload
+    }
+
+    pub(crate) fn all(&self) -> Vec<Upload> {
+        self.expire();
+        self.held().ready.clone()
+    }
+
+    /// A log and its file; a file that is open is there until it is closed.
+    pub(crate) fn open_file(&self, id: &str) -> io::Result<Option<(Upload, File)>> {
+        self.expire();
+        let found = self.held().ready.iter().find(|upload| upload.id == id).cloned();
+        found.map(|upload| Ok((upload, File::open(self.path(id))?))).transpose()
+    }
+
+    /// A run is over that used it.
+    pub(crate) fn used(&self, id: &str) {
+        self.remove_those(|upload| upload.id == id && !upload.saved);
+    }
+
+    /// False: it is not there.
+    pub(crate) fn remove(&self, id: &str) -> bool {
+        self.remove_those(|upload| upload.id == id) > 0
+    }
+
+    /// Removes those whose time is over, for ever.
+    pub(crate) async fn run(&self) -> Infallible {
+        let mut ticks = time::interval(TICK);
+        loop {
+            ticks.tick().await;
+            self.expire();
+        }
+    }
+
+    fn expire(&self) {
+        let now = now();
+        self.remove_those(|upload| upload.expires_at <= now);
+    }
+
+    fn remove_those(&self, is_over: impl Fn(&Upload) -> bool) -> usize {
+        let over: Vec<Upload> = self.held().ready.extract_if(.., |upload| is_over(upload)).collect();
+        for upload in &over {
+            self.remove_file(&upload.id);
+        }
+        over.len()
+    }
+
+    fn remove_file(&self, id: &str) {
+        match fs::remove_file(self.path(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(id, %error, "an uploaded log cannot be removed; it goes at the next start");
+            }
+            _ => {}
+        }
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.folder.join(id)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Nothing in here panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,566 @@
+//! What-if: what a change would do to made-up traffic, to a log and to recorded requests, before it is published.
+
+use std::{io::Write, num::NonZeroU32, path::Path, thread, time::Duration};
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::{Value, json};
+use tidegate::{Identity, Request};
+use tidegate_admin::Keys;
+
+use crate::{
+    home::Folder,
+    stream::Events,
+    support::{Answer, Client, Server, fresh},
+};
+
+const SIMULATIONS: &str = "/api/v1/simulations";
+
+/// Makes one of the tier `free` ten a minute instead of a hundred.
+fn tighter() -> Value {
+    json!({ "changes": { "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": {
+        "id": "free", "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 10, "period": "1m" }],
+    } }] } })
+}
+
+/// Twenty clients, of which each comes some sixty times in a minute.
+fn made() -> Value {
+    json!({ "made": {
+        "rows": [{ "clients": 20, "rate": 60, "per": "1m", "for": "1m", "pattern": "poisson", "path": "/a" }],
+        "seed": 7, "start": "2026-01-05T09:00:00Z",
+    } })
+}
+
+fn start(client: &Client, ask: &Value) -> String {
+    let answer = client.post(SIMULATIONS, ask);
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let id = answer.json()["id"].as_str().expect("an id").to_owned();
+    assert_eq!(answer.header("location"), format!("{SIMULATIONS}/{id}"));
+    id
+}
+
+/// The run when it is over.
+fn ended(client: &Client, id: &str) -> Value {
+    loop {
+        let run = client.get(&format!("{SIMULATIONS}/{id}")).json();
+        if !["queued", "running"].contains(&run["state"].as_str().expect("a state")) {
+            return run;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn done(client: &Client, ask: &Value) -> Value {
+    let run = ended(client, &start(client, ask));
+    assert_eq!(run["state"], "done", "{run}");
+    run
+}
+
+fn of_run(client: &Client, run: &Value, rest: &str) -> Answer {
+    client.get(&format!("{SIMULATIONS}/{}{rest}", run["id"].as_str().expect("an id")))
+}
+
+#[test]
+fn a_change_list_is_compared_with_the_live_policy() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let run = done(&ana, &json!({ "b": tighter(), "traffic": made() }));
+    let summary = &run["summary"];
+    let requests = summary["requests"].as_u64().expect("a number");
+    assert!((1_050..1_350).contains(&requests) && run["done"] == requests && run["policy_version"] == 1, "{run}");
+    assert_eq!((&summary["a"]["denied"], &summary["a"]["clients_denied"]), (&json!(0), &json!(0)));
+    assert_eq!(summary["newly_denied"]["requests"], summary["b"]["denied"]);
+    assert_eq!((&summary["newly_denied"]["clients"], &summary["newly_allowed"]["clients"]), (&json!(20), &json!(0)));
+    let first = of_run(&ana, &run, "/decisions?outcome=denied&limit=1").json()["items"][0].clone();
+    let told = &summary["b"]["first_denial"];
+    assert_eq!((&told["at"], &told["key"]), (&first["at"], &first["identities"][0]));
+    let limit =
+        summary["limits"].as_array().expect("a list").iter().find(|it| it["limit_id"] == "default/tier:free/minute");
+    assert_eq!(limit.expect("it is there")["b"]["denied"], summary["b"]["denied"]);
+    // Clients over time: every one is there, most changed first, and the buckets are the requests.
+    let page = of_run(&ana, &run, "/timeline?limit=15&bucket=10s").json();
+    let rest =
+        of_run(&ana, &run, &format!("/timeline?limit=15&bucket=10s&cursor={}", page["next"].as_str().expect("more")))
+            .json();
+    let rows: Vec<Value> =
+        [&page, &rest].iter().flat_map(|page| page["items"].as_array().expect("a list").clone()).collect();
+    assert_eq!(
+        (rows.len(), &rest["next"], &page["of"], &page["bucket_ms"]),
+        (20, &Value::Null, &json!(20), &json!(10_000))
+    );
+    let changed = |row: &Value| row["newly_denied"].as_u64().expect("a number");
+    assert!(rows.is_sorted_by(|one, other| changed(one) >= changed(other)));
+    let in_buckets = |row: &Value| -> u64 {
+        row["buckets"].as_array().expect("a list").iter().map(|it| it["requests"].as_u64().expect("a number")).sum()
+    };
+    assert_eq!(rows.iter().map(in_buckets).sum::<u64>(), requests);
+    assert_eq!(rows[0]["key"], summary["top"][0]["key"]);
+    // One client's decisions, page by page.
+    let key = rows[0]["key"].as_str().expect("text").replace(':', "%3A");
+    let denied = of_run(&ana, &run, &format!("/decisions?key={key}&outcome=newly_denied&limit=3")).json();
+    assert_eq!(denied["items"].as_array().expect("a list").len() as u64, changed(&rows[0]).min(3));
+    let first = &denied["items"][0];
+    assert_eq!((&first["a"]["allowed"], &first["b"]["allowed"]), (&json!(true), &json!(false)));
+    assert_eq!((&first["b"]["limit_id"], &first["b"]["remaining"]), (&json!("default/tier:free/minute"), &json!(0)));
+    assert!(first["b"]["retry_after_ms"].as_u64().is_some_and(|ms| (1..=6_000).contains(&ms)), "{first}");
+    let after = of_run(
+        &ana,
+        &run,
+        &format!("/decisions?key={key}&outcome=newly_denied&cursor={}", denied["next"].as_str().expect("more")),
+    )
+    .json();
+    assert!(after["items"][0]["number"].as_u64() > denied["items"][2]["number"].as_u64(), "{after}");
+    let from = first["at"].as_str().expect("text");
+    let again = of_run(&ana, &run, &format!("/decisions?key={key}&outcome=newly_denied&from={from}&limit=1")).json();
+    assert_eq!(again["items"][0], *first);
+    // Nothing live was touched.
+    let totals = server.engine.totals();
+    assert_eq!((totals.allowed, totals.denied, server.engine.version()), (0, 0, 1));
+}
+
+/// The same question twice gives the same bytes, whatever was asked in between and after a new start.
+#[test]
+fn the_same_run_gives_the_same_bytes_and_outlives_the_server() {
+    let folder = Folder::with_file();
+    let mut server = Server::start(folder.home());
+    let mut ana = server.administrator();
+    let bytes = |ana: &Client, run: &Value| {
+        let own = |rest: &str| of_run(ana, run, rest).text;
+        [run["summary"].to_string(), own("/timeline"), own("/decisions?limit=500")]
+    };
+    let ask = json!({ "a": "none", "b": tighter(), "traffic": made() });
+    let first = done(&ana, &ask);
+    let second = done(&ana, &ask);
+    assert_ne!(first["id"], second["id"]);
+    assert_eq!(bytes(&ana, &first), bytes(&ana, &second));
+    assert_eq!(first["summary"]["a"], Value::Null);
+    // The question can be asked again as it is told.
+    let third = done(&ana, &first["asked"]);
+    assert_eq!(bytes(&ana, &first), bytes(&ana, &third));
+    let before = bytes(&ana, &first);
+    server.stop();
+    server = Server::start(folder.home());
+    ana = server.sign_in();
+    let kept = of_run(&ana, &first, "").json();
+    assert_eq!(kept, first);
+    assert_eq!(bytes(&ana, &kept), before);
+    let listed = ana.get(&format!("{SIMULATIONS}?limit=2")).json();
+    let ids: Vec<&Value> = listed["items"].as_array().expect("a list").iter().map(|run| &run["id"]).collect();
+    assert_eq!(ids, [&third["id"], &second["id"]], "newest first");
+    let rest = ana.get(&format!("{SIMULATIONS}?limit=2&cursor={}", listed["next"].as_str().expect("more"))).json();
+    assert_eq!((&rest["items"][0]["id"], &rest["next"]), (&first["id"], &Value::Null));
+    // A run that is over is forgotten.
+    let path = format!("{SIMULATIONS}/{}", first["id"].as_str().expect("an id"));
+    assert_eq!(ana.send("DELETE", &path, &[], None).status, 200);
+    assert_eq!((ana.get(&path).status, ana.send("DELETE", &path, &[], None).status), (404, 404));
+    server.stop();
+    server = Server::start(folder.home());
+    assert_eq!(server.sign_in().get(&path).status, 404);
+}
+
+#[test]
+fn a_run_tells_how_far_it_is_and_can_be_stopped() {
+    let (_folder, mut server) = fresh();
+    let ana = server.administrator();
+    // Two million requests take a debug build some minutes.
+    let long = json!({ "b": "live", "traffic": { "made": {
+        "rows": [{ "clients": 2_000, "rate": 100, "per": "1m", "for": "10m" }], "start": "2026-01-05T09:00:00Z",
+    } } });
+    let id = start(&ana, &long);
+    let mut events = Events::open(&server.url, &ana, &format!("sim:{id},sim:unknown"));
+    let mut last = 0;
+    for _ in 0..3 {
+        let progress = events.next_called("sim.progress");
+        let now = progress["done"].as_u64().expect("a number");
+        assert!(progress["id"] == *id && (now > last || last == 0) && now < 2_000_000, "{progress}");
+        assert_eq!(progress["of"], 2_000_000);
+        assert!(now == 0 || progress["at"].as_str().is_some_and(|at| at.starts_with("2026-01-05T09:")), "{progress}");
+        last = now;
+    }
+    // One run at a time for each user.
+    let refused = ana.post(SIMULATIONS, &long);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("already_running")));
+    let path = format!("{SIMULATIONS}/{id}");
+    let early = ana.get(&format!("{path}/timeline"));
+    assert_eq!((early.status, &early.json()["code"]), (409, &json!("no_result")));
+    let stopped = ana.send("DELETE", &path, &[], None);
+    assert_eq!((stopped.status, &stopped.json()["state"]), (200, &json!("stopped")));
+    let told = events.next_called("sim.done");
+    assert_eq!((&told["id"], &told["state"]), (&json!(id), &json!("stopped")));
+    assert_eq!(ana.get(&path).json()["state"], "stopped");
+    // Its thread is free for the next one, whose end is told too.
+    let next = start(&ana, &json!({ "b": tighter(), "traffic": made() }));
+    let mut events = Events::open(&server.url, &ana, &format!("sim:{next}"));
+    assert_eq!(events.next_called("sim.done")["state"], "done");
+    // A stop of the server does not wait for a run.
+    start(&ana, &long);
+    server.stop();
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let rows = |row: Value| json!({ "b": "live", "traffic": { "made": { "rows": [row] } } });
+    let change = |change: Value| json!({ "b": { "changes": { "changes": [change] } }, "traffic": made() });
+    let limit = json!({ "id": "l", "algorithm": "token_bucket", "limit": 1, "period": "1x" });
+    for (ask, pointer) in [
+        (json!({ "traffic": made() }), ""),
+        (json!({ "b": "live", "traffic": made(), "c": 1 }), "/c"),
+        (json!({ "b": "best", "traffic": made() }), "/b"),
+        (json!({ "b": { "version": 9 }, "traffic": made() }), "/b/version"),
+        (json!({ "a": { "draft": "x" }, "b": "live", "traffic": made() }), "/a/draft"),
+        (json!({ "b": "live", "traffic": "recorded" }), "/traffic"),
+        (json!({ "b": "live", "traffic": { "log": { "upload": "../x" } } }), "/traffic/log/upload"),
+        (rows(json!({ "rate": 0, "for": "1m" })), "/traffic/made/rows/0/rate"),
+        (rows(json!({ "rate": 1, "for": "1" })), "/traffic/made/rows/0/for"),
+        (rows(json!({ "rate": 1, "for": "1m", "tier": "gold" })), "/traffic/made/rows/0/tier"),
+        (rows(json!({ "rate": 1_000_000, "for": "1m" })), "/traffic/made/rows/0/rate"),
+        (
+            rows(json!({ "rate": 1, "for": "1m", "pattern": { "burst": { "size": 1 } } })),
+            "/traffic/made/rows/0/pattern",
+        ),
+        (json!({ "b": "live", "traffic": { "made": { "rows": [] } } }), "/traffic/made/rows"),
+        (
+            json!({ "b": "live", "traffic": { "made": { "rows": [{ "rate": 1, "for": "1s" }], "domain": "web" } } }),
+            "/traffic/made/domain",
+        ),
+        (
+            change(json!({ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } })),
+            "/b/changes/changes/0/value/limits/0/period",
+        ),
+        (
+            change(json!({ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "what": 1 } })),
+            "/b/changes/changes/0/value/what",
+        ),
+        (
+            json!({ "b": { "document": { "domains": { "d": { "tiers": [{ "id": "t" }] } } } }, "traffic": made() }),
+            "/b/document/domains/d/tiers/0",
+        ),
+    ] {
+        let answer = ana.post(SIMULATIONS, &ask);
+        // What cannot be read at all is a 400, as everywhere.
+        assert!(matches!(answer.status, 400 | 422), "{ask}: {answer:?}");
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        let pointers = answer.pointers();
+        assert!(pointers.iter().any(|it| it.starts_with(pointer)) && !pointers.is_empty(), "{pointer}: {pointers:?}");
+    }
+    // Somebody else's change of the same object.
+    let stale = json!({ "changes": { "if_match": { "tier:free": "\"tier:free:9\"" }, "changes": tighter()["changes"]["changes"] } });
+    assert_eq!(ana.post(SIMULATIONS, &json!({ "b": stale, "traffic": made() })).status, 412);
+    let run = done(&ana, &json!({ "b": { "version": 1 }, "traffic": made() }));
+    for rest in [
+        "/timeline?sort=size",
+        "/timeline?bucket=150ms",
+        "/timeline?bucket=1",
+        "/timeline?outcome=some",
+        "/decisions?from=now",
+    ] {
+        assert_eq!(of_run(&ana, &run, rest).status, 422, "{rest}");
+    }
+    assert_eq!(of_run(&ana, &run, "/decisions?key=user:nobody").status, 404);
+    assert_eq!(ana.get(&format!("{SIMULATIONS}/unknown")).status, 404);
+    assert_eq!(server.stranger().get(SIMULATIONS).status, 401);
+}
+
+#[test]
+fn every_way_to_name_a_policy_and_tiers_of_rows() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    // A tier that only the change has.
+    let wide =
+        json!({ "id": "wide", "limits": [{ "id": "l", "algorithm": "fixed_window", "limit": 3, "period": "1m" }] });
+    let list = json!({ "base_version": 1, "message": "", "changes": [{ "op": "create", "kind": "tier", "id": "wide", "value": wide }] });
+    let traffic = json!({ "made": { "start": "2026-01-05T09:00:00Z", "rows": [
+        { "clients": 2, "tier": "wide", "rate": 10, "per": "1m", "for": "1m" },
+        { "kind": "ip", "tier": "internal", "rate": 200, "for": "1s", "path": "/login", "method": "POST" },
+        { "kind": "api_key", "value": "k1", "rate": 300, "for": "1s" },
+    ] } });
+    let mut draft = list.clone();
+    draft["message"] = json!("shared");
+    let draft = ana.post("/api/v1/drafts", &draft).json()["id"].clone();
+    let document = ana.get("/api/v1/policy").json()["document"].clone();
+    let denied = |run: &Value| [run["summary"]["a"]["denied"].clone(), run["summary"]["b"]["denied"].clone()];
+    // 2 x 7 by the new tier, 195 by the rule, 199 by the default tier.
+    for b in [json!({ "changes": list }), json!({ "draft": draft })] {
+        assert_eq!(denied(&done(&ana, &json!({ "b": b, "traffic": traffic }))), [json!(394), json!(408)]);
+    }
+    for (a, b) in [(json!("live"), json!({ "document": document })), (json!({ "version": 1 }), json!("live"))] {
+        let traffic = json!({ "made": { "start": "2026-01-05T09:00:00Z", "rows": traffic["made"]["rows"].as_array().expect("rows")[1..] } });
+        assert_eq!(denied(&done(&ana, &json!({ "a": a, "b": b, "traffic": traffic }))), [json!(394), json!(394)]);
+    }
+}
+
+/// Sends a log.
+fn upload(client: &Client, query: &str, log: &[u8]) -> Answer {
+    client.send("POST", &format!("/api/v1/uploads{query}"), &[("content-type", "text/plain")], Some(log.to_owned()))
+}
+
+fn line(second: u32, ip: &str, user: &str) -> String {
+    format!(
+        "{ip} - {user} [05/Jan/2026:09:{:02}:{:02} +0000] \"GET /a?token=x HTTP/1.1\" 200 5\n",
+        second / 60,
+        second % 60
+    )
+}
+
+/// Files of the data folder below `name`.
+fn files(folder: &Folder, name: &str) -> usize {
+    folder.home().data.join(name).read_dir().expect("it is there").count()
+}
+
+#[test]
+fn a_log_is_sent_looked_at_and_used() {
+    let folder = Folder::with_file();
+    let server = Server::start(folder.home());
+    let ana = server.administrator();
+    let mut log: String = (0..110).map(|second| line(second, "192.0.2.7", "ada")).collect();
+    log += "not a line\n\n{\"time\": 1767603700, \"ip\": \"192.0.2.8\"}\n";
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(log.as_bytes()).expect("memory");
+    let gzip = gzip.finish().expect("memory");
+    for (query, sent) in [("", log.as_bytes()), ("?format=auto&save=true", &gzip)] {
+        let answer = upload(&ana, query, sent);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let upload = answer.json();
+        assert_eq!((&upload["lines"], &upload["requests"], &upload["refused"]), (&json!(112), &json!(111), &json!(1)));
+        assert_eq!(
+            (&upload["clients"], &upload["users"], &upload["bytes"]),
+            (&json!(2), &json!(1), &json!(sent.len()))
+        );
+        assert_eq!((&upload["from"], &upload["to"]), (&json!("2026-01-05T09:00:00Z"), &json!("2026-01-05T09:01:49Z")));
+        assert_eq!(upload["first"].as_array().expect("a list").len(), 20);
+        assert_eq!(
+            upload["first"][0],
+            json!({ "line": 1, "at": "2026-01-05T09:00:00Z", "ip": "192.0.2.7", "user": "ada", "method": "GET", "endpoint": "/a" })
+        );
+        assert!(upload["first_refused"][0]["line"] == 111 && upload["first_refused"][0]["why"].is_string(), "{upload}");
+        let ask = json!({ "b": tighter(), "traffic": { "log": { "upload": upload["id"] } } });
+        let run = done(&ana, &ask);
+        // Ten at once and one in six seconds, of a request in each second.
+        assert_eq!(run["summary"]["b"]["denied"], json!(82), "{}", run["summary"]);
+        let decision = &of_run(&ana, &run, "/decisions?outcome=changed&limit=1").json()["items"][0];
+        assert_eq!(
+            (&decision["endpoint"], &decision["identities"]),
+            (&json!("/a"), &json!(["ip:192.0.2.7", "user:ada"]))
+        );
+        let listed = ana.get("/api/v1/uploads").json();
+        let is_saved = !query.is_empty();
+        assert_eq!(listed["items"].as_array().expect("a list").len(), usize::from(is_saved));
+        assert_eq!(files(&folder, "uploads"), usize::from(is_saved));
+        assert_eq!(ana.post(SIMULATIONS, &ask).status, if is_saved { 202 } else { 422 });
+    }
+    let id = ana.get("/api/v1/uploads").json()["items"][0]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/api/v1/uploads/{id}");
+    assert_eq!([1, 2].map(|_| ana.send("DELETE", &path, &[], None).status), [204, 404]);
+    assert_eq!(files(&folder, "uploads"), 0);
+}
+
+#[test]
+fn logs_that_cannot_be_used_leave_nothing_behind() {
+    let folder = Folder::with_file();
+    let mut server = Server::start(folder.home());
+    let ana = server.administrator();
+    let unreadable = upload(&ana, "", b"one\ntwo\n");
+    assert_eq!(unreadable.status, 422);
+    assert!(unreadable.json()["detail"].as_str().expect("text").contains("line 1"), "{unreadable:?}");
+    let mut broken = GzEncoder::new(Vec::new(), Compression::default());
+    broken.write_all(line(1, "192.0.2.7", "-").repeat(1_000).as_bytes()).expect("memory");
+    let broken = broken.finish().expect("memory");
+    for (query, log, status) in [
+        ("", b"".as_slice(), 422),
+        ("?format=csv", b"x", 422),
+        ("?save=maybe", b"x", 422),
+        ("?format=combined", line(1, "192.0.2.7", "-").as_bytes(), 422),
+        ("", &broken[..broken.len() / 2], 400),
+        // The lines fit unpacked in 200 MB, and are too many.
+        ("", &gzip_of_lines(2_000_001), 422),
+    ] {
+        let answer = upload(&ana, query, log);
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (status, "application/problem+json"),
+            "{query} {answer:?}"
+        );
+    }
+    assert_eq!(files(&folder, "uploads"), 0);
+    // There is room for a few.
+    let one = line(1, "192.0.2.7", "-");
+    let statuses: Vec<u16> = (0..5).map(|_| upload(&ana, "", one.as_bytes()).status).collect();
+    assert_eq!(statuses, [201, 201, 201, 201, 503]);
+    assert_eq!(files(&folder, "uploads"), 4);
+    server.stop();
+    server = Server::start(folder.home());
+    assert_eq!(files(&folder, "uploads"), 0, "they do not outlive the server");
+    assert_eq!(server.sign_in().get("/api/v1/uploads").json()["items"], json!([]));
+}
+
+fn gzip_of_lines(lines: usize) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    let many = "x\n".repeat(1_000);
+    for _ in 0..lines / 1_000 {
+        gzip.write_all(many.as_bytes()).expect("memory");
+    }
+    gzip.write_all(&many.as_bytes()[..lines % 1_000 * 2]).expect("memory");
+    gzip.finish().expect("memory")
+}
+
+/// A log of a real site, where it is at hand.
+#[test]
+fn a_real_log_gives_the_same_bytes_again() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let places = ["../../shared/data/access.log", "../shared/data/access.log"];
+    let Some(log) = places.iter().find_map(|place| std::fs::read(root.join(place)).ok()) else { return };
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let sent = upload(&ana, "?save=true", &log).json();
+    assert_eq!((&sent["lines"], &sent["refused"]), (&json!(10_000), &json!(0)));
+    let ask = json!({ "b": tighter(), "traffic": { "log": { "upload": sent["id"] } } });
+    let [one, other] = [(); 2].map(|()| done(&ana, &ask));
+    assert_eq!(one["summary"], other["summary"]);
+    assert!(one["summary"]["newly_denied"]["clients"].as_u64() > Some(10), "{}", one["summary"]);
+    for rest in ["/timeline?limit=500", "/decisions?limit=500&outcome=changed"] {
+        assert_eq!(of_run(&ana, &one, rest).text, of_run(&ana, &other, rest).text);
+    }
+}
+
+/// Requests of ten users from ten addresses, each user 30 times.
+fn traffic(server: &Server) {
+    for number in 0..300 {
+        let (ip, user) = (format!("198.51.100.{}", number / 30), format!("secret-user-{}", number % 10));
+        let who = [Identity::new("ip", &ip).expect("valid"), Identity::new("user", &user).expect("valid")];
+        let request = Request::new(&who).and_then(|request| request.endpoint("/a?token=hidden")).expect("valid");
+        let _ = server.engine.check(&request);
+    }
+}
+
+fn recording(keys: Keys, one_in: u32) -> (Folder, Server) {
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| {
+        (settings.keys, settings.record) = (keys, NonZeroU32::new(one_in));
+    });
+    (folder, server)
+}
+
+#[test]
+fn recorded_requests_are_tried_and_shown_as_the_setting_says() {
+    for (keys, user, ip) in [
+        (Keys::Clear, "user:secret-user-0", "ip:198.51.100.0"),
+        (Keys::Truncated, "user:secr…#2", "ip:198.51.100.0/24#1"),
+        (Keys::Hashed, "", ""),
+    ] {
+        let (_folder, server) = recording(keys, 1);
+        let ana = server.administrator();
+        traffic(&server);
+        let meta = ana.get("/api/v1/meta").json();
+        assert_eq!((&meta["keys"], &meta["recorder"]["requests"]), (&json!(keys.to_string()), &json!(300)), "{meta}");
+        let run = done(&ana, &json!({ "b": tighter(), "traffic": "recorded" }));
+        let summary = &run["summary"];
+        // Ten of thirty each, whatever is shown: no two values become one.
+        assert_eq!((&summary["requests"], &summary["newly_denied"]["clients"]), (&json!(300), &json!(20)), "{summary}");
+        assert!(
+            summary["limits"].as_array().expect("a list").iter().all(|limit| limit["sampled"] == true),
+            "{summary}"
+        );
+        let rows = of_run(&ana, &run, "/timeline?sort=key").json()["items"].clone();
+        let keys_shown: Vec<&str> =
+            rows.as_array().expect("a list").iter().map(|row| row["key"].as_str().expect("text")).collect();
+        assert_eq!(keys_shown.len(), 20);
+        assert!(keys_shown.is_sorted() && keys_shown.windows(2).all(|pair| pair[0] != pair[1]), "{keys_shown:?}");
+        let everything = [run.to_string(), rows.to_string(), of_run(&ana, &run, "/decisions?limit=500").text].concat();
+        assert!(!everything.contains("hidden"), "the query of a path is told");
+        if keys == Keys::Hashed {
+            assert!(keys_shown.iter().all(|key| key.rsplit(':').next().expect("a part").len() == 16), "{keys_shown:?}");
+        } else {
+            assert!(keys_shown.contains(&user) && keys_shown.contains(&ip), "{keys_shown:?}");
+        }
+        assert_eq!(everything.contains("secret-user-0"), keys == Keys::Clear);
+        assert_eq!(everything.contains("198.51.100.0\""), keys == Keys::Clear);
+        // Whoever is shown can be asked for.
+        let key = keys_shown[0].replace('%', "%25").replace('#', "%23").replace('…', "%E2%80%A6").replace('/', "%2F");
+        let own = of_run(&ana, &run, &format!("/decisions?key={key}")).json();
+        assert_eq!(own["items"].as_array().expect("a list").len(), 30, "{key}");
+    }
+}
+
+#[test]
+fn a_sample_says_what_it_cannot_tell() {
+    let (_folder, server) = recording(Keys::Hashed, 3);
+    let ana = server.administrator();
+    let everyone = json!({ "id": "all", "endpoint": "*", "per": "everyone",
+        "limits": [{ "id": "l", "algorithm": "token_bucket", "limit": 5, "period": "1h" }] });
+    let tenants = json!({ "id": "pairs", "endpoint": "*", "per": ["ip", "user"],
+        "limits": [{ "id": "l", "algorithm": "token_bucket", "limit": 2, "period": "1h" }] });
+    let create = |rule: &Value| json!({ "op": "create", "kind": "rule", "id": rule["id"], "value": rule });
+    traffic(&server);
+    let meta = ana.get("/api/v1/meta").json();
+    let recorded = meta["recorder"]["requests"].as_u64().expect("a number");
+    assert!((60..270).contains(&recorded) && meta["recorder"]["one_in"] == 3, "{meta}");
+    let b = json!({ "changes": { "changes": [create(&everyone), create(&tenants)] } });
+    let run = done(&ana, &json!({ "b": b, "traffic": "recorded" }));
+    assert_eq!((&run["about"]["recorded"]["one_in"], &run["about"]["recorded"]["lost"]), (&json!(3), &json!(0)));
+    let limit = |id: &str| {
+        let limits = run["summary"]["limits"].as_array().expect("a list");
+        limits.iter().find(|limit| limit["limit_id"] == id).expect("it is there").clone()
+    };
+    let all = limit("default/rule:all/l");
+    assert!(all["sampled"] == false && all["reason"].as_str().is_some_and(|why| why.contains("everyone")), "{all}");
+    let pairs = limit("default/rule:pairs/l");
+    assert!(pairs["sampled"] == true && pairs["b"]["checked"].as_u64() > Some(0), "{pairs}");
+    // Only those are listed whose requests are all there.
+    let rows = of_run(&ana, &run, "/timeline").json()["items"].clone();
+    assert!(rows.as_array().expect("a list").iter().all(|row| row["requests"] == 30), "{rows}");
+}
+
+#[test]
+fn the_editor_is_shown_what_its_limits_would_do() {
+    const PREVIEW: &str = "/api/v1/simulations/preview";
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let tier = |limit: u64| json!({ "id": "t", "limits": [{ "id": "m", "algorithm": "token_bucket", "limit": limit, "period": "1m" }] });
+    let ask = |kind: &str, published: Value, draft: Value| {
+        json!({ "sequence": 42, "kind": kind, "published": published, "draft": draft,
+            "traffic": { "pattern": { "burst": { "requests": 50 } }, "rate": 1, "for": "1m" } })
+    };
+    let shown = ana.post(PREVIEW, &ask("tier", tier(60), tier(30)));
+    assert_eq!(shown.status, 200, "{shown:?}");
+    let shown = shown.json();
+    assert_eq!((&shown["sequence"], &shown["requests"], &shown["cut_at_ms"]), (&json!(42), &json!(109), &Value::Null));
+    let figures =
+        |side: &str| ["allowed", "denied", "first_denied_ms", "longest_wait_ms"].map(|name| shown[side][name].clone());
+    // 60 at once and one a second; 30 at once, and one in two seconds.
+    assert_eq!(figures("published"), [json!(109), json!(0), Value::Null, json!(0)]);
+    assert_eq!(figures("draft"), [json!(59), json!(50), json!(0), json!(2_000)]);
+    assert_eq!((&shown["bucket_ms"], &shown["draft"]["buckets"][0]), (&json!(500), &json!([30, 20])));
+    assert_eq!(shown["draft"]["buckets"].as_array().expect("a list").len(), 120);
+    // A rule, as if every request were one that it counts; it costs three.
+    let rule = json!({ "id": "r", "endpoint": "/x/{id}", "method": "POST", "per": ["ip", "tenant"], "tiers": ["pro", "gold"],
+        "where": { "plan": "trial*" }, "cost": 3, "limits": tier(60)["limits"] });
+    let shown = ana.post(PREVIEW, &ask("rule", Value::Null, rule.clone())).json();
+    assert_eq!((&shown["published"], &shown["draft"]["allowed"]), (&Value::Null, &json!(39)), "{shown}");
+    let broken = |object: &Value, field: &str, value: Value| {
+        let mut object = object.clone();
+        object[field] = value;
+        object
+    };
+    let limit = |field: &str, value: Value| json!([broken(&tier(1)["limits"][0], field, value)]);
+    for (body, pointer) in [
+        (ask("tier", Value::Null, broken(&tier(1), "limits", limit("burst", json!(0)))), "/draft/limits/0/burst"),
+        (ask("tier", broken(&tier(1), "limits", limit("period", json!("x"))), tier(1)), "/published/limits/0/period"),
+        (ask("tier", Value::Null, broken(&tier(1), "limits", json!([]))), "/draft"),
+        (ask("tier", Value::Null, broken(&tier(1), "id", json!("T"))), "/draft/id"),
+        (ask("tier", Value::Null, broken(&tier(1), "color", json!("red"))), "/draft/color"),
+        (ask("rule", Value::Null, broken(&rule, "endpoint", json!("x"))), "/draft/endpoint"),
+        (ask("rule", Value::Null, broken(&rule, "per", json!("IP"))), "/draft/per"),
+        (broken(&ask("tier", Value::Null, tier(1)), "traffic", json!({ "rate": 0, "for": "1m" })), "/traffic/rate"),
+        (broken(&ask("tier", Value::Null, tier(1)), "traffic", json!({ "rate": 1, "for": "soon" })), "/traffic/for"),
+        (broken(&ask("tier", Value::Null, tier(1)), "domain", json!("web")), "/domain"),
+    ] {
+        let answer = ana.post(PREVIEW, &body);
+        assert_eq!(answer.status, 422, "{body}: {answer:?}");
+        assert!(answer.pointers().iter().any(|it| it.starts_with(pointer)), "{pointer}: {:?}", answer.pointers());
+    }
+    // More than fits is cut, and says where.
+    let long = broken(&ask("tier", Value::Null, tier(1)), "traffic", json!({ "rate": 1_000_000, "for": "366d" }));
+    let shown = ana.post(PREVIEW, &long).json();
+    assert_eq!((&shown["requests"], &shown["cut_at_ms"]), (&json!(20_000), &json!(20)));
+}
