@@ -4,6 +4,7 @@ use std::{
     net::TcpListener,
     sync::Arc,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -87,7 +88,8 @@ impl Server {
     }
 
     pub(crate) fn stranger(&self) -> Client {
-        let config = Agent::config_builder().http_status_as_error(false).build();
+        // The server ends connections that are idle for five seconds, perhaps just when one is used again.
+        let config = Agent::config_builder().http_status_as_error(false).max_idle_age(Duration::from_secs(2)).build();
         Client { url: self.url.clone(), agent: config.new_agent(), token: String::new(), csrf: String::new() }
     }
 
