@@ -11,7 +11,7 @@ use crate::{
     hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, DoorSettings, EVERYONE, Per, Policy},
+    policy::{self, DoorSettings, EVERYONE, Per, Policy, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -319,6 +319,11 @@ fn matcher(report: &mut Report<'_>, kind: &str, value: &str) -> Option<Matcher> 
         report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
         return None;
     }
+    // Not every database can keep it, and no request is meant to send it.
+    if value.contains('\0') {
+        report.wrong("a NUL character cannot be part of a value".to_owned());
+        return None;
+    }
     Matcher::parse(kind, value).map_err(|why| report.wrong(why)).ok()
 }
 
@@ -331,11 +336,7 @@ fn instant(report: &mut Report<'_>, text: &str) -> Option<Nanos> {
 }
 
 fn check_id(report: &mut Report<'_>, id: &str) {
-    let bytes = id.as_bytes();
-    let is_id = bytes.len() <= 64
-        && bytes.first().is_some_and(u8::is_ascii_lowercase)
-        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'));
-    if !is_id {
+    if !is_id(id) {
         report
             .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
     }

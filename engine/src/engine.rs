@@ -69,6 +69,8 @@ pub struct Met {
     pub limit: LimitIndex,
     /// The identities of the request that it counts together, by their places as bits; none: everyone together.
     pub counted: u8,
+    /// Would it have refused, being a shadow?
+    pub shadow_denied: bool,
 }
 
 #[derive(Debug, Default)]
@@ -341,11 +343,12 @@ impl<C: Clock> Engine<C> {
             let decision = self.decide_plan(live, request, plan, now)?;
             let looked_at =
                 if decision.is_allowed() { plan.len() } else { decision.place().map_or(0, |place| place + 1) };
-            for charge in &plan[..looked_at] {
+            for (place, charge) in plan[..looked_at].iter().enumerate() {
                 let limit = &live.limits[charge.limit as usize];
                 // A denial left shadow limits unasked.
                 if decision.is_allowed() || !limit.is_shadow {
-                    met(Met { limit: LimitIndex(limit.index), counted: charge.counted });
+                    let shadow_denied = decision.shadows.places >> place & 1 == 1;
+                    met(Met { limit: LimitIndex(limit.index), counted: charge.counted, shadow_denied });
                 }
             }
             Ok(decision)

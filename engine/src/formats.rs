@@ -98,13 +98,26 @@ impl Snapshot {
 /// Reads any document of YAML.
 pub(crate) fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     let mut path = String::new();
-    let outcome = serde_saphyr::with_deserializer_from_str(text, |document| {
+    let outcome = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             path = error.path().to_string();
             error.into_inner()
         })
     });
     outcome.map_err(|error| from_yaml(&path, &error))
+}
+
+/// Whoever hands over a text bounds its length; what stands in it once is bounded by that. Depth and aliases, by which a
+/// short text becomes a long one, have the bounds that are usual.
+fn yaml_options(text: &str) -> serde_saphyr::Options {
+    let usual = serde_saphyr::Budget::default();
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: usual.max_nodes.max(2 * text.len()),
+            max_events: usual.max_events.max(2 * text.len()),
+            max_total_scalar_bytes: usual.max_total_scalar_bytes.max(text.len()),
+        },
+    }
 }
 
 fn from_toml(path: &str, error: &toml::de::Error, text: &str) -> Problem {
@@ -152,10 +165,12 @@ fn line_of(text: &str, format: Format, path: &str) -> Option<usize> {
             }
             // JSON is YAML, and its places are where YAML sees them.
             Format::Yaml | Format::Json => {
-                let found: serde_saphyr::Spanned<IgnoredAny> =
-                    serde_saphyr::with_deserializer_from_str(text, |document| Follow::new(steps).deserialize(document))
-                        .ok()??;
-                Some(found.referenced.line() as usize)
+                let found: Option<serde_saphyr::Spanned<IgnoredAny>> =
+                    serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(text), |document| {
+                        Follow::new(steps).deserialize(document)
+                    })
+                    .ok()?;
+                Some(found?.referenced.line() as usize)
             }
         }
     })

@@ -1,23 +1,24 @@
 //! Policies from the files of other limiters, with a report of what is not carried over as it was.
 //!
 //! What a descriptor or a limit counts becomes a rule: its keys are kinds of identity, its values conditions (`where`), and
-//! what it counts apart is `per`. How requests come here is that of the Envoy door: an entry's key is an identity's kind,
-//! written in lower case with `_` for what no kind may have; an entry `path` or `endpoint` is the endpoint, `method` the
-//! method.
+//! what it counts apart is `per`. Whoever asks puts a request so: an entry's key is an identity's kind, written in lower case
+//! with `_` for what no kind may have; an entry `path` or `endpoint` is the endpoint, `method` the method.
 
 mod cel;
 mod descriptors;
 mod envoy;
 mod limitador;
 mod names;
+mod overlaps;
 mod regions;
+mod room;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    algorithm::NUMBER_MAX,
+    algorithm::{NUMBER_MAX, WINDOW_LIMIT_MAX},
     formats::read_yaml,
     policy::{Algorithm, Limit, Mode, Policy, Sharing},
     problem::{Problem, Problems},
@@ -38,11 +39,15 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn read<T: DeserializeOwned>(self) -> Result<T, ImportError> {
+    fn read<T: DeserializeOwned>(self, place: usize) -> Result<T, ImportError> {
         read_yaml(self.text).map_err(|problem| {
             // A value whose line is asked for is one step further down for its reader.
             let path = problem.path.replace("].value", "]").replace("domain.value", "domain");
-            ImportError::new(self, problem.line, path, problem.message)
+            let line = problem.line.and_then(|line| self.text.lines().nth(line.checked_sub(1)?));
+            // In a list in brackets another bracket begins a list.
+            let is_bare = line.is_some_and(|line| line.contains("[descriptors[") || line.contains(", descriptors["));
+            let hint = if is_bare { "; put each expression in quotes" } else { "" };
+            ImportError::new(place, self, problem.line, path, format!("{}{hint}", problem.message))
         })
     }
 }
@@ -52,7 +57,8 @@ impl Source<'_> {
 pub struct Imported {
     /// A policy that compiles.
     pub policy: Policy,
-    /// Everything that is not carried over as it was, in the order of the files and their lines.
+    /// What is not carried over as it was, in the order of the files and their lines. What holds of every file of its kind
+    /// is told once a file.
     pub notes: Vec<Note>,
 }
 
@@ -70,8 +76,8 @@ pub struct Note {
     pub what: String,
     /// What happens instead.
     pub instead: String,
-    /// Is there a request that the file limits, or lets pass on purpose, about which the policy decides otherwise, or
-    /// which has to be put in another way?
+    /// Is there a request that the file limits or lets pass on purpose, about which a server by itself decides otherwise, or
+    /// which has to be put in another way? A request counts once; what costs more is told without this.
     pub changes_decisions: bool,
 }
 
@@ -90,10 +96,12 @@ impl fmt::Display for Note {
 }
 
 /// A file that is not what it should be: the limiter that it is for would refuse it too, or it has fields that nobody here
-/// knows.
+/// knows, or is nested or repeated (by aliases) beyond what is read of any document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportError {
-    /// The file.
+    /// Which of the files, from 0; `None`: all of them together.
+    pub place: Option<usize>,
+    /// The file, or all of them.
     pub file: String,
     /// What is wrong with it.
     pub problems: Problems,
@@ -112,23 +120,30 @@ impl fmt::Display for ImportError {
 impl std::error::Error for ImportError {}
 
 impl ImportError {
-    fn new(source: Source<'_>, line: Option<usize>, path: impl Into<String>, message: impl Into<String>) -> Self {
+    fn new(
+        place: usize,
+        source: Source<'_>,
+        line: Option<usize>,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         let problem = Problem { path: path.into(), line, message: message.into() };
-        Self { file: source.name.to_owned(), problems: Problems(vec![problem]) }
+        Self { place: Some(place), file: source.name.to_owned(), problems: Problems(vec![problem]) }
     }
 }
 
 /// A place in a file.
 #[derive(Clone, Debug)]
 struct Place {
-    file: String,
+    /// Which of the files, from 0: two may have one name.
+    file: usize,
     line: usize,
     path: String,
 }
 
 /// The report while it grows.
 #[derive(Debug, Default)]
-struct Notes(Vec<Note>);
+struct Notes(Vec<(Place, Note)>);
 
 impl Notes {
     /// Decisions stay as they were.
@@ -144,23 +159,35 @@ impl Notes {
     fn add(&mut self, at: &Place, field: &str, what: String, instead: String, changes_decisions: bool) {
         let dot = if at.path.is_empty() || field.is_empty() { "" } else { "." };
         let path = format!("{}{dot}{field}", at.path);
-        self.0.push(Note { file: at.file.clone(), line: at.line, path, what, instead, changes_decisions });
+        let note = Note { file: String::new(), line: at.line, path, what, instead, changes_decisions };
+        self.0.push((at.clone(), note));
+    }
+
+    /// Of a file as a whole.
+    fn tell_of_file(&mut self, file: usize, what: &str, instead: &str, changes_decisions: bool) {
+        let at = Place { file, line: 0, path: String::new() };
+        self.add(&at, "", what.to_owned(), instead.to_owned(), changes_decisions);
+    }
+
+    /// What holds of every file of another limiter.
+    fn tell_of_counters(&mut self, file: usize) {
+        let what = "counters that the servers of that limiter share, where they have a store";
+        self.tell_of_file(file, what, "each server counts by itself: of several, each lets as much pass", false);
     }
 }
 
 /// The policy, if it compiles, with the report in the order of `sources` and their lines.
 fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Imported, ImportError> {
-    let files = sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ");
-    Snapshot::compile(&policy).map_err(|problems| ImportError { file: files, problems })?;
+    Snapshot::compile(&policy).map_err(|problems| {
+        let files = sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ");
+        ImportError { place: None, file: files, problems }
+    })?;
     let mut notes = notes.0;
-    let file = |note: &Note| sources.iter().position(|source| source.name == note.file);
-    notes.sort_by_key(|note| (file(note), note.line));
-    notes.dedup();
-    Ok(Imported { policy, notes })
+    notes.sort_by_key(|(at, note)| (at.file, note.line));
+    notes.dedup_by(|(one, told), (other, before)| one.file == other.file && told == before);
+    let named = |(at, note): (Place, Note)| Note { file: sources[at.file].name.to_owned(), ..note };
+    Ok(Imported { policy, notes: notes.into_iter().map(named).collect() })
 }
-
-/// The largest limit of a fixed window.
-const WINDOW_MAX: u64 = 1 << 24;
 
 /// A window, as a limit: id, limit, seconds. Says what is not as it was.
 fn window(
@@ -177,9 +204,9 @@ fn window(
         return None;
     }
     let mut algorithm = Algorithm::FixedWindow;
-    if limit > WINDOW_MAX {
+    if limit > WINDOW_LIMIT_MAX {
         algorithm = Algorithm::TokenBucket;
-        let what = format!("a limit of {limit}; at most {WINDOW_MAX} fit in a fixed window");
+        let what = format!("a limit of {limit}; at most {WINDOW_LIMIT_MAX} fit in a fixed window");
         notes.warn(at, field, what, "it is a token bucket, which gives tokens back one by one");
     }
     let limit = limit.min(NUMBER_MAX);

@@ -343,6 +343,17 @@ pub struct Rule {
 /// A rule whose `per` says this counts all identities together.
 pub(crate) const EVERYONE: &str = "everyone";
 
+/// The longest id of a domain, tier, rule or limit, in bytes.
+pub(crate) const ID_BYTES_MAX: usize = 64;
+
+/// Is this `[a-z][a-z0-9_-]{0,63}`?
+pub(crate) fn is_id(id: &str) -> bool {
+    let bytes = id.as_bytes();
+    bytes.len() <= ID_BYTES_MAX
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
+}
+
 /// Whom a rule counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(

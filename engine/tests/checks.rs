@@ -649,3 +649,19 @@ fn checks_keep_the_bound_while_numbers_change() {
     assert!(admitted <= bound, "{admitted} admitted, {bound} allowed");
     assert!(admitted >= 3 * 5_000, "{admitted} admitted: somebody was denied for good");
 }
+
+/// What a shadow would have refused is told with the limit, wherever it stands among the others.
+#[test]
+fn whoever_observes_a_check_is_told_of_refusing_shadows() {
+    let shadow = bucket("s", 1, "1h").replace("{ ", "{ mode = \"shadow\", ");
+    let world = Bench::new(&one_tier(&format!("{}, {shadow}, {}", bucket("a", 3, "1h"), bucket("b", 9, "1h"))));
+    let who = [Identity::new("ip", "192.0.2.1").expect("valid")];
+    let told = || {
+        let mut told = Vec::new();
+        let _ = world.engine.check_observing(&Request::new(&who).expect("valid"), |met| told.push(met.shadow_denied));
+        told
+    };
+    assert_eq!([told(), told(), told()], [vec![false; 3], vec![false, true, false], vec![false, true, false]]);
+    // A denial leaves shadows unasked.
+    assert_eq!(told(), [false]);
+}

@@ -18,16 +18,24 @@ const KEYS: &[&str] = &["a", "b", "c"];
 struct Limit {
     max_value: u64,
     seconds: u64,
-    /// Key and value; whether as `x` or as `descriptors[0].x`.
+    /// Key and value.
     conditions: Vec<(&'static str, &'static str)>,
     variables: Vec<&'static str>,
+}
+
+impl Limit {
+    /// Are both one limit to limitador, whatever their values are?
+    fn is_as(&self, other: &Self) -> bool {
+        let identity = |of: &Self| (of.seconds, of.conditions.clone(), of.variables.clone());
+        identity(self) == identity(other)
+    }
 }
 
 fn yaml(limits: &[Limit]) -> String {
     let mut text = "---\n".to_owned();
     for Limit { max_value, seconds, conditions, variables } in limits {
         let conditions = conditions.iter().map(|(key, value)| format!("\"descriptors[0].{key} == '{value}'\""));
-        let variables = variables.iter().map(|key| format!("\"{key}\""));
+        let variables = variables.iter().map(|key| format!("\"descriptors[0].{key}\""));
         let [conditions, variables] = [conditions.collect::<Vec<_>>(), variables.collect()].map(|list| list.join(", "));
         writeln!(
             text,
@@ -49,6 +57,10 @@ impl Model {
         let of = |key: &str| values.iter().find(|(name, _)| *name == key).and_then(|(_, value)| *value);
         let mut counters = Vec::new();
         for (place, limit) in limits.iter().enumerate() {
+            // A set of limits takes no second one.
+            if limits[..place].iter().any(|first| first.is_as(limit)) {
+                continue;
+            }
             let holds = limit.conditions.iter().all(|(key, value)| of(key) == Some(value));
             let variables: Option<Vec<&str>> = limit.variables.iter().map(|key| of(key)).collect();
             if let Some(variables) = variables.filter(|_| holds) {
@@ -75,19 +87,31 @@ fn limits() -> impl Strategy<Value = Vec<Limit>> {
         variables.dedup();
         Limit { max_value, seconds, conditions, variables }
     });
-    vec(limit, 1..8)
+    // Some of them twice.
+    let again = (any::<prop::sample::Index>(), 0..5_u64);
+    (vec(limit, 1..8), proptest::option::of(again)).prop_map(|(mut limits, again)| {
+        if let Some((which, max_value)) = again {
+            limits.push(Limit { max_value, ..which.get(&limits).clone() });
+        }
+        limits
+    })
 }
 
 #[test]
 fn random_limits_decide_as_the_original() {
-    let [compared, denied, together] = [const { Cell::new(0_u32) }; 3];
+    let [compared, denied, together, twice] = [const { Cell::new(0_u32) }; 4];
     let values = vec(select(&[None, Some("x"), Some("y"), Some("z")][..]), KEYS.len());
     let requests = vec((values, prop_oneof![8 => Just(0_u64), 1 => 1..90_u64]), 1..150);
     let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) });
     let outcome = runner.run(&(limits(), requests), |(limits, requests)| {
         let text = yaml(&limits);
         let Imported { policy, notes } = limitador(&[Source { name: "limits.yaml", text: &text }]).expect("limits");
-        prop_assert!(notes.iter().all(|note| !note.changes_decisions), "{notes:?}");
+        let is_about_windows = |what: &str| what.starts_with("windows that begin with the first request");
+        let changing = notes.iter().filter(|note| note.changes_decisions);
+        prop_assert!(changing.into_iter().all(|note| is_about_windows(&note.what)), "{notes:?}");
+        let left_out = (1..limits.len()).any(|place| limits[..place].iter().any(|first| first.is_as(&limits[place])));
+        prop_assert_eq!(left_out, notes.iter().any(|note| note.instead.starts_with("the first holds")));
+        twice.set(twice.get() + u32::from(left_out));
         let engine = Engine::for_simulation(4_096, ManualClock::default(), 1);
         engine.publish(Snapshot::compile(&policy).expect("a right policy")).expect("room");
         let (mut model, mut now) = (Model::default(), START);
@@ -112,6 +136,6 @@ fn random_limits_decide_as_the_original() {
         Ok(())
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
-    let seen = [&compared, &denied, &together].map(Cell::get);
-    assert!(seen[0] > 20_000 && seen[1] > 5_000 && seen[1] < seen[0] && seen[2] > 200, "{seen:?}");
+    let seen = [&compared, &denied, &together, &twice].map(Cell::get);
+    assert!(seen[0] > 20_000 && seen[1] > 5_000 && seen[1] < seen[0] && seen[2] > 200 && seen[3] > 100, "{seen:?}");
 }

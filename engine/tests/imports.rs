@@ -1,5 +1,7 @@
 //! Files of other limiters: what well-known shapes become, what the report says, and what is refused.
 
+use std::fmt::Write;
+
 use tidegate::{
     Engine, Identity, Request, Snapshot,
     clock::ManualClock,
@@ -48,9 +50,19 @@ fn hold(policy: &Policy, domain: &str, rows: &[Row<'_>]) {
     }
 }
 
+/// What is told of single descriptors and limits, not of every file of its kind.
+fn of_lines(notes: &[Note]) -> Vec<&Note> {
+    notes.iter().filter(|note| note.line > 0).collect()
+}
+
 /// Line, path, and whether decisions change.
 fn places(notes: &[Note]) -> Vec<(usize, &str, bool)> {
-    notes.iter().map(|note| (note.line, note.path.as_str(), note.changes_decisions)).collect()
+    of_lines(notes).into_iter().map(|note| (note.line, note.path.as_str(), note.changes_decisions)).collect()
+}
+
+/// Of all notes: line, path, whether decisions change, and what it is.
+fn told(notes: &[Note]) -> Vec<String> {
+    notes.iter().map(|it| format!("{} {} {} {}", it.line, it.path, it.changes_decisions, it.what)).collect()
 }
 
 #[test]
@@ -80,7 +92,7 @@ descriptors:
 "#,
     )
     .expect("a configuration");
-    assert_eq!(imported.notes, []);
+    assert_eq!(of_lines(&imported.notes), [] as [&Note; 0]);
     hold(
         &imported.policy,
         "shop",
@@ -101,7 +113,8 @@ descriptors:
     assert_eq!(ids, ["gold", "api_key-gold-9", "api_key", "banned", "every", "long", "weekly"]);
 }
 
-/// The example that envoyproxy/ratelimit comes with, without `foo` alone (see the test of overlaps).
+/// The example that envoyproxy/ratelimit comes with, without `foo` alone (see
+/// [`a_limit_of_few_keys_that_others_meet_too_is_told`]).
 #[test]
 fn nested_descriptors_count_combinations() {
     let imported = from_envoy(
@@ -146,7 +159,7 @@ descriptors:
 ",
     )
     .expect("a configuration");
-    assert_eq!(imported.notes, []);
+    assert_eq!(of_lines(&imported.notes), [] as [&Note; 0]);
     hold(
         &imported.policy,
         "rl",
@@ -197,7 +210,7 @@ descriptors:
         ],
     );
     assert_eq!(places(&imported.notes), [(7, "descriptors[0].descriptors[0]", false)], "{:?}", imported.notes);
-    assert!(imported.notes[0].instead.contains("shadow"));
+    assert!(of_lines(&imported.notes)[0].instead.contains("shadow"));
 }
 
 #[test]
@@ -240,8 +253,12 @@ descriptors:
             (&[("method", "GET"), ("user", "ada")], None),
         ],
     );
-    let left_out =
-        [(16, "descriptors[3].value", true), (18, "descriptors[4].value", true), (21, "descriptors[5].value", true)];
+    let left_out = [
+        (4, "descriptors[0]", true),
+        (16, "descriptors[3].value", true),
+        (18, "descriptors[4].value", true),
+        (21, "descriptors[5].value", true),
+    ];
     assert_eq!(places(&imported.notes), left_out, "{:#?}", imported.notes);
 }
 
@@ -286,16 +303,15 @@ descriptors:
 "#,
     )
     .expect("a configuration");
-    let told: Vec<_> =
-        imported.notes.iter().map(|it| (it.line, it.path.as_str(), it.changes_decisions, it.what.as_str())).collect();
-    let told: Vec<String> =
-        told.iter().map(|(line, path, changes, what)| format!("{line} {path} {changes} {what}")).collect();
+    let told = told(&imported.notes);
     assert_eq!(
         told,
         [
+            "0  false counters that the servers of that limiter share, where they have a store",
+            "0  false requests that are denied count too, which matters where they cost more than 1",
             "2 domain true `Shop.example` is not a name for a domain here",
             "4 descriptors[0].value true a `*` before the end of a value",
-            "7 descriptors[1].key false `A.key` is not a kind of identity",
+            "7 descriptors[1].key true `A.key` is not a kind of identity",
             "9 descriptors[2].rate_limit.replaces true a limit that replaces others in the same request",
             "9 descriptors[2].rate_limit.name false `My Limit` is not an id",
             "9 descriptors[2].quota_mode true a quota, which denies only when all quotas of a request are used up",
@@ -313,7 +329,7 @@ descriptors:
         "{told:#?}"
     );
     assert_eq!(
-        imported.notes[0].to_string(),
+        imported.notes[2].to_string(),
         "envoy.yaml:2: domain: `Shop.example` is not a name for a domain here; it is `shop-example`: requests say so [changes decisions]"
     );
     let domain = &imported.policy.domains["shop-example"];
@@ -367,7 +383,10 @@ fn values_are_text_and_domains_may_have_several_files() {
             (&[("other", "x")], day(4)),
         ],
     );
-    assert!(notes.len() == 1 && notes[0].file == "2.yaml" && !notes[0].changes_decisions, "{notes:?}");
+    assert_eq!(places(&notes), [(1, "domain", false)]);
+    assert_eq!(of_lines(&notes)[0].file, "2.yaml");
+    let files: Vec<&str> = notes.iter().filter(|note| note.line == 0).map(|note| note.file.as_str()).collect();
+    assert_eq!(files, ["1.yaml", "1.yaml", "2.yaml", "2.yaml"], "the third has no limits");
     let twice = envoy(&[sources[1], sources[1]]).expect_err("one key twice").to_string();
     assert!(twice.contains("`other` stands in this list twice"), "{twice}");
 }
@@ -395,8 +414,16 @@ fn limits_of_limitador_hold_beside_each_other() {
 "#,
     )
     .expect("limits");
-    let told = |notes: &[Note]| notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    assert!(notes.len() == 1 && !notes[0].changes_decisions && notes[0].what.contains("windows"), "{}", told(&notes));
+    assert_eq!(
+        told(&notes),
+        [
+            "0  false counters that the servers of that limiter share, where they have a store",
+            "0  true windows that begin with the first request of a key",
+            // It has both, and no call of that limiter knows both.
+            "0  true values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
+            "0  true values without `descriptors[0]`, which only calls by HTTP have",
+        ]
+    );
     let rules = &policy.domains["shop"].rules;
     let limits: Vec<(&str, Vec<&str>)> = rules
         .iter()
@@ -441,19 +468,19 @@ fn what_limitador_can_and_rules_cannot_is_reported() {
 "#,
     )
     .expect("limits");
-    let told: Vec<String> =
-        notes.iter().map(|it| format!("{} {} {} {}", it.line, it.path, it.changes_decisions, it.what)).collect();
-    let rest: Vec<&String> = told.iter().filter(|told| !told.contains("namespace true")).collect();
+    let told = told(&notes);
+    let rest: Vec<&String> =
+        told.iter().filter(|told| !told.contains("namespace true") && !told.starts_with('0')).collect();
+    let told: Vec<&String> = told.iter().filter(|told| !told.starts_with('0')).collect();
     assert_eq!(told.len() - rest.len(), 9, "each says that it is another domain: {told:#?}");
     assert_eq!(
         rest,
         [
-            "2  false windows that begin with the first request of a key",
             "2 [0].conditions[0] true `descriptors[0]['req.path'] != '/json'`: more than that a value of the first descriptor equals a text",
             "3 [1].conditions[0] true `descriptors[1].a == 'b'`: a value of the descriptor 1, which is asked by itself",
             "4 [2].variables[0] true `size(descriptors[0].a)`: more than that a value of the first descriptor equals a text",
             "5 [3].variables[0] true each `path` counted by itself, which no rule does",
-            "6 [4].variables[1] false `user.id` is not a kind of identity",
+            "6 [4].variables[1] true `user.id` is not a kind of identity",
             "6 [4].max_value true a limit of 20000000; at most 16777216 fit in a fixed window",
             "7 [5].conditions[0] true `x*`, which means something else as a value here",
             "8 [6].conditions[1] false two values for one key, which no request has",
@@ -500,4 +527,224 @@ fn the_example_of_the_document_is_what_comes_out() {
     );
     let report: Vec<String> = notes.iter().map(|note| format!("{note}\n")).collect();
     assert_eq!(blocks.next(), Some(("", report.concat().as_str())));
+}
+
+/// A limit of few keys, beside descriptors of more.
+#[test]
+fn a_limit_of_few_keys_that_others_meet_too_is_told() {
+    let limit = |count: u64| format!("rate_limit: {{ unit: minute, requests_per_unit: {count} }}");
+    // What stands below `key: user` with a limit of 10, whether the wider limit is told of, and what requests come to.
+    for (below, is_told, with, decided) in [
+        // It counts other keys, so both hold.
+        (
+            "{ key: plan, value: gold, rate_limit: { unlimited: true } }".to_owned(),
+            true,
+            ("plan", "gold"),
+            Some((10, 60)),
+        ),
+        (format!("{{ key: plan, {} }}", limit(20)), true, ("plan", "x"), Some((10, 60))),
+        // It counts the same, so the closer one holds alone.
+        (format!("{{ key: path, value: /login, {} }}", limit(20)), false, ("path", "/login"), Some((20, 60))),
+        (format!("{{ key: method, value: POST, {} }}", limit(20)), false, ("method", "POST"), Some((20, 60))),
+        ("{ key: path, value: /health, rate_limit: { unlimited: true } }".to_owned(), false, ("path", "/health"), None),
+        ("{ key: method, value: GET, rate_limit: { unlimited: true } }".to_owned(), false, ("method", "GET"), None),
+        (
+            "{ key: plan, value: g*, share_threshold: true, rate_limit: { unlimited: true } }".to_owned(),
+            false,
+            ("plan", "gold"),
+            None,
+        ),
+        // Nothing is said of these on purpose.
+        ("{ key: plan, value: gold }".to_owned(), false, ("plan", "gold"), Some((10, 60))),
+    ] {
+        let text = format!("domain: shop\ndescriptors:\n- key: user\n  {}\n  descriptors:\n  - {below}\n", limit(10));
+        let Imported { policy, notes } = from_envoy(&text).expect(&text);
+        let overlap: Vec<_> = notes.iter().filter(|note| note.instead.contains("meets this limit as well")).collect();
+        assert_eq!(
+            overlap.iter().map(|note| (note.line, note.changes_decisions)).collect::<Vec<_>>(),
+            if is_told { vec![(3, true)] } else { vec![] },
+            "{text}\n{notes:#?}"
+        );
+        hold(&policy, "shop", &[(&[("user", "ada"), with], decided), (&[("user", "ada")], Some((10, 60)))]);
+    }
+    // Values that no request has at once do not meet; each limit that is met is told of by itself.
+    let text = format!(
+        "domain: shop\ndescriptors:\n- {{ key: plan, value: free, {0} }}\n- {{ key: plan, value: gold, {0} }}\n- {{ key: plan, value: pro, {0} }}\n- key: plan\n  value: g*\n  descriptors: [{{ key: user, {0} }}]\n- {{ key: plan, {0}, descriptors: [{{ key: user, {0} }}] }}\n",
+        limit(1)
+    );
+    let notes = from_envoy(&text).expect(&text).notes;
+    let lines: Vec<usize> =
+        of_lines(&notes).iter().filter(|note| note.what.contains("`user`")).map(|note| note.line).collect();
+    assert_eq!(lines, [3, 4, 5, 9], "{notes:#?}");
+}
+
+#[test]
+fn what_is_more_than_a_domain_can_have_is_left_out() {
+    let envoy_of = |keys: usize| {
+        let mut text = "domain: shop\ndescriptors:\n".to_owned();
+        for key in 0..keys {
+            writeln!(text, "- {{ key: k{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}").expect("a string");
+        }
+        from_envoy(&text).expect("a configuration")
+    };
+    assert_eq!(places(&envoy_of(64).notes), []);
+    let Imported { policy, notes } = envoy_of(66);
+    assert_eq!(places(&notes), [(67, "descriptors[64]", true), (68, "descriptors[65]", true)]);
+    assert!(of_lines(&notes)[0].what.contains("more than 64 keys in one domain"), "{notes:?}");
+    assert_eq!(policy.domains["shop"].rules.len(), 64);
+    // Twelve keys in twos and threes: no more keys than fit, but more sets of them.
+    let mut text = "domain: shop\ndescriptors:\n".to_owned();
+    let pairs = (0..12).flat_map(|one| (one + 1..12).map(move |other| (one, other)));
+    for (one, other) in pairs {
+        let below = format!("descriptors: [{{ key: k{other}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]");
+        writeln!(text, "- {{ key: k{one}, value: v{other}, {below} }}").expect("a string");
+    }
+    let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
+    assert_eq!((policy.domains["shop"].rules.len(), of_lines(&notes).len()), (64, 2), "{notes:?}");
+    assert!(of_lines(&notes).iter().all(|note| note.what.contains("64 limits") && note.changes_decisions), "{notes:?}");
+    // Of limitador.
+    let of = |variables: &dyn Fn(usize) -> String, limits: usize| {
+        let item = |place| {
+            format!(
+                "- {{ namespace: shop, max_value: 1, seconds: {}, variables: [{}] }}\n",
+                place + 1,
+                variables(place)
+            )
+        };
+        from_limitador(&(0..limits).map(item).collect::<String>()).expect("limits")
+    };
+    assert_eq!(places(&of(&|place| format!("k{place}"), 64).notes), []);
+    let Imported { policy, notes } = of(&|place| format!("k{place}"), 65);
+    assert_eq!((policy.domains["shop"].rules.len(), places(&notes)), (64, vec![(65, "[64]", true)]));
+    assert_eq!(places(&of(&|_| "user".to_owned(), 64).notes), []);
+    let Imported { policy, notes } = of(&|_| "user".to_owned(), 66);
+    assert_eq!(policy.domains["shop"].rules[0].limits.len(), 64);
+    assert_eq!(places(&notes), [(65, "[64]", true), (66, "[65]", true)]);
+}
+
+/// As some tools write them: a key a route. What is left out costs a note, and not a look at all before it.
+#[test]
+fn ten_thousands_of_keys_are_read() {
+    let keys = 35_000;
+    let mut text = "domain: shop\ndescriptors:\n".to_owned();
+    for key in (0x3400..).filter_map(char::from_u32).filter(|key| key.is_alphabetic()).take(keys) {
+        // All of them are written the same here.
+        writeln!(text, "- {{ key: k{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}").expect("a string");
+    }
+    let Imported { policy, notes } = from_envoy(&text).expect("a configuration");
+    let rules = &policy.domains["shop"].rules;
+    assert_eq!((rules.len(), rules[63].per.clone()), (64, tidegate::policy::Per::One("k_64".to_owned())));
+    let left_out = notes.iter().filter(|note| note.instead == "the limit is left out").count();
+    let renamed = notes.iter().filter(|note| note.instead.starts_with("it is the kind")).count();
+    assert_eq!((left_out, renamed), (keys - 64, keys));
+}
+
+#[test]
+fn the_first_of_equal_limits_holds() {
+    let text = "\
+- { namespace: shop, max_value: 10, seconds: 60, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }
+- { namespace: shop, max_value: 5, seconds: 60, name: other, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }
+- { namespace: web, max_value: 7, seconds: 60, conditions: [\"descriptors[0].plan == 'free'\"], variables: [\"descriptors[0].user\"] }
+- { namespace: shop, seconds: 60, variables: [\"descriptors[0].banned\"] }
+";
+    let Imported { policy, notes } = from_limitador(text).expect("limits");
+    hold(
+        &policy,
+        "shop",
+        &[
+            (&[("user", "ada"), ("plan", "free")], Some((10, 60))),
+            // No most is none at all.
+            (&[("banned", "x")], Some((0, 0))),
+        ],
+    );
+    hold(&policy, "web", &[(&[("user", "ada"), ("plan", "free")], Some((7, 60)))]);
+    assert_eq!(places(&notes), [(2, "[1]", false)]);
+}
+
+#[test]
+fn what_the_original_takes_is_taken() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    let text = format!(
+        "domain: shop\ndescriptors:\n- {{ key: a, rate_limit: {{ unlimited: true, unit: \"\" }} }}\n- {{ key: method, value: POST, {limit} }}\n- {{ key: method, value: post, {limit} }}\n- {{ key: ip, value: \"2001:db8::1\", {limit} }}\n- {{ key: ip, value: \"2001:DB8:0::1\", {limit} }}\n"
+    );
+    let Imported { policy, notes } = from_envoy(&text).expect(&text);
+    assert_eq!(policy.domains["shop"].rules.len(), 2);
+    let left_out = [(5, "descriptors[2].key", true), (7, "descriptors[4].key", true)];
+    assert_eq!(places(&notes)[1..], left_out, "{notes:#?}");
+    let text = "\
+- { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'POST'\"], variables: [user] }
+- { namespace: shop, max_value: 1, seconds: 60, conditions: [\"method == 'post'\"], variables: [user] }
+- { namespace: shop, max_value: 1, seconds: 60, conditions: [\"ip == '2001:db8::1'\"] }
+- { namespace: shop, max_value: 1, seconds: 60, conditions: [\"ip == '2001:DB8::1'\"] }
+";
+    let Imported { policy, notes } = from_limitador(text).expect(text);
+    let limits: Vec<usize> = policy.domains["shop"].rules.iter().map(|rule| rule.limits.len()).collect();
+    assert_eq!((limits, places(&notes)), (vec![2, 2], vec![(2, "[1].conditions[0]", true)]), "{notes:#?}");
+}
+
+#[test]
+fn valid_names_stay_whoever_comes_first() {
+    let limit = "rate_limit: { unit: day, requests_per_unit: 1 }";
+    let one = format!(
+        "domain: Shop\ndescriptors: [{{ key: User, {limit} }}, {{ key: user, {limit} }}, {{ key: tenant_, {limit} }}]\n"
+    );
+    let two = format!("domain: shop\ndescriptors: [{{ key: user, {limit} }}]\n");
+    let sources = [Source { name: "a.yaml", text: &one }, Source { name: "b.yaml", text: &two }];
+    let Imported { policy, notes } = envoy(&sources).expect("configurations");
+    assert_eq!(policy.domains.keys().collect::<Vec<_>>(), ["shop", "shop-2"]);
+    let ids = |domain: &str| policy.domains[domain].rules.iter().map(|rule| rule.id.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (ids("shop-2"), ids("shop")),
+        (vec!["user_2".into(), "user".into(), "tenant_".into()], vec!["user".into()])
+    );
+    assert_eq!(places(&notes), [(1, "domain", true), (2, "descriptors[0].key", true)]);
+    let text = "- { namespace: Shop, max_value: 1, seconds: 1, variables: [User] }\n- { namespace: shop, max_value: 1, seconds: 1, variables: [User, user] }\n";
+    let policy = from_limitador(text).expect("limits").policy;
+    assert_eq!(policy.domains["shop"].rules[0].per, tidegate::policy::Per::Each(vec!["user".into(), "user_2".into()]));
+    assert!(policy.domains.contains_key("shop-2"));
+}
+
+#[test]
+fn an_error_names_its_file_by_its_place() {
+    let right = Source { name: "a.yaml", text: "domain: a\n" };
+    let wrong = Source { name: "a.yaml", text: "domain: a\nfoo: 1\n" };
+    let error = envoy(&[right, wrong]).expect_err("a field that nobody knows");
+    assert_eq!((error.place, error.file.as_str()), (Some(1), "a.yaml"));
+    let empty = Source { name: "a.yaml", text: "[]" };
+    let error = limitador(&[empty, empty, wrong]).expect_err("no list");
+    assert_eq!(error.place, Some(2));
+    // The notes of two files with one name are in the order of the files.
+    let [one, two] = ["1", "2"].map(|key| {
+        format!("domain: a\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n")
+    });
+    let notes =
+        envoy(&[Source { name: "a", text: &one }, Source { name: "a", text: &two }]).expect("configurations").notes;
+    let lines: Vec<usize> = notes.iter().map(|note| note.line).collect();
+    assert_eq!(lines, [0, 0, 2, 0, 0, 1, 2], "{notes:#?}");
+}
+
+#[test]
+fn expressions_need_quotes_only_in_brackets() {
+    let block = "- namespace: shop\n  max_value: 1\n  seconds: 60\n  conditions:\n    - descriptors[0].plan == 'free'\n  variables:\n    - descriptors[0]['varA']\n";
+    let policy = from_limitador(block).expect("limits").policy;
+    hold(&policy, "shop", &[(&[("plan", "free"), ("vara", "x")], Some((1, 60)))]);
+    for list in ["[descriptors[0].user_id]", "[a, descriptors[0].user_id]", "[descriptors[0]['x']]"] {
+        let text = format!("- namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: {list}\n");
+        let error = from_limitador(&text).expect_err(list).to_string();
+        assert!(error.ends_with("put each expression in quotes"), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_are_part_and_value_are_told_where_there_are_some() {
+    let of = |key: &str| {
+        let text =
+            format!("domain: a\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}]\n");
+        told(&from_envoy(&text).expect("a configuration").notes)
+    };
+    assert_eq!(of("user").len(), 2);
+    assert_eq!(
+        of("remote_address")[2..],
+        ["0  false keys with `_`, which match an entry of the part before it with the part after it as its value"]
+    );
 }

@@ -283,3 +283,23 @@ fn it_looks_as_people_write_it() {
     let yaml = policy.write(Yaml).expect("it can be written");
     assert!(yaml.starts_with(AS_PEOPLE_WRITE_YAML), "{yaml}");
 }
+
+/// As many clients as the server takes, and every format takes them back.
+#[test]
+fn a_hundred_thousand_clients_come_back() {
+    let client = |place: u32| Client {
+        kind: "user".to_owned(),
+        value: format!("user-{place}"),
+        tier: Some("free".to_owned()),
+        label: None,
+        note: None,
+        exception: None,
+    };
+    let mut policy = Policy::parse(r#"{"domains": {"default": {"tiers": [{"id": "free", "unlimited": true}]}}}"#, Json)
+        .expect("a policy");
+    policy.domains.get_mut("default").expect("it is there").clients = (0..100_000).map(client).collect();
+    for format in FORMATS {
+        let written = policy.write(format).expect("it can be written");
+        assert!(Policy::parse(&written, format) == Ok(policy.clone()), "{format:?}");
+    }
+}

@@ -19,6 +19,11 @@ fn policies_that_are_kept_are_read_or_refused() {
 }
 
 #[test]
+fn imports_that_are_kept_are_read_or_refused() {
+    each_of("imports", tidegate_fuzz::imports);
+}
+
+#[test]
 fn operations_that_are_kept_keep_the_rules() {
     each_of("operations", tidegate_fuzz::operations);
 }

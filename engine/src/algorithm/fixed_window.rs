@@ -19,7 +19,7 @@ const END: Field = Field::rest(COUNT);
 const END_UNIT_NS: u64 = COUNT.max() + 1;
 
 /// The largest limit of a window.
-const LIMIT_MAX: u64 = 1 << 24;
+pub(crate) const LIMIT_MAX: u64 = 1 << 24;
 
 /// A compiled fixed window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,6 +10,8 @@ mod token_bucket;
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
 pub use fixed_window::FixedWindow;
+#[cfg(feature = "formats")]
+pub(crate) use fixed_window::LIMIT_MAX as WINDOW_LIMIT_MAX;
 pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;

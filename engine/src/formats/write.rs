@@ -29,7 +29,7 @@ impl Policy {
         let domains = self.domains.iter().map(|(name, domain)| (name.as_str(), Plain::of(domain)));
         let document = Document { domains: domains.collect() };
         match format {
-            Format::Toml => toml(&document).map_err(|error| error.to_string()),
+            Format::Toml => toml(&document),
             Format::Yaml => yaml(&document).map_err(|error| error.to_string()),
             Format::Json => serde_json::to_string_pretty(&document).map(ended).map_err(|error| error.to_string()),
         }
@@ -98,42 +98,48 @@ fn yaml(document: &Document<'_>) -> Result<String, serde_saphyr::ser::Error> {
 }
 
 /// The domains and their lists as tables with a headline, everything in them inline.
-fn toml(document: &Document<'_>) -> Result<String, toml_edit::ser::Error> {
-    let mut root = toml_edit::ser::to_document(document)?;
-    let domains = root.remove("domains").and_then(|domains| domains.into_table().ok()).unwrap_or_default();
+fn toml(document: &Document<'_>) -> Result<String, String> {
+    let mut root = toml_edit::ser::to_document(document).map_err(|error| error.to_string())?;
+    let domains = root.remove("domains").unwrap_or_default().into_table().map_err(|_| not_as_expected("domains"))?;
     let mut under_headlines = Table::new();
     under_headlines.set_implicit(!domains.is_empty());
     for (name, domain) in domains {
-        let domain = domain.into_table().unwrap_or_default();
-        under_headlines.insert(&name, Item::Table(laid_out(domain)));
+        let domain = domain.into_table().map_err(|_| not_as_expected(&name))?;
+        under_headlines.insert(&name, Item::Table(laid_out(domain)?));
     }
     let mut document = DocumentMut::new();
     document.insert("domains", Item::Table(under_headlines));
     Ok(document.to_string())
 }
 
-fn laid_out(domain: Table) -> Table {
+/// Nothing gets lost without a word, should the library write something else one day.
+fn not_as_expected(name: &str) -> String {
+    format!("`{name}` is not written as expected; this is a defect of Tidegate")
+}
+
+fn laid_out(domain: Table) -> Result<Table, String> {
     let mut table = Table::new();
     for (field, value) in domain {
         let item = match (field.as_str(), value) {
             ("tiers" | "clients" | "rules", Item::Value(Value::Array(objects))) => {
-                Item::ArrayOfTables(objects.into_iter().filter_map(headlined).collect())
+                let tables = objects.into_iter().map(|object| headlined(object, &field));
+                Item::ArrayOfTables(tables.collect::<Result<_, _>>()?)
             }
             (_, value) => value,
         };
         table.insert(&field, item);
     }
-    table
+    Ok(table)
 }
 
 /// An object of a list as a table.
-fn headlined(object: Value) -> Option<Table> {
-    let Value::InlineTable(object) = object else { return None };
+fn headlined(object: Value, list: &str) -> Result<Table, String> {
+    let Value::InlineTable(object) = object else { return Err(not_as_expected(list)) };
     let mut table = object.into_table();
     if let Some(limits) = table.get_mut("limits").and_then(Item::as_array_mut) {
         one_a_line(limits);
     }
-    Some(table)
+    Ok(table)
 }
 
 /// Several limits are a line each.

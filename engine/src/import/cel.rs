@@ -1,8 +1,20 @@
 //! The few shapes of CEL that limits are written in: a value of the first descriptor, and that it equals a text.
 
+/// Where a value is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Form {
+    /// `descriptors[0].x`: in the first descriptor of a call by RLS.
+    First,
+    /// `x`: among the values of a call by HTTP.
+    Bare,
+}
+
+/// A key, and where its value is looked for.
+pub(super) type Key = (String, Form);
+
 /// `descriptors[0].x == 'a'`, `descriptors[0]['x.y'] == "a"`, `x == 'a'`, also turned round and joined by `&&`: keys with
 /// the values that they must have. The error says what is not one of these.
-pub(super) fn equalities(text: &str) -> Result<Vec<(String, String)>, String> {
+pub(super) fn equalities(text: &str) -> Result<Vec<(Key, String)>, String> {
     let mut tokens = Tokens::of(text)?;
     let mut found = Vec::new();
     loop {
@@ -29,7 +41,7 @@ pub(super) fn equalities(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 /// `descriptors[0].x`, `descriptors[0]['x.y']` or `x`.
-pub(super) fn variable(text: &str) -> Result<String, String> {
+pub(super) fn variable(text: &str) -> Result<Key, String> {
     let mut tokens = Tokens::of(text)?;
     let key = tokens.key()?;
     if tokens.is_at_the_end() { Ok(key) } else { Err(BEYOND.to_owned()) }
@@ -87,11 +99,11 @@ impl Tokens {
         if self.next() == Some(Token::Mark(mark)) { Ok(()) } else { Err(BEYOND.to_owned()) }
     }
 
-    fn key(&mut self) -> Result<String, String> {
+    fn key(&mut self) -> Result<Key, String> {
         match self.next() {
             Some(Token::Word(word)) if word == "descriptors" => {}
             Some(Token::Word(word)) if !["true", "false", "null", "limit", "in"].contains(&word.as_str()) => {
-                return Ok(word);
+                return Ok((word, Form::Bare));
             }
             _ => return Err(BEYOND.to_owned()),
         }
@@ -105,8 +117,8 @@ impl Tokens {
         }
         self.mark("]")?;
         match (self.next(), self.next()) {
-            (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok(key),
-            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.mark("]").map(|()| key),
+            (Some(Token::Mark(".")), Some(Token::Word(key))) => Ok((key, Form::First)),
+            (Some(Token::Mark("[")), Some(Token::Text(key))) => self.mark("]").map(|()| (key, Form::First)),
             _ => Err(BEYOND.to_owned()),
         }
     }
@@ -149,24 +161,26 @@ mod tests {
 
     #[test]
     fn the_shapes_that_limits_are_written_in_are_read() {
-        let one = |key: &str, value: &str| Ok(vec![(key.to_owned(), value.to_owned())]);
+        let first = |key: &str| (key.to_owned(), Form::First);
+        let bare = |key: &str| (key.to_owned(), Form::Bare);
+        let one = |key: (String, Form), value: &str| Ok(vec![(key, value.to_owned())]);
         for (text, found) in [
-            ("descriptors[0].req_method == 'GET'", one("req_method", "GET")),
-            ("descriptors[0]['req.method'] == \"GET\"", one("req.method", "GET")),
-            ("req_method=='POST'", one("req_method", "POST")),
-            (" 'a b' == descriptors[0][\"x\"] ", one("x", "a b")),
-            ("x == 'it\\'s \\\\ \"1\" é'", one("x", "it's \\ \"1\" é")),
-            ("x == 'a == b && c'", one("x", "a == b && c")),
+            ("descriptors[0].req_method == 'GET'", one(first("req_method"), "GET")),
+            ("descriptors[0]['req.method'] == \"GET\"", one(first("req.method"), "GET")),
+            ("req_method=='POST'", one(bare("req_method"), "POST")),
+            (" 'a b' == descriptors[0][\"x\"] ", one(first("x"), "a b")),
+            ("x == 'it\\'s \\\\ \"1\" é'", one(bare("x"), "it's \\ \"1\" é")),
+            ("x == 'a == b && c'", one(bare("x"), "a == b && c")),
             (
                 "descriptors[0].a == '1' && b == \"2\"",
-                Ok(vec![("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]),
+                Ok(vec![(first("a"), "1".to_owned()), (bare("b"), "2".to_owned())]),
             ),
         ] {
             assert_eq!(equalities(text), found, "{text}");
         }
-        assert_eq!(variable("descriptors[0].user_id").as_deref(), Ok("user_id"));
-        assert_eq!(variable("descriptors[0]['user.id']").as_deref(), Ok("user.id"));
-        assert_eq!(variable("user_id").as_deref(), Ok("user_id"));
+        assert_eq!(variable("descriptors[0].user_id"), Ok(first("user_id")));
+        assert_eq!(variable("descriptors[0]['user.id']"), Ok(first("user.id")));
+        assert_eq!(variable("user_id"), Ok(bare("user_id")));
     }
 
     #[test]

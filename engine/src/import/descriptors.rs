@@ -5,38 +5,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Notes, Place,
     names::{Ids, Kinds},
-    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, rule},
+    overlaps,
+    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, rule, words},
+    room::Room,
     unlimited,
 };
 use crate::{
-    clients::Matcher,
-    pattern::{PathBuffer, plain_path},
     policy::{Domain, Limit, Rule},
-    request::{ENDPOINT_BYTES_MAX, IDENTITIES_MAX, VALUE_BYTES_MAX},
+    request::IDENTITIES_MAX,
 };
 
 /// A node is named by its place.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
-    kinds: Kinds,
+    pub(super) kinds: Kinds,
 }
 
 /// A descriptor: the entries down to it, and what it says.
 #[derive(Debug)]
 pub(super) struct Node {
-    at: Place,
+    pub(super) at: Place,
     /// Its children as the file names them: key, or key and value.
     pub(super) composites: BTreeSet<String>,
     children: BTreeMap<(Dimension, Match), usize>,
     /// Its children whose values end in `*`, in the order of the file.
     wild: Vec<usize>,
     keys: Vec<String>,
-    dimensions: Vec<Dimension>,
-    values: Region,
+    pub(super) dimensions: Vec<Dimension>,
+    /// The same in the order of their names.
+    pub(super) sorted: Vec<Dimension>,
+    pub(super) values: Region,
     /// Entries whose values are counted as one.
     shared: BTreeSet<usize>,
-    pub(super) told: Option<Told>,
+    pub(super) says: Says,
+}
+
+/// What a node says of the requests that come to it.
+#[derive(Debug)]
+pub(super) enum Says {
+    /// Nothing: they have no limit.
+    Nothing,
+    /// That they have no limit.
+    Unlimited,
+    Limit(Told),
 }
 
 /// The limit of a node.
@@ -54,15 +66,16 @@ impl Tree {
 
     pub(super) fn new() -> Self {
         let root = Node {
-            at: Place { file: String::new(), line: 0, path: String::new() },
+            at: Place { file: 0, line: 0, path: String::new() },
             composites: BTreeSet::new(),
             children: BTreeMap::new(),
             wild: Vec::new(),
             keys: Vec::new(),
             dimensions: Vec::new(),
+            sorted: Vec::new(),
             values: Vec::new(),
             shared: BTreeSet::new(),
-            told: None,
+            says: Says::Nothing,
         };
         Self { nodes: vec![root], kinds: Kinds::default() }
     }
@@ -105,11 +118,16 @@ impl Tree {
             return Err(("key", format!("more than {IDENTITIES_MAX} identities")));
         }
         check(&dimension, &found, is_shared).map_err(|why| ("value", why))?;
+        let found = found.plain(&dimension);
         let child = (dimension.clone(), found.clone());
         if above.children.contains_key(&child) {
-            return Err(("key", "another key for the endpoint, with the same value".to_owned()));
+            let what = match dimension {
+                Dimension::Endpoint => "another key for the endpoint, with the same value",
+                _ => "what stands in this list before, written otherwise",
+            };
+            return Err(("key", what.to_owned()));
         }
-        let with = |list: &[Dimension]| list.iter().cloned().chain([dimension]).collect::<Vec<_>>();
+        let with = |list: &[Dimension]| list.iter().cloned().chain([dimension.clone()]).collect::<Vec<_>>();
         let mut shared = above.shared.clone();
         if is_shared {
             shared.insert(above.values.len());
@@ -117,13 +135,14 @@ impl Tree {
         let node = Node {
             at: at.clone(),
             keys: above.keys.iter().cloned().chain([key.to_owned()]).collect(),
+            sorted: with(&above.dimensions).into_iter().collect::<BTreeSet<_>>().into_iter().collect(),
             dimensions: with(&above.dimensions),
             values: above.values.iter().cloned().chain([found.clone()]).collect(),
             shared,
             composites: BTreeSet::new(),
             children: BTreeMap::new(),
             wild: Vec::new(),
-            told: None,
+            says: Says::Nothing,
         };
         self.nodes.push(node);
         let place = self.nodes.len() - 1;
@@ -135,52 +154,96 @@ impl Tree {
     }
 
     /// The rules.
-    pub(super) fn into_domain(self, notes: &mut Notes) -> Domain {
+    pub(super) fn into_domain(mut self, notes: &mut Notes) -> Domain {
+        let mut room = self.make_room(notes);
+        let mut opens = overlaps::to_be_opened(&self.nodes);
+        opens.retain(|place| room.take(self.nodes[*place].kinds(), &self.nodes[*place].counted_kinds()).is_ok());
+        let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
         // By their keys, in the order of the file.
         let mut groups: Vec<(&[Dimension], Vec<usize>)> = Vec::new();
-        for (place, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.told.is_some()) {
-            match groups.iter_mut().find(|(keys, _)| as_set(keys) == as_set(&node.dimensions)) {
-                None => groups.push((&node.dimensions, vec![place])),
-                Some((order, places)) if **order == *node.dimensions => places.push(place),
-                Some(_) => {}
+        let mut group_of: BTreeMap<&[Dimension], usize> = BTreeMap::new();
+        for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| decides(place)) {
+            let group = *group_of.entry(&node.sorted).or_insert_with(|| {
+                groups.push((&node.dimensions, Vec::new()));
+                groups.len() - 1
+            });
+            if *groups[group].0 == *node.dimensions {
+                groups[group].1.push(place);
             }
         }
         for node in &self.nodes {
-            let same = groups.iter().find(|(keys, _)| as_set(keys) == as_set(&node.dimensions));
+            let same = group_of.get(&*node.sorted).map(|group| &groups[*group]);
             if let Some((_, places)) = same.filter(|(order, _)| **order != *node.dimensions) {
                 let what = format!("the keys of {} in another order", self.nodes[places[0]].at.path);
                 let instead = "the identities of a request have no order: those limits hold, and this one is left out";
                 notes.warn(&node.at, "", what, instead);
             }
         }
-        let mut ids = Ids::default();
-        let mut rules = Vec::new();
-        for (dimensions, members) in &groups {
-            rules.extend(self.rules(dimensions, members, &mut ids, notes));
+        self.tell_of_no_identity(notes);
+        let mut by_order: BTreeMap<&[Dimension], Vec<usize>> = BTreeMap::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            by_order.entry(&node.dimensions).or_default().push(place);
         }
-        self.tell_overlaps(&groups, notes);
+        let mut ids = Ids::default();
+        let mut made = Vec::new();
+        for (dimensions, members) in &groups {
+            let on_the_way = (0..=dimensions.len()).filter_map(|length| by_order.get(&dimensions[..length]));
+            let on_the_way: Vec<usize> = on_the_way.flatten().copied().collect();
+            let rules = self.rules((dimensions, members, &on_the_way), &opens, &mut ids, notes);
+            made.push((&*self.nodes[members[0]].sorted, rules));
+        }
+        overlaps::tell(&self.nodes, &made, &opens, notes);
+        let mut rules: Vec<(usize, Rule)> = made.into_iter().flat_map(|(_, rules)| rules).collect();
         rules.sort_by_key(|(place, _)| *place);
         Domain { rules: rules.into_iter().map(|(_, rule)| rule).collect(), ..Domain::default() }
     }
 
-    /// The rules of the nodes with these keys, each with the place of the node that it is of.
+    /// Leaves out what is more than a domain can have.
+    fn make_room(&mut self, notes: &mut Notes) -> Room {
+        let mut room = Room::default();
+        for node in &mut self.nodes {
+            if matches!(node.says, Says::Limit(_))
+                && let Err(what) = room.take(node.kinds(), &node.counted_kinds())
+            {
+                notes.warn(&node.at, "", what, "the limit is left out");
+                node.says = Says::Nothing;
+            }
+        }
+        room
+    }
+
+    /// Every request has an identity.
+    fn tell_of_no_identity(&self, notes: &mut Notes) {
+        let has_none = |node: &&Node| {
+            !matches!(node.says, Says::Nothing) && node.dimensions.iter().all(|dimension| dimension.kind().is_none())
+        };
+        if let Some(node) = self.nodes.iter().find(has_none) {
+            let what = "descriptors without identities, only with a path or a method";
+            let instead =
+                "a request has an identity: say one that no descriptor names, such as `nobody` with the value `none`";
+            notes.warn(&node.at, "", what, instead);
+        }
+    }
+
+    /// The rules of the nodes with these keys, each with the place of the node that it is of: keys, nodes, and all nodes on
+    /// the way to them.
     fn rules(
         &self,
-        dimensions: &[Dimension],
-        members: &[usize],
+        (dimensions, members, on_the_way): (&[Dimension], &[usize], &[usize]),
+        opens: &BTreeSet<usize>,
         ids: &mut Ids,
         notes: &mut Notes,
     ) -> Vec<(usize, Rule)> {
         let counted: BTreeSet<Counted> = members.iter().map(|place| self.nodes[*place].counted()).collect();
-        let on_the_way = self.nodes.iter().filter(|node| dimensions.starts_with(&node.dimensions));
-        let padded = |node: &Node| {
-            let mut values = node.values.clone();
+        let padded = |place: &usize| {
+            let mut values = self.nodes[*place].values.clone();
             values.resize(dimensions.len(), Match::Any);
             values
         };
-        let named: Vec<Region> = on_the_way.map(padded).collect();
+        let named: Vec<Region> = on_the_way.iter().map(padded).collect();
+        let decides = |place: &usize| matches!(self.nodes[*place].says, Says::Limit(_)) || opens.contains(place);
         let decide = |region: &[Match]| -> Decided {
-            let found = self.walk(dimensions, region);
+            let found = self.walk(dimensions, region).filter(decides);
             found.map(|place| (self.nodes[place].counted(), vec![place])).into_iter().collect()
         };
         let carving = carve(dimensions, &named, &counted, decide).unwrap_or_else(|| {
@@ -195,7 +258,11 @@ impl Tree {
             Carving { rules: rules.collect(), apart: BTreeSet::new() }
         });
         let placed: BTreeSet<usize> = carving.rules.iter().flat_map(|rule| rule.limits.iter().copied()).collect();
-        for place in members {
+        let told = |place: usize| match &self.nodes[place].says {
+            Says::Limit(told) => Some(told),
+            Says::Nothing | Says::Unlimited => None,
+        };
+        for place in members.iter().filter(|place| told(**place).is_some()) {
             let node = &self.nodes[*place];
             if !placed.contains(place) {
                 notes.tell(&node.at, "", "no request comes to it: another descriptor takes them all", "it is left out");
@@ -205,17 +272,17 @@ impl Tree {
                 notes.warn(&node.at, "share_threshold", what, "they are counted in several parts");
             }
         }
-        let open = carving.rules.iter().filter(|rule| rule.limits.is_empty()).count();
+        let is_open = |rule: &&Carved| rule.limits.iter().all(|place| told(*place).is_none());
+        let open = carving.rules.iter().filter(is_open).count();
         if open > 0 {
-            let what =
-                format!("requests that pass without a limit beside others of the same keys that have one ({open})");
+            let what = format!("requests that pass without a limit beside others that have one ({open})");
             let instead = "they have rules with a shadow limit, which never denies";
             notes.tell(&self.nodes[members[0]].at, "", what, instead);
         }
         let last = self.nodes.len();
         let named = |carved: Carved| {
             let place = carved.limits.first().copied();
-            let told = place.and_then(|place| self.nodes[place].told.as_ref());
+            let told = place.and_then(told);
             let of_region = words(dimensions, &carved.region);
             let name = match told {
                 Some(told) => told.name.clone().unwrap_or(of_region),
@@ -228,7 +295,7 @@ impl Tree {
         carving.rules.into_iter().map(named).collect()
     }
 
-    /// The node with a limit that requests of these values come to.
+    /// The node that requests of these values come to.
     fn walk(&self, dimensions: &[Dimension], region: &[Match]) -> Option<usize> {
         let mut node = &self.nodes[Self::ROOT];
         let mut place = Self::ROOT;
@@ -242,94 +309,25 @@ impl Tree {
             place = exact.or_else(|| node.wild.iter().find(covers).copied()).or_else(|| child(&Match::Any))?;
             node = &self.nodes[place];
         }
-        node.told.is_some().then_some(place)
-    }
-
-    /// Rules hold for requests with more identities too.
-    fn tell_overlaps(&self, groups: &[(&[Dimension], Vec<usize>)], notes: &mut Notes) {
-        for (few, places) in groups {
-            let more: BTreeSet<&str> = groups
-                .iter()
-                .filter(|(many, _)| many.len() > few.len() && as_set(many).is_superset(&as_set(few)))
-                .flat_map(|(many, _)| many.iter().filter(|dimension| !few.contains(dimension)))
-                .map(name)
-                .collect();
-            if !more.is_empty() {
-                let more = more.into_iter().collect::<Vec<_>>().join("`, `");
-                let what = format!("a limit of descriptors without `{more}`, which others have beside its keys");
-                let instead = "a request that has those too meets this limit as well";
-                notes.warn(&self.nodes[places[0]].at, "", what, instead);
-            }
-        }
+        Some(place)
     }
 }
 
 impl Node {
+    fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.dimensions.iter().filter_map(Dimension::kind)
+    }
+
+    /// The kinds that it counts.
+    pub(super) fn counted_kinds(&self) -> BTreeSet<&str> {
+        self.counted().into_iter().filter_map(|place| self.dimensions[place].kind()).collect()
+    }
+
     /// The entries whose values are counted apart.
     fn counted(&self) -> Counted {
         let is_counted = |(place, dimension): &(usize, &Dimension)| {
             matches!(dimension, Dimension::Kind(_)) && !self.shared.contains(place)
         };
         self.dimensions.iter().enumerate().filter(is_counted).map(|(place, _)| place).collect()
-    }
-}
-
-fn as_set(dimensions: &[Dimension]) -> BTreeSet<&Dimension> {
-    dimensions.iter().collect()
-}
-
-fn name(dimension: &Dimension) -> &str {
-    match dimension {
-        Dimension::Kind(kind) => kind,
-        Dimension::Endpoint => "endpoint",
-        Dimension::Method => "method",
-    }
-}
-
-/// What an id is made of.
-pub(super) fn words(dimensions: &[Dimension], region: &[Match]) -> String {
-    let words = dimensions.iter().zip(region).map(|(dimension, value)| match value.text() {
-        None => name(dimension).to_owned(),
-        Some(text) => format!("{}-{}", name(dimension), text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
-    });
-    words.collect::<Vec<_>>().join("-")
-}
-
-/// Can requests be asked for this?
-pub(super) fn check(dimension: &Dimension, value: &Match, is_shared: bool) -> Result<(), String> {
-    let text = value.text();
-    match (dimension, &text) {
-        (Dimension::Kind(_), None) => Ok(()),
-        (Dimension::Kind(_), Some(text)) if text.len() > VALUE_BYTES_MAX => {
-            Err(format!("a value of {} bytes; {VALUE_BYTES_MAX} fit", text.len()))
-        }
-        (Dimension::Kind(kind), Some(text)) => match Matcher::parse(kind, text)? {
-            Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
-            _ => Ok(()),
-        },
-        (Dimension::Endpoint | Dimension::Method, None) => {
-            Err(format!("each {} counted by itself, which no rule does", name(dimension)))
-        }
-        (Dimension::Method, Some(method)) => {
-            let is_method = matches!(value, Match::Exact(_)) && method.bytes().all(|byte| byte.is_ascii_alphabetic());
-            is_method.then_some(()).ok_or_else(|| format!("`{method}`, which is no method"))
-        }
-        (Dimension::Endpoint, Some(text)) => {
-            let path = match value {
-                Match::Prefix(prefix) if !is_shared => {
-                    return Err(format!("each path below `{prefix}` counted by itself, which no rule does"));
-                }
-                Match::Prefix(prefix) if !prefix.ends_with('/') => {
-                    return Err(format!("`{text}`, where `*` does not follow a `/`"));
-                }
-                Match::Prefix(path) | Match::Exact(path) => path,
-                Match::Any => return Ok(()),
-            };
-            let is_plain = path.starts_with('/')
-                && path.len() < ENDPOINT_BYTES_MAX
-                && !path.contains(['{', '}', '*', '?', '#'])
-                && plain_path(path, &mut PathBuffer::new()) == path;
-            is_plain.then_some(()).ok_or_else(|| format!("`{text}`, which is no path as rules see it"))
-        }
     }
 }

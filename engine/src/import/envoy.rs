@@ -2,14 +2,14 @@
 //! the exact value comes first, then values that end in `*` in the order of the file, then the key without value; there is
 //! no way back from a branch, and a limit counts only descriptors of just its depth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
 use super::{
     ImportError, Imported, Notes, Place, Source,
-    descriptors::{Told, Tree},
+    descriptors::{Says, Told, Tree},
     finish,
     names::{Ids, id_of},
     window,
@@ -77,35 +77,75 @@ struct Replaces {
 /// ";
 /// let imported = envoy(&[Source { name: "shop.yaml", text }])?;
 /// assert_eq!(imported.policy.domains["shop"].rules[0].id, "api_key");
-/// assert_eq!(imported.notes, []);
+/// assert!(imported.notes.iter().all(|note| !note.changes_decisions));
 /// # Ok::<(), tidegate::import::ImportError>(())
 /// ```
 pub fn envoy(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
+    let roots = sources.iter().enumerate().map(|(file, source)| source.read(file)).collect::<Result<Vec<Root>, _>>()?;
     let mut trees: BTreeMap<String, Tree> = BTreeMap::new();
     let mut names = Ids::default();
+    for root in &roots {
+        names.keep(&root.domain.value);
+    }
     let mut domains: BTreeMap<String, String> = BTreeMap::new();
-    for source in sources {
-        let root: Root = source.read()?;
-        let at = Place { file: source.name.to_owned(), line: line(&root.domain), path: String::new() };
+    for root in &roots {
+        let domain = &root.domain.value;
+        let id = domains.entry(domain.clone()).or_insert_with(|| names.of(domain));
+        let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
+        keys(root.descriptors.iter().flatten(), &mut |key| tree.kinds.keep(key));
+    }
+    let mut met = BTreeSet::new();
+    for (file, (source, root)) in sources.iter().zip(roots).enumerate() {
+        let at = Place { file, line: line(&root.domain), path: String::new() };
         if root.domain.value.is_empty() {
-            return Err(ImportError::new(*source, Some(at.line), "domain", "a domain has a name"));
+            return Err(ImportError::new(file, *source, Some(at.line), "domain", "a domain has a name"));
         }
-        if domains.contains_key(&root.domain.value) {
+        tell_of_file(file, &root, &mut notes);
+        let id = &domains[&root.domain.value];
+        if !met.insert(id.clone()) {
             let what = format!("another file is of the domain `{}` too", root.domain.value);
             notes.tell(&at, "domain", what, "they are one, as with MERGE_DOMAIN_CONFIG=true");
         }
-        let id = domains.entry(root.domain.value.clone()).or_insert_with(|| names.like(&root.domain.value));
         if *id != root.domain.value {
             let what = format!("`{}` is not a name for a domain here", root.domain.value);
             notes.warn(&at, "domain", what, format!("it is `{id}`: requests say so"));
         }
         let tree = trees.entry(id.clone()).or_insert_with(Tree::new);
-        plant(*source, tree, &mut notes, Tree::ROOT, "descriptors", root.descriptors.unwrap_or_default())?;
+        let descriptors = root.descriptors.unwrap_or_default();
+        plant((file, *source), tree, &mut notes, Tree::ROOT, "descriptors", descriptors)?;
     }
     let domains = trees.into_iter().map(|(id, tree)| (id, tree.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
+}
+
+/// Every key of these descriptors, and of those below them.
+fn keys<'d>(descriptors: impl Iterator<Item = &'d Spanned<Descriptor>>, each: &mut impl FnMut(&str)) {
+    let mut left: Vec<&Spanned<Descriptor>> = descriptors.collect();
+    while let Some(Spanned { value: Descriptor { key, descriptors, .. }, .. }) = left.pop() {
+        each(key);
+        left.extend(descriptors.iter().flatten());
+    }
+}
+
+/// What holds of every file, where it has limits at all.
+fn tell_of_file(file: usize, root: &Root, notes: &mut Notes) {
+    let (mut is_empty, mut is_composed) = (true, false);
+    keys(root.descriptors.iter().flatten(), &mut |key| {
+        is_empty = false;
+        is_composed |= key.contains('_');
+    });
+    if is_empty {
+        return;
+    }
+    notes.tell_of_counters(file);
+    let what = "requests that are denied count too, which matters where they cost more than 1";
+    notes.tell_of_file(file, what, "what is denied costs nothing", false);
+    if is_composed {
+        let what = "keys with `_`, which match an entry of the part before it with the part after it as its value";
+        notes.tell_of_file(file, what, "a key is a key, and a value is a value", false);
+    }
 }
 
 fn line<T>(spanned: &Spanned<T>) -> usize {
@@ -114,7 +154,7 @@ fn line<T>(spanned: &Spanned<T>) -> usize {
 
 /// Puts a list of descriptors into the tree, below the node `parent`.
 fn plant(
-    source: Source<'_>,
+    (file, source): (usize, Source<'_>),
     tree: &mut Tree,
     notes: &mut Notes,
     parent: usize,
@@ -122,9 +162,10 @@ fn plant(
     descriptors: Vec<Spanned<Descriptor>>,
 ) -> Result<(), ImportError> {
     for (place, spanned) in descriptors.into_iter().enumerate() {
-        let at = Place { file: source.name.to_owned(), line: line(&spanned), path: format!("{path}[{place}]") };
-        let wrong =
-            |field: &str, why: String| ImportError::new(source, Some(at.line), format!("{}.{field}", at.path), why);
+        let at = Place { file, line: line(&spanned), path: format!("{path}[{place}]") };
+        let wrong = |field: &str, why: String| {
+            ImportError::new(file, source, Some(at.line), format!("{}.{field}", at.path), why)
+        };
         let mut descriptor = spanned.value;
         let value = descriptor.value.take().unwrap_or_default();
         if descriptor.key.is_empty() {
@@ -138,14 +179,14 @@ fn plant(
             return Err(wrong("share_threshold", "it is for values that end in `*` only".to_owned()));
         }
         let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
-        let told = told(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
+        let says = says(&at, descriptor.rate_limit.as_ref(), mode, notes).map_err(|(field, why)| wrong(field, why))?;
         tell_what_is_not_carried(&at, &descriptor, notes);
         let below = descriptor.descriptors.take().unwrap_or_default();
         let below_path = format!("{}.descriptors", at.path);
         match tree.add(parent, &at, notes, &descriptor.key, &value, descriptor.share_threshold) {
             Ok(node) => {
-                tree.nodes[node].told = told;
-                plant(source, tree, notes, node, &below_path, below)?;
+                tree.nodes[node].says = says;
+                plant((file, source), tree, notes, node, &below_path, below)?;
             }
             Err((field, why)) => {
                 let what = if below.is_empty() { "it is left out" } else { "it is left out, with what is below it" };
@@ -157,12 +198,12 @@ fn plant(
 }
 
 /// What a descriptor says of the requests that come to it; or the field that is wrong, and why.
-fn told(
+fn says(
     at: &Place,
     rate_limit: Option<&RateLimit>,
     mode: Mode,
     notes: &mut Notes,
-) -> Result<Option<Told>, (&'static str, String)> {
+) -> Result<Says, (&'static str, String)> {
     const UNITS: [(&str, u64); 7] = [
         ("second", 1),
         ("minute", 60),
@@ -173,7 +214,7 @@ fn told(
         ("year", 365 * 86_400),
     ];
     let Some(RateLimit { name, unit, unit_multiplier, requests_per_unit, unlimited, replaces }) = rate_limit else {
-        return Ok(None);
+        return Ok(Says::Nothing);
     };
     for Replaces { name: replaced } in replaces.iter().flatten() {
         if replaced.is_empty() || Some(replaced) == name.as_ref() {
@@ -185,8 +226,8 @@ fn told(
         notes.warn(at, "rate_limit.replaces", "a limit that replaces others in the same request", instead);
     }
     if *unlimited {
-        return match unit {
-            None => Ok(None),
+        return match unit.as_deref() {
+            None | Some("") => Ok(Says::Unlimited),
             Some(_) => Err(("rate_limit.unit", "what is unlimited has no unit".to_owned())),
         };
     }
@@ -206,7 +247,7 @@ fn told(
     }
     let limit = (unit.to_owned(), u64::from(*requests_per_unit), seconds);
     let limit = window(at, notes, "rate_limit", limit, mode);
-    Ok(limit.map(|limit| Told { limit, name: name.map(str::to_owned) }))
+    Ok(limit.map_or(Says::Nothing, |limit| Says::Limit(Told { limit, name: name.map(str::to_owned) })))
 }
 
 fn tell_what_is_not_carried(at: &Place, descriptor: &Descriptor, notes: &mut Notes) {

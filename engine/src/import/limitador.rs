@@ -10,17 +10,19 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    ImportError, Imported, Notes, Place, Source, cel,
-    descriptors::{check, words},
+    ImportError, Imported, Notes, Place, Source,
+    cel::{self, Form},
     finish,
     names::{Ids, Kinds, id_of},
     period,
-    regions::{Carving, Counted, Decided, Dimension, Match, Region, carve, rule},
+    regions::{Carved, Carving, Counted, Decided, Dimension, Match, Region, carve, check, rule, words},
+    room::Room,
     unlimited, window,
 };
 use crate::{
     policy::{Domain, Limit, Mode, Policy, Rule},
     request::IDENTITIES_MAX,
+    snapshot::PLAN_MAX,
 };
 
 #[derive(Deserialize)]
@@ -29,6 +31,7 @@ struct Item {
     id: Option<String>,
     name: Option<String>,
     namespace: String,
+    #[serde(default)]
     max_value: u64,
     seconds: u64,
     conditions: Option<Vec<String>>,
@@ -56,28 +59,31 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
     let mut notes = Notes::default();
     let mut names = Ids::default();
     let mut spaces: BTreeMap<String, Space> = BTreeMap::new();
-    for source in sources {
-        let items: Vec<Spanned<Item>> = source.read()?;
-        if let Some(first) = items.first() {
-            let at =
-                Place { file: source.name.to_owned(), line: first.referenced.line() as usize, path: String::new() };
+    let files = sources.iter().enumerate().map(|(file, source)| source.read(file));
+    let files = files.collect::<Result<Vec<Vec<Spanned<Item>>>, _>>()?;
+    for item in files.iter().flatten() {
+        names.keep(&item.value.namespace);
+    }
+    for Spanned { value: item, .. } in files.iter().flatten() {
+        let space = spaces.entry(item.namespace.clone());
+        space.or_insert_with(|| Space::named(names.of(&item.namespace))).keep_keys(item);
+    }
+    for (file, (source, items)) in sources.iter().zip(files).enumerate() {
+        if !items.is_empty() {
+            notes.tell_of_counters(file);
             let what = "windows that begin with the first request of a key";
-            notes.tell(&at, "", what, "they begin at whole multiples of their period; as many fit in each");
+            let instead = "they begin at whole multiples of their period; as many fit in each";
+            notes.tell_of_file(file, what, instead, true);
         }
         for (place, spanned) in items.into_iter().enumerate() {
             let line = spanned.referenced.line() as usize;
-            let at = Place { file: source.name.to_owned(), line, path: format!("[{place}]") };
+            let at = Place { file, line, path: format!("[{place}]") };
             let item = spanned.value;
             if item.namespace.is_empty() {
-                return Err(ImportError::new(
-                    *source,
-                    Some(line),
-                    format!("[{place}].namespace"),
-                    "a limit has a namespace",
-                ));
+                let field = format!("[{place}].namespace");
+                return Err(ImportError::new(file, *source, Some(line), field, "a limit has a namespace"));
             }
-            let space =
-                spaces.entry(item.namespace.clone()).or_insert_with(|| Space::named(names.like(&item.namespace)));
+            let Some(space) = spaces.get_mut(&item.namespace) else { continue };
             if space.id != item.namespace {
                 let what = format!("`{}` is not a name for a domain here", item.namespace);
                 notes.warn(&at, "namespace", what, format!("it is `{}`: requests say so", space.id));
@@ -85,9 +91,34 @@ pub fn limitador(sources: &[Source<'_>]) -> Result<Imported, ImportError> {
             space.add(at, item, &mut notes);
         }
     }
+    tell_of_forms(&spaces, sources.len(), &mut notes);
     let domains = spaces.into_values().map(|space| (space.id.clone(), space.into_domain(&mut notes)));
     let policy = Policy { domains: domains.collect() };
     finish(sources, policy, notes)
+}
+
+/// Over RLS limitador knows only `descriptors[0].x`, over HTTP only `x`; here both are identities of whoever asks.
+fn tell_of_forms(spaces: &BTreeMap<String, Space>, files: usize, notes: &mut Notes) {
+    for file in 0..files {
+        for (form, what, instead) in [
+            (
+                Form::First,
+                "values of `descriptors[0]`, which only calls by RLS have, in their first descriptor",
+                "they are identities of every request: put those of the first descriptor",
+            ),
+            (
+                Form::Bare,
+                "values without `descriptors[0]`, which only calls by HTTP have",
+                "they are identities of every request, however it was asked for",
+            ),
+        ] {
+            let of_form: Vec<&Space> = spaces.values().filter(|space| space.forms.contains(&(file, form))).collect();
+            if !of_form.is_empty() {
+                let is_mixed = of_form.iter().any(|space| space.forms.iter().any(|(_, other)| *other != form));
+                notes.tell_of_file(file, what, instead, is_mixed);
+            }
+        }
+    }
 }
 
 /// The limits of a namespace.
@@ -95,6 +126,10 @@ struct Space {
     id: String,
     kinds: Kinds,
     limits: Vec<Found>,
+    /// What makes a limit the same as another: its period, conditions and variables.
+    identities: BTreeSet<(u64, BTreeSet<String>, BTreeSet<String>)>,
+    /// How values are named, and in which files.
+    forms: BTreeSet<(usize, Form)>,
 }
 
 struct Found {
@@ -110,20 +145,33 @@ struct Found {
 
 impl Space {
     fn named(id: String) -> Self {
-        Self { id, kinds: Kinds::default(), limits: Vec::new() }
+        Self { id, kinds: Kinds::default(), limits: Vec::new(), identities: BTreeSet::new(), forms: BTreeSet::new() }
+    }
+
+    fn keep_keys(&mut self, item: &Item) {
+        let variables = item.variables.iter().flatten().filter_map(|text| cel::variable(text).ok());
+        let conditions = item.conditions.iter().flatten().filter_map(|text| cel::equalities(text).ok());
+        let keys = conditions.flatten().map(|(key, _)| key).chain(variables);
+        keys.for_each(|(key, _)| self.kinds.keep(&key));
     }
 
     fn add(&mut self, at: Place, item: Item, notes: &mut Notes) {
         let (mut fixed, mut counted) = (BTreeMap::new(), BTreeSet::new());
         let leave_out =
             |notes: &mut Notes, field: &str, what: String| notes.warn(&at, field, what, "the limit is left out");
+        let texts = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect();
+        if !self.identities.insert((item.seconds, texts(&item.conditions), texts(&item.variables))) {
+            let what = "a limit that stands here before, of the same period, conditions and variables";
+            return notes.tell(&at, "", what, "the first holds, and this one is left out");
+        }
         for (place, text) in item.conditions.iter().flatten().enumerate() {
             let field = format!("conditions[{place}]");
             let equalities = match cel::equalities(text) {
                 Ok(equalities) => equalities,
                 Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
             };
-            for (key, value) in equalities {
+            for ((key, form), value) in equalities {
+                self.forms.insert((at.file, form));
                 let dimension = self.dimension(&at, notes, &field, &key);
                 let exact = Match::Exact(value.clone());
                 let ends_in_star = value.ends_with('*') || value.is_empty();
@@ -133,7 +181,12 @@ impl Space {
                 if let Err(why) = check(&dimension, &exact, false) {
                     return leave_out(notes, &field, why);
                 }
-                if fixed.insert(dimension.clone(), value.clone()).is_some_and(|other| other != value) {
+                let plain = exact.plain(&dimension).text().unwrap_or_default();
+                if matches!(dimension, Dimension::Method) && plain != value {
+                    let instead = format!("it is `{plain}`, and holds for that too");
+                    notes.warn(&at, &field, format!("`{value}`; methods have no case here"), instead);
+                }
+                if fixed.insert(dimension.clone(), plain.clone()).is_some_and(|other| other != plain) {
                     let instead = "it is left out";
                     return notes.tell(&at, &field, "two values for one key, which no request has", instead);
                 }
@@ -144,10 +197,11 @@ impl Space {
         }
         for (place, text) in item.variables.iter().flatten().enumerate() {
             let field = format!("variables[{place}]");
-            let key = match cel::variable(text) {
+            let (key, form) = match cel::variable(text) {
                 Ok(key) => key,
                 Err(why) => return leave_out(notes, &field, format!("`{text}`: {why}")),
             };
+            self.forms.insert((at.file, form));
             let dimension = self.dimension(&at, notes, &field, &key);
             match dimension {
                 Dimension::Kind(_) => drop(counted.insert(dimension)),
@@ -178,15 +232,28 @@ impl Space {
     }
 
     fn into_domain(self, notes: &mut Notes) -> Domain {
-        // Rules that count other kinds hold beside each other.
-        let mut sets: BTreeMap<BTreeSet<Dimension>, Vec<usize>> = BTreeMap::new();
+        let has_none = |found: &&Found| found.counted.is_empty() && !found.fixed.is_empty();
+        if let Some(found) = self.limits.iter().find(has_none) {
+            let what = "limits without identities, only with a path or a method";
+            let instead =
+                "a request has an identity: where it has none else, say one that no limit names, such as `nobody`";
+            notes.tell(&found.at, "", what, instead);
+        }
+        // Rules that count other kinds hold beside each other. In the order of the file.
+        let mut sets: Vec<(&BTreeSet<Dimension>, Vec<usize>)> = Vec::new();
+        let mut set_of: BTreeMap<&BTreeSet<Dimension>, usize> = BTreeMap::new();
         for (place, found) in self.limits.iter().enumerate() {
-            sets.entry(found.counted.clone()).or_default().push(place);
+            let set = *set_of.entry(&found.counted).or_insert_with(|| {
+                sets.push((&found.counted, Vec::new()));
+                sets.len() - 1
+            });
+            sets[set].1.push(place);
         }
         let mut ids = Ids::default();
+        let mut room = Room::default();
         let mut rules: Vec<(usize, Rule)> = Vec::new();
         for (counted, members) in &sets {
-            rules.extend(self.rules(counted, members, &mut ids, notes));
+            rules.extend(self.rules(counted, members, &mut ids, &mut room, notes));
         }
         rules.sort_by_key(|(place, _)| *place);
         Domain { rules: rules.into_iter().map(|(_, rule)| rule).collect(), ..Domain::default() }
@@ -198,8 +265,17 @@ impl Space {
         counted: &BTreeSet<Dimension>,
         members: &[usize],
         ids: &mut Ids,
+        room: &mut Room,
         notes: &mut Notes,
     ) -> Vec<(usize, Rule)> {
+        let leave_out = |notes: &mut Notes, places: &mut dyn Iterator<Item = usize>, field: &str, what: &str| {
+            places.for_each(|place| notes.warn(&self.limits[place].at, field, what, "the limit is left out"));
+        };
+        let kinds: BTreeSet<&str> = counted.iter().filter_map(Dimension::kind).collect();
+        if let Err(what) = room.take(kinds.iter().copied(), &kinds) {
+            leave_out(notes, &mut members.iter().copied(), "", &what);
+            return Vec::new();
+        }
         let fixed = members.iter().flat_map(|place| self.limits[*place].fixed.keys().cloned());
         let dimensions: Vec<Dimension> =
             counted.iter().cloned().chain(fixed).collect::<BTreeSet<_>>().into_iter().collect();
@@ -217,19 +293,23 @@ impl Space {
             let all = members.iter().zip(&regions).filter(|(_, wide)| holds(wide)).map(|(place, _)| *place);
             BTreeMap::from([(places.clone(), all.collect())])
         };
-        let Some(Carving { rules, apart }) = carve(&dimensions, &regions, &BTreeSet::from([places.clone()]), decide)
-        else {
-            for place in members {
-                let what = "too many values that meet each other";
-                notes.warn(&self.limits[*place].at, "conditions", what, "the limit is left out");
-            }
+        let carved = carve(&dimensions, &regions, &BTreeSet::from([places.clone()]), decide);
+        let Some(Carving { mut rules, apart }) = carved else {
+            leave_out(notes, &mut members.iter().copied(), "conditions", "too many values that meet each other");
             return Vec::new();
         };
+        let most = room.widen(rules.iter().map(|rule| rule.limits.len()).max().unwrap_or_default());
+        let beyond: BTreeSet<usize> =
+            rules.iter_mut().flat_map(|rule| rule.limits.split_off(most.min(rule.limits.len()))).collect();
+        let what = format!("more than {PLAN_MAX} limits that one request could meet");
+        for place in beyond {
+            notes.warn(&self.limits[place].at, "", &*what, "it does not hold where so many others do");
+        }
         for place in apart {
             let what = "a limit across requests of which others hold for some endpoints or methods";
             notes.warn(&self.limits[place].at, "", what, "it is counted for those by itself");
         }
-        let named = |carved: super::regions::Carved| {
+        let named = |carved: Carved| {
             let first = carved.limits.first().copied();
             let name = first.and_then(|first| self.limits[first].name.clone()).unwrap_or_else(|| {
                 let words = words(&dimensions, &carved.region);

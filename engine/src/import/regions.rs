@@ -5,9 +5,18 @@
 //! dimension), and from wide to narrow a region gets a rule of its own where the closest wider rule decides otherwise. A
 //! rule of a region is always the closest there, so what comes out decides as the file does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use crate::{closeness::Closeness, pattern::Pattern, policy};
+use crate::{
+    clients::Matcher,
+    closeness::Closeness,
+    pattern::{PathBuffer, Pattern, plain_path},
+    policy,
+    request::{ENDPOINT_BYTES_MAX, VALUE_BYTES_MAX},
+};
 
 /// More regions than this are too many.
 const REGIONS_MAX: usize = 50_000;
@@ -19,6 +28,16 @@ pub(super) enum Dimension {
     Kind(String),
     Endpoint,
     Method,
+}
+
+impl Dimension {
+    /// The kind, where it is one.
+    pub(super) fn kind(&self) -> Option<&str> {
+        match self {
+            Self::Kind(kind) => Some(kind),
+            Self::Endpoint | Self::Method => None,
+        }
+    }
 }
 
 /// Values. Wider before narrower.
@@ -37,6 +56,22 @@ impl Match {
             (Self::Prefix(prefix), Self::Prefix(text) | Self::Exact(text)) => text.starts_with(prefix),
             (Self::Exact(own), Self::Exact(text)) => own == text,
             _ => false,
+        }
+    }
+
+    /// Is there a value that both match?
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// As rules know it in this dimension: methods have no case, and an address has one form.
+    pub(super) fn plain(self, dimension: &Dimension) -> Self {
+        match (dimension, self) {
+            (Dimension::Method, Self::Exact(method)) => Self::Exact(method.to_ascii_uppercase()),
+            (Dimension::Kind(kind), Self::Exact(value)) if kind == "ip" => {
+                Self::Exact(value.parse::<IpAddr>().map_or(value, |address| address.to_canonical().to_string()))
+            }
+            (_, other) => other,
         }
     }
 
@@ -213,5 +248,61 @@ pub(super) fn rule(dimensions: &[Dimension], region: &[Match], counted: &Counted
         cost: 1,
         limits: Vec::new(),
         enabled: true,
+    }
+}
+
+pub(super) fn name(dimension: &Dimension) -> &str {
+    match dimension {
+        Dimension::Kind(kind) => kind,
+        Dimension::Endpoint => "endpoint",
+        Dimension::Method => "method",
+    }
+}
+
+/// What an id is made of.
+pub(super) fn words(dimensions: &[Dimension], region: &[Match]) -> String {
+    let words = dimensions.iter().zip(region).map(|(dimension, value)| match value.text() {
+        None => name(dimension).to_owned(),
+        Some(text) => format!("{}-{}", name(dimension), text.trim_matches(|c: char| !c.is_ascii_alphanumeric())),
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+/// Can requests be asked for this?
+pub(super) fn check(dimension: &Dimension, value: &Match, is_shared: bool) -> Result<(), String> {
+    let text = value.text();
+    match (dimension, &text) {
+        (Dimension::Kind(_), None) => Ok(()),
+        (Dimension::Kind(_), Some(text)) if text.len() > VALUE_BYTES_MAX => {
+            Err(format!("a value of {} bytes; {VALUE_BYTES_MAX} fit", text.len()))
+        }
+        (Dimension::Kind(kind), Some(text)) => match Matcher::parse(kind, text)? {
+            Matcher::Block(_) if text.contains('/') => Err(format!("`{text}`, which is a block of addresses here")),
+            _ => Ok(()),
+        },
+        (Dimension::Endpoint | Dimension::Method, None) => {
+            Err(format!("each {} counted by itself, which no rule does", name(dimension)))
+        }
+        (Dimension::Method, Some(method)) => {
+            let is_method = matches!(value, Match::Exact(_)) && method.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_method.then_some(()).ok_or_else(|| format!("`{method}`, which is no method"))
+        }
+        (Dimension::Endpoint, Some(text)) => {
+            let path = match value {
+                Match::Prefix(prefix) if !is_shared => {
+                    return Err(format!("each path below `{prefix}` counted by itself, which no rule does"));
+                }
+                Match::Prefix(prefix) if !prefix.ends_with('/') => {
+                    return Err(format!("`{text}`, where `*` does not follow a `/`"));
+                }
+                Match::Prefix(path) | Match::Exact(path) => path,
+                Match::Any => return Ok(()),
+            };
+            let is_plain = path.starts_with('/')
+                && path.len() < ENDPOINT_BYTES_MAX
+                && !path.contains(['{', '}', '*', '?', '#'])
+                && plain_path(path, &mut PathBuffer::new()) == path;
+            is_plain.then_some(()).ok_or_else(|| format!("`{text}`, which is no path as rules see it"))
+        }
     }
 }
