@@ -1,10 +1,12 @@
 //! Two policies over the same traffic, request by request: what differs, for whom, and when.
 //!
 //! Each policy decides in an engine of its own, on a virtual clock; nothing of the traffic is decided by it. The same
-//! policies and traffic give the same bytes. Memory is bounded: what no longer fits is left out of the lists, never out of
-//! the decisions and totals, and the answer says how much.
+//! policies and traffic give the same bytes. Memory is bounded: what no longer fits is left out of the lists, and of what is
+//! counted of the clients that are listed; never out of the decisions and of what is counted of requests. The answer says how
+//! much.
 
 mod decisions;
+mod limits;
 mod outcome;
 mod people;
 mod side;
@@ -12,7 +14,7 @@ mod strip;
 
 use std::collections::HashMap;
 
-use tidegate::{PublishError, Request, Retry, Snapshot, policy, time::Nanos};
+use tidegate::{Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos};
 
 use crate::{Utc, compare::outcome::Totals};
 use decisions::Decisions;
@@ -23,9 +25,10 @@ pub(crate) use decisions::{ms, retry_ms};
 pub(crate) use side::{Said, Side};
 
 pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
+pub use limits::{CLIENT_LIMITS_MAX, LimitFigures, LimitRow};
 pub use outcome::{
-    Bucket, Changed, ClientRow, DecisionPage, DecisionsKept, FirstDenial, Kept, LimitFigures, LimitRow, LongestRun,
-    Outcome, SideSummary, Sort, Summary, TOP, TimelineRow,
+    Bucket, Changed, ClientRow, DecisionPage, DecisionsKept, FirstDenial, Kept, LongestRun, Outcome, SideSummary, Sort,
+    Summary, TOP, TimelineRow,
 };
 pub use people::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
 pub use strip::{BUCKETS_MS, CELLS_MAX};
@@ -69,6 +72,13 @@ impl Compare {
         self
     }
 
+    /// Keeps the paths of requests without the identities that they name.
+    #[must_use]
+    pub fn hiding(mut self) -> Self {
+        self.decisions.is_hiding = true;
+        self
+    }
+
     /// Has a request decided by both, and answers what `B` says. Requests come in order of time.
     pub fn ask(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
         let parts = request.parts();
@@ -83,16 +93,18 @@ impl Compare {
         let number = self.totals.count(now, is_denied);
         let counts = Counts { requests: 1, denied: is_denied.map(u64::from) };
         self.strips.count_all(now, counts);
-        let mut who = Vec::with_capacity(parts.identities.len());
+        let (mut who, mut first) = (Vec::with_capacity(parts.identities.len()), None);
         for (place, identity) in parts.identities.iter().enumerate() {
             let is_listed = whole >> place & 1 == 1;
             let Some(client) = self.people.meet(identity.kind(), identity.value(), is_listed) else { continue };
             who.push(client);
             if is_listed {
+                first.get_or_insert(client);
                 self.people.count(client, now, is_denied);
                 self.strips.count_one(self.people.strip(client), now, counts);
             }
         }
+        self.totals.asked_by(first, now, is_denied);
         if self.strips.are_too_many() {
             self.strips.coarsen(self.people.strips());
         }
@@ -114,21 +126,22 @@ impl Compare {
     }
 }
 
-/// A policy as one node decides by it that stands for all: limits that nodes share are counted in one place.
-#[must_use]
-pub fn as_one_node(mut policy: policy::Policy) -> policy::Policy {
-    let alone = |limit: &mut policy::Limit| (limit.sharing, limit.on_failure) = (policy::Sharing::Local, None);
+/// Compiles a policy as one node decides by it that stands for all: limits that nodes share are counted in one place. What is
+/// wrong with how they are shared is wrong here too.
+pub fn as_one_node(policy: &policy::Policy) -> Result<Snapshot, Problems> {
+    let whole = Snapshot::compile(policy)?;
+    let mut policy = policy.clone();
+    let mut is_shared = false;
     for domain in policy.domains.values_mut() {
-        domain.tiers.iter_mut().flat_map(|tier| &mut tier.limits).for_each(alone);
-        domain.rules.iter_mut().flat_map(|rule| &mut rule.limits).for_each(alone);
-        domain
-            .clients
-            .iter_mut()
-            .filter_map(|client| client.exception.as_mut())
-            .flat_map(|own| &mut own.limits)
-            .for_each(alone);
+        let of_tiers = domain.tiers.iter_mut().flat_map(|tier| &mut tier.limits);
+        let of_rules = domain.rules.iter_mut().flat_map(|rule| &mut rule.limits);
+        let exceptions = domain.clients.iter_mut().filter_map(|client| client.exception.as_mut());
+        for limit in of_tiers.chain(of_rules).chain(exceptions.flat_map(|own| &mut own.limits)) {
+            is_shared |= limit.sharing != policy::Sharing::Local;
+            (limit.sharing, limit.on_failure) = (policy::Sharing::Local, None);
+        }
     }
-    policy
+    if is_shared { Snapshot::compile(&policy) } else { Ok(whole) }
 }
 
 /// Room for counters that is enough for so many identities under these policies: each may have one of every limit that a

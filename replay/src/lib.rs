@@ -40,6 +40,7 @@ pub mod demo;
 mod format;
 mod json;
 mod lines;
+mod owner;
 pub mod preview;
 mod random;
 mod replay;
@@ -54,6 +55,7 @@ mod window;
 
 pub use format::LogFormat;
 pub use lines::LINE_BYTES_MAX;
+pub use owner::{OfClient, of_client};
 pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};
 pub use report::{ClientRow, LimitRow, Report, TimelineRow};
 pub use stamp::Utc;

@@ -11,6 +11,9 @@ use crate::{
 
 /// The most requests; those that come later are left out.
 pub const PREVIEW_REQUESTS_MAX: u64 = 20_000;
+/// The most looks at a limit, over which the requests are fewer where there are many limits: some ten
+/// milliseconds.
+pub const PREVIEW_LOOKS_MAX: u64 = 200_000;
 /// Into how many buckets the time is cut.
 pub const PREVIEW_BUCKETS: usize = 120;
 
@@ -82,6 +85,8 @@ pub fn preview(
 ) -> Result<Preview, PublishError> {
     let bucket_ms = ms(length).div_ceil(PREVIEW_BUCKETS as u64).max(1);
     let buckets = ms(length).div_ceil(bucket_ms) as usize;
+    let limits: u64 = policies.iter().flatten().map(|policy| policy.most_limits_per_request() as u64).sum();
+    let requests_max = (PREVIEW_LOOKS_MAX / limits.max(1)).min(PREVIEW_REQUESTS_MAX);
     let room = room_for(traffic.clients(), policies.each_ref().map(Option::as_ref));
     let [published, draft] = policies;
     let mut sides = [Side::new(published, room)?, Side::new(draft, room)?];
@@ -91,7 +96,7 @@ pub fn preview(
     while go && preview.cut_at_ms.is_none() {
         let step = traffic.step(&mut |now, request| {
             let after_ms = (now - start) / 1_000_000;
-            if preview.requests == PREVIEW_REQUESTS_MAX {
+            if preview.requests == requests_max {
                 preview.cut_at_ms = Some(after_ms);
                 return Retry::Now;
             }

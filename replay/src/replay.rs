@@ -16,6 +16,7 @@ use crate::{
     clients::{ClientId, Clients, Kind},
     format::{LogFormat, Parser, Record, Why},
     lines::{LINE_BYTES_MAX, Line, Lines},
+    owner::of_client,
     report::{LimitRow, Report},
     source,
     stamp::Utc,
@@ -247,7 +248,10 @@ impl Replay {
             denied,
             from: first.map(Utc),
             to: last.map(Utc),
-            limits: limits.into_iter().filter(|limit| limit.checked > 0 || !is_of_client(&limit.limit_id)).collect(),
+            limits: limits
+                .into_iter()
+                .filter(|limit| limit.checked > 0 || of_client(&limit.limit_id).is_none())
+                .collect(),
             clients: clients.into_rows(clients_max),
             bucket_seconds,
             timeline,
@@ -265,11 +269,6 @@ impl Replay {
         }
         Ok(())
     }
-}
-
-/// True for a limit of a client's own override: `DOMAIN/client:KIND:VALUE/LIMIT`.
-fn is_of_client(limit_id: &str) -> bool {
-    limit_id.split_once('/').is_some_and(|(_domain, owner)| owner.starts_with("client:"))
 }
 
 /// The engine, its clock, and the counts.

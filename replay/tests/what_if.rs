@@ -8,12 +8,12 @@ use tidegate::{
     Engine, Identity, Request, Retry, Snapshot,
     clock::ManualClock,
     formats::Format,
-    policy::Policy,
+    policy::{Algorithm, Policy, Sharing},
     time::{Nanos, SECOND_NS},
 };
 use tidegate_replay::{
     Utc,
-    compare::{Compare, Outcome, Sort, Which, as_one_node, room_for},
+    compare::{CLIENT_LIMITS_MAX, Compare, LimitFigures, Outcome, Sort, Which, as_one_node, room_for},
     preview::{PREVIEW_BUCKETS, PREVIEW_REQUESTS_MAX, PreviewSide, preview},
     traffic::{Made, RecordedTraffic, Row, Traffic, record},
 };
@@ -264,8 +264,8 @@ proptest! {
             prop_assert_eq!(figures.first_denial.as_ref().map(|it| it.at), denied.first().map(|it| Utc(it.0)));
             for limit in &summary.limits {
                 let own = denied.iter().filter(|it| it.3[side].as_deref() == Some(&limit.limit_id)).count() as u64;
-                let told = if side == 0 { limit.a } else { limit.b };
-                prop_assert_eq!(told.expect("both have it").denied, own, "{}", limit.limit_id);
+                let told = if side == 0 { &limit.a } else { &limit.b };
+                prop_assert_eq!(told.as_ref().expect("both have it").denied, own, "{}", limit.limit_id);
             }
             // The longest run, by looking at each client's decisions.
             let mut longest = 0;
@@ -356,17 +356,209 @@ proptest! {
         };
         prop_assert_eq!(rows(&sample), rows(&whole));
         prop_assert!(sample.summary.kept.clients <= 1, "others are listed");
-        let limit = |id: &str| sample.summary.limits.iter().find(|it| it.limit_id == id).expect("it is there").clone();
-        prop_assert!(limit("default/tier:ip/l").sampled && limit("default/rule:pair/l").sampled);
-        if visits.iter().any(|visit| visit.1 == sampled && visit.2.is_some()) {
-            let user = limit("default/tier:user/l");
-            prop_assert!(!user.sampled && user.reason.as_deref().is_some_and(|why| why.contains("user")), "{:?}", user);
-        }
-        if visits.iter().any(|visit| visit.1 == sampled && visit.3 == 2) {
-            let all = limit("default/rule:all/l");
-            prop_assert!(!all.sampled && all.reason.as_deref().is_some_and(|why| why.contains("everyone")), "{:?}", all);
+        // What is judged is what was met with somebody of the sample; of the rest it is said why not. A denial by another
+        // limit may keep one from being met.
+        let own = || visits.iter().filter(|visit| visit.1 == sampled);
+        let (met, user, pair, all) = (
+            own().next().is_some(),
+            own().any(|visit| visit.2.is_some()),
+            own().any(|visit| visit.2.is_some() && visit.3 == 1),
+            own().any(|visit| visit.3 == 2),
+        );
+        let never = "no request that was kept met it";
+        for (id, reason) in [
+            ("default/tier:ip/l", if met { None } else { Some(never) }),
+            ("default/tier:user/l", Some(if user { "it counts user, and nobody" } else { never })),
+            ("default/rule:pair/l", if pair { None } else { Some(never) }),
+            ("default/rule:all/l", Some(if all { "everyone" } else { never })),
+        ] {
+            for told in figures(&sample, id) {
+                let reason = if told.checked + told.not_sampled == 0 { Some(never) } else { reason };
+                prop_assert_eq!(told.sampled, reason.is_none(), "{}: {:?}", id, told);
+                let is_said = reason.is_none_or(|reason| told.reason.as_deref().is_some_and(|why| why.contains(reason)));
+                prop_assert!(is_said && told.sampled == told.reason.is_none(), "{}: {:?}", id, told);
+                prop_assert!(!id.contains("ip") || told.sampled == met, "{}: {:?}", id, told);
+            }
         }
     }
+}
+
+/// What a limit did under both policies.
+fn figures(outcome: &Outcome, limit_id: &str) -> [LimitFigures; 2] {
+    let row = outcome.summary.limits.iter().find(|it| it.limit_id == limit_id).expect("it is there").clone();
+    [row.a, row.b].map(|side| side.expect("both have it"))
+}
+
+/// Each policy is judged for itself: under one of them a limit was met that the other's kept from being looked at.
+#[test]
+fn a_limit_may_be_judged_under_one_policy_alone() {
+    let documents = [policy(1_000, 1_000, 1_000, 1_000), policy(1_000, 0, 1_000, 1_000)];
+    let visits: Vec<_> = (0..10).map(|number| (number, 1, Some(1), 1)).collect();
+    let mut sample = Compare::new(documents.each_ref().map(|it| Some(snapshot(it))), 1_000)
+        .expect("few limits")
+        .of_sample(Box::new(|kind, _| kind == "user"));
+    for visit in visits {
+        with_visit(visit, |now, request| sample.ask(now, request));
+    }
+    let sample = sample.finish(|kind, value, _| format!("{kind}:{value}"));
+    let [a, b] = figures(&sample, "default/tier:user/l");
+    assert!(a.sampled && a.checked == 10 && a.reason.is_none(), "{a:?}");
+    assert!(!b.sampled && b.reason.as_deref() == Some("no request that was kept met it"), "{b:?}");
+}
+
+/// Where a limit that the sample cannot judge denied in truth, nobody is there to make it deny: requests reach the limits
+/// after it, which then deny more than they would.
+#[test]
+fn limits_of_a_sample_deny_too_much_where_others_denied_in_truth() {
+    let documents = [policy(1_000, 1_000, 1_000, 1_000), policy(5, 1_000, 1_000, 6)];
+    // Six users in turn, of whom one is in the sample; all share six requests in ten seconds.
+    let visits: Vec<_> = (0..60).map(|number| (number, (number % 6) as u8, Some((number % 6 % 4) as u8), 2)).collect();
+    let whole = compare(Some(&documents[0]), Some(&documents[1]), &visits);
+    let mut sample = Compare::new(documents.each_ref().map(|it| Some(snapshot(it))), 1_000)
+        .expect("few limits")
+        .of_sample(Box::new(|kind, value| kind == "user" && value == "u3"));
+    for visit in visits.iter().filter(|visit| visit.2 == Some(3)) {
+        with_visit(*visit, |now, request| sample.ask(now, request));
+    }
+    let sample = sample.finish(|kind, value, _| format!("{kind}:{value}"));
+    let denied = |outcome: &Outcome| figures(outcome, "default/tier:user/l")[1].denied;
+    let own = |outcome: &Outcome| {
+        let rows = outcome.timeline(Which::All, Sort::Key, false, 0, 10, 60_000).0;
+        rows.into_iter().find(|row| row.client.key == "user:u3").map(|row| row.client.denied_b)
+    };
+    assert_eq!((denied(&whole), denied(&sample)), (0, 5));
+    // The client is denied less all the same.
+    assert_eq!((own(&whole), own(&sample)), (Some(9), Some(5)));
+}
+
+/// What a shadow would have refused is counted by whoever looks, so of a sample too, and of a single client's own limit.
+#[test]
+fn shadows_are_counted_where_they_are_complete() {
+    let limit = |id: &str, limit: u64| json!([{ "id": id, "algorithm": "token_bucket", "limit": limit, "period": "10s", "mode": "shadow" }]);
+    let document = json!({ "domains": { "default": {
+        "defaults": { "user": "user", "ip": "ip" },
+        "tiers": [{ "id": "user", "limits": limit("l", 4) }, { "id": "ip", "limits": limit("l", 3) }],
+        "clients": [{ "kind": "user", "value": "u2", "override": { "limits": limit("own", 1) } }],
+    } } });
+    let visits: Vec<_> = (0..20).map(|number| (number, (number % 2) as u8, Some(1 + (number / 10) as u8), 0)).collect();
+    let told = |sample: Option<&'static str>| {
+        let mut compare = Compare::new([None, Some(snapshot(&document))], 1_000).expect("few limits");
+        if let Some(sample) = sample {
+            compare = compare.of_sample(Box::new(move |kind, value| format!("{kind}:{value}") == sample));
+        }
+        for visit in &visits {
+            with_visit(*visit, |now, request| compare.ask(now, request));
+        }
+        let outcome = compare.finish(|kind, value, _| format!("{kind}:{value}"));
+        let rows = outcome.summary.limits.iter();
+        rows.map(|row| (row.limit_id.clone(), row.b.as_ref().expect("B has it").shadow_denied))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let of = |user: u64, ip: u64, own: u64| {
+        [("default/tier:user/l", user), ("default/tier:ip/l", ip), ("default/client:user:u2/own", own)]
+            .map(|(name, denied)| (name.to_owned(), denied))
+            .into()
+    };
+    assert_eq!(told(None), of(12, 14, 9));
+    assert_eq!(told(Some("ip:192.0.2.1")), of(0, 7, 0));
+    assert_eq!(told(Some("user:u2")), of(6, 0, 9));
+}
+
+/// Whoever shows clients otherwise shows their limits so, in every answer and in what is written down.
+#[test]
+fn limits_of_single_clients_are_named_as_clients_are() {
+    let own = |limit: u64| json!({ "limits": [{ "id": "own", "algorithm": "token_bucket", "limit": limit, "period": "1h" }] });
+    let document = json!({ "domains": { "default": {
+        "defaults": { "user": "t" }, "tiers": [{ "id": "t", "unlimited": true }],
+        "clients": [
+            { "kind": "user", "value": "u1", "override": own(1) },
+            { "kind": "user", "value": "nobody/else:", "override": own(1) },
+            { "kind": "user", "value": "nobody*", "override": own(1) },
+        ],
+    } } });
+    let policies = || [Some(snapshot(&document)), Some(snapshot(&document))];
+    let mut compare = Compare::new(policies(), 1_000).expect("few limits");
+    for number in 0..5 {
+        with_visit((number, 1, Some(1), 0), |now, request| compare.ask(now, request));
+    }
+    let outcome = compare.finish(|kind, _, number| format!("{kind}:hidden{number}"));
+    let limits: Vec<_> = outcome.summary.limits.iter().map(|limit| limit.limit_id.as_str()).collect();
+    assert_eq!(limits, ["default/tier:t/l", "default/client:user:hidden1/own"][1..]);
+    let decision = outcome.decisions(None, Which::Denied, None, None, 1).items.remove(0);
+    assert_eq!(decision.a.and_then(|it| it.limit_id).as_deref(), Some("default/client:user:hidden1/own"));
+    assert_eq!(decision.identities, ["ip:hidden0", "user:hidden1"]);
+    let bytes = serde_json::to_string(&outcome).expect("JSON");
+    assert!(!bytes.contains("u1/") && !bytes.contains("nobody"), "{bytes}");
+}
+
+/// There may be a hundred thousand overrides.
+#[test]
+fn of_single_clients_limits_those_that_deny_most_are_listed() {
+    let client = |number: u64| {
+        json!({ "kind": "user", "value": format!("c{number}"), "override": { "limits": [
+            { "id": "own", "algorithm": "token_bucket", "limit": 1, "period": "1h" },
+        ] } })
+    };
+    let count = CLIENT_LIMITS_MAX as u64 + 30;
+    let document = json!({ "domains": { "default": { "clients": (0..count).map(client).collect::<Vec<_>>() } } });
+    let mut compare = Compare::new([None, Some(snapshot(&document))], 1_000).expect("few limits");
+    for number in 0..count {
+        for time in 0..=number {
+            let value = format!("c{number}");
+            let who = [Identity::new("user", &value).expect("valid")];
+            compare.ask(START + time, &Request::new(&who).expect("valid"));
+        }
+    }
+    let summary = compare.finish(|kind, value, _| format!("{kind}:{value}")).summary;
+    assert_eq!((summary.limits.len(), summary.limits_left_out), (CLIENT_LIMITS_MAX, 30));
+    assert_eq!(summary.limits[0].limit_id, format!("default/client:user:c{}/own", count - 1));
+    let last = &summary.limits[CLIENT_LIMITS_MAX - 1];
+    assert_eq!(last.b.as_ref().map(|it| (it.checked, it.denied)), Some((31, 30)));
+}
+
+#[test]
+fn a_page_of_timelines_has_a_bound() {
+    let mut compare = Compare::new([None, None], 1_000).expect("few limits");
+    for number in 0..120_000_u64 {
+        let value = (number % 10).to_string();
+        let who = [Identity::new("user", &value).expect("valid")];
+        compare.ask(START + number * SECOND_NS / 10, &Request::new(&who).expect("valid"));
+    }
+    let outcome = compare.finish(|kind, value, _| format!("{kind}:{value}"));
+    let of = |bucket_ms, from| outcome.timeline(Which::All, Sort::Key, false, from, 500, bucket_ms).0;
+    // 12,000 buckets each, of which the next page has the rest.
+    assert_eq!((of(100, 0).len(), of(100, 4).len(), of(100, 9).len()), (4, 4, 1));
+    assert_eq!((outcome.bucket_ms(), of(outcome.bucket_ms(), 0).len()), (60_000, 10));
+    assert_eq!(of(60_000, 0)[0].buckets.len(), 200);
+}
+
+#[test]
+fn who_came_with_the_sample_does_not_take_its_room() {
+    let mut compare =
+        Compare::new([None, None], 1_000).expect("few limits").of_sample(Box::new(|kind, _| kind == "user"));
+    for number in 0..100_010_u64 {
+        let (ip, user) = (format!("a{number}"), format!("u{}", number % 99_999));
+        let who = [Identity::new("host", &ip).expect("valid"), Identity::new("user", &user).expect("valid")];
+        compare.ask(START + number, &Request::new(&who).expect("valid"));
+    }
+    let kept = compare.finish(|kind, value, _| format!("{kind}:{value}")).summary.kept;
+    assert_eq!((kept.clients, kept.clients_left_out), (99_999, 0));
+}
+
+/// The first denial is told whoever it met, also where there is no room for his name.
+#[test]
+fn the_first_denial_is_of_all_requests() {
+    let limits = json!([{ "id": "l", "algorithm": "token_bucket", "limit": 1, "period": "1h" }]);
+    let mut compare = Compare::new([None, Some(snapshot(&tier_policy(&limits)))], 1 << 20).expect("few limits");
+    let visits = (0..100_001_u64).chain([100_000, 5]);
+    for (time, number) in visits.enumerate() {
+        let value = number.to_string();
+        let who = [Identity::new("user", &value).expect("valid")];
+        compare.ask(START + time as u64, &Request::new(&who).expect("valid"));
+    }
+    let side = compare.finish(|kind, value, _| format!("{kind}:{value}")).summary.b.expect("a policy");
+    assert_eq!((side.denied, side.clients_denied), (2, 1));
+    assert_eq!(side.first_denial.map(|first| (first.at, first.key)), Some((Utc(START + 100_001), None)));
 }
 
 #[test]
@@ -386,11 +578,20 @@ fn limits_that_nodes_share_are_counted_in_one_place() {
     document["domains"]["default"]["tiers"][1]["limits"][0]["sharing"] = json!("strict");
     let visits: Vec<_> = (0..10).map(|number| (number, 1, None, 0)).collect();
     let alone = compare(None, Some(&document), &visits).summary.newly_denied.requests;
-    let policy: Policy = serde_json::from_value(document).expect("a policy");
-    let together = json!(as_one_node(policy));
-    let together = compare(None, Some(&together), &visits).summary.newly_denied.requests;
+    let mut policy: Policy = serde_json::from_value(document).expect("a policy");
+    let snapshot = as_one_node(&policy).expect("a right policy");
+    let mut compare = Compare::new([None, Some(snapshot)], 1_000).expect("few limits");
+    for visit in visits {
+        with_visit(visit, |now, request| compare.ask(now, request));
+    }
+    let together = compare.finish(|kind, value, _| format!("{kind}:{value}")).summary.newly_denied.requests;
     // A node that counts alone has half of it.
     assert_eq!((alone, together), (8, 6));
+    // What is wrong with sharing is wrong here too.
+    let limit = &mut policy.domains.get_mut("default").expect("it is there").tiers[1].limits[0];
+    (limit.algorithm, limit.sharing) = (Algorithm::SlidingWindowLog, Sharing::Synced);
+    let problems = as_one_node(&policy).expect_err("a log is not shared").to_string();
+    assert!(problems.contains("a log cannot be shared"), "{problems}");
 }
 
 #[test]
@@ -429,4 +630,7 @@ fn what_does_not_fit_is_left_out_of_lists_and_told() {
     assert_eq!(summary.timeline.iter().map(|it| it.requests).sum::<u64>(), 220_000);
     let (rows, all) = outcome.timeline(Which::All, Sort::Requests, true, 99_999, 10, summary.kept.bucket_ms);
     assert_eq!((rows.len(), all, rows[0].client.requests), (1, 100_000, 2));
+    // Unless somebody asks for more, a client has a few hundred buckets; a page has not too many either way.
+    let whole = (summary.to.expect("it is there").0 - summary.from.expect("it is there").0) / 1_000_000;
+    assert!((30..300).contains(&(whole / outcome.bucket_ms())), "{}", outcome.bucket_ms());
 }

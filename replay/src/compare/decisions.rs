@@ -1,8 +1,9 @@
 //! Single decisions, to be looked at: the first of those in which the policies differ, of those that both denied, and of
 //! those that both allowed.
 
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
-use tidegate::{RequestParts, Retry, time::Nanos};
+use tidegate::{Identity, RequestParts, Retry, time::Nanos};
 
 use super::{Names, SIDES, side::Said};
 use crate::Utc;
@@ -85,7 +86,7 @@ pub struct DecidedBy {
 
 /// A decision as it is kept: names by their places.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptDecision {
     pub(crate) number: u64,
     pub(crate) at: Nanos,
     pub(crate) who: Box<[u32]>,
@@ -136,16 +137,18 @@ pub(crate) fn ms(ns: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Decisions {
     /// Changed, both denied, both allowed.
-    kept: [Vec<Kept>; 3],
+    kept: [Vec<KeptDecision>; 3],
     pub(crate) counts: [u64; 3],
     methods: Names,
     endpoints: Names,
+    /// Paths are kept without whom they name.
+    pub(crate) is_hiding: bool,
 }
 
 /// Decisions in order of time, and their names.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KeptDecisions {
-    pub(crate) all: Vec<Kept>,
+    pub(crate) all: Vec<KeptDecision>,
     pub(crate) methods: Vec<Box<str>>,
     pub(crate) endpoints: Vec<Box<str>>,
 }
@@ -166,12 +169,16 @@ impl Decisions {
         };
         self.counts[sort] += 1;
         if self.kept[sort].len() < DECISIONS_MAX[sort] {
-            self.kept[sort].push(Kept {
+            self.kept[sort].push(KeptDecision {
                 number,
                 at,
                 who: who.into(),
                 method: parts.method.map(|method| self.methods.place(cut(method))),
-                endpoint: parts.endpoint.map(|endpoint| self.endpoints.place(cut(endpoint))),
+                endpoint: parts.endpoint.map(|endpoint| {
+                    let path = endpoint.split(['?', '#']).next().unwrap_or_default();
+                    let hidden = self.is_hiding.then(|| without(parts.identities, path));
+                    self.endpoints.place(cut(hidden.as_deref().unwrap_or(path)))
+                }),
                 cost: parts.cost,
                 sides: said.map(Verdict::from),
             });
@@ -190,8 +197,48 @@ impl Decisions {
     }
 }
 
-/// Without its query, and not longer than is kept.
-fn cut(endpoint: &str) -> &str {
-    let path = endpoint.split(['?', '#']).next().unwrap_or_default();
-    &path[..path.floor_char_boundary(ENDPOINT_BYTES_MAX)]
+/// Not longer than is kept.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(ENDPOINT_BYTES_MAX)]
+}
+
+/// A path with `{KIND}` instead of whom it names, as `/users/{user}`: a whole part of it, or in a part if the name is not so
+/// short that anything may hold it.
+fn without(identities: &[Identity<'_>], path: &str) -> String {
+    const SHORT: usize = 4;
+    let mut hidden = path.to_owned();
+    for identity in identities.iter().filter(|identity| identity.value().len() >= SHORT) {
+        // It may have slashes itself.
+        hidden = hidden.replace(identity.value(), &format!("{{{}}}", identity.kind()));
+    }
+    let part = |part: &str| {
+        let plain = percent_decode_str(part).decode_utf8_lossy();
+        let is_named =
+            |it: &&Identity<'_>| *plain == *it.value() || it.value().len() >= SHORT && plain.contains(it.value());
+        identities.iter().find(is_named).map_or_else(|| part.to_owned(), |it| format!("{{{}}}", it.kind()))
+    };
+    hidden.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_kept_without_whom_they_name() {
+        let who = [("user", "ada@example.com"), ("org", "a/b/c"), ("id", "7"), ("key", "sk_1")];
+        let who = who.map(|(kind, value)| Identity::new(kind, value).expect("valid"));
+        for (path, hidden) in [
+            ("/users/ada@example.com/x", "/users/{user}/x"),
+            ("/users/ada%40example.com", "/users/{user}"),
+            ("/of/a/b/c", "/of/{org}"),
+            ("/of/a%2Fb%2Fc.json", "/of/{org}"),
+            ("/7/v7/17", "/{id}/v7/17"),
+            ("/login;key=sk_1", "/login;key={key}"),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(without(&who, path), hidden);
+        }
+    }
 }

@@ -1,22 +1,26 @@
 //! What a comparison found: a summary, and the clients and decisions to be looked at. It can be written down and read back.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use tidegate::time::Nanos;
 
 use super::{
     Compare, SIDES,
     decisions::{DecidedBy, DecisionRow, KeptDecisions, Verdict, Which},
+    limits::{self, LimitRow},
     people::{Longest, Person},
-    side::{LimitSeen, Side},
-    strip::{Counts, Strip},
+    side::Side,
+    strip::{BUCKETS_MS, Counts, Strip},
     utc,
 };
 use crate::Utc;
 
 /// Clients that the summary names.
 pub const TOP: usize = 20;
+
+/// Buckets that a client's timeline has at most, unless somebody asks for shorter ones.
+const ROW_BUCKETS: u64 = 300;
+/// Buckets that a page of timelines has at most, if it has more than one.
+const PAGE_BUCKETS: usize = 50_000;
 
 const MS_NS: u64 = 1_000_000;
 
@@ -29,6 +33,8 @@ pub(crate) struct Totals {
     newly_allowed: u64,
     from: Option<Nanos>,
     to: Option<Nanos>,
+    /// When, and which client, if there was room for it.
+    first_denied: [Option<(Nanos, Option<u32>)>; SIDES],
 }
 
 impl Totals {
@@ -43,6 +49,15 @@ impl Totals {
         self.from.get_or_insert(now);
         self.to = Some(now);
         self.requests
+    }
+
+    /// These clients asked; the first of them stands for the request.
+    pub(crate) fn asked_by(&mut self, client: Option<u32>, now: Nanos, is_denied: [bool; SIDES]) {
+        for (first, is_denied) in self.first_denied.iter_mut().zip(is_denied) {
+            if is_denied {
+                first.get_or_insert((now, client));
+            }
+        }
     }
 }
 
@@ -60,12 +75,15 @@ pub struct Summary {
     pub a: Option<SideSummary>,
     /// What B did.
     pub b: Option<SideSummary>,
-    /// Requests that B denies and A allows; clients that B denies something and A nothing.
+    /// Requests that B denies and A allows; of the clients that are listed, those that B denies something and A nothing.
     pub newly_denied: Changed,
-    /// Requests that A denies and B allows; clients that A denies something and B nothing.
+    /// Requests that A denies and B allows; of the clients that are listed, those that A denies something and B nothing.
     pub newly_allowed: Changed,
-    /// Limits of A, then those that only B has; of single clients' own those that were looked at.
+    /// Limits of A, then those that only B has, then of single clients' own the ones that denied most, of those that were
+    /// looked at.
     pub limits: Vec<LimitRow>,
+    /// Single clients' own limits that were looked at and are not listed.
+    pub limits_left_out: u64,
     /// The clients for whom most changes.
     pub top: Vec<ClientRow>,
     /// Length of a bucket of `timeline`.
@@ -86,11 +104,11 @@ pub struct SideSummary {
     pub allowed: u64,
     /// Requests that it denied.
     pub denied: u64,
-    /// Clients that it denied something.
+    /// Clients that it denied something, of those that are listed.
     pub clients_denied: u64,
     /// The first request that it denied.
     pub first_denial: Option<FirstDenial>,
-    /// The longest time for which it denied one client everything.
+    /// The longest time for which it denied one of the clients that are listed everything.
     pub longest_run: Option<LongestRun>,
 }
 
@@ -100,8 +118,8 @@ pub struct SideSummary {
 pub struct FirstDenial {
     /// When.
     pub at: Utc,
-    /// The client, as `KIND:VALUE`.
-    pub key: String,
+    /// The client, as `KIND:VALUE`; `None`: it is not listed, for want of room.
+    pub key: Option<String>,
 }
 
 /// Denials of one client in a row.
@@ -126,43 +144,6 @@ pub struct Changed {
     pub requests: u64,
     /// Clients.
     pub clients: u64,
-}
-
-/// What one limit did under both policies.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LimitRow {
-    /// Its full name.
-    pub limit_id: String,
-    /// Under A; `None`: A does not have it.
-    pub a: Option<LimitFigures>,
-    /// Under B.
-    pub b: Option<LimitFigures>,
-    /// False: the traffic is a sample in which nobody is whom this limit counts, so of this limit it says nothing.
-    pub sampled: bool,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// What one limit did under one policy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LimitFigures {
-    /// Requests for which it was looked at.
-    pub checked: u64,
-    /// Requests that it was the first to refuse.
-    pub denied: u64,
-    /// Requests that it would have refused if it were not a shadow.
-    pub shadow_denied: u64,
-    /// Requests of a sample that are not counted here, because whom it counts is not in the sample.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub not_sampled: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// How one client fared.
@@ -282,8 +263,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Clients over time, sorted, from the `from`-th on. Buckets are `bucket_ms` long: a multiple of
-    /// [`Kept::bucket_ms`], or `None` for just that. Also answers how many clients there are.
+    /// The shortest bucket by which a client's timeline has a few hundred of them at most.
+    #[must_use]
+    pub fn bucket_ms(&self) -> u64 {
+        let span_ms = self.summary.to.zip(self.summary.from).map_or(0, |(to, from)| (to.0 - from.0) / MS_NS);
+        let mut longer = BUCKETS_MS.into_iter().filter(|bucket| *bucket >= self.bucket_ms);
+        longer.find(|bucket| span_ms / bucket < ROW_BUCKETS).unwrap_or(BUCKETS_MS[BUCKETS_MS.len() - 1])
+    }
+
+    /// Clients over time, sorted, from the `from`-th on: at most `limit`, and fewer where they have too many buckets for a
+    /// page. Buckets are `bucket_ms` long, a multiple of [`Kept::bucket_ms`]. Also answers how many clients there are.
     #[must_use]
     pub fn timeline(
         &self,
@@ -320,7 +309,15 @@ impl Outcome {
             client: client.clone(),
             buckets: buckets(&strip.merged(times), self.bucket_ms * times),
         };
-        (page.map(|it| row(it)).collect(), rows.len())
+        let (mut shown, mut cells) = (Vec::new(), 0);
+        for row in page.map(|it| row(it)) {
+            cells += row.buckets.len();
+            if cells > PAGE_BUCKETS && !shown.is_empty() {
+                break;
+            }
+            shown.push(row);
+        }
+        (shown, rows.len())
     }
 
     /// Decisions about a client, or about all; from an instant on, or after a request.
@@ -390,8 +387,7 @@ fn buckets(strip: &Strip, bucket_ms: u64) -> Vec<Bucket> {
 
 /// Counts what there is to count, and names everybody by `show`.
 pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
-    let Compare { mut sides, totals, people, strips, decisions, sample } = compare;
-    sides.iter_mut().for_each(Side::take_counts);
+    let Compare { sides, totals, people, strips, decisions, sample } = compare;
     let key = |(number, person): (usize, &Person)| {
         let (kind, value) = person.name.split_once(':').unwrap_or(("", &person.name));
         show(kind, value, number)
@@ -405,10 +401,10 @@ pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) ->
             allowed: totals.requests - totals.denied[side],
             denied: totals.denied[side],
             clients_denied: clients_with(&|person| person.denied[side] > 0),
-            first_denial: listed()
-                .filter_map(|(number, person)| Some((person.first_denied[side]?, number)))
-                .min()
-                .map(|(at, number)| FirstDenial { at: Utc(at), key: keys[number].clone() }),
+            first_denial: totals.first_denied[side].map(|(at, client)| FirstDenial {
+                at: Utc(at),
+                key: client.map(|client| keys[client as usize].clone()),
+            }),
             longest_run: people.longest[side].map(|Longest { who, from, ns, denials }| LongestRun {
                 key: keys[who as usize].clone(),
                 from: Utc(from),
@@ -422,6 +418,8 @@ pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) ->
     let mut top: Vec<&ClientRow> =
         rows.iter().map(|(row, _)| row).filter(|row| row.newly_denied + row.newly_allowed > 0).collect();
     top.sort_by_key(|row| std::cmp::Reverse(row.newly_denied + row.newly_allowed));
+    let names = limits::names(&sides, &people, &keys, show);
+    let (limits, limits_left_out) = limits::rows(&sides, &names, sample.is_some());
     let summary = Summary {
         requests: totals.requests,
         from: utc(totals.from),
@@ -436,7 +434,8 @@ pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) ->
             requests: totals.newly_allowed,
             clients: clients_with(&|person| person.denied[0] > 0 && person.denied[1] == 0),
         },
-        limits: limit_rows(&sides, sample.is_some()),
+        limits,
+        limits_left_out,
         top: top.into_iter().take(TOP).cloned().collect(),
         bucket_ms: strips.all_bucket_ms(),
         timeline: buckets(&strips.all, strips.all_bucket_ms()),
@@ -451,15 +450,7 @@ pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) ->
         charges_without_room: sides.iter().map(Side::without_room).sum(),
     };
     let clients = rows.into_iter().map(|(row, strip)| (row, strip.clone())).collect();
-    let names = |side: &Side| side.is_some().then(|| side.limits.iter().map(|limit| limit.name.clone()).collect());
-    Outcome {
-        summary,
-        bucket_ms: strips.bucket_ms(),
-        clients,
-        keys,
-        limits: sides.each_ref().map(names),
-        decisions: decisions.into_kept(),
-    }
+    Outcome { summary, bucket_ms: strips.bucket_ms(), clients, keys, limits: names, decisions: decisions.into_kept() }
 }
 
 fn client_row(person: &Person, key: String) -> ClientRow {
@@ -474,43 +465,4 @@ fn client_row(person: &Person, key: String) -> ClientRow {
         first_denied_b: utc(person.first_denied[1]),
         first_newly_denied: utc(person.first_newly_denied),
     }
-}
-
-fn limit_rows(sides: &[Side; SIDES], is_sample: bool) -> Vec<LimitRow> {
-    let by_name = sides.each_ref().map(|side| {
-        let limits = side.limits.iter();
-        limits.map(|limit| (limit.name.as_str(), limit)).collect::<HashMap<_, _>>()
-    });
-    let [a, b] = sides.each_ref().map(|side| &side.limits);
-    let names = a.iter().chain(b.iter().filter(|limit| !by_name[0].contains_key(limit.name.as_str())));
-    let row = |limit: &LimitSeen| {
-        let seen = by_name.each_ref().map(|limits| limits.get(limit.name.as_str()).copied());
-        if is_of_client(&limit.name) && seen.iter().flatten().all(|seen| seen.checked + seen.partial == 0) {
-            return None;
-        }
-        let partial = seen.into_iter().flatten().find(|seen| seen.partial > 0);
-        let is_sampled = partial.is_none() || seen.iter().flatten().any(|seen| seen.checked > 0);
-        let reason = partial.filter(|_| !is_sampled).and_then(|seen| seen.partial_kinds.as_deref()).map(|kinds| {
-            if kinds.is_empty() {
-                "it counts everyone together, and the traffic is a sample".to_owned()
-            } else {
-                format!("it counts {kinds}, and nobody whom it met is in the sample")
-            }
-        });
-        let figures = |seen: &LimitSeen| LimitFigures {
-            checked: seen.checked,
-            denied: seen.denied,
-            // The engine counts shadows of everybody alike.
-            shadow_denied: if is_sample && seen.partial > 0 { 0 } else { seen.shadow_denied },
-            not_sampled: seen.partial,
-        };
-        let [a, b] = seen.map(|seen| seen.map(figures));
-        Some(LimitRow { limit_id: limit.name.clone(), a, b, sampled: is_sampled, reason })
-    };
-    names.filter_map(row).collect()
-}
-
-/// True for a limit of a client's own override: `DOMAIN/client:KIND:VALUE/LIMIT`.
-fn is_of_client(limit_id: &str) -> bool {
-    limit_id.split_once('/').is_some_and(|(_domain, owner)| owner.starts_with("client:"))
 }

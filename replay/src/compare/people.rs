@@ -6,9 +6,9 @@ use tidegate::time::Nanos;
 
 use super::{SIDES, strip::Strip};
 
-/// The most identities that are kept.
+/// The most identities that are kept; of a sample, so many that are in it, and as many who came with them.
 pub const CLIENTS_KEPT_MAX: usize = 100_000;
-/// The most bytes of their names.
+/// The most bytes of their names, of each.
 pub const CLIENT_BYTES_MAX: usize = 16 << 20;
 
 /// An identity, and how it went.
@@ -51,8 +51,9 @@ pub(crate) struct Longest {
 pub(crate) struct People {
     pub(crate) all: Vec<Person>,
     places: HashMap<Box<str>, u32>,
-    bytes: usize,
-    /// Requests of somebody who is not kept.
+    /// How many are not listed and how many are, and the bytes of their names.
+    kept: [(usize, usize); 2],
+    /// Requests of somebody who is not listed, for want of room.
     pub(crate) left_out: u64,
     pub(crate) longest: [Option<Longest>; SIDES],
     name: String,
@@ -66,12 +67,15 @@ impl People {
         if let Some(place) = self.places.get(&*self.name) {
             return Some(*place);
         }
-        if self.all.len() >= CLIENTS_KEPT_MAX || self.bytes + self.name.len() > CLIENT_BYTES_MAX {
-            self.left_out += 1;
+        // Those who came with somebody of the sample do not take the room of the sample.
+        let (count, bytes) = &mut self.kept[usize::from(is_listed)];
+        if *count >= CLIENTS_KEPT_MAX || *bytes + self.name.len() > CLIENT_BYTES_MAX {
+            self.left_out += u64::from(is_listed);
             return None;
         }
         let (place, name) = (self.all.len() as u32, Box::<str>::from(&*self.name));
-        self.bytes += name.len();
+        *count += 1;
+        *bytes += name.len();
         self.places.insert(name.clone(), place);
         self.all.push(Person {
             name,
@@ -86,6 +90,11 @@ impl People {
             strip: Strip::default(),
         });
         Some(place)
+    }
+
+    /// The place of `KIND:VALUE`, if it came.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).map(|place| *place as usize)
     }
 
     pub(crate) fn count(&mut self, who: u32, now: Nanos, is_denied: [bool; SIDES]) {

@@ -75,6 +75,7 @@ impl Side {
             if let Some(limit) = limits.get_mut(place) {
                 if is_whole {
                     limit.checked += 1;
+                    limit.shadow_denied += u64::from(met.shadow_denied);
                 } else {
                     limit.partial += 1;
                     limit.partial_kinds.get_or_insert_with(|| kinds(request, met.counted));
@@ -96,16 +97,6 @@ impl Side {
             retry: decision.retry(),
             reset_ns: decision.reset_after().map(|after| after.as_nanos() as u64),
             delay_ns: decision.delay().as_nanos() as u64,
-        }
-    }
-
-    /// Takes over what the engine counted itself.
-    pub(crate) fn take_counts(&mut self) {
-        let Some((engine, _)) = &self.engine else { return };
-        for (limit, counts) in engine.limit_counts() {
-            if let Some(seen) = self.limits.get_mut(limit.place()) {
-                seen.shadow_denied = counts.shadow_denied;
-            }
         }
     }
 

@@ -7,8 +7,10 @@ use tidegate::time::Nanos;
 use super::SIDES;
 
 /// Lengths of buckets, in milliseconds.
-pub const BUCKETS_MS: [u64; 7] = [100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000];
-/// The most buckets of all clients together; beyond it they become longer. 40 bytes each.
+pub const BUCKETS_MS: [u64; 9] =
+    [100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 604_800_000, 31_449_600_000];
+/// The most buckets of all clients together; beyond it they become longer, as long as a longer one can be had (52 weeks, of
+/// which no log has many). 32 bytes each.
 pub const CELLS_MAX: usize = 500_000;
 /// The most buckets of all requests together.
 const ALL_MAX: usize = 1_000;

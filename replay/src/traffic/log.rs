@@ -9,7 +9,7 @@ use crate::{
     format::{LogFormat, Parser, Record},
     lines::{Line, Lines},
     replay::with_request,
-    source,
+    source::{self, Bounded},
     window::{Waiting, Window},
 };
 
@@ -21,7 +21,7 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// Requests of a log, gzip or plain. Lines that cannot be read are left out.
 pub struct LogTraffic<'i> {
-    lines: Lines<Box<dyn Read + 'i>>,
+    lines: Lines<Bounded<Box<dyn Read + 'i>>>,
     parser: Parser,
     window: Window<Visit>,
     domain: String,
@@ -38,10 +38,10 @@ struct Visit {
 }
 
 impl<'i> LogTraffic<'i> {
-    /// Of this log, to this domain.
-    pub fn new(log: impl Read + 'i, format: LogFormat, domain: &str) -> io::Result<Self> {
+    /// Of this log, to this domain. A log that has more than `bytes_max` bytes when unpacked breaks off there.
+    pub fn new(log: impl Read + 'i, format: LogFormat, domain: &str, bytes_max: u64) -> io::Result<Self> {
         Ok(Self {
-            lines: Lines::new(source::plain(log)?),
+            lines: Lines::new(Bounded::new(source::plain(log)?, bytes_max)),
             parser: Parser::new(format),
             window: Window::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
             domain: domain.to_owned(),
@@ -131,7 +131,7 @@ nonsense
 
 {"time": "2026-01-05T09:00:00.5Z", "ip": "192.0.2.8"}
 "#;
-        let mut traffic = LogTraffic::new(log.as_bytes(), LogFormat::Auto, "web").expect("plain");
+        let mut traffic = LogTraffic::new(log.as_bytes(), LogFormat::Auto, "web", log.len() as u64).expect("plain");
         let mut asked = Vec::new();
         let mut ask = |now: Nanos, request: &Request<'_>| {
             let parts = request.parts();
@@ -151,5 +151,15 @@ nonsense
             ]
         );
         assert_eq!(traffic.late(), 0);
+    }
+
+    #[test]
+    fn a_log_without_an_end_ends() {
+        let good = "{\"time\": \"2026-01-05T09:00:00.5Z\", \"ip\": \"192.0.2.8\"}\n";
+        let mut traffic =
+            LogTraffic::new(good.as_bytes().chain(io::repeat(0)), LogFormat::Auto, "web", 1 << 24).expect("plain");
+        let mut steps = 0..100;
+        let end = steps.find_map(|_| traffic.step(&mut |_, _| Retry::Now).err()).expect("it breaks off");
+        assert!(end.to_string().contains("more than 16777216 bytes"), "{end}");
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     format::{LogFormat, Parser},
     lines::{LINE_BYTES_MAX, Line, Lines},
     replay::with_request,
-    source,
+    source::{self, Bounded, TooLong},
 };
 
 /// Lines that are shown as they were understood.
@@ -95,7 +95,7 @@ impl fmt::Display for LookError {
         match self {
             Self::Broken(error) => write!(f, "the log cannot be read to its end: {error}"),
             Self::TooManyLines(most) => write!(f, "the log has more than {most} lines; send a part of it"),
-            Self::TooLong(most) => write!(f, "the log has more than {most} bytes when unpacked; send a part of it"),
+            Self::TooLong(most) => TooLong(*most).fmt(f),
             Self::Unreadable(None) => f.write_str("the log has no line"),
             Self::Unreadable(Some(RefusedLine { line, why })) => {
                 write!(f, "no line of the log can be read; line {line}: {why}")
@@ -106,12 +106,19 @@ impl fmt::Display for LookError {
 
 impl std::error::Error for LookError {}
 
+impl From<io::Error> for LookError {
+    fn from(error: io::Error) -> Self {
+        match error.get_ref().and_then(|why| why.downcast_ref()) {
+            Some(TooLong(most)) => Self::TooLong(*most),
+            None => Self::Broken(error),
+        }
+    }
+}
+
 /// Reads a whole log, gzip or plain. Of who differs it keeps 8 bytes each.
 pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64) -> Result<LogLook, LookError> {
-    let plain = source::plain(log).map_err(LookError::Broken)?;
-    // One more, so that a log of just so many bytes is told from a longer one.
-    let mut lines = Lines::new(plain.take(bytes_max.saturating_add(1)));
-    let (mut parser, hasher, mut bytes) = (Parser::new(format), RandomState::new(), 0);
+    let mut lines = Lines::new(Bounded::new(source::plain(log)?, bytes_max));
+    let (mut parser, hasher) = (Parser::new(format), RandomState::new());
     let (mut clients, mut users): (HashSet<u64>, HashSet<u64>) = Default::default();
     let (mut from, mut to): (Nanos, Nanos) = (Nanos::MAX, 0);
     let mut look = LogLook {
@@ -125,24 +132,18 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
         users: 0,
         first: Vec::new(),
     };
-    while let Some((number, line)) = lines.next().map_err(LookError::Broken)? {
+    while let Some((number, line)) = lines.next()? {
         let outcome = match line {
-            Line::Whole(line) => {
-                bytes += line.len() as u64 + 1;
-                match line.trim_ascii() {
-                    [] => continue,
-                    line => parser.read(line).and_then(|record| {
-                        let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
-                        let made = with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ());
-                        made.map_err(|error| error.to_string())?;
-                        Ok(record)
-                    }),
-                }
-            }
-            Line::TooLong => {
-                bytes += LINE_BYTES_MAX as u64;
-                Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into())
-            }
+            Line::Whole(line) => match line.trim_ascii() {
+                [] => continue,
+                line => parser.read(line).and_then(|record| {
+                    let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
+                    let made = with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ());
+                    made.map_err(|error| error.to_string())?;
+                    Ok(record)
+                }),
+            },
+            Line::TooLong => Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
         };
         look.lines += 1;
         if look.lines > lines_max {
@@ -174,10 +175,6 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
                 }
             }
         }
-    }
-    // The last line may have no end.
-    if bytes > bytes_max.saturating_add(1) {
-        return Err(LookError::TooLong(bytes_max));
     }
     if look.requests == 0 {
         return Err(LookError::Unreadable(look.first_refused.first().cloned()));
@@ -214,7 +211,17 @@ mod tests {
         let log = format!("{LINE}\n{LINE}\n");
         assert!(matches!(look(&log, 2, log.len() as u64), Ok(2)));
         assert!(matches!(look(&log, 1, u64::MAX), Err(LookError::TooManyLines(1))));
-        assert!(matches!(look(&log, 9, log.len() as u64 - 2), Err(LookError::TooLong(_))));
+        // Nothing is lost by where it would be cut: in a line, before the last end of one, in a line that is too long.
+        for bytes in [0, 1, LINE.len(), LINE.len() + 1, log.len() - 2, log.len() - 1] {
+            let most = bytes as u64;
+            assert!(matches!(look(&log, 9, most), Err(LookError::TooLong(it)) if it == most), "{bytes}");
+        }
+        let good = format!("{LINE}\n");
+        let endless = good.as_bytes().chain(io::repeat(0));
+        assert!(matches!(look_at(endless, LogFormat::Auto, 9, 1 << 24), Err(LookError::TooLong(_))));
+        let stretched = format!("{LINE}\n{}\n", "x".repeat(1 << 20));
+        assert!(matches!(look(&stretched, 9, stretched.len() as u64), Ok(2)));
+        assert!(matches!(look(&stretched, 9, stretched.len() as u64 - 1), Err(LookError::TooLong(_))));
         assert!(matches!(look("", 9, 9), Err(LookError::Unreadable(None))));
         assert!(matches!(look("x\ny\n", 9, 9), Err(LookError::Unreadable(Some(RefusedLine { line: 1, .. })))));
     }

@@ -1,6 +1,6 @@
 //! Made-up traffic: a few rows of so many clients that come in some pattern. The same rows and seed make the same requests.
 
-use std::{cmp::Reverse, collections::BinaryHeap, fmt::Write, io};
+use std::{cmp::Reverse, collections::BinaryHeap, fmt::Write, io, net::Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use tidegate::{
@@ -169,10 +169,15 @@ impl Made {
                 None if row.kind == "ip" => format!("2001:db8:{number:x}::/48"),
                 None => format!("made-{}-*", number + 1),
             };
-            domain.clients.retain(|client| client.kind != row.kind || client.value != value);
-            let kind = row.kind.clone();
             let tier = Some(tier.clone());
-            domain.clients.push(Client { kind, value, tier, label: None, note: None, exception: None });
+            // What else the policy says of a client stays.
+            let is_it = |client: &&mut Client| client.kind == row.kind && client.value == value;
+            if let Some(client) = domain.clients.iter_mut().find(is_it) {
+                client.tier = tier;
+            } else {
+                let kind = row.kind.clone();
+                domain.clients.push(Client { kind, value, tier, label: None, note: None, exception: None });
+            }
         }
     }
 
@@ -291,7 +296,7 @@ impl Traffic for MadeTraffic {
         // Writing to a text never fails.
         let _ = match &row.value {
             Some(value) => self.value.write_str(value),
-            None if row.kind == "ip" => write!(self.value, "2001:db8:{number:x}::{:x}", *client + 1),
+            None if row.kind == "ip" => write!(self.value, "{}", address(*number, *client)),
             None => write!(self.value, "made-{}-{}", *number + 1, *client + 1),
         };
         if tries == 0
@@ -314,6 +319,12 @@ impl Traffic for MadeTraffic {
         }
         Ok(true)
     }
+}
+
+/// Of the addresses that are for examples (RFC 3849): a row has a network of 48 bits.
+fn address(row: u32, client: u32) -> Ipv6Addr {
+    let number = client + 1;
+    Ipv6Addr::new(0x2001, 0xdb8, row as u16, 0, 0, 0, (number >> 16) as u16, number as u16)
 }
 
 fn with_request<T>(row: &Row, value: &str, domain: &str, run: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
@@ -369,11 +380,11 @@ mod tests {
         assert_eq!(
             all,
             [
-                (0, "ip=2001:db8:0::1 GET /a 1"),
+                (0, "ip=2001:db8::1 GET /a 1"),
                 (0, "user=made-2-1 - - 3"),
-                (250, "ip=2001:db8:0::2 GET /a 1"),
-                (500, "ip=2001:db8:0::1 GET /a 1"),
-                (750, "ip=2001:db8:0::2 GET /a 1"),
+                (250, "ip=2001:db8::2 GET /a 1"),
+                (500, "ip=2001:db8::1 GET /a 1"),
+                (750, "ip=2001:db8::2 GET /a 1"),
             ]
         );
     }
@@ -447,7 +458,28 @@ mod tests {
         made.assign(&mut policy);
         let clients = &policy.domains["default"].clients;
         let given: Vec<_> = clients.iter().map(|client| (client.kind.as_str(), client.value.as_str())).collect();
-        assert_eq!(given, [("user", "made-1-*"), ("ip", "2001:db8:1::/48"), ("user", "ada")]);
+        assert_eq!(given, [("user", "ada"), ("user", "made-1-*"), ("ip", "2001:db8:1::/48")]);
         assert!(tidegate::Snapshot::compile(&policy).is_ok());
+        // He is blocked as before.
+        let ada = &clients[0];
+        assert!(ada.tier.as_deref() == Some("pro") && ada.exception.as_ref().is_some_and(|own| own.blocked), "{ada:?}");
+    }
+
+    #[test]
+    fn a_hundred_thousand_addresses_are_addresses_of_their_row() {
+        let rows = json!([
+            { "kind": "ip", "rate": 1, "for": "1s" },
+            { "clients": 99_999, "kind": "ip", "rate": 1, "for": "1s" },
+        ]);
+        let mut seen = std::collections::HashSet::new();
+        let mut traffic = made(rows).expect("right rows").traffic(0, 1);
+        let mut ask = |_: Nanos, request: &Request<'_>| {
+            let address: Ipv6Addr = request.parts().identities[0].value().parse().expect("an address");
+            assert!(matches!(address.segments(), [0x2001, 0xdb8, 0 | 1, 0, 0, 0, ..]), "{address}");
+            seen.insert(address);
+            Retry::Now
+        };
+        while traffic.step(&mut ask).expect("nothing is read") {}
+        assert_eq!(seen.len(), 100_000);
     }
 }
