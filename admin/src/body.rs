@@ -1,13 +1,17 @@
 //! A request's body, read once into a type that cannot be wrong.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use actix_web::{
     FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
     web::{self, Bytes},
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor},
+};
+use tidegate::algorithm::NUMBER_MAX;
 use tokio::time;
 
 use crate::{
@@ -40,7 +44,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
         let bytes = bytes(request, payload, "application/json", BYTES_MAX, PATIENCE);
         Box::pin(async move {
             let bytes = bytes.await?;
-            let value = read(&bytes).map_err(Problem::BadJson)?;
+            let value = read(&bytes)?;
             Ok(Self { value, sha256: sha256(&bytes) })
         })
     }
@@ -58,7 +62,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Files<T> {
         let bytes = bytes(request, payload, "application/json", FILE_BYTES_MAX, FILE_PATIENCE);
         Box::pin(async move {
             let bytes = bytes.await?;
-            let value = read(&bytes).map_err(Problem::BadJson)?;
+            let value = read(&bytes)?;
             Ok(Self(Body { value, sha256: sha256(&bytes) }))
         })
     }
@@ -106,15 +110,79 @@ fn bytes(
     }
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> {
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // serde would take a list for an object, field by field.
     if !matches!(bytes.trim_ascii_start(), [b'{', ..]) {
-        return Err(FieldError::invalid("", "expected a JSON object"));
+        return Err(Problem::BadJson(FieldError::invalid("", "expected a JSON object")));
     }
+    typed::<Exact>(bytes, |too_large| Problem::Invalid(vec![too_large]))?;
+    typed(bytes, Problem::BadJson)
+}
+
+fn typed<T: DeserializeOwned>(bytes: &[u8], of_another_type: fn(FieldError) -> Problem) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| field_error("", &error))?;
-    json.end().map_err(|error| FieldError::invalid("", error.to_string()))?;
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = field_error("", &error);
+        if error.inner().is_data() { of_another_type(field) } else { Problem::BadJson(field) }
+    })?;
+    json.end().map_err(|error| Problem::BadJson(FieldError::invalid("", error.to_string())))?;
     Ok(value)
+}
+
+/// Any JSON without a whole number that is larger than what JavaScript reads exactly: no call takes one, nor answers one.
+struct Exact;
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ExactVisitor;
+
+        impl<'de> Visitor<'de> for ExactVisitor {
+            type Value = Exact;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Exact, E> {
+                if number > NUMBER_MAX {
+                    return Err(E::custom(format!("{number} is too large; the largest number is {NUMBER_MAX}")));
+                }
+                Ok(Exact)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Exact, E> {
+                Ok(Exact)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Exact, E> {
+                Ok(Exact)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Exact, E> {
+                Ok(Exact)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Exact, E> {
+                Ok(Exact)
+            }
+
+            fn visit_unit<E>(self) -> Result<Exact, E> {
+                Ok(Exact)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Exact, A::Error> {
+                while let Some(Exact) = items.next_element()? {}
+                Ok(Exact)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Exact, A::Error> {
+                while let Some((_, Exact)) = fields.next_entry::<String, _>()? {}
+                Ok(Exact)
+            }
+        }
+
+        deserializer.deserialize_any(ExactVisitor)
+    }
 }
 
 /// What serde says about a value that stands at `pointer`.

@@ -27,13 +27,18 @@ use crate::{
 /// The longest message of a version, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 200;
 
+/// One line, as a pattern: something besides blanks, and no control characters.
+pub(crate) const MESSAGE_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
+
 /// What a person is about to publish.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeList {
     /// The version that the list was made on.
     pub(crate) base_version: u64,
+    /// A line that says what changes and why. A draft may be without.
     pub(crate) message: String,
+    /// At least one, to be published.
     changes: Vec<Change>,
     /// Entity tags of the objects that the list changes, by key.
     #[serde(default)]
@@ -223,6 +228,11 @@ pub(crate) fn check_message(message: &str) -> Result<(), Problem> {
     if message.is_empty() {
         return Err(Problem::field("/message", "say in a line what changes and why"));
     }
+    check_line(message)
+}
+
+/// A message that may still be empty.
+pub(crate) fn check_line(message: &str) -> Result<(), Problem> {
     if message.len() > MESSAGE_BYTES_MAX || message.contains(char::is_control) {
         return Err(Problem::field("/message", format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
     }

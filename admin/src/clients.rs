@@ -15,7 +15,7 @@ use tidegate::{
 
 use crate::{
     body::pointer_of,
-    changes::{ChangeList, Edited, Op, default_domain, edit},
+    changes::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit},
     objects::{Kind, ObjectKey, client_id, client_order, sort_clients},
     problem::{At, Conflicting, FieldError, Problem},
     published::Published,
@@ -264,7 +264,9 @@ pub(crate) struct Bulk {
     #[serde(default)]
     remove: bool,
     /// So many match, as far as the caller knows.
-    expected: usize,
+    expected: u32,
+    /// Of the version: a line that says what changes and why.
+    #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     pub(crate) message: String,
 }
 
@@ -280,7 +282,7 @@ impl Bulk {
         if ids.is_empty() {
             return Err(Problem::field("/matching", "no client matches"));
         }
-        if ids.len() != self.expected {
+        if ids.len() != self.expected as usize {
             return Err(Problem::Conflict(vec![Conflicting {
                 kind: "clients",
                 domain: Some(self.domain.clone()),

@@ -1,166 +1,341 @@
-//! Live figures: what the engine counted, once a second, with the rates since the second before.
+//! Figures: what the engine counted, once a second, with the rates since the second before. Seconds are kept in memory for
+//! a quarter of an hour, minutes and hours in the store.
+
+mod clock;
+mod endpoints;
+mod keeper;
+mod latency;
+mod owners;
+mod range;
+mod ring;
+mod sample;
+mod series;
+mod span;
+mod top;
+mod watcher;
 
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use tidegate::{Counts, Engine, LimitIndex, Totals};
+use tidegate::{Counts, Engine, Hitter, LimitIndex, Totals};
+use tidegate_replay::of_client;
 use tokio::{
-    sync::watch,
+    sync::Notify,
     time::{self, Instant},
 };
 
-/// Between two samples.
-const TICK: Duration = Duration::from_secs(1);
-/// Seconds that the history keeps: a quarter of an hour.
-const HISTORY: usize = 900;
+pub use self::clock::FiguresClock;
+use self::{
+    endpoints::Endpoints,
+    ring::Ring,
+    sample::{AllTotals, LimitFigures, NodeRow, OwnerFigures, OwnersEvent, PartFigures, Rates, part_since, rates_over},
+    top::{Identity, Top},
+    watcher::Watcher,
+};
+pub(crate) use self::{
+    endpoints::{Endpoint, Met},
+    keeper::{Kept, Numbers},
+    owners::Owner,
+    range::{Asked, Range},
+    ring::{HOUR, MINUTE, Minute},
+    sample::{Sample, Second},
+    span::{Part, Span, Whole},
+    top::{Heaviest, Of, TopBy},
+    watcher::{ENTRIES, HALF_LIFE, ONE_IN},
+};
+use crate::{
+    events::{Events, Topic},
+    privacy::Privacy,
+};
 
-/// What the engine has counted since the process started, and how fast.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct Sample {
-    /// Counted from 1.
-    #[serde(skip)]
-    pub(crate) sequence: u64,
-    #[serde(skip)]
-    taken_at: Option<Instant>,
-    /// Unix milliseconds.
-    pub(crate) t: i64,
-    pub(crate) policy_version: u64,
-    /// Since the sample before, whatever the wall clock did; 0 in the first.
-    interval_ms: u64,
-    totals: AllTotals,
-    rates: Rates,
-    /// The limits of tiers and rules, in the policy's order.
-    limits: Vec<LimitFigures>,
-}
+/// Milliseconds between two samples.
+const TICK_MS: i64 = 1_000;
 
-#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
-struct AllTotals {
-    allowed: u64,
-    denied: u64,
-    no_limit: u64,
-    unknown_domain: u64,
-}
-
-/// Per second.
-#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
-struct Rates {
-    allowed: f64,
-    denied: f64,
-}
-
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-struct LimitFigures {
-    limit_id: String,
-    allowed: u64,
-    denied: u64,
-    allowed_rate: f64,
-    denied_rate: f64,
-}
-
-/// One second of the history.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-pub(crate) struct Second {
-    /// Unix milliseconds.
-    t: i64,
-    /// Per second.
-    allowed: f64,
-    denied: f64,
-}
-
-/// The newest sample, and the rates of the last quarter of an hour.
+/// The figures of the engine of this process.
 #[derive(Debug)]
 pub(crate) struct Figures {
     engine: Arc<Engine>,
-    newest: watch::Sender<Arc<Sample>>,
-    history: Mutex<VecDeque<Second>>,
+    node: String,
+    clock: FiguresClock,
+    privacy: Privacy,
+    watcher: Arc<Watcher>,
+    events: Arc<Events>,
+    now: Mutex<Now>,
+    /// There is a minute to be written.
+    is_over: Notify,
+    kept: Kept,
+}
+
+#[derive(Debug)]
+struct Now {
+    newest: Arc<Sample>,
+    before: Before,
+    /// Rates of seconds, as the dashboard draws them.
+    history: VecDeque<Second>,
+    ring: Ring,
+    top: Top,
+    endpoints: Endpoints,
+    row: Option<NodeRow>,
+    /// To be written, oldest first.
+    minutes: VecDeque<Minute>,
+}
+
+/// What the next sample's rates are worked out from.
+#[derive(Debug)]
+struct Before {
+    at: Instant,
+    totals: Totals,
+    /// Of every limit that there was.
+    limits: HashMap<LimitIndex, Counts>,
+    degraded: u64,
 }
 
 impl Figures {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let first = sample(&engine, &Sample::default(), &HashMap::new()).0;
-        Self { engine, newest: watch::Sender::new(Arc::new(first)), history: Mutex::default() }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        node: String,
+        clock: FiguresClock,
+        privacy: Privacy,
+        events: Arc<Events>,
+    ) -> Self {
+        let watcher = Arc::new(Watcher::new(engine.clock().clone()));
+        engine.observe(ONE_IN, Arc::clone(&watcher));
+        let before = Before {
+            at: Instant::now(),
+            totals: engine.totals(),
+            limits: engine.limit_counts().into_iter().collect(),
+            degraded: 0,
+        };
+        let now = Now {
+            newest: Arc::default(),
+            before,
+            history: VecDeque::new(),
+            ring: Ring::default(),
+            top: Top::default(),
+            endpoints: Endpoints::default(),
+            row: None,
+            minutes: VecDeque::new(),
+        };
+        let is_over = Notify::new();
+        let figures = Self {
+            engine,
+            node,
+            clock,
+            privacy,
+            watcher,
+            events,
+            now: Mutex::new(now),
+            is_over,
+            kept: Kept::default(),
+        };
+        figures.begin();
+        figures
     }
 
     pub(crate) fn newest(&self) -> Arc<Sample> {
-        self.newest.borrow().clone()
-    }
-
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Sample>> {
-        self.newest.subscribe()
+        Arc::clone(&self.now().newest)
     }
 
     /// Oldest first.
     pub(crate) fn history(&self) -> Vec<Second> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.now().history.iter().copied().collect()
     }
 
-    /// Samples the engine once a second, for ever.
-    pub(crate) async fn run(&self) -> Infallible {
-        let mut ticks = time::interval(TICK);
-        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        ticks.tick().await;
-        let mut counted = counts(&self.engine);
-        loop {
-            ticks.tick().await;
-            let (next, now_counted) = sample(&self.engine, &self.newest(), &counted);
-            counted = now_counted;
-            let second = Second { t: next.t, allowed: next.rates.allowed, denied: next.rates.denied };
-            {
-                let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-                if history.len() == HISTORY {
-                    history.pop_front();
-                }
-                history.push_back(second);
-            }
-            self.newest.send_replace(Arc::new(next));
+    /// The time under which figures are kept.
+    pub(crate) fn time(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(self.clock.now_ms()).unwrap_or_default()
+    }
+
+    /// Name of this node.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// How minutes got into the store.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Endpoints that were asked for, the most requests first.
+    pub(crate) fn endpoints(&self) -> Vec<(Endpoint, Met)> {
+        self.now().endpoints.list()
+    }
+
+    /// The heaviest keys, or limits, tiers or rules, the first first; at most so many.
+    pub(crate) fn heaviest(&self, by: TopBy, of: Of, count: usize) -> Vec<Heaviest> {
+        let now = self.now();
+        match by {
+            TopBy::Key => now.top.heaviest(of, count, |hitter| self.heavy_key(hitter)),
+            by => top::of_seconds(&now.ring, by, of, count, |limit| self.engine.limit_name(limit)),
         }
     }
-}
 
-fn counts(engine: &Engine) -> HashMap<LimitIndex, Counts> {
-    engine.limit_counts().into_iter().collect()
-}
+    /// A limit's name; that of a limit of a single client has the client in it.
+    fn shown(&self, limit: &str) -> String {
+        let Some(of) = of_client(limit) else { return limit.to_owned() };
+        let (kind, value) = of.client.split_once(':').unwrap_or_default();
+        format!("{}/client:{kind}:{}/{}", of.domain, self.privacy.show(kind, value), of.limit)
+    }
 
-/// The figures now, and the counts that the next sample's rates are worked out from.
-fn sample(
-    engine: &Engine,
-    before: &Sample,
-    counted: &HashMap<LimitIndex, Counts>,
-) -> (Sample, HashMap<LimitIndex, Counts>) {
-    let now = Instant::now();
-    let interval_ms = before.taken_at.map_or(0, |then| (now - then).as_millis() as u64);
-    // A tick that was late counts for as long as it took.
-    let rate = |now: u64, then: u64| {
-        if interval_ms == 0 { 0.0 } else { now.saturating_sub(then) as f64 * 1_000.0 / interval_ms as f64 }
-    };
-    let Totals { allowed, denied, no_limit, unknown_domain } = engine.totals();
-    let now_counted = engine.limit_counts();
-    let limits = now_counted
-        .iter()
-        .map(|&(limit, now)| (engine.limit_name(limit), now, counted.get(&limit).copied().unwrap_or(now)))
-        .map(|(name, now, then)| LimitFigures {
-            limit_id: name.to_owned(),
-            allowed: now.allowed,
-            denied: now.denied,
-            allowed_rate: rate(now.allowed, then.allowed),
-            denied_rate: rate(now.denied, then.denied),
-        })
-        .collect();
-    let sample = Sample {
-        sequence: before.sequence + 1,
-        taken_at: Some(now),
-        t: jiff::Timestamp::now().as_millisecond(),
-        policy_version: engine.version(),
-        interval_ms,
-        totals: AllTotals { allowed, denied, no_limit, unknown_domain },
-        rates: Rates { allowed: rate(allowed, before.totals.allowed), denied: rate(denied, before.totals.denied) },
-        limits,
-    };
-    (sample, now_counted.into_iter().collect())
+    /// The limit of a key, and who is counted together, as they may be shown.
+    fn heavy_key(&self, hitter: &Hitter) -> (String, Vec<Identity>) {
+        let identities = hitter.identities.iter().map(|(kind, value)| Identity {
+            value: self.privacy.show(kind, &String::from_utf8_lossy(value)),
+            kind: kind.clone(),
+        });
+        (self.shown(self.engine.limit_name(hitter.limit)), identities.collect())
+    }
+
+    /// Samples the engine once a second, on the second, for ever.
+    pub(crate) async fn run(&self) -> Infallible {
+        loop {
+            let into_second = jiff::Timestamp::now().as_millisecond().rem_euclid(TICK_MS);
+            time::sleep(Duration::from_millis((TICK_MS - into_second).unsigned_abs())).await;
+            self.tick();
+        }
+    }
+
+    /// The first sample: what there was before is nobody's second.
+    fn begin(&self) {
+        let mut now = self.now();
+        let counts = self.engine.limit_counts();
+        let sample = self.sample(&now, 0, &Whole::default(), &[], &counts);
+        self.tell(&mut now, sample, &[], &counts);
+    }
+
+    fn tick(&self) {
+        let taken = self.watcher.take();
+        let mut now = self.now();
+        let at = Instant::now();
+        let interval_ms = (at - now.before.at).as_millis() as u64;
+        let (totals, counts) = (self.engine.totals(), self.engine.limit_counts());
+        let parts: Vec<(LimitIndex, Part)> = counts
+            .iter()
+            .map(|&(limit, counts)| {
+                (limit, part_since(counts, now.before.limits.get(&limit).copied().unwrap_or_default()))
+            })
+            .collect();
+        let before = now.before.totals;
+        let whole = Whole {
+            allowed: totals.allowed.saturating_sub(before.allowed),
+            denied: totals.denied.saturating_sub(before.denied),
+            no_limit: totals.no_limit.saturating_sub(before.no_limit),
+            unknown_domain: totals.unknown_domain.saturating_sub(before.unknown_domain),
+            degraded: taken.degraded,
+            latency: taken.latency,
+        };
+        now.before.at = at;
+        now.before.totals = totals;
+        now.before.degraded += whole.degraded;
+        now.before.limits.extend(counts.iter().copied());
+
+        let t = self.clock.now_ms();
+        // It is taken just after the second that it is about.
+        let second = (t - TICK_MS / 2).div_euclid(TICK_MS);
+        let busy = parts.iter().copied().filter(|(_, part)| !part.is_nothing()).collect();
+        let over = now.ring.add(second, whole.clone(), busy, |limit| self.engine.limit_name(limit));
+        now.endpoints.add(&taken.seen);
+        if now.top.follow(&self.watcher.hitters, t) {
+            self.events.post(Topic::Top, "top", &now.top.event(t, |hitter| self.heavy_key(hitter)));
+        }
+        let sample = self.sample(&now, interval_ms, &whole, &parts, &counts);
+        let rates = sample.rates;
+        if now.history.len() == ring::SECONDS as usize {
+            now.history.pop_front();
+        }
+        now.history.push_back(Second { t, allowed: rates.allowed, denied: rates.denied });
+        self.tell(&mut now, sample, &parts, &counts);
+        if let Some(minute) = over {
+            self.keep_minute(&mut now, minute);
+        }
+    }
+
+    fn sample(
+        &self,
+        now: &Now,
+        interval_ms: u64,
+        whole: &Whole,
+        parts: &[(LimitIndex, Part)],
+        counts: &[(LimitIndex, Counts)],
+    ) -> Sample {
+        let rate = rates_over(interval_ms);
+        let Totals { allowed, denied, no_limit, unknown_domain } = now.before.totals;
+        let limits = counts.iter().enumerate().map(|(place, &(limit, counts))| LimitFigures {
+            limit_id: self.engine.limit_name(limit).to_owned(),
+            figures: PartFigures::new(
+                part_since(counts, Counts::default()),
+                parts.get(place).map_or_else(Part::default, |(_, part)| *part),
+                &rate,
+            ),
+        });
+        let limits: Vec<LimitFigures> = limits.collect();
+        let shadow_denied = limits.iter().map(|limit| limit.figures.shadow_denied).sum();
+        Sample {
+            t: self.clock.now_ms(),
+            policy_version: self.engine.version(),
+            interval_ms,
+            totals: AllTotals {
+                allowed,
+                denied,
+                no_limit,
+                unknown_domain,
+                shadow_denied,
+                degraded: now.before.degraded,
+            },
+            rates: Rates {
+                allowed: rate(whole.allowed),
+                denied: rate(whole.denied),
+                shadow_denied: rate(parts.iter().map(|(_, part)| part.shadow_denied).sum()),
+            },
+            p50_us: whole.latency.at_most_us(500),
+            p99_us: whole.latency.at_most_us(990),
+            keys_limited: now.top.keys_limited(),
+            overflow_charges: self.engine.overflow_charges(),
+            limits,
+        }
+    }
+
+    /// Shows a sample to those who ask, and to the streams.
+    fn tell(&self, now: &mut Now, sample: Sample, parts: &[(LimitIndex, Part)], counts: &[(LimitIndex, Counts)]) {
+        let name = |limit| self.engine.limit_name(limit);
+        self.events.post(Topic::Metrics, "metrics", &sample);
+        let all = || counts.iter().map(|&(limit, counts)| (limit, part_since(counts, Counts::default())));
+        for (owner, topic, event) in
+            [(Owner::Tier, Topic::MetricsTier, "metrics.tier"), (Owner::Rule, Topic::MetricsRule, "metrics.rule")]
+        {
+            let new = owner.sum(owners::named(parts.iter().copied(), name));
+            let rate = rates_over(sample.interval_ms);
+            let items = owner.sum(owners::named(all(), name)).into_iter().map(|(id, sum)| OwnerFigures {
+                id,
+                figures: PartFigures::new(sum, new.get(id).copied().unwrap_or_default(), &rate),
+            });
+            let items = items.collect();
+            self.events.post(topic, event, &OwnersEvent { t: sample.t, interval_ms: sample.interval_ms, items });
+        }
+        let Rates { allowed, denied, .. } = sample.rates;
+        let all_per_second = allowed + denied;
+        let row = NodeRow {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            policy_version: sample.policy_version,
+            decisions_per_second: all_per_second,
+            denied_share: if all_per_second > 0.0 { denied / all_per_second } else { 0.0 },
+            p99_us: sample.p99_us,
+            overflow_charges: sample.overflow_charges,
+        };
+        if now.row.as_ref() != Some(&row) {
+            self.events.post(Topic::Node, "node", &row);
+            now.row = Some(row);
+        }
+        now.newest = Arc::new(sample);
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        // Nothing in here panics.
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

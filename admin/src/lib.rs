@@ -6,14 +6,17 @@
 //! `passwords`, `tries`, `setup` and `access` (people), `routes` (the REST calls), `server`.
 
 mod access;
+mod alerts;
 mod api;
 mod body;
 mod changes;
 mod clients;
 mod differences;
 mod editing;
+mod events;
 mod figures;
 mod folder;
+mod news;
 mod objects;
 mod overrides;
 mod paging;
@@ -24,6 +27,7 @@ mod problem;
 mod published;
 mod publisher;
 mod query;
+mod readiness;
 mod recorder;
 mod routes;
 mod secrets;
@@ -32,8 +36,11 @@ mod setup;
 mod simulate;
 mod start;
 mod store;
+mod telemetry;
 mod tries;
 
+pub use figures::FiguresClock;
+pub use overrides::take_ended;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use privacy::Keys;
 pub use server::{Admin, Settings};

@@ -66,6 +66,18 @@ pub(crate) struct Ended {
     pub(crate) removed: BTreeSet<ObjectKey>,
 }
 
+impl Ended {
+    /// Whose they were, such as `client:user:bob`.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.touched.iter().chain(&self.removed).map(ToString::to_string).collect()
+    }
+}
+
+/// Takes away overrides that have ended by now, as a publish does, and tells whose they were.
+pub fn take_ended(policy: &mut Policy) -> Vec<String> {
+    end(policy, Timestamp::now()).names()
+}
+
 /// Takes away what has ended.
 pub(crate) fn end(policy: &mut Policy, now: Timestamp) -> Ended {
     let mut ended = Ended::default();

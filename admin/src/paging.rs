@@ -104,6 +104,13 @@ impl Page {
         List { about: Nothing {}, items, next }
     }
 
+    /// The page of a list that has an order of its own. A cursor is the `name` of an item; no two are equal.
+    pub(crate) fn along<T>(&self, items: Vec<T>, name: impl Fn(&T) -> &str) -> Result<List<T>, Problem> {
+        let place = self.after(|cursor| items.iter().position(|item| name(item) == cursor))?;
+        let items = items.into_iter().skip(place.map_or(0, |place| place + 1)).take(self.limit() + 1).collect();
+        Ok(self.cut(items, |item| name(item).to_owned()))
+    }
+
     /// The page of a list that is short enough to be sorted for each. `name` is what an item is found by; no two are equal.
     pub(crate) fn of<T, About>(
         &self,

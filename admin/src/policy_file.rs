@@ -1,9 +1,14 @@
 //! A policy that is kept in a file, in git perhaps: a start publishes what changed there, unless somebody edited the live
 //! policy since.
 
-use tidegate::policy::Policy;
+use tidegate::{Snapshot, policy::Policy};
 
-use crate::store::FromFile;
+use crate::{
+    objects::sort_clients,
+    published::Stored,
+    start::StartError,
+    store::{FromFile, Store},
+};
 
 /// A policy from a file.
 #[derive(Debug)]
@@ -26,6 +31,20 @@ pub enum PolicyFileOutcome {
     Unchanged,
     /// The live policy was edited since, and stays in force.
     Kept,
+}
+
+impl PolicyFile {
+    /// Publishes it, if that is to be done.
+    pub(crate) async fn follow(mut self, store: &Store) -> Result<PolicyFileOutcome, StartError> {
+        sort_clients(&mut self.policy);
+        let wrong = |problems| StartError::PolicyFile { name: self.name.clone(), problems };
+        Snapshot::compile(&self.policy).map_err(wrong)?;
+        let database = store.name();
+        let failed = |error: sqlx::Error| StartError::Database { database: database.clone(), why: error.to_string() };
+        let mut change = store.change().await.map_err(failed)?;
+        let (published, _) = Stored::read(&mut change, &database).await.map_err(failed)?.compile()?;
+        published.follow(store, change, &self).await.map_err(failed)
+    }
 }
 
 /// What to do with a file whose document has this digest, given what was published from it last and the live version.

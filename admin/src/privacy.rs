@@ -4,13 +4,13 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::folder::SECRET_BYTES;
 
-/// How identities are shown that were seen in traffic.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+/// How identities are shown that were seen in traffic, the clearest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Keys {
     /// As they are.

@@ -65,8 +65,12 @@ pub(crate) enum Problem {
     AlreadyRunning(String),
     /// There is no result yet, or there will be none; the run's state.
     NoResult(&'static str),
-    /// No room for another run, or another log.
+    /// A run has not ended; its state.
+    NotEnded(&'static str),
+    /// No room for another run.
     Busy(&'static str),
+    /// So much is kept that something has to be removed first.
+    Full(String),
     /// Keys of objects that `if_match` does not name.
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
@@ -134,6 +138,8 @@ pub(crate) enum Code {
     LastOfItsKind,
     AlreadyRunning,
     NoResult,
+    NotEnded,
+    Full,
     Conflict,
     TooLarge,
     MediaType,
@@ -158,7 +164,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -170,6 +176,8 @@ impl Code {
         Self::LastOfItsKind,
         Self::AlreadyRunning,
         Self::NoResult,
+        Self::NotEnded,
+        Self::Full,
         Self::Conflict,
         Self::TooLarge,
         Self::MediaType,
@@ -228,11 +236,23 @@ impl Code {
                 "One run at a time",
                 "A what-if run of the same user has not ended. Wait for it, or stop it.",
             ),
+            Self::NotEnded => (
+                409,
+                "not_ended",
+                "The run has not ended",
+                "A run is forgotten when it is over. Stop it first, or wait for it.",
+            ),
             Self::NoResult => (
                 409,
                 "no_result",
                 "There is no result",
                 "The run waits, runs, was stopped or failed; the detail says which.",
+            ),
+            Self::Full => (
+                409,
+                "full",
+                "There is no room for another",
+                "As many drafts or logs are kept as fit. Remove some first.",
             ),
             Self::Conflict => (
                 412,
@@ -292,7 +312,7 @@ impl Code {
                 503,
                 "busy",
                 "The server is busy",
-                "There is no room for another run or log. The header `Retry-After` says in how many seconds to come again.",
+                "There is no room for another run. The header `Retry-After` says in how many seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -338,7 +358,7 @@ pub(crate) struct Conflicting {
     pub(crate) present: Option<Present>,
     /// How many clients were meant to match.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) expected: Option<usize>,
+    pub(crate) expected: Option<u32>,
     /// How many do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) matching: Option<usize>,
@@ -346,6 +366,7 @@ pub(crate) struct Conflicting {
     pub(crate) version: Option<u64>,
     pub(crate) changed_by: Option<String>,
     /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
     pub(crate) changed_at: Option<String>,
 }
 
@@ -385,7 +406,7 @@ impl Problem {
         Self::Invalid(vec![FieldError::at(At::Header(name.into()), message)])
     }
 
-    fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::Unauthorized => Code::Unauthorized,
             Self::Csrf => Code::Csrf,
@@ -402,7 +423,9 @@ impl Problem {
             Self::LastOfItsKind(_) => Code::LastOfItsKind,
             Self::AlreadyRunning(_) => Code::AlreadyRunning,
             Self::NoResult(_) => Code::NoResult,
+            Self::NotEnded(_) => Code::NotEnded,
             Self::Busy(_) => Code::Busy,
+            Self::Full(_) => Code::Full,
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
             Self::Storage(_) => Code::Storage,
@@ -416,7 +439,7 @@ impl Problem {
             Self::Unauthorized => "There is no session, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
-            Self::NotFound(what) => what.clone(),
+            Self::NotFound(what) | Self::Full(what) => what.clone(),
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
             Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
             Self::MediaType { wanted } => format!("Send it with the header content-type: {wanted}."),
@@ -432,6 +455,7 @@ impl Problem {
             }
             Self::LastOfItsKind(what) => format!("{what} is the last one; make another one first."),
             Self::AlreadyRunning(id) => format!("Your run `{id}` has not ended; wait for it, or stop it."),
+            Self::NotEnded(state) => format!("The run is {state}; stop it first, or wait for it."),
             Self::NoResult(state) => format!("The run is {state}; a run that is done has a result."),
             Self::Busy(what) => (*what).to_owned(),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
@@ -506,9 +530,32 @@ impl From<sqlx::Error> for Problem {
             Some(Trouble::Gone) => storage("The database was removed or replaced; restart the server"),
             Some(Trouble::ReadOnly) => storage("The database takes no changes"),
             Some(Trouble::Unreachable) => storage("The database cannot be reached"),
-            Some(Trouble::Unknown) => Self::Unknown,
+            Some(Trouble::Unknown) => {
+                tracing::warn!(%error, "the database broke off before it said whether it kept a change");
+                Self::Unknown
+            }
             Some(Trouble::Text) => Self::field("", "a text has a NUL character, which the database cannot hold"),
             None => Self::Internal(format!("database: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Scripts rely on them: one that is changed or taken away here is missed there.
+    #[test]
+    fn the_documented_codes_are_those_of_the_table() {
+        let documented = include_str!("../../docs/changing-the-policy.md").lines().filter_map(|line| {
+            let (status, rest) = line.strip_prefix("| ")?.split_once(" `")?;
+            Some((status.parse::<u16>().ok()?, rest.split('`').next()?))
+        });
+        let documented: Vec<(u16, &str)> = documented.collect();
+        let table = Code::ALL.map(|code| (code.row().status.as_u16(), code.row().code));
+        assert_eq!(documented, table);
+        assert_eq!(table.iter().map(|(_, code)| code).collect::<BTreeSet<_>>().len(), table.len(), "each is one kind");
     }
 }

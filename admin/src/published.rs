@@ -34,6 +34,7 @@ pub(crate) struct Revised {
     #[serde(rename = "changed_by")]
     pub(crate) by: String,
     #[serde(rename = "changed_at")]
+    #[schemars(extend("format" = "date-time"))]
     pub(crate) at: String,
 }
 

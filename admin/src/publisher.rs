@@ -9,14 +9,17 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlx::AnyConnection;
-use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, policy::Policy};
+use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::Note, policy::Policy};
 use tokio::{
     sync::{Mutex, Notify, watch},
     task::spawn_blocking,
 };
 
 use crate::{
-    changes::{ChangeList, Edited, check_carry, check_message, conflict, edit, invalid, still_wanted},
+    changes::{
+        ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, check_carry, check_message, conflict, edit, invalid,
+        still_wanted,
+    },
     clients::Report,
     differences::{Changed, changed, undo},
     objects::ObjectKey,
@@ -24,12 +27,11 @@ use crate::{
     problem::Problem,
     published::{Published, Revised, Shared, Stored, columns, document, parse},
     store::{Answered, Audit, Carries, NewVersion, Store, Version, sha256},
+    telemetry,
 };
 
 /// By which a repeat is known.
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-/// The longest `Idempotency-Key`, in bytes.
-pub(crate) const KEY_BYTES_MAX: usize = 100;
 
 /// Who publishes, from where, and how a repeat is known.
 #[derive(Clone, Debug)]
@@ -46,9 +48,12 @@ pub(crate) struct Author {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollBack {
     /// The version to go back to, or to undo.
+    #[schemars(range(min = 1))]
     to: u64,
     #[serde(default)]
     mode: Mode,
+    /// Of the version that this makes.
+    #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
 }
 
@@ -70,13 +75,19 @@ pub(crate) struct Words {
     base_version: u64,
     /// By full name of the limit.
     carry: BTreeMap<String, Carry>,
+    /// What an import did not carry over as it was.
+    notes: Vec<Note>,
 }
 
 impl Words {
     /// With used quota kept.
     pub(crate) fn new(message: &str, base_version: u64) -> Result<Self, Problem> {
         check_message(message)?;
-        Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new() })
+        Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new(), notes: Vec::new() })
+    }
+
+    pub(crate) fn with_notes(self, notes: Vec<Note>) -> Self {
+        Self { notes, ..self }
     }
 }
 
@@ -94,6 +105,9 @@ pub(crate) struct Answer {
     changes: Option<Vec<ChangedObject>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
+    /// Of an import: what is not carried over as it was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<Note>,
     /// Clients whose override had ended, and was taken away with this version.
     ended: Vec<String>,
 }
@@ -122,13 +136,15 @@ pub(crate) struct Publisher {
     store: Store,
     engine: Arc<Engine>,
     published: watch::Sender<Shared>,
+    telemetry: telemetry::Shared,
     /// One publish at a time.
     turn: Mutex<()>,
 }
 
 impl Publisher {
-    pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published) -> Self {
-        Self { store, engine, published: watch::Sender::new(Arc::new(published)), turn: Mutex::default() }
+    pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published, telemetry: telemetry::Shared) -> Self {
+        let published = watch::Sender::new(Arc::new(published));
+        Self { store, engine, published, telemetry, turn: Mutex::default() }
     }
 
     /// The policy in force.
@@ -148,6 +164,7 @@ impl Publisher {
             message: list.message.trim().to_owned(),
             base_version: list.base_version,
             carry: list.carry.clone(),
+            notes: Vec::new(),
         };
         let list = Arc::new(list);
         let same = Arc::clone(&list);
@@ -169,8 +186,12 @@ impl Publisher {
     pub(crate) async fn try_list(&self, list: ChangeList) -> Result<(Shared, Policy), Problem> {
         let (present, engine) = (self.published(), Arc::clone(&self.engine));
         let made = spawn_blocking(move || {
-            let words =
-                Words { message: list.message.clone(), base_version: list.base_version, carry: list.carry.clone() };
+            let words = Words {
+                message: list.message.clone(),
+                base_version: list.base_version,
+                carry: list.carry.clone(),
+                notes: Vec::new(),
+            };
             let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
             Ok((present, made.published.policy))
@@ -239,15 +260,21 @@ impl Publisher {
         self.publish_edited(author, words, edit, refused).await
     }
 
-    /// The answer to this very request, if it was answered before: for whoever would find nothing left to do.
-    pub(crate) async fn repeated(&self, author: &Author) -> Result<Option<String>, Problem> {
-        let mut reading = self.store.reading().await?;
-        repeated(&mut reading, author).await
-    }
-
     /// Publishes the policy that `edit` makes of the present one; `refused` says what the compiler has against it in the
     /// caller's terms. To be run as [`publish`](Self::publish).
     pub(crate) async fn publish_edited(
+        &self,
+        author: Author,
+        words: Words,
+        edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+        refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
+    ) -> Result<String, Problem> {
+        let outcome = self.try_publishing(author, words, edit, refused).await;
+        self.telemetry.published(&outcome);
+        outcome
+    }
+
+    async fn try_publishing(
         &self,
         author: Author,
         words: Words,
@@ -320,7 +347,9 @@ impl Publisher {
         }
     }
 
-    async fn catch_up(&self) -> Result<(), Problem> {
+    /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
+    /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
+    pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
         let _turn = self.turn.lock().await;
         let mut reading = self.store.reading().await?;
         self.take_over(&mut reading).await
@@ -328,16 +357,18 @@ impl Publisher {
 
     /// Puts in force what another server published since. Whoever calls it has the turn.
     async fn take_over(&self, connection: &mut AnyConnection) -> Result<(), Problem> {
-        let present = self.published().version.version;
+        let published = self.published();
+        let present = published.version.version;
         let newest = Version::newest(connection).await?;
+        // Numbers alone would not tell: a copy that is behind may have come to the same number by another publish.
+        if newest < present || !published.version.is_stored(connection).await? {
+            return Err(Problem::Storage(format!(
+                "The database is at policy version {newest}, and this server at a version {present} that is not in it: an \
+                 older copy took its place; restart the server"
+            )));
+        }
         if newest == present {
             return Ok(());
-        }
-        if newest < present {
-            return Err(Problem::Storage(format!(
-                "The database is at policy version {newest}, and this server at {present}: an older copy took its place; \
-                 restart the server"
-            )));
         }
         let stored = Stored::read(connection, &self.store.name()).await?;
         let compiled =
@@ -350,7 +381,10 @@ impl Publisher {
         // Of several versions, whoever forgets used quota has the last word.
         let mut carry = Carries::default();
         for choices in Version::carries(connection, present).await? {
-            carry.0.extend(choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()));
+            for (limit, choice) in choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()) {
+                let sum = carry.0.entry(limit).or_insert(choice);
+                *sum = if *sum == Carry::Reset { Carry::Reset } else { choice };
+            }
         }
         self.enforce(snapshot, newest, &carry)?;
         let Version { author, message, .. } = &published.version;
@@ -363,9 +397,6 @@ impl Publisher {
 /// The answer to this very request, if it was answered before.
 async fn repeated(connection: &mut AnyConnection, author: &Author) -> Result<Option<String>, Problem> {
     let Some(key) = &author.idempotency_key else { return Ok(None) };
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(Problem::header(IDEMPOTENCY_KEY, format!("from 1 to {KEY_BYTES_MAX} bytes of text fit")));
-    }
     match Answered::read(connection, &author.name, key).await? {
         Some(answered) if answered.request_sha256 == author.request_sha256 => Ok(Some(answered.answer)),
         Some(_) => Err(Problem::header(IDEMPOTENCY_KEY, "another request has used this key; use a new one")),
@@ -398,7 +429,7 @@ fn make(
         published_at: now.to_string(),
         carry: Carries(words.carry),
     };
-    let names = ended.touched.iter().chain(&ended.removed).map(ToString::to_string).collect();
+    let names = ended.names();
     touched.retain(|key| !ended.removed.contains(key) && !ended.touched.contains(key));
     touched.extend(ended.touched);
     removed.extend(ended.removed);
@@ -408,6 +439,7 @@ fn make(
         on_top_of: Some(present.version.version).filter(|before| *before != words.base_version),
         changes: report.is_none().then(|| answers(version.version, &touched, &removed)),
         report,
+        notes: words.notes,
         ended: names,
     };
     let answer = serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))?;

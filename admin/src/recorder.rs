@@ -5,7 +5,8 @@
 //! requests of a sampled address, one that counts `user` all of a sampled user, and one that counts both together all of a
 //! pair of which one is sampled. What counts everyone together sees a part, and is not to be judged by it.
 //!
-//! A check writes its request into a queue of fixed records without waiting or allocating; a task takes them from there.
+//! A check writes its request into a queue of fixed records: it takes no lock and allocates nothing, and where the queue is
+//! full the request is lost, and counted. A task takes them from there.
 //! Values are kept as they came, in memory alone: a policy has clients and blocks of addresses that only whole values find.
 //! What is told of them goes through [`Privacy`](crate::privacy::Privacy).
 
@@ -20,12 +21,14 @@ use std::{
 
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::{CachePadded, atomic::AtomicCell};
-use jiff::Timestamp;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tidegate::{Observed, Observer, time::SECOND_NS};
+use tidegate::{
+    Observed, Observer,
+    time::{Nanos, SECOND_NS},
+};
 use tidegate_replay::{
     Utc,
     traffic::{Record, record, recorded_at},
@@ -44,6 +47,9 @@ const QUEUE: usize = 8_192;
 const TICK: Duration = Duration::from_millis(50);
 /// What a kept record takes beside its bytes.
 const BESIDE_BYTES: usize = 48;
+
+/// How finely losses are counted over time.
+const LOSSES_NS: u64 = 60 * SECOND_NS;
 
 /// Says which identities are sampled.
 #[derive(Clone, Copy)]
@@ -72,9 +78,12 @@ impl Sampler {
 pub(crate) struct Recorder {
     sampler: Sampler,
     queue: ArrayQueue<Record>,
+    /// Since they were taken in last.
     lost: CachePadded<AtomicCell<u64>>,
     too_long: AtomicCell<u64>,
-    kept: Mutex<Kept>,
+    kept: Mutex<Records>,
+    /// The clock by which records are dated.
+    now: Box<dyn Fn() -> Nanos + Send + Sync>,
 }
 
 impl fmt::Debug for Recorder {
@@ -84,9 +93,11 @@ impl fmt::Debug for Recorder {
 }
 
 #[derive(Default)]
-struct Kept {
-    records: VecDeque<Arc<[u8]>>,
+struct Records {
+    all: VecDeque<Arc<[u8]>>,
     bytes: usize,
+    /// Minutes since the epoch in which requests were not recorded: how many were lost, and were too long.
+    losses: VecDeque<(Nanos, u64, u64)>,
 }
 
 /// What is recorded just now.
@@ -106,9 +117,11 @@ pub(crate) struct Recorded {
     bytes_max: usize,
     /// How long they are kept.
     kept_max_ms: u64,
-    /// Requests of the sample that came faster than they could be taken.
+    /// False: of the time in which requests are kept, some of the sample are missing, for one of the reasons below.
+    complete: bool,
+    /// Requests of the sample that came faster than they could be taken, in that time.
     lost: u64,
-    /// Requests of the sample that are longer than a record.
+    /// Requests of the sample that are longer than a record, in that time.
     too_long: u64,
 }
 
@@ -129,13 +142,19 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn new(one_in: NonZeroU32, secret: &[u8; SECRET_BYTES]) -> Self {
+    /// `now` is the engine's clock, which dates its decisions and need not be the system's.
+    pub(crate) fn new(
+        one_in: NonZeroU32,
+        secret: &[u8; SECRET_BYTES],
+        now: impl Fn() -> Nanos + Send + Sync + 'static,
+    ) -> Self {
         Self {
             sampler: Sampler::new(one_in, secret),
             queue: ArrayQueue::new(QUEUE),
             lost: CachePadded::default(),
             too_long: AtomicCell::default(),
             kept: Mutex::default(),
+            now: Box::new(now),
         }
     }
 
@@ -161,7 +180,7 @@ impl Recorder {
     /// What is recorded just now, and how much that is.
     pub(crate) fn recorded(&self) -> (Vec<Arc<[u8]>>, Recorded) {
         let kept = self.take_in();
-        let records = kept.records.iter().cloned().collect();
+        let records = kept.all.iter().cloned().collect();
         (records, self.tell(&kept))
     }
 
@@ -169,37 +188,53 @@ impl Recorder {
         self.tell(&self.take_in())
     }
 
-    fn tell(&self, kept: &Kept) -> Recorded {
+    fn tell(&self, kept: &Records) -> Recorded {
         // Threads record side by side, so the ends are right to some microseconds.
         let at = |record: Option<&Arc<[u8]>>| record.map(|record| Utc(recorded_at(record)));
+        let sum = |count: fn(&(Nanos, u64, u64)) -> u64| kept.losses.iter().map(count).sum();
+        let (lost, too_long): (u64, u64) = (sum(|losses| losses.1), sum(|losses| losses.2));
         Recorded {
             one_in: self.sampler.one_in,
-            requests: kept.records.len(),
-            from: at(kept.records.front()),
-            to: at(kept.records.back()),
+            requests: kept.all.len(),
+            from: at(kept.all.front()),
+            to: at(kept.all.back()),
             bytes: kept.bytes,
             bytes_max: BYTES_MAX,
             kept_max_ms: KEPT.as_millis() as u64,
-            lost: self.lost.load(),
-            too_long: self.too_long.load(),
+            complete: lost + too_long == 0,
+            lost,
+            too_long,
         }
     }
 
-    fn take_in(&self) -> MutexGuard<'_, Kept> {
+    fn take_in(&self) -> MutexGuard<'_, Records> {
         // Nothing in here panics.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         // Not more than fitted, or checks that go on recording would hold us here.
         for record in std::iter::from_fn(|| self.queue.pop()).take(QUEUE) {
             kept.bytes += record.len() + BESIDE_BYTES;
-            kept.records.push_back(Arc::from(record.as_slice()));
+            kept.all.push_back(Arc::from(record.as_slice()));
         }
-        let now = Timestamp::now().as_nanosecond();
-        let oldest = now.saturating_sub(i128::from(KEPT.as_secs() * SECOND_NS));
-        while let Some(record) = kept.records.front()
-            && (kept.bytes > BYTES_MAX || i128::from(recorded_at(record)) < oldest)
+        let now = (self.now)();
+        let oldest = now.saturating_sub(KEPT.as_nanos() as u64);
+        while let Some(record) = kept.all.front()
+            && (kept.bytes > BYTES_MAX || recorded_at(record) < oldest)
         {
             kept.bytes -= record.len() + BESIDE_BYTES;
-            kept.records.pop_front();
+            kept.all.pop_front();
+        }
+        let (minute, lost, too_long) = (now / LOSSES_NS, self.lost.swap(0), self.too_long.swap(0));
+        if lost + too_long > 0 {
+            match kept.losses.back_mut().filter(|last| last.0 == minute) {
+                Some((_, lost_before, too_long_before)) => {
+                    *lost_before += lost;
+                    *too_long_before += too_long;
+                }
+                None => kept.losses.push_back((minute, lost, too_long)),
+            }
+        }
+        while kept.losses.front().is_some_and(|(minute, ..)| *minute < oldest / LOSSES_NS) {
+            kept.losses.pop_front();
         }
         kept
     }
@@ -207,18 +242,67 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{Engine, Identity, Request};
+    use tidegate::{
+        Engine, Identity, Request,
+        clock::{Clock, ManualClock},
+    };
 
     use super::*;
 
-    fn recorder(one_in: u32) -> Arc<Recorder> {
-        Arc::new(Recorder::new(NonZeroU32::new(one_in).expect("not 0"), &[1; SECRET_BYTES]))
+    /// An engine whose decisions are recorded, by a clock that no other knows: it is in the year 2001.
+    fn recording(one_in: u32, max_keys: usize) -> (Engine<ManualClock>, ManualClock, Arc<Recorder>) {
+        let clock = ManualClock::at(1_000_000_000 * SECOND_NS);
+        let engine = Engine::for_simulation(max_keys, clock.clone(), 7);
+        let (one_in, own) = (NonZeroU32::new(one_in).expect("not 0"), clock.clone());
+        let recorder = Arc::new(Recorder::new(one_in, &[1; SECRET_BYTES], move || own.now()));
+        engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
+        (engine, clock, recorder)
+    }
+
+    fn come(engine: &Engine<ManualClock>, user: &str, path: &str) {
+        let who = [Identity::new("user", user).expect("valid")];
+        let _ = engine.check(&Request::new(&who).and_then(|request| request.endpoint(path)).expect("valid"));
+    }
+
+    #[test]
+    fn requests_are_kept_for_a_while_by_the_engines_clock() {
+        let (engine, clock, recorder) = recording(1, 10);
+        let kept = KEPT.as_nanos() as u64;
+        come(&engine, "ada", "/");
+        clock.advance(kept - SECOND_NS);
+        come(&engine, "eve", "/");
+        assert_eq!(recorder.state().requests, 2);
+        clock.advance(2 * SECOND_NS);
+        let (records, state) = recorder.recorded();
+        assert!(records.len() == 1 && records[0].ends_with(b"eve"), "{records:?}");
+        assert_eq!(state.from.map(|at| at.0), Some(clock.now() - 2 * SECOND_NS));
+        clock.advance(kept);
+        assert_eq!((recorder.state().requests, recorder.state().bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_as_long_as_what_was_kept_beside_it() {
+        let (engine, clock, recorder) = recording(1, 10);
+        let kept = KEPT.as_nanos() as u64;
+        come(&engine, "ada", &"/long".repeat(200));
+        (0..=QUEUE).for_each(|_| come(&engine, "ada", "/"));
+        let told = |recorder: &Recorder| {
+            let Recorded { complete, lost, too_long, .. } = recorder.state();
+            (complete, lost, too_long)
+        };
+        assert_eq!(told(&recorder), (false, 1, 1));
+        clock.advance(kept - 60 * SECOND_NS);
+        come(&engine, "ada", &"/long".repeat(200));
+        assert_eq!(told(&recorder), (false, 1, 2));
+        clock.advance(120 * SECOND_NS);
+        assert_eq!(told(&recorder), (false, 0, 1));
+        clock.advance(kept);
+        assert_eq!(told(&recorder), (true, 0, 0));
     }
 
     #[test]
     fn every_request_of_a_sampled_identity_is_kept_and_no_other() {
-        let (engine, recorder) = (Engine::with_max_keys(10_000), recorder(10));
-        engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
+        let (engine, _, recorder) = recording(10, 10_000);
         let mut expected = 0;
         for number in 0..3_000 {
             let (ip, user) = (format!("192.0.2.{}", number % 200), format!("u{}", number % 300));
@@ -239,7 +323,7 @@ mod tests {
             (0..20_000).filter(|number| sampler.has(kind, &number.to_string())).collect::<Vec<_>>()
         };
         let [one, other] = [[1; SECRET_BYTES], [2; SECRET_BYTES]]
-            .map(|secret| Recorder::new(NonZeroU32::new(20).expect("not 0"), &secret).sampler());
+            .map(|secret| Sampler::new(NonZeroU32::new(20).expect("not 0"), &secret));
         for (kind, sampler) in [("user", one), ("ip", one), ("user", other)] {
             let count = sampled(sampler, kind).len();
             assert!((850..1_150).contains(&count), "{count} of 20,000");
@@ -249,23 +333,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_fast_or_is_too_long_is_counted() {
-        let (engine, recorder) = (Engine::with_max_keys(10), recorder(1));
-        engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
-        let who = [Identity::new("user", "ada").expect("valid")];
-        for _ in 0..QUEUE + 100 {
-            let _ = engine.check(&Request::new(&who).expect("valid"));
-        }
-        let path = "/long".repeat(200);
-        let _ = engine.check(&Request::new(&who).and_then(|request| request.endpoint(&path)).expect("valid"));
-        let state = recorder.state();
-        assert_eq!((state.requests, state.lost, state.too_long), (QUEUE, 100, 1));
-    }
-
-    #[test]
     fn memory_is_bounded_and_the_oldest_goes_first() {
-        let (engine, recorder) = (Engine::with_max_keys(10), recorder(1));
-        engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
+        let (engine, _, recorder) = recording(1, 10);
         let path = "/p".repeat(200);
         let per_record = {
             let who = [Identity::new("user", "ada").expect("valid")];
@@ -284,5 +353,55 @@ mod tests {
         assert!(state.bytes <= BYTES_MAX && state.bytes > BYTES_MAX - per_record, "{}", state.bytes);
         assert_eq!(state.lost, 0);
         assert!(records.iter().all(|record| record.ends_with(b"eve")), "the oldest is still there");
+    }
+
+    /// What recording costs a check: run it with `cargo test --release -p tidegate-admin --lib recorder -- --ignored
+    /// --nocapture` on a quiet machine.
+    #[test]
+    #[ignore = "it measures"]
+    #[expect(clippy::print_stdout, reason = "it is what it is for")]
+    fn the_cost_of_a_check_that_is_recorded() {
+        const POLICY: &str = r#"
+            [domains.default]
+            defaults = { ip = "one", user = "one" }
+            [[domains.default.tiers]]
+            id = "one"
+            limits = [{ id = "l", algorithm = "token_bucket", limit = 1000000000, period = "1s", burst = 1000000 }]
+            "#;
+        let names: Vec<_> =
+            (0..10_000).map(|n| (format!("198.51.{}.{}", n / 250, n % 250), format!("user-{n}"))).collect();
+        // Nanoseconds of a check, and of taking its record in, which another thread does in a server.
+        let measure = |one_in: Option<u32>| {
+            let engine = Engine::with_max_keys(1_000_000);
+            let policy = tidegate::Snapshot::parse(POLICY, tidegate::formats::Format::Toml).expect("a policy");
+            engine.publish(policy).expect("few limits");
+            let now = || tidegate::clock::SystemClock::new().now();
+            let recorder = one_in.map(|one_in| {
+                Arc::new(Recorder::new(NonZeroU32::new(one_in).expect("not 0"), &[1; SECRET_BYTES], now))
+            });
+            if let Some(recorder) = &recorder {
+                engine.observe(NonZeroU32::MIN, Arc::clone(recorder));
+            }
+            let (start, mut taking, mut checks) = (time::Instant::now(), Duration::ZERO, 0_u32);
+            for (ip, user) in (0..100).flat_map(|_| &names) {
+                let who = [Identity::new("ip", ip).expect("valid"), Identity::new("user", user).expect("valid")];
+                let request = Request::new(&who).and_then(|request| request.endpoint("/api/v1/search")).expect("valid");
+                std::hint::black_box(engine.check(&request.method("GET")).is_allowed());
+                checks += 1;
+                if checks.is_multiple_of(4_000)
+                    && let Some(recorder) = &recorder
+                {
+                    let start = time::Instant::now();
+                    drop(recorder.take_in());
+                    taking += start.elapsed();
+                }
+            }
+            let each = |time: Duration| time.as_nanos() / u128::from(checks);
+            assert_eq!(recorder.map_or(0, |recorder| recorder.state().lost), 0);
+            (each(start.elapsed().saturating_sub(taking)), each(taking))
+        };
+        for one_in in [None, Some(1_000_000), Some(100), Some(10), Some(1)].repeat(3) {
+            println!("1/{one_in:?}: {:?} ns", measure(one_in));
+        }
     }
 }

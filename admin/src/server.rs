@@ -21,18 +21,21 @@ use actix_web::{
     web,
 };
 use tempfile::TempDir;
-use tidegate::{Engine, Publish, Snapshot};
-use tokio::{sync::watch, task::spawn_blocking};
+use tidegate::{Engine, Publish, clock::Clock};
+use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
 use crate::{
+    alerts::{Alerts, Sight},
     api::Document,
-    figures::Figures,
-    folder::{DataFolder, hashing_secret},
-    objects::sort_clients,
+    events::Events,
+    figures::{Figures, FiguresClock},
+    folder::{DataFolder, SECRET_BYTES, hashing_secret},
+    news::{follow_audit, follow_policy},
     policy_file::{PolicyFile, PolicyFileOutcome},
     privacy::{Keys, Privacy},
     published::{Stored, write_first},
     publisher::Publisher,
+    readiness::Readiness,
     recorder::Recorder,
     routes,
     secrets::secret,
@@ -40,6 +43,7 @@ use crate::{
     simulate::{Runs, Uploads},
     start::StartError,
     store::{DatabaseUrl, Store},
+    telemetry::{self, Telemetry},
     tries::Tries,
 };
 
@@ -66,6 +70,10 @@ pub struct Settings {
     pub engine: Arc<Engine>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
+    /// Name of this node in the figures; others with the same database have others.
+    pub node: String,
+    /// What tells the time under which figures are kept.
+    pub figures_clock: FiguresClock,
     /// Where people reach it, if not at its listener: behind a proxy, perhaps with TLS.
     pub url: Option<String>,
     /// A policy that is kept in a file.
@@ -84,9 +92,13 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) alerts: Alerts,
+    pub(crate) telemetry: telemetry::Shared,
+    pub(crate) readiness: Readiness,
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
-    pub(crate) uploads: Uploads,
+    pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
@@ -104,6 +116,13 @@ pub(crate) struct State {
     pub(crate) session_ended: watch::Sender<()>,
     /// True when the server is being stopped.
     pub(crate) stopping: watch::Sender<bool>,
+}
+
+impl State {
+    /// What alerts are found in.
+    pub(crate) fn sight(&self) -> Sight<'_> {
+        Sight { publisher: &self.publisher, figures: &self.figures, store: &self.store, events: &self.events }
+    }
 }
 
 /// An admin server, its database open and its policy in force.
@@ -127,7 +146,20 @@ impl Admin {
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
-        let Settings { data, database, listener, engine, environment, url, policy, keys, record, check_url } = settings;
+        let Settings {
+            data,
+            database,
+            listener,
+            engine,
+            environment,
+            node,
+            figures_clock,
+            url,
+            policy,
+            keys,
+            record,
+            check_url,
+        } = settings;
         let mut folder = None;
         let (store, is_first_start) = if let Some(database) = &database {
             Store::of_server(database, write_first).await?
@@ -141,15 +173,10 @@ impl Admin {
         };
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
-        let mut policy_file = None;
-        if let Some(mut file) = policy {
-            sort_clients(&mut file.policy);
-            let wrong = |problems| StartError::PolicyFile { name: file.name.clone(), problems };
-            Snapshot::compile(&file.policy).map_err(wrong)?;
-            let mut change = store.change().await.map_err(failed)?;
-            let (published, _) = Stored::read(&mut change, &name).await.map_err(failed)?.compile()?;
-            policy_file = Some(published.follow(&store, change, &file).await.map_err(failed)?);
-        }
+        let policy_file = match policy {
+            Some(file) => Some(file.follow(&store).await?),
+            None => None,
+        };
         let mut reading = store.reading().await.map_err(failed)?;
         let (published, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile()?;
         drop(reading);
@@ -160,14 +187,9 @@ impl Admin {
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
         let secret = hashing_secret(place).map_err(broken)?;
-        let recorder = record.map(|one_in| {
-            let recorder = Arc::new(Recorder::new(one_in, &secret));
-            // Every decision, because a sampled identity's are all kept.
-            engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
-            recorder
-        });
+        let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
-        let runs = Runs::open(place.join("simulations")).map_err(broken)?;
+        let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
         let has_administrator = store.has_administrator().await.map_err(failed)?;
         let (setup, setup_code) = if has_administrator {
             (Setup::default(), None)
@@ -183,13 +205,22 @@ impl Admin {
         };
         let port = address.map_or(0, |address| address.port());
         let cookie = format!("tidegate_session_{port}");
+        let telemetry = Arc::new(Telemetry::new(store.meter()));
+        // Tells the events of this process from those of the one before.
+        let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
+        let privacy = Privacy::new(keys, &secret);
+        let decides = Arc::clone(&engine);
         let state = State {
-            publisher: Arc::new(Publisher::new(store.clone(), Arc::clone(&engine), published)),
+            publisher: Arc::new(Publisher::new(store.clone(), decides, published, Arc::clone(&telemetry))),
             store,
-            figures: Arc::new(Figures::new(engine)),
-            privacy: Privacy::new(keys, &secret),
+            figures: Arc::new(Figures::new(engine, node, figures_clock, privacy, Arc::clone(&events))),
+            events,
+            alerts: Alerts::default(),
+            telemetry,
+            readiness: Readiness::default(),
+            privacy,
             recorder,
-            uploads,
+            uploads: Arc::new(uploads),
             runs: Arc::new(runs),
             setup,
             tries: Tries::new(),
@@ -259,18 +290,28 @@ impl Admin {
             handle.stop(true).await;
             pending::<Infallible>().await
         };
+        let (figures, store) = (Arc::clone(&self.state.figures), self.state.store.clone());
+        // Not stopped between a minute's being written and its being known to be: it ends when it is told to.
+        let keeper = tokio::spawn(async move { figures.keep(&store).await });
+        let State { publisher, figures, events, store, .. } = &**self.state;
         let ended = tokio::select! {
             ended = server => ended,
+            never = follow_policy(publisher, events, figures.node()) => match never {},
+            never = follow_audit(store, events) => match never {},
+            never = self.state.alerts.run(self.state.sight()) => match never {},
             never = self.state.figures.run() => match never {},
             never = self.state.publisher.follow() => match never {},
             never = record(self.state.recorder.as_deref()) => match never {},
             never = self.state.uploads.run() => match never {},
+            never = self.state.runs.run_out() => match never {},
             never = drain => match never {},
         };
         let runs = Arc::clone(&self.state.runs);
-        // Its thread looks up many times a second.
-        let _ = spawn_blocking(move || runs.stop()).await;
-        self.state.store.close().await;
+        let _ = spawn_blocking(move || runs.close()).await;
+        figures.end();
+        // It has no panics to tell of; a database that does not answer is not waited for.
+        drop(timeout(Duration::from_secs(DRAIN_SECONDS), keeper).await);
+        store.close().await;
         ended
     }
 }
@@ -291,7 +332,11 @@ async fn dress(
     // Only to find an answer in the log again: without random numbers it has none.
     let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
     let (method, path) = (request.method().clone(), request.path().to_owned());
+    let telemetry = request.app_data::<web::Data<State>>().map(|state| Arc::clone(&state.telemetry));
     let mut response = next.call(request).await?;
+    if let Some(telemetry) = telemetry {
+        telemetry.answered(response.status().as_u16());
+    }
     if let Some(error) = response.response().error().filter(|_| response.status().is_server_error()) {
         tracing::error!(id, %method, path, %error, "request failed");
     }
@@ -310,4 +355,14 @@ async fn dress(
         headers.insert(HeaderName::from_static("x-request-id"), id);
     }
     Ok(response)
+}
+
+/// A recorder that is shown every decision, because a sampled identity's are all kept.
+fn recorder(engine: &Arc<Engine>, one_in: NonZeroU32, secret: &[u8; SECRET_BYTES]) -> Arc<Recorder> {
+    // The engine keeps the recorder, not the other way round.
+    let clock = Arc::downgrade(engine);
+    let now = move || clock.upgrade().map_or(0, |engine| engine.clock().now());
+    let recorder = Arc::new(Recorder::new(one_in, secret, now));
+    engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
+    recorder
 }

@@ -12,6 +12,8 @@ use crate::{
 
 /// Where the calls are.
 pub(crate) const PREFIX: &str = "/api/v1";
+/// Where the document is, below that.
+pub(crate) const DOCUMENT: &str = "/openapi.json";
 
 /// What the document says before the calls, by heading: what is the same everywhere.
 const GUIDE: [(&str, &[&str]); 6] = [

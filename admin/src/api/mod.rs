@@ -30,9 +30,9 @@ use serde_json::{Value, json};
 
 use self::schemas::Schemas;
 pub(crate) use self::{
-    document::{Document, PREFIX},
+    document::{DOCUMENT, Document, PREFIX},
     page::STYLE,
-    parts::{Accepted, Answers, Created, IfMatch, IfNoneMatch, NoContent, Part, Tagged},
+    parts::{Accepted, Answers, Created, IfMatch, IfNoneMatch, LastEventId, NoContent, Part, Tagged},
 };
 use crate::{
     access,
@@ -175,8 +175,8 @@ impl Api {
                 operation.refuses([Code::Csrf]);
             }
         }
-        // Whatever looks at the session, or more, looks into the database.
-        if operation.codes.len() > 1 {
+        // Everything else looks into the database, for the session or more.
+        if path != DOCUMENT {
             operation.refuses([Code::Internal, Code::Storage]);
             if !access::is_safe(&method) {
                 operation.refuses([Code::OutcomeUnknown]);

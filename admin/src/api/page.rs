@@ -3,6 +3,8 @@
 use maud::{DOCTYPE, Markup, html};
 use serde_json::{Map, Value};
 
+use super::document::DOCUMENT;
+
 /// Of the page; the first half is the dashboard's.
 pub(crate) const STYLE: &str = concat!(include_str!("../../../web/app/tokens.css"), include_str!("page.css"));
 
@@ -24,7 +26,7 @@ pub(super) fn page(document: &Value) -> String {
                     h1 { (text(&info["title"])) " API" }
                     p {
                         (text(&info["summary"])) ", version " (text(&info["version"])) ". "
-                        a href={ (prefix) "/openapi.json" } { "OpenAPI document" } " for programs. "
+                        a href={ (prefix) (DOCUMENT) } { "OpenAPI document" } " for programs. "
                         a href="/" { "Dashboard" }
                     }
                 }
@@ -126,8 +128,10 @@ impl Call<'_> {
                 @for (media, content) in members(&operation["requestBody"]["content"]) {
                     h4 { "Body" }
                     p { code { (media) } ": " (kind(&content["schema"])) }
-                    @if content["example"].is_object() {
-                        pre tabindex="0" { (serde_json::to_string_pretty(&content["example"]).unwrap_or_default()) }
+                    @match &content["example"] {
+                        Value::Null => {}
+                        Value::String(text) => { pre tabindex="0" { (text) } }
+                        json => { pre tabindex="0" { (serde_json::to_string_pretty(json).unwrap_or_default()) } }
                     }
                 }
                 h4 { "Answers" }

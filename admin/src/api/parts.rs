@@ -125,15 +125,9 @@ impl FromRequest for IfMatch {
     }
 }
 
-/// `*`, if what is put is to be new.
-#[derive(Clone, Debug)]
-pub(crate) struct IfNoneMatch(pub(crate) Option<String>);
-
-impl IfNoneMatch {
-    pub(crate) fn is_any(&self) -> bool {
-        self.0.as_deref() == Some("*")
-    }
-}
+/// Is what is put to be new?
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IfNoneMatch(pub(crate) bool);
 
 impl Part for IfNoneMatch {
     fn describe(operation: &mut Operation) {
@@ -143,11 +137,35 @@ impl Part for IfNoneMatch {
 }
 
 impl FromRequest for IfNoneMatch {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
+        ready(match text(request, &IF_NONE_MATCH).as_deref() {
+            None => Ok(Self(false)),
+            Some("*") => Ok(Self(true)),
+            Some(_) => Err(Problem::header("If-None-Match", "only `*` is understood: it is to be new")),
+        })
+    }
+}
+
+/// The id of the last event of a stream that was read, if there was one.
+#[derive(Clone, Debug)]
+pub(crate) struct LastEventId(pub(crate) Option<String>);
+
+impl Part for LastEventId {
+    fn describe(operation: &mut Operation) {
+        let description = "The `id` of the last event that was read, to go on from there.";
+        operation.header("Last-Event-ID", description, json!({ "type": "string" }));
+    }
+}
+
+impl FromRequest for LastEventId {
     type Error = Infallible;
     type Future = Ready<Result<Self, Infallible>>;
 
     fn from_request(request: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
-        ready(Ok(Self(text(request, &IF_NONE_MATCH))))
+        ready(Ok(Self(text(request, &HeaderName::from_static("last-event-id")))))
     }
 }
 

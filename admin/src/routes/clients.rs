@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::{Body, Csv},
-    changes::{Edited, Op, default_domain},
+    changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
     objects::{Kind, client_id, client_order, client_place},
@@ -47,6 +47,7 @@ pub(super) fn calls(api: &mut Api, id: &str) {
             "All of it becomes one version, or nothing does. The first line names the columns, as `GET /clients/export` has \
              them. `errors[].pointer` is `/LINE/COLUMN`.",
         )
+        .example(json!("kind,value,tier,label\nuser,bob,pro,Bob's shop\n"))
         .answers_json::<Imported>(StatusCode::OK, "What it would do, or that there is nothing to do.")
         .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
         .refuses(&[Code::NotFound, Code::Conflict]);
@@ -60,6 +61,9 @@ pub(super) fn calls(api: &mut Api, id: &str) {
             "`expected` is how many match: where others do by now, nothing is done. With `If-Match` and the policy's entity tag, \
              nothing is done on another policy either.",
         )
+        .example(json!({
+            "matching": { "tier": "free" }, "patch": { "tier": "pro" }, "expected": 3, "message": "everybody gets more",
+        }))
         .refuses(&[Code::Conflict]);
     api.get("/clients/{id}", one).says("A client", "").with("id", id);
 }
@@ -73,6 +77,7 @@ pub(super) fn calls_for_overrides(api: &mut Api, id: &str) {
              otherwise, and says why.",
         )
         .with("id", id)
+        .example(json!({ "blocked": true, "reason": "abuse" }))
         .refuses(&[Code::PreconditionRequired]);
     api.delete("/clients/{id}/override", delete_override)
         .says("Take a client's override away", "A client that has nothing else goes.")
@@ -176,6 +181,7 @@ async fn put_override(
     body: Body<Unread<Override>>,
 ) -> Result<Told, Problem> {
     let (state, _, _, query) = &call;
+    state.publisher.catch_up().await?;
     let published = state.publisher.published();
     let mut value = if let Ok(client) = find(&published, &query.domain, &id) {
         json!(client)
@@ -185,13 +191,14 @@ async fn put_override(
         json!({ "kind": kind, "value": value })
     };
     value["override"] = body.value.0;
-    let op = if new.is_any() { Op::Create } else { Op::Put };
+    let op = if new.0 { Op::Create } else { Op::Put };
     publish_one(call, (op, Kind::Client, id.into_inner()), tag.0, Some(value), &body.sha256, "/override").await
 }
 
 /// A client that has nothing else goes.
 async fn delete_override(call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
     let (state, _, _, query) = &call;
+    state.publisher.catch_up().await?;
     let published = state.publisher.published();
     let (op, value) = match find(&published, &query.domain, &id) {
         Ok(Client { tier: None, exception: Some(_), .. }) => (Op::Delete, None),
@@ -212,6 +219,7 @@ struct OfImport {
     #[serde(default)]
     dry_run: bool,
     /// Message of the version.
+    #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
 }
 

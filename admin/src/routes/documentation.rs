@@ -5,17 +5,18 @@ use actix_web::{
     http::{StatusCode, header::ContentType},
     web::{self, Data},
 };
+use serde_json::{Map, Value};
 
 use crate::{
-    api::{Api, STYLE},
+    api::{Api, DOCUMENT, STYLE},
     server::State,
 };
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Documentation", "What this is.");
-    api.get("/openapi.json", openapi)
+    api.get(DOCUMENT, openapi)
         .says("This document", "OpenAPI 3.1; a page of it to read is at `/docs/api`.")
-        .answers(StatusCode::OK, "application/json", "The document.");
+        .answers_json::<Map<String, Value>>(StatusCode::OK, "The document.");
 }
 
 /// The page is no call: it stands beside the dashboard's pages.

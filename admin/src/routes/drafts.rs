@@ -9,9 +9,9 @@ use crate::{
     access::SignedIn,
     api::{Api, Created, NoContent, PREFIX},
     body::Body,
-    changes::{ChangeList, MESSAGE_BYTES_MAX},
+    changes::{ChangeList, check_line},
     paging::{List, Page},
-    problem::Problem,
+    problem::{Code, Problem},
     query::Query,
     secrets::secret,
     server::State,
@@ -26,7 +26,7 @@ const COUNT_MAX: i64 = 1_000;
 pub(super) fn calls(api: &mut Api) {
     api.about("Drafts", "Change lists that are shared before they are published.");
     api.get("/drafts", drafts).says("Drafts, newest first", "");
-    api.post("/drafts", save).says("Save a change list", "It is kept for 30 days.");
+    api.post("/drafts", save).says("Save a change list", "It is kept for 30 days.").refuses(&[Code::Full]);
     api.get("/drafts/{id}", draft).says("A draft with its list", "").with("id", "Its id.");
     api.delete("/drafts/{id}", remove).says("Remove a draft", "").with("id", "Its id.");
 }
@@ -38,9 +38,7 @@ fn text(instant: Timestamp) -> String {
 
 async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
     let internal = |error: &dyn ToString| Problem::Internal(error.to_string());
-    if body.value.message.len() > MESSAGE_BYTES_MAX {
-        return Err(Problem::field("/message", format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
-    }
+    check_line(&body.value.message)?;
     let now = Timestamp::now();
     let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).map_err(|error| internal(&error))?;
     let draft = Draft {
@@ -52,7 +50,7 @@ async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -
     };
     let list = serde_json::to_string(&body.value).map_err(|error| internal(&error))?;
     if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX).await? {
-        return Err(Problem::field("", format!("{COUNT_MAX} drafts are kept; remove some first")));
+        return Err(Problem::Full(format!("{COUNT_MAX} drafts are kept; remove some first.")));
     }
     Ok(Created { location: format!("{PREFIX}/drafts/{}", draft.id), body: draft })
 }
@@ -62,7 +60,7 @@ async fn drafts(state: Data<State>, page: Query<Page>) -> Result<Json<List<Draft
     let after = page.after(|cursor| {
         let (saved_at, id) = cursor.split_once(',')?;
         saved_at.parse::<Timestamp>().ok()?;
-        Some((saved_at.to_owned(), id.to_owned()))
+        is_id(id).then(|| (saved_at.to_owned(), id.to_owned()))
     })?;
     // Greater than any time.
     let after = after.as_ref().map_or(("~", ""), |(saved_at, id)| (saved_at, id));
@@ -84,7 +82,17 @@ fn absent(id: &str) -> Problem {
     Problem::NotFound(format!("There is no draft `{id}`; drafts are kept for {DAYS} days."))
 }
 
+/// What a database may not even take as text is not there.
+fn check_id(id: &str) -> Result<(), Problem> {
+    if is_id(id) { Ok(()) } else { Err(absent(id)) }
+}
+
+fn is_id(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
 async fn draft(state: Data<State>, id: Path<String>) -> Result<Json<WithList>, Problem> {
+    check_id(&id)?;
     let found = state.store.draft(&id, &text(Timestamp::now())).await?;
     let (draft, list) = found.ok_or_else(|| absent(&id))?;
     let list = serde_json::from_str(&list).map_err(|error| Problem::Internal(error.to_string()))?;
@@ -92,6 +100,7 @@ async fn draft(state: Data<State>, id: Path<String>) -> Result<Json<WithList>, P
 }
 
 async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    check_id(&id)?;
     if !state.store.remove_draft(&id).await? {
         return Err(absent(&id));
     }

@@ -60,6 +60,7 @@ struct Asked {
     identities: Vec<Who>,
     endpoint: Option<String>,
     method: Option<String>,
+    #[schemars(range(min = 1))]
     cost: Option<u64>,
     tier: Option<String>,
 }

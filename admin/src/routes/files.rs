@@ -1,5 +1,7 @@
 //! The policy as a file: written in any format, and read from one, or from the files of other limiters.
 
+use std::mem;
+
 use actix_web::{
     HttpRequest, HttpResponse, Responder,
     http::{
@@ -16,7 +18,7 @@ use tidegate::{
     Problems, Snapshot,
     formats::Format,
     import::{self, Note, Source},
-    policy::{Difference, Policy, differences},
+    policy::{Difference, Domain, Policy, differences},
 };
 use tokio::task::spawn_blocking;
 
@@ -28,6 +30,7 @@ use crate::{
     clients::Missing,
     differences::changed,
     objects::sort_clients,
+    overrides::take_ended,
     problem::{Code, FieldError, Problem},
     published::Published,
     publisher::{self, Words, parse_stored},
@@ -150,7 +153,7 @@ struct OfImport {
     /// Of a policy document; as the file's name says unless given.
     format: Option<FormatName>,
     /// What becomes of domains that the files do not have; unless given, they go where a policy document is imported, and
-    /// stay otherwise.
+    /// stay otherwise. Of a domain that is there, files of other limiters replace the rules.
     missing: Option<Missing>,
     /// Only say what it would do.
     #[serde(default)]
@@ -189,6 +192,8 @@ struct Tried {
     differences: Vec<Difference>,
     /// What is not carried over as it was.
     notes: Vec<Note>,
+    /// Clients whose override in the files has ended, and is not published.
+    ended: Vec<String>,
 }
 
 async fn import(
@@ -199,23 +204,28 @@ async fn import(
     query: Query<OfImport>,
     body: Files<ToImport>,
 ) -> Result<HttpResponse, Problem> {
+    // What another server published a moment ago is there too.
+    state.publisher.catch_up().await?;
     let (present, of, body) = (state.publisher.published(), query.0, body.0);
     let name = body.value.files.first().map_or("", |file| file.name.as_str());
     let message = of.message.clone().unwrap_or_else(|| default_message(name));
     let words = Words::new(&message, present.version.version)?;
     let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
     // Made the first time, there is nothing left to do for it.
-    if let Some(answer) = state.publisher.repeated(&author).await? {
+    if let Some(answer) = state.publisher.answered(&author).await? {
         return Ok(told(Ok(Ok(answer)))?.respond_to(&request));
     }
     let read = spawn_blocking(move || {
-        let (policy, notes) = read(&of, &body.value.files)?;
-        let policy = beside(&present.policy, policy, of.missing, of.from)?;
-        let tried =
-            Tried { version: present.version.version, differences: differences(&present.policy, &policy), notes };
-        Ok::<_, Problem>((policy, tried, of))
+        let (files, notes) = read(&of, &body.value.files)?;
+        let (mut before, mut policy) = (present.policy.clone(), beside(&present.policy, files.clone(), &of)?);
+        // What has ended is no difference.
+        take_ended(&mut before);
+        let ended = take_ended(&mut policy);
+        let version = present.version.version;
+        let tried = Tried { version, differences: differences(&before, &policy), notes, ended };
+        Ok::<_, Problem>((files, tried, of))
     });
-    let (policy, tried, of) = read.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    let (files, tried, of) = read.await.map_err(|error| Problem::Internal(error.to_string()))??;
     if of.dry_run || tried.differences.is_empty() {
         return Ok(HttpResponse::Ok().json(tried));
     }
@@ -225,15 +235,19 @@ async fn import(
         return Err(Problem::parameter("accept", message));
     }
     let Some(if_match) = if_match.0 else { return Err(Problem::PreconditionRequired(vec!["policy".to_owned()])) };
+    let (words, from) = (words.with_notes(tried.notes), of.from);
+    // Again on the policy that is in force when its turn comes.
     let edit = move |present: &Published| {
-        if if_match != present.policy_etag() {
-            return Err(Problem::Conflict(vec![present.as_conflict()]));
-        }
+        present.is_still(Some(&if_match))?;
+        let policy = beside(&present.policy, files, &of)?;
         let changed = changed(&present.policy, &policy);
+        if changed.touched.is_empty() && changed.removed.is_empty() {
+            return Err(Problem::field("/files", "everything is like this already; nothing to publish"));
+        }
         still_wanted(&policy, &changed.removed)?;
         Ok(Edited { policy, touched: changed.touched, removed: changed.removed, report: None })
     };
-    let refused = |problems: &Problems, _: &Policy| in_file(0, problems);
+    let refused = move |problems: &Problems, _: &Policy| in_all(from, problems);
     let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
     Ok(told(publish.await)?.respond_to(&request))
 }
@@ -254,9 +268,9 @@ fn read(of: &OfImport, files: &[File]) -> Result<(Policy, Vec<Note>), Problem> {
         Origin::Limitador => import::limitador(&sources),
         Origin::Tidegate => return Ok((read_document(of, files)?, Vec::new())),
     };
-    let imported = imported.map_err(|error| {
-        let place = sources.iter().position(|source| source.name == error.file);
-        place.map_or_else(|| Problem::field("/files", error.to_string()), |place| in_file(place, &error.problems))
+    let imported = imported.map_err(|error| match error.place {
+        Some(place) => in_file(place, &error.problems),
+        None => in_all(of.from, &error.problems),
     })?;
     Ok((imported.policy, imported.notes))
 }
@@ -273,19 +287,39 @@ fn read_document(of: &OfImport, files: &[File]) -> Result<Policy, Problem> {
 
 /// What is wrong with a file, by its own lines and fields.
 fn in_file(place: usize, problems: &Problems) -> Problem {
-    let pointer = format!("/files/{place}/text");
-    let fields = problems.iter().take(WRONG_TOLD);
-    Problem::Invalid(fields.map(|problem| FieldError::invalid(pointer.clone(), problem.to_string())).collect())
+    wrong(&format!("/files/{place}/text"), problems)
 }
 
-/// `policy` with the domains that it does not have, where these stay.
-fn beside(present: &Policy, mut policy: Policy, missing: Option<Missing>, from: Origin) -> Result<Policy, Problem> {
-    let usual = if from == Origin::Tidegate { Missing::Remove } else { Missing::Keep };
-    if missing.unwrap_or(usual) == Missing::Keep {
+/// What is wrong with what the files come to.
+fn in_all(from: Origin, problems: &Problems) -> Problem {
+    // A document is one file.
+    if from == Origin::Tidegate { in_file(0, problems) } else { wrong("/files", problems) }
+}
+
+fn wrong(pointer: &str, problems: &Problems) -> Problem {
+    let fields = problems.iter().take(WRONG_TOLD);
+    Problem::Invalid(fields.map(|problem| FieldError::invalid(pointer, problem.to_string())).collect())
+}
+
+/// `policy` with what stays of the present one: domains that it does not have, and, of other limiters, all but the rules of
+/// those that it has.
+fn beside(present: &Policy, mut policy: Policy, of: &OfImport) -> Result<Policy, Problem> {
+    let is_document = of.from == Origin::Tidegate;
+    let missing = of.missing.unwrap_or(if is_document { Missing::Remove } else { Missing::Keep });
+    if !is_document {
+        for (name, domain) in &mut policy.domains {
+            if let Some(there) = present.domains.get(name) {
+                *domain = Domain { rules: mem::take(&mut domain.rules), ..there.clone() };
+            }
+        }
+    }
+    if missing == Missing::Keep {
         for (name, domain) in &present.domains {
             policy.domains.entry(name.clone()).or_insert_with(|| domain.clone());
         }
-        Snapshot::compile(&policy).map_err(|problems| in_file(0, &problems))?;
+    }
+    if !is_document || missing == Missing::Keep {
+        Snapshot::compile(&policy).map_err(|problems| in_all(of.from, &problems))?;
     }
     sort_clients(&mut policy);
     Ok(policy)

@@ -1,11 +1,13 @@
 //! The REST calls, by subject.
 
+mod alerts;
 mod clients;
 mod documentation;
 mod drafts;
 mod explain;
 mod figures;
 mod files;
+mod health;
 mod meta;
 mod objects;
 mod page;
@@ -40,6 +42,7 @@ fn calls() -> Api {
     simulations::calls(&mut api);
     uploads::calls(&mut api);
     figures::calls(&mut api);
+    alerts::calls(&mut api);
     stream::calls(&mut api);
     documentation::calls(&mut api);
     api
@@ -58,12 +61,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
         .wrap(from_fn(guard))
         .configure(|config| calls().configure(config))
         .default_service(web::to(unknown));
-    config
-        .service(api)
-        .configure(documentation::pages)
-        .route("/healthz", web::get().to(async || "ok\n"))
-        .route("/readyz", web::get().to(is_ready))
-        .default_service(web::to(page::page));
+    config.service(api).configure(documentation::pages).configure(health::pages).default_service(web::to(page::page));
 }
 
 async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -72,9 +70,4 @@ async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
 
 fn not_there(request: &HttpRequest) -> Problem {
     Problem::NotFound(format!("There is nothing at {}.", request.path()))
-}
-
-/// Has an enforceable policy, or it would not have started.
-async fn is_ready(state: web::Data<crate::server::State>) -> HttpResponse {
-    HttpResponse::Ok().body(format!("policy version {}\n", state.publisher.published().version.version))
 }

@@ -9,7 +9,7 @@ use actix_web::{
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tidegate::policy::{Client, Domain, Rule, Tier};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::Body,
-    changes::{ChangeList, Op, default_domain},
+    changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
     objects::{self, Kind, Object, ObjectKey, Usage},
     paging::{Find, List, Page},
     problem::{At, Code, FieldError, Problem},
@@ -35,26 +35,31 @@ pub(super) fn calls(api: &mut Api) {
         .says("Tiers of a domain", "In the policy's order unless sorted.")
         .refuses(&[Code::NotFound]);
     api.get("/tiers/{id}", tier).says("A tier", "").with("id", "Its id.");
-    changes::<Tier>(api, Kind::Tier, "Its id.");
+    let minute = json!([{ "id": "minute", "algorithm": "token_bucket", "limit": 5000, "period": "1m" }]);
+    let tier = json!({ "id": "big", "limits": minute });
+    changes::<Tier>(api, Kind::Tier, "Its id.", tier, json!({ "limits": minute, "unlimited": null }));
     api.about("Rules", "Limits of endpoints.");
     api.get("/rules", rules)
         .says("Rules of a domain", "By path, and the closest first of those that match the same path, unless sorted.")
         .refuses(&[Code::NotFound]);
     api.get("/rules/{id}", rule).says("A rule", "").with("id", "Its id.");
-    changes::<Rule>(api, Kind::Rule, "Its id.");
+    let rule = json!({ "id": "search", "endpoint": "/search", "per": "user", "limits": minute });
+    changes::<Rule>(api, Kind::Rule, "Its id.", rule, json!({ "enabled": false }));
     api.about("Clients", "Identities that were given a tier or an override.");
     let id = "`KIND:VALUE`, percent-encoded: `ip:10.0.0.0%2F8`.";
     clients::calls(api, id);
-    changes::<Client>(api, Kind::Client, id);
+    let client = json!({ "kind": "user", "value": "bob", "tier": "pro" });
+    changes::<Client>(api, Kind::Client, id, client, json!({ "label": "Bob's shop" }));
     clients::calls_for_overrides(api, id);
     api.about("Domains", "Name spaces, with settings of their own.");
     api.get("/domains", domains).says("Settings of the domains", "");
     api.get("/domains/{id}", domain).says("Settings of a domain", "").with("id", "Its name.");
-    changes::<Domain>(api, Kind::Domain, "Its name.");
+    let domain = json!({ "defaults": { "user": "free" }, "timezone": "America/New_York" });
+    changes::<Domain>(api, Kind::Domain, "Its name.", domain, json!({ "timezone": "Europe/Berlin" }));
 }
 
 /// The calls that change one object.
-fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str) {
+fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example: Value, patched: Value) {
     let name = kind.name();
     let refused = [Code::Conflict, Code::PreconditionRequired];
     let one = format!("/{name}s/{{id}}");
@@ -62,12 +67,14 @@ fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str) {
         // A domain has no name of its own, so `PUT` makes it.
         api.post(&format!("/{name}s"), move |call, body: Body<Unread<T>>| create(kind, call, body))
             .says(&format!("Add a {name}"), "")
+            .example(example.clone())
             .refuses(&[Code::Conflict]);
     }
     let of_domain = if kind == Kind::Domain { " What is in it is changed by itself." } else { "" };
     api.put(&one, move |call, tag, new, id, body: Body<Unread<T>>| put(kind, call, tag, new, id, body))
         .says(&format!("Replace a {name}"), &format!("By the body; with `If-None-Match: *` it is added.{of_domain}"))
         .with("id", id)
+        .example(example)
         .refuses(&refused);
     api.patch(&one, move |call, tag, id, body| patch(kind, call, tag, id, body))
         .says(
@@ -76,6 +83,7 @@ fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str) {
              away.",
         )
         .with("id", id)
+        .example(patched)
         .refuses(&refused);
     if kind != Kind::Domain {
         // A domain goes by a change list, which says of when all that is in it is.
@@ -120,6 +128,7 @@ pub(super) struct OfChange {
     #[serde(default = "default_domain")]
     pub(super) domain: String,
     /// Message of the version; what is done to which object unless given.
+    #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
 }
 
@@ -142,7 +151,7 @@ async fn put<T>(
     body: Body<Unread<T>>,
 ) -> Result<Told, Problem> {
     let Body { value: Unread(value, _), sha256 } = body;
-    let op = if new.is_any() { Op::Create } else { Op::Put };
+    let op = if new.0 { Op::Create } else { Op::Put };
     publish_one(call, (op, kind, id.into_inner()), tag.0, Some(value), &sha256, "").await
 }
 

@@ -6,7 +6,10 @@ use actix_web::{
     FromRequest, HttpRequest, HttpResponse, Responder,
     body::BoxBody,
     dev::Payload,
-    http::{StatusCode, header::ContentType},
+    http::{
+        StatusCode,
+        header::{ContentType, HeaderValue},
+    },
     rt,
     web::Data,
 };
@@ -19,7 +22,7 @@ use crate::{
     body::Body,
     changes::ChangeList,
     problem::{Code, Problem},
-    publisher::{self, Author, IDEMPOTENCY_KEY, KEY_BYTES_MAX},
+    publisher::{self, Author, IDEMPOTENCY_KEY},
     server::State,
 };
 
@@ -35,18 +38,18 @@ pub(super) fn calls(api: &mut Api) {
         )
         .example(json!({
             "base_version": 1,
-            "message": "bob gets the big tier",
+            "message": "alice gets a tier of her own",
             "changes": [
                 {
-                    "op": "create", "kind": "tier", "id": "big",
+                    "op": "create", "kind": "tier", "id": "huge",
                     "value": {
-                        "id": "big",
-                        "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 5000, "period": "1m" }],
+                        "id": "huge",
+                        "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 50_000, "period": "1m" }],
                     },
                 },
                 {
-                    "op": "create", "kind": "client", "id": "user:bob",
-                    "value": { "kind": "user", "value": "bob", "tier": "big" },
+                    "op": "create", "kind": "client", "id": "user:alice",
+                    "value": { "kind": "user", "value": "alice", "tier": "huge" },
                 },
             ],
         }))
@@ -92,6 +95,9 @@ impl Answers for Told {
     }
 }
 
+/// The longest `Idempotency-Key`, in bytes.
+const KEY_BYTES_MAX: usize = 100;
+
 /// Who asks, and how a repeat is known.
 pub(super) struct Caller {
     name: String,
@@ -112,14 +118,19 @@ impl FromRequest for Caller {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let idempotency_key = request.headers().get(IDEMPOTENCY_KEY).map(|key| {
-            // What is not text cannot be a key; it is refused as an empty one.
-            key.to_str().unwrap_or_default().to_owned()
-        });
-        let address = address(request);
         let signed_in = SignedIn::from_request(request, payload).into_inner();
-        ready(signed_in.map(|signed_in| Self { name: signed_in.session.name, address, idempotency_key }))
+        ready(signed_in.and_then(|signed_in| {
+            let idempotency_key = request.headers().get(IDEMPOTENCY_KEY).map(key).transpose()?;
+            Ok(Self { name: signed_in.session.name, address: address(request), idempotency_key })
+        }))
     }
+}
+
+fn key(value: &HeaderValue) -> Result<String, Problem> {
+    let key = value.to_str().ok().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
+    let key =
+        key.ok_or_else(|| Problem::header(IDEMPOTENCY_KEY, format!("from 1 to {KEY_BYTES_MAX} characters fit")))?;
+    Ok(key.to_owned())
 }
 
 impl Part for Caller {

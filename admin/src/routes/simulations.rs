@@ -13,13 +13,13 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     access::SignedIn,
-    api::{Accepted, Api, PREFIX},
-    body::Body,
+    api::{Accepted, Api, NoContent, PREFIX},
+    body::{Body, Files},
     paging::{List, Nothing, Page},
     problem::{Code, Problem},
     query::Query,
     server::State,
-    simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run, prepare},
+    simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -36,16 +36,27 @@ pub(super) fn calls(api: &mut Api) {
         }))
         .refuses(&[Code::AlreadyRunning, Code::Busy, Code::Conflict, Code::InUse, Code::LastOfItsKind]);
     api.get("/simulations", runs).says("Runs, newest first", "Without what they found.");
-    api.post("/simulations/preview", preview).says(
-        "Preview a tier or a rule",
-        "What the limits in force and those of a draft do to the requests of one client; 20,000 at most.",
-    );
+    let limit = json!({ "id": "minute", "algorithm": "token_bucket", "limit": 30, "period": "1m" });
+    api.post("/simulations/preview", preview)
+        .says(
+            "Preview a tier or a rule",
+            "What the limits in force and those of a draft do to the requests of one client; 20,000 at most.",
+        )
+        .example(json!({
+            "kind": "tier",
+            "draft": { "id": "free", "limits": [limit] },
+            "traffic": { "pattern": { "burst": { "requests": 50 } }, "rate": 1, "for": "1m" },
+        }));
     api.get("/simulations/{id}", run)
         .says("A run", "Once it is done, with what it found in short.")
         .with("id", "Its id.");
-    api.delete("/simulations/{id}", end)
-        .says("Stop or forget a run", "One that has not ended is stopped, one that has is forgotten.")
+    api.post("/simulations/{id}/stop", stop)
+        .says("Stop a run", "One that has ended by then stays as it is: what it found is not lost.")
         .with("id", "Its id.");
+    api.delete("/simulations/{id}", forget)
+        .says("Forget a run", "With what it found. One that has not ended must be stopped first.")
+        .with("id", "Its id.")
+        .refuses(&[Code::NotEnded]);
     api.get("/simulations/{id}/timeline", timeline)
         .says("Clients over time", "How each fared under both policies.")
         .with("id", "The run's id.")
@@ -56,9 +67,8 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::NoResult]);
 }
 
-async fn start(state: Data<State>, signed_in: SignedIn, body: Body<Ask>) -> Result<Accepted<Run>, Problem> {
-    let prepared = prepare(&state, body.value).await?;
-    let run = state.runs.add(&state, signed_in.session.name, prepared)?;
+async fn start(state: Data<State>, signed_in: SignedIn, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
+    let run = simulate::start(&state, signed_in.session.name, body.0.value).await?;
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }
 
@@ -69,12 +79,8 @@ async fn preview(state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<Prev
     Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
 }
 
-/// A cursor is the id of the run that the page before ended with.
 async fn runs(state: Data<State>, page: Query<Page>) -> Result<Json<List<Run>>, Problem> {
-    let all = state.runs.all();
-    let place = page.after(|id| all.iter().position(|run| run.id == id))?;
-    let runs = all.into_iter().skip(place.map_or(0, |place| place + 1)).take(page.limit() + 1).collect();
-    Ok(Json(page.cut(runs, |run| run.id.clone())))
+    Ok(Json(page.along(state.runs.all(), |run| &run.id)?))
 }
 
 fn absent(id: &str) -> Problem {
@@ -85,8 +91,12 @@ async fn run(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem>
     Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
 }
 
-async fn end(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
-    Ok(Json(state.runs.end(&id).ok_or_else(|| absent(&id))?))
+async fn stop(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+    Ok(Json(state.runs.stop(&id).ok_or_else(|| absent(&id))?))
+}
+
+async fn forget(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    state.runs.forget(&id).ok_or_else(|| absent(&id))?.map(|()| NoContent)
 }
 
 /// Looks at what a run found; reading it takes a while.
@@ -114,7 +124,8 @@ struct Timeline {
     /// Only clients who met this.
     #[serde(default)]
     outcome: Which,
-    /// Length of a bucket as a period, a multiple of the run's `kept.bucket_ms`, which is the default.
+    /// Length of a bucket as a period, a multiple of the run's `kept.bucket_ms`; unless given, the shortest by which no client
+    /// has more than 300.
     bucket: Option<String>,
 }
 
@@ -187,7 +198,7 @@ async fn timeline(
     let from = page.after(|cursor| cursor.parse::<usize>().ok())?.unwrap_or(0);
     let list = look(state, id.into_inner(), move |outcome| {
         let kept_ms = outcome.summary.kept.bucket_ms;
-        let bucket_ms = wanted_ms.unwrap_or(kept_ms);
+        let bucket_ms = wanted_ms.unwrap_or_else(|| outcome.bucket_ms());
         if bucket_ms == 0 || !bucket_ms.is_multiple_of(kept_ms) {
             let message = format!("buckets of {kept_ms} ms were kept; give a multiple of that");
             return Err(Problem::parameter("bucket", message));

@@ -1,7 +1,7 @@
-//! The event stream: the present state first, then changes. A reader that is slow misses samples, is told so, and gets
-//! the newest; the server never waits for it.
+//! The event stream: the state of each topic first, then what happens. A reader that is slow misses states, is told so, and
+//! gets the newest; the server never waits for it.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, str::FromStr, time::Duration};
 
 use actix_web::{
     HttpResponse,
@@ -13,8 +13,8 @@ use actix_web::{
 };
 use futures_util::stream;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
@@ -22,9 +22,9 @@ use tokio::{
 
 use crate::{
     access::SignedIn,
-    api::Api,
-    figures::Sample,
-    published::{Published, Shared},
+    api::{Api, LastEventId},
+    events::{Told, Topic},
+    problem::Problem,
     query::Query,
     secrets::now,
     server::State,
@@ -38,99 +38,151 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a browser waits before it connects again.
 const RETRY_MS: u32 = 2_000;
 
+const ABOUT: &str = "\
+Server-sent events, until the session ends or the server stops: `hello`, then the state of each topic that is asked for, then \
+what happens. `policy.published` and `policy.applied` come in any case; `bye` says why it ends. Topics:
+
+| topic | events |
+|---|---|
+| `metrics` | `metrics`, once a second: the whole sample |
+| `metrics.tier`, `metrics.rule` | an event of the same name, once a second: figures of each tier or rule |
+| `top` | `top`, every two seconds: the most denied keys |
+| `node` | `node`, once a second at most: the row of a node that changed |
+| `alerts` | `alert`, when one is opened or closed; first those that are open |
+| `audit` | `audit`, a line; first the last ones |
+| `sim:ID` | `sim.progress` and `sim.done` of a what-if run |
+
+A reader that is too slow for `metrics` and other states gets the newest, with `gap`. One that comes back with \
+`Last-Event-ID`, as browsers do, is told what it missed as far as that is known, else the state anew.";
+
 pub(super) fn calls(api: &mut Api) {
     api.about("Events", "What happens, as it happens.");
-    api.get("/stream", open)
-        .says(
-            "The event stream",
-            "Server-sent events, until the session ends or the server stops: `hello` first, then `policy.published` and, if \
-             asked for, `metrics` once a second, and of what-if runs `sim.progress` and `sim.done`; `bye` says why it ends.",
-        )
-        .answers(StatusCode::OK, "text/event-stream", "Events, each with a JSON object.");
+    api.get("/stream", open).says("The event stream", ABOUT).answers(
+        StatusCode::OK,
+        "text/event-stream",
+        "Events, each with a JSON object.",
+    );
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Topics {
-    /// Separated by commas: `metrics`, and `sim:ID` of what-if runs, eight at most.
+    /// Separated by commas; of what-if runs eight at most.
     #[serde(default)]
     topics: String,
 }
 
-async fn open(state: Data<State>, signed_in: SignedIn, query: Query<Topics>) -> HttpResponse {
-    let topics = || query.topics.split(',');
-    let wants_figures = topics().any(|topic| topic == "metrics");
-    let runs = topics().filter_map(|topic| topic.strip_prefix("sim:")).take(RUNS_MAX).map(str::to_owned).collect();
-    let reader = Reader::new(state, signed_in, wants_figures, runs);
+async fn open(
+    state: Data<State>,
+    signed_in: SignedIn,
+    query: Query<Topics>,
+    last: LastEventId,
+) -> Result<HttpResponse, Problem> {
+    let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
+    let last = last.0.and_then(|id| state.events.sequence(&id));
+    let reader = Reader::new(state, signed_in, asked, last);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
     });
-    HttpResponse::Ok()
+    Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(CacheControl(vec![CacheDirective::NoStore]))
         // For proxies that hold back what comes in small pieces.
         .insert_header((header::HeaderName::from_static("x-accel-buffering"), "no"))
-        .streaming(Box::pin(events))
+        .streaming(Box::pin(events)))
+}
+
+/// What a stream is to be about.
+struct Asked {
+    topics: Vec<Topic>,
+    /// Ids of what-if runs.
+    runs: Vec<String>,
+}
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(names: &str) -> Result<Self, String> {
+        let mut asked = Self { topics: vec![Topic::Policy], runs: Vec::new() };
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            if let Some(id) = name.strip_prefix("sim:") {
+                asked.runs.push(id.to_owned());
+            } else {
+                let topic = name.parse()?;
+                if !asked.topics.contains(&topic) {
+                    asked.topics.push(topic);
+                }
+            }
+        }
+        if asked.runs.len() > RUNS_MAX {
+            return Err(format!("{RUNS_MAX} runs at most"));
+        }
+        Ok(asked)
+    }
 }
 
 struct Reader {
     state: Data<State>,
     signed_in: SignedIn,
-    wants_figures: bool,
-    figures: watch::Receiver<Arc<Sample>>,
-    published: watch::Receiver<Shared>,
+    topics: Vec<Topic>,
+    news: watch::Receiver<u64>,
     /// Ids of the runs that it wants to be told of, and what it was told last; those that are over are not in it any more.
-    runs: Vec<(String, Option<Told>)>,
+    runs: Vec<(String, Option<RunTold>)>,
     runs_changed: watch::Receiver<()>,
     session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
-    /// The last version that it was told of.
-    version: u64,
-    /// Sequence of the last sample that was sent.
-    sent: u64,
+    /// Number up to which it was told everything.
+    seen: u64,
     waiting: VecDeque<String>,
     is_over: bool,
 }
 
 /// What a reader knows of a run.
-type Told = (run::State, u64, Option<usize>);
+type RunTold = (run::State, u64, Option<usize>);
 
 enum Happened {
     Run,
     Stop,
-    Publish,
-    Sample,
+    News,
     SessionEnd,
     Heartbeat,
 }
 
 impl Reader {
-    fn new(state: Data<State>, signed_in: SignedIn, wants_figures: bool, runs: Vec<String>) -> Self {
+    /// `last`: number of the event up to which it was told everything, if it was here before.
+    fn new(state: Data<State>, signed_in: SignedIn, asked: Asked, last: Option<u64>) -> Self {
         let mut reader = Self {
-            figures: state.figures.subscribe(),
-            published: state.publisher.subscribe(),
-            runs: runs.into_iter().map(|id| (id, None)).collect(),
+            // First, so that nothing falls between it and the state.
+            news: state.events.subscribe(),
+            runs: asked.runs.into_iter().map(|id| (id, None)).collect(),
             runs_changed: state.runs.subscribe(),
             session_ended: state.session_ended.subscribe(),
             stopping: state.stopping.subscribe(),
             heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
             state,
             signed_in,
-            wants_figures,
-            version: 0,
-            sent: 0,
+            topics: asked.topics,
+            seen: last.unwrap_or_default(),
             waiting: VecDeque::new(),
             is_over: false,
         };
-        let version = reader.published.borrow_and_update().version.version;
-        reader.version = version;
+        reader.news.borrow_and_update();
+        // Before the version is told: what is published in between is told as news.
+        let (events, newest) = reader.state.events.state(&reader.topics);
         reader.waiting.push_back(format!("retry: {RETRY_MS}\n\n"));
-        reader.waiting.push_back(reader.hello(version));
-        if wants_figures {
-            let newest = reader.figures.borrow_and_update().clone();
-            reader.push_sample(&newest);
+        let hello = reader.hello();
+        reader.say("hello", &hello);
+        if last.is_some() {
+            reader.tell(true);
+        } else {
+            // Whoever loses the stream before the last of them has not seen the state.
+            let ids = (1..=events.len()).map(|place| if place == events.len() { newest } else { 0 });
+            for (event, id) in events.iter().zip(ids) {
+                reader.waiting.push_back(event.text(&reader.state.events.id(id), false));
+            }
+            reader.seen = newest;
         }
-        reader.push_runs();
+        reader.tell_of_runs();
         reader
     }
 
@@ -146,26 +198,17 @@ impl Reader {
             // The senders live as long as the state, which this reader holds.
             let happened = tokio::select! {
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
-                _ = self.published.changed() => Happened::Publish,
-                _ = self.figures.changed(), if self.wants_figures => Happened::Sample,
+                _ = self.news.changed() => Happened::News,
                 _ = self.runs_changed.changed(), if !self.runs.is_empty() => Happened::Run,
                 _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
             match happened {
                 Happened::Stop => self.end("shutting down"),
-                Happened::Publish => {
-                    let published = self.published.borrow_and_update().clone();
-                    self.waiting.push_back(publication(&published, self.version));
-                    self.version = published.version.version;
-                }
-                Happened::Sample => {
-                    let newest = self.figures.borrow_and_update().clone();
-                    self.push_sample(&newest);
-                }
+                Happened::News => self.tell(false),
                 Happened::Run => {
                     self.runs_changed.borrow_and_update();
-                    self.push_runs();
+                    self.tell_of_runs();
                 }
                 // Somebody's session, this one perhaps; or its time is up.
                 Happened::SessionEnd | Happened::Heartbeat if !self.is_signed_in().await => self.end("session ended"),
@@ -175,40 +218,41 @@ impl Reader {
         }
     }
 
-    fn hello(&self, policy_version: u64) -> String {
-        let session = &self.signed_in.session;
-        let data = json!({
-            "server_time_ms": jiff::Timestamp::now().as_millisecond(),
-            "build": self.state.build,
-            "policy_version": policy_version,
-            "role": session.role,
-            "session_end": jiff::Timestamp::from_second(session.expires_at).map(|at| at.to_string()).ok(),
-        });
-        event("hello", None, &data)
+    /// Tells of what came since it was told last.
+    fn tell(&mut self, is_back: bool) {
+        let (told, seen) = self.state.events.since(self.seen, &self.topics, is_back);
+        for Told { event, is_gap } in told {
+            self.waiting.push_back(event.text(&self.state.events.id(event.sequence), is_gap));
+        }
+        self.seen = seen;
     }
 
-    fn push_sample(&mut self, sample: &Sample) {
-        /// What every reader gets, and whether this one missed something.
-        #[derive(Serialize)]
-        struct Sent<'a> {
-            #[serde(flatten)]
-            sample: &'a Sample,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            gap: Option<bool>,
-        }
+    fn hello(&self) -> serde_json::Value {
+        let session = &self.signed_in.session;
+        json!({
+            "server_time_ms": jiff::Timestamp::now().as_millisecond(),
+            "build": self.state.build,
+            "policy_version": self.state.publisher.published().version.version,
+            "role": session.role,
+            "session_end": jiff::Timestamp::from_second(session.expires_at).map(|at| at.to_string()).ok(),
+        })
+    }
 
-        let is_gap = self.sent != 0 && sample.sequence > self.sent + 1;
-        self.sent = sample.sequence;
-        let data = Sent { sample, gap: is_gap.then_some(true) };
-        self.waiting.push_back(event("metrics", Some(sample.sequence), &data));
+    /// What this reader alone is told.
+    fn say(&mut self, name: &str, data: &serde_json::Value) {
+        let id = self.state.events.id(self.seen);
+        self.waiting.push_back(format!("event: {name}\nid: {id}\ndata: {data}\n\n"));
     }
 
     /// Tells of runs that are not as they were told. A reader that is slow is told of the newest state alone.
-    fn push_runs(&mut self) {
+    fn tell_of_runs(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
         runs.retain_mut(|(id, told)| {
-            // One that is forgotten has ended.
-            let Some(run) = self.state.runs.run(id) else { return false };
+            let Some(run) = self.state.runs.run(id) else {
+                // It was forgotten, or never was there: whoever waits for its end need not wait.
+                self.say("sim.done", &json!({ "id": id, "state": "absent" }));
+                return false;
+            };
             let now = (run.state, run.done, run.waits_for);
             if told.replace(now) == Some(now) {
                 return true;
@@ -218,7 +262,7 @@ impl Reader {
                 "error": run.error,
             });
             let name = if run.state.is_over() { "sim.done" } else { "sim.progress" };
-            self.waiting.push_back(event(name, None, &data));
+            self.say(name, &data);
             !run.state.is_over()
         });
         self.runs = runs;
@@ -233,71 +277,7 @@ impl Reader {
     }
 
     fn end(&mut self, reason: &str) {
-        self.waiting.push_back(event("bye", None, &json!({ "reason": reason })));
+        self.say("bye", &json!({ "reason": reason }));
         self.is_over = true;
-    }
-}
-
-/// What was published since version `told`: a reader that is slow is told of several versions at once.
-fn publication(published: &Published, told: u64) -> String {
-    let touched: Vec<Value> = published
-        .revisions
-        .iter()
-        .filter(|(_, revised)| revised.version > told)
-        .map(|(key, _)| json!({ "kind": key.kind, "domain": key.domain, "id": key.id, "etag": published.etag(key) }))
-        .collect();
-    let version = &published.version;
-    let data = json!({
-        "version": version.version, "author": version.author, "message": version.message,
-        "published_at": version.published_at, "touched": touched,
-    });
-    event("policy.published", None, &data)
-}
-
-fn event(name: &str, id: Option<u64>, data: &impl Serialize) -> String {
-    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-    // Plain data with text keys: it is always JSON, on one line.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    format!("event: {name}\n{id}data: {data}\n\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use tidegate::policy::Policy;
-
-    use super::*;
-    use crate::{
-        objects::{Kind, ObjectKey},
-        published::Revised,
-        store::{Carries, Version},
-    };
-
-    #[test]
-    fn who_missed_versions_is_told_of_every_object_that_they_changed() {
-        let key = |id: &str| ObjectKey { kind: Kind::Tier, domain: "default".to_owned(), id: id.to_owned() };
-        let revised = |version| Revised { version, by: "ana".to_owned(), at: String::new() };
-        let published = Published {
-            version: Version {
-                version: 5,
-                sha256: String::new(),
-                author: "ana".to_owned(),
-                message: "m".to_owned(),
-                published_at: String::new(),
-                carry: Carries::default(),
-            },
-            policy: Policy { domains: BTreeMap::new() },
-            revisions: [("a", 2), ("b", 3), ("c", 5)].map(|(id, version)| (key(id), revised(version))).into(),
-        };
-        let told = |told| {
-            let event = publication(&published, told);
-            let data = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
-            let data: Value = serde_json::from_str(data).expect("JSON");
-            let ids = data["touched"].as_array().expect("a list").iter().map(|touched| touched["etag"].to_string());
-            ids.collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(told(4), r#""\"tier:c:5\"""#);
-        assert_eq!(told(2), r#""\"tier:b:3\"" "\"tier:c:5\"""#);
     }
 }

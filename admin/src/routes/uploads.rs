@@ -6,10 +6,14 @@ use std::{
     time::Duration,
 };
 
-use actix_web::web::{Data, Json, Path, Payload};
-use futures_util::StreamExt;
+use actix_web::{
+    error::PayloadError,
+    web::{Bytes, Data, Json, Path, Payload},
+};
+use futures_util::{Stream, StreamExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 use tidegate_replay::{
     LogFormat,
     traffic::{LookError, look_at},
@@ -19,7 +23,7 @@ use tokio::{task::spawn_blocking, time};
 use crate::{
     access::SignedIn,
     api::{Api, Created, NoContent, PREFIX},
-    paging::{List, Nothing},
+    paging::{List, Page},
     problem::{Code, FieldError, Problem},
     query::Query,
     server::State,
@@ -28,6 +32,8 @@ use crate::{
 
 /// How long the next piece of a log may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a whole log may take to come: 200 MB at 3 Mbit/s.
+const PATIENCE_WHOLE: Duration = Duration::from_mins(10);
 /// So much is written at a time.
 const PIECE: usize = 256 << 10;
 
@@ -39,8 +45,9 @@ pub(super) fn calls(api: &mut Api) {
             "Common or combined format, or JSON lines; gzip or plain; up to 200 MB and two million lines. It is removed after its \
              first run unless it is to be saved, and in any case after an hour.",
         )
-        .refuses(&[Code::Busy]);
-    api.get("/uploads", uploads).says("Logs that are here", "");
+        .example(json!("192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] \"GET /v1/search HTTP/1.1\" 200 2326\n"))
+        .refuses(&[Code::Full]);
+    api.get("/uploads", uploads).says("Logs that are here, newest first", "");
     api.delete("/uploads/{id}", remove).says("Remove a log", "").with("id", "Its id.");
 }
 
@@ -84,9 +91,12 @@ async fn send(
 ) -> Result<Created<Upload>, Problem> {
     let format = about.format.into();
     let place = state.uploads.place()?;
-    let (file, bytes) = write(place.file().map_err(|error| full(&error))?, body).await?;
-    let look = spawn_blocking(move || look_at(file, format, LINES_MAX, PLAIN_BYTES_MAX)).await;
-    let look = look.map_err(|error| Problem::Internal(error.to_string()))?.map_err(|error| match error {
+    let written = time::timeout(PATIENCE_WHOLE, write(place.file().map_err(|error| full(&error))?, body)).await;
+    let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
+    // The place is taken as long as there is work, also where nobody waits for the answer any more.
+    let looked = spawn_blocking(move || (look_at(file, format, LINES_MAX, PLAIN_BYTES_MAX), place)).await;
+    let (look, place) = looked.map_err(|error| Problem::Internal(error.to_string()))?;
+    let look = look.map_err(|error| match error {
         LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),
     })?;
@@ -95,7 +105,10 @@ async fn send(
 }
 
 /// Writes a body to a file, which is then at its beginning.
-async fn write(mut file: File, mut body: Payload) -> Result<(File, u64), Problem> {
+async fn write(
+    mut file: File,
+    mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
+) -> Result<(File, u64), Problem> {
     let (mut bytes, mut piece) = (0, Vec::with_capacity(PIECE));
     loop {
         let next = time::timeout(PATIENCE, body.next()).await;
@@ -132,9 +145,10 @@ fn full(error: &std::io::Error) -> Problem {
     Problem::Storage(format!("The log cannot be written to the data folder: {error}"))
 }
 
-/// There are few: they are on one page.
-async fn uploads(state: Data<State>) -> Json<List<Upload>> {
-    Json(List { about: Nothing {}, items: state.uploads.all(), next: None })
+async fn uploads(state: Data<State>, page: Query<Page>) -> Result<Json<List<Upload>>, Problem> {
+    let mut newest_first = state.uploads.all();
+    newest_first.reverse();
+    Ok(Json(page.along(newest_first, |upload| &upload.id)?))
 }
 
 async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::policy::{Difference, Policy, differences};
+use tokio::task::spawn_blocking;
 
 use super::policy::{Caller, Told, told};
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     publisher::{RollBack, parse_stored},
     query::Query,
     server::State,
-    store::Version,
+    store::{Version, sha256},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -49,7 +50,9 @@ async fn versions(state: Data<State>, page: Query<Page>) -> Result<Json<List<Ver
 async fn stored(state: &State, version: u64) -> Result<WithDocument, Problem> {
     let found = state.store.version(version).await?;
     let (version, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
-    Ok(WithDocument { version, document: parse_stored(&document)? })
+    let document = spawn_blocking(move || parse_stored(&document)).await;
+    let document = document.map_err(|error| Problem::Internal(error.to_string()))??;
+    Ok(WithDocument { version, document })
 }
 
 /// A published version, with its policy.
@@ -86,7 +89,10 @@ async fn diff(state: Data<State>, between: Query<Between>) -> Result<Json<Differ
     let to = between.to.unwrap_or_else(|| state.publisher.published().version.version);
     let from = between.from.unwrap_or(to.saturating_sub(1));
     let (old, new) = (stored(&state, from).await?, stored(&state, to).await?);
-    Ok(Json(Differences { from, to, differences: differences(&old.document, &new.document) }))
+    // With a hundred thousand clients others would wait.
+    let differences = spawn_blocking(move || differences(&old.document, &new.document)).await;
+    let differences = differences.map_err(|error| Problem::Internal(error.to_string()))?;
+    Ok(Json(Differences { from, to, differences }))
 }
 
 async fn roll_back(
@@ -95,7 +101,7 @@ async fn roll_back(
     if_match: IfMatch,
     body: Body<RollBack>,
 ) -> Result<Told, Problem> {
-    let author = caller.author(body.sha256);
+    let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
     let publish = rt::spawn(async move { state.publisher.roll_back(body.value, if_match.0, author).await });
     told(publish.await)
 }

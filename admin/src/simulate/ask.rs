@@ -2,6 +2,7 @@
 
 use std::{fs::File, sync::Arc};
 
+use actix_web::web::Data;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,15 +11,15 @@ use tidegate::{Problems, Snapshot, policy::Policy, time::Nanos};
 use tidegate_replay::{
     LogFormat, Utc,
     compare::{as_one_node, room_for},
-    traffic::{Made, Row},
+    traffic::{Made, Row, RowProblem},
 };
 
-use super::{now, runs::About};
+use super::{now, run::About};
 use crate::{
     body::pointer_of,
     changes::{TriedList, default_domain, edit, invalid},
     problem::{FieldError, Problem},
-    published::Published,
+    published::{Published, Shared},
     publisher::parse_stored,
     recorder::Sampler,
     server::State,
@@ -77,8 +78,8 @@ struct MadeAsk {
     /// Clients that do the same.
     rows: Vec<Row>,
     /// Another one makes other chances.
-    #[serde(default = "one")]
-    seed: u64,
+    #[serde(default = "first_seed")]
+    seed: u32,
     /// Now unless given.
     start: Option<Utc>,
     /// Where their requests go.
@@ -96,7 +97,7 @@ struct LogAsk {
     domain: String,
 }
 
-fn one() -> u64 {
+pub(super) fn first_seed() -> u32 {
     1
 }
 
@@ -109,7 +110,7 @@ pub(crate) struct Prepared {
     /// Room for counters.
     pub(crate) room: usize,
     /// The question as it can be asked again, if it is not too long.
-    pub(crate) asked: Option<Value>,
+    pub(crate) asked: Option<Arc<Value>>,
     /// The version that was in force.
     pub(crate) policy_version: u64,
     /// What is known of the traffic beside.
@@ -123,26 +124,58 @@ pub(crate) enum Prepare {
     Recorded { records: Vec<Arc<[u8]>>, sample: Option<Sampler> },
 }
 
-/// Makes a question ready.
-pub(crate) async fn prepare(state: &State, mut ask: Ask) -> Result<Prepared, Problem> {
+/// Makes a question ready: what the database knows is asked here, the work is done where nobody waits for it.
+pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared, Problem> {
+    let present = state.publisher.published();
     if let Asked::Made(made) = &mut ask.traffic {
         made.start.get_or_insert_with(now);
     }
-    let asked = serde_json::to_value(&ask).ok().filter(|asked| asked.to_string().len() <= KEPT_BYTES_MAX);
-    let present = state.publisher.published();
-    let mut policies = [document(state, &present, ask.a, "/a").await?, document(state, &present, ask.b, "/b").await?];
+    // Asked again, it is the same policy that is meant.
+    for chosen in [&mut ask.a, &mut ask.b] {
+        if matches!(chosen, Chosen::Live) {
+            *chosen = Chosen::Version(present.version.version);
+        }
+    }
+    let stored = [stored(&state, &present, &ask.a, "/a").await?, stored(&state, &present, &ask.b, "/b").await?];
+    let prepared = tokio::task::spawn_blocking(move || ready(&state, &present, ask, stored)).await;
+    prepared.map_err(|error| Problem::Internal(error.to_string()))?
+}
+
+/// What the database keeps of a policy that was chosen: a version that is not in force, or a draft.
+async fn stored(state: &State, present: &Published, chosen: &Chosen, pointer: &str) -> Result<Option<String>, Problem> {
+    Ok(match chosen {
+        Chosen::Version(version) if *version != present.version.version => {
+            let absent = || Problem::field(format!("{pointer}/version"), format!("there is no version {version}"));
+            Some(state.store.version(*version).await?.ok_or_else(absent)?.1)
+        }
+        Chosen::Draft(id) => {
+            let found = state.store.draft(id, &Timestamp::now().to_string()).await?;
+            let absent = || Problem::field(format!("{pointer}/draft"), format!("there is no draft `{id}`"));
+            Some(found.ok_or_else(absent)?.1)
+        }
+        _ => None,
+    })
+}
+
+/// Rows of made-up traffic are wrong, each at `pointer`.
+pub(super) fn wrong_rows(problems: Vec<RowProblem>, pointer: impl Fn(&RowProblem) -> String) -> Problem {
+    let field = |problem: RowProblem| FieldError::invalid(pointer(&problem), problem.message);
+    Problem::Invalid(problems.into_iter().map(field).collect())
+}
+
+fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2]) -> Result<Prepared, Problem> {
+    let asked = serde_json::to_string(&ask).ok().filter(|asked| asked.len() <= KEPT_BYTES_MAX);
+    let asked = asked.and_then(|asked| serde_json::from_str(&asked).ok()).map(Arc::new);
+    let [stored_a, stored_b] = stored;
+    let mut policies = [document(present, ask.a, stored_a, "/a")?, document(present, ask.b, stored_b, "/b")?];
     let (traffic, of, about) = match ask.traffic {
         Asked::Made(MadeAsk { rows, seed, start, domain }) => {
             let start = start.unwrap_or_else(now);
             let made = Made::new(rows, &domain).map_err(|problems| {
-                let field = |problem: tidegate_replay::traffic::RowProblem| {
-                    let pointer = match problem.field {
-                        "" => "/traffic/made/rows".to_owned(),
-                        field => format!("/traffic/made/rows/{}/{field}", problem.row),
-                    };
-                    FieldError::invalid(pointer, problem.message)
-                };
-                Problem::Invalid(problems.into_iter().map(field).collect())
+                wrong_rows(problems, |problem| match problem.field {
+                    "" => "/traffic/made/rows".to_owned(),
+                    field => format!("/traffic/made/rows/{}/{field}", problem.row),
+                })
             })?;
             check_domain(&policies, &domain, "/traffic/made/domain")?;
             let lacking: Vec<Vec<usize>> =
@@ -155,7 +188,7 @@ pub(crate) async fn prepare(state: &State, mut ask: Ask) -> Result<Prepared, Pro
             }
             policies.iter_mut().flatten().for_each(|(policy, _)| made.assign(policy));
             let of = made.expected();
-            (Prepare::Made { made, seed, start: start.0 }, of, About::default())
+            (Prepare::Made { made, seed: seed.into(), start: start.0 }, of, About::default())
         }
         Asked::Log(LogAsk { upload, domain }) => {
             check_domain(&policies, &domain, "/traffic/log/domain")?;
@@ -183,23 +216,21 @@ pub(crate) async fn prepare(state: &State, mut ask: Ask) -> Result<Prepared, Pro
     };
     let identities = match &traffic {
         Prepare::Made { made, .. } => made.clients(),
-        // An address and a user at most.
-        Prepare::Log { .. } | Prepare::Recorded { .. } => of.saturating_mul(2),
+        // Each request may come from somebody else; the limits that it can meet are those of all its identities.
+        Prepare::Log { .. } | Prepare::Recorded { .. } => of,
     };
-    // A hundred thousand clients take a while.
-    let compiled = tokio::task::spawn_blocking(move || compile(policies)).await;
-    let policies = compiled.map_err(|error| Problem::Internal(error.to_string()))??;
+    let policies = compile(&policies)?;
     let room = room_for(identities, policies.each_ref().map(Option::as_ref));
     Ok(Prepared { policies, traffic, of, room, asked, policy_version: present.version.version, about })
 }
 
 /// A policy, and what becomes of its problems.
-type Ready = (Policy, Box<dyn Fn(&Problems, &Policy) -> Problem + Send>);
+type Ready = (Policy, Box<dyn Fn(&Problems, &Policy) -> Problem>);
 
-async fn document(
-    state: &State,
+fn document(
     present: &Published,
     chosen: Chosen,
+    stored: Option<String>,
     pointer: &'static str,
 ) -> Result<Option<Ready>, Problem> {
     // What this build does not take of an older version.
@@ -213,17 +244,13 @@ async fn document(
     };
     Ok(Some(match chosen {
         Chosen::None => return Ok(None),
-        Chosen::Live => (present.policy.clone(), Box::new(as_a_whole)),
-        Chosen::Version(version) => {
-            let found = state.store.version(version).await?;
-            let absent = || Problem::field(format!("{pointer}/version"), format!("there is no version {version}"));
-            (parse_stored(&found.ok_or_else(absent)?.1)?, Box::new(as_a_whole))
+        Chosen::Live | Chosen::Version(_) => {
+            let older = stored.map(|text| parse_stored(&text)).transpose()?;
+            (older.unwrap_or_else(|| present.policy.clone()), Box::new(as_a_whole))
         }
         Chosen::Changes(list) => with_changes(list, "/changes")?,
-        Chosen::Draft(id) => {
-            let found = state.store.draft(&id, &Timestamp::now().to_string()).await?;
-            let absent = || Problem::field(format!("{pointer}/draft"), format!("there is no draft `{id}`"));
-            let list = serde_json::from_str(&found.ok_or_else(absent)?.1);
+        Chosen::Draft(_) => {
+            let list = serde_json::from_str(&stored.unwrap_or_default());
             with_changes(list.map_err(|error| Problem::Internal(error.to_string()))?, "/draft")?
         }
         Chosen::Document(policy) => {
@@ -238,11 +265,10 @@ async fn document(
     }))
 }
 
-fn compile(policies: [Option<Ready>; 2]) -> Result<[Option<Snapshot>; 2], Problem> {
-    let one = |ready: Option<Ready>| {
+fn compile(policies: &[Option<Ready>; 2]) -> Result<[Option<Snapshot>; 2], Problem> {
+    let one = |ready: &Option<Ready>| {
         let Some((policy, refused)) = ready else { return Ok(None) };
-        let policy = as_one_node(policy);
-        Snapshot::compile(&policy).map(Some).map_err(|problems| refused(&problems, &policy))
+        as_one_node(policy).map(Some).map_err(|problems| refused(&problems, policy))
     };
     let [a, b] = policies;
     Ok([one(a)?, one(b)?])

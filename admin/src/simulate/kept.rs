@@ -9,7 +9,10 @@ use std::{
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use tidegate_replay::compare::Outcome;
 
-use super::runs::Run;
+use super::{
+    answer::{Stop, Stoppable},
+    run::Run,
+};
 use crate::folder::private;
 
 /// How long a run is kept.
@@ -35,12 +38,30 @@ pub(crate) fn read_all(folder: &Path) -> io::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// The run last, so that what was found is there when it is.
-pub(crate) fn write(folder: &Path, run: &Run, outcome: &Outcome) -> io::Result<()> {
+/// Removes what a process that was killed left half written: files that are not whole, and what a run found that is not there.
+pub(crate) fn tidy(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_left = match name.split_once('.') {
+            Some((_, "new")) => true,
+            Some((id, OUTCOME)) => !folder.join(format!("{id}.{RUN}")).try_exists()?,
+            _ => false,
+        };
+        if is_left {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The run last, so that what was found is there when it is. A stop breaks it off.
+pub(crate) fn write(folder: &Path, run: &Run, outcome: &Outcome, stop: &Stop) -> io::Result<()> {
     put(folder, &run.id, OUTCOME, |file| {
-        let mut packed = GzEncoder::new(file, Compression::fast());
+        // What is stopped need not be packed to its end, so the look comes before that.
+        let mut packed = Stoppable::new(GzEncoder::new(file, Compression::fast()), stop);
         serde_json::to_writer(&mut packed, outcome)?;
-        packed.finish().map(drop)
+        packed.into_inner().finish().map(drop)
     })?;
     put(folder, &run.id, RUN, |file| Ok(serde_json::to_writer(file, run)?))
 }

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{
+    civil::{Date, date},
+    tz::{TimeZone, TimeZoneDatabase},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +21,7 @@ use tidegate_replay::{
     traffic::{Made, Pattern, Row},
 };
 
+use super::ask::{first_seed, wrong_rows};
 use crate::{
     body::pointer_of,
     changes::{default_domain, parse},
@@ -24,8 +29,8 @@ use crate::{
     published::Published,
 };
 
-/// The beginning of a day: windows begin with the traffic.
-const START: Nanos = 1_767_225_600 * 1_000_000_000;
+/// The beginning of a year, a month, and a week: calendar windows begin with the traffic.
+const START: Date = date(2024, 1, 1);
 /// Whom the traffic is of.
 const KIND: &str = "user";
 const DOMAIN: &str = "preview";
@@ -73,9 +78,9 @@ struct PreviewTraffic {
     #[serde(default = "one")]
     cost: u64,
     /// Another one makes other chances.
-    #[serde(default = "one")]
-    seed: u64,
-    /// The beginning of a day unless given: windows then begin with the traffic.
+    #[serde(default = "first_seed")]
+    seed: u32,
+    /// The beginning of a week and a month in the domain's time zone unless given: windows then begin with the traffic.
     start: Option<Utc>,
 }
 
@@ -122,17 +127,18 @@ pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer
         method: None,
         cost,
     };
-    let made = Made::few(row, DOMAIN).map_err(|problems| {
-        let field = |problem: tidegate_replay::traffic::RowProblem| {
-            FieldError::invalid(format!("/traffic/{}", problem.field), problem.message)
-        };
-        Problem::Invalid(problems.into_iter().map(field).collect())
-    })?;
-    let start = start.map_or(START, |start| start.0);
+    let made = Made::few(row, DOMAIN)
+        .map_err(|problems| wrong_rows(problems, |problem| format!("/traffic/{}", problem.field)))?;
+    let start = start.map_or_else(|| beginning(timezone), |start| start.0);
     let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
-    let preview = preview([published, Some(draft)], made.traffic(start, seed), start, length);
+    let preview = preview([published, Some(draft)], made.traffic(start, seed.into()), start, length);
     let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
     Ok(PreviewAnswer { sequence, preview })
+}
+
+fn beginning(timezone: Option<&String>) -> Nanos {
+    let zone = timezone.and_then(|name| TimeZoneDatabase::bundled().get(name).ok()).unwrap_or(TimeZone::UTC);
+    START.to_zoned(zone).map_or(0, |start| u64::try_from(start.timestamp().as_nanosecond()).unwrap_or_default())
 }
 
 fn wrong(error: FieldError) -> Problem {
@@ -142,12 +148,12 @@ fn wrong(error: FieldError) -> Problem {
 fn domain(timezone: Option<&String>, defaults: Option<&str>, tiers: Vec<Tier>, rules: Vec<Rule>) -> Policy {
     let defaults = defaults.map(|tier| (KIND.to_owned(), tier.to_owned())).into_iter().collect();
     let domain = Domain { defaults, timezone: timezone.cloned(), tiers, rules, ..Domain::default() };
-    as_one_node(Policy { domains: BTreeMap::from([(DOMAIN.to_owned(), domain)]) })
+    Policy { domains: BTreeMap::from([(DOMAIN.to_owned(), domain)]) }
 }
 
 /// The policy's problems at `pointer`, which is the object at `path`.
 fn compile(policy: &Policy, path: &str, pointer: &str) -> Result<Snapshot, Problem> {
-    Snapshot::compile(policy).map_err(|problems| {
+    as_one_node(policy).map_err(|problems| {
         let field = |problem: &tidegate::Problem| {
             // What is wrong elsewhere is wrong because of this object.
             let rest = problem.path.strip_prefix(path).unwrap_or_default();
@@ -181,4 +187,21 @@ fn of_rule(rule: Rule, timezone: Option<&String>, pointer: &str) -> Result<Snaps
         ..rule
     };
     compile(&domain(timezone, None, Vec::new(), vec![everything]), PATH, pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_begin_with_the_traffic() {
+        for (zone, at) in [
+            (None, "2024-01-01T00:00:00Z"),
+            (Some("Asia/Tokyo"), "2023-12-31T15:00:00Z"),
+            (Some("gone"), "2024-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(Utc(beginning(zone.map(str::to_owned).as_ref())).to_string(), at);
+        }
+        assert_eq!(START.weekday(), jiff::civil::Weekday::Monday);
+    }
 }

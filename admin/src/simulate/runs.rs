@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    convert::Infallible,
     io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,115 +11,32 @@ use std::{
 };
 
 use actix_web::web::Data;
-use crossbeam_utils::atomic::AtomicCell;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tidegate::time::SECOND_NS;
-use tidegate_replay::{
-    Utc,
-    compare::{Compare, Outcome, Summary},
-    traffic::{LogTraffic, MadeTraffic, RecordedTraffic, Traffic},
-};
-use tokio::{sync::watch, time::Instant};
+use tidegate_replay::{Utc, compare::Outcome};
+use tokio::{sync::watch, time};
 
 use super::{
+    answer::{Ended, Stop, answer, caught},
     ask::{Prepare, Prepared},
     kept::{self, DAYS_MAX, RUNS_MAX},
     now,
+    run::{Run, State},
 };
-use crate::{folder::make_private, problem::Problem, recorder::Recorded, secrets::secret, server};
+use crate::{folder::make_private, privacy::Keys, problem::Problem, secrets::secret, server};
 
 /// The most runs that wait.
 pub(crate) const QUEUE_MAX: usize = 8;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
-/// Between two words about progress.
-const TELL: Duration = Duration::from_millis(250);
-/// Steps between two looks at the clock, and at whether to stop: well below a millisecond.
-const STEPS: usize = 256;
-
-/// Where a run is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "RunState")]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum State {
-    Queued,
-    Running,
-    Done,
-    Stopped,
-    Failed,
-}
-
-impl State {
-    pub(crate) fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Stopped | Self::Failed)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// A run, as it is told.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Run {
-    pub(crate) id: String,
-    /// Who asked.
-    pub(crate) author: String,
-    pub(crate) state: State,
-    /// How many runs come before it, while it waits.
-    pub(crate) waits_for: Option<usize>,
-    pub(crate) created_at: Utc,
-    started_at: Option<Utc>,
-    ended_at: Option<Utc>,
-    /// The version that was in force when it was asked for.
-    policy_version: u64,
-    /// The question, to be asked again; none where it is too long to be kept.
-    #[schemars(with = "Option<super::Ask>")]
-    asked: Option<Value>,
-    about: About,
-    /// Requests so far.
-    pub(crate) done: u64,
-    /// About how many there are.
-    pub(crate) of: u64,
-    /// The time that it has come to on its own clock.
-    pub(crate) at: Option<Utc>,
-    /// Why it failed.
-    pub(crate) error: Option<String>,
-    /// What was found, in short.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) summary: Option<Summary>,
-}
-
-/// What is known of a run's traffic beside.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "AboutTraffic")]
-pub(crate) struct About {
-    /// Lines of the log that were left out, because they could not be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<u64>,
-    /// Requests of the log that came too late for their place in time, and were asked at the newest one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) late: Option<u64>,
-    /// Did made-up traffic end early, because more requests do not fit?
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cut: Option<bool>,
-    /// What the recorder had kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) recorded: Option<Recorded>,
-}
+/// Between two looks for runs that are too old.
+const TICK: Duration = Duration::from_hours(1);
 
 /// All runs.
 #[derive(Debug)]
 pub(crate) struct Runs {
     folder: PathBuf,
     state: Mutex<Held>,
+    /// What was found takes much memory until it is read: one at a time.
+    reading: Mutex<()>,
     /// Something is other than before.
     changed: watch::Sender<()>,
 }
@@ -126,7 +44,9 @@ pub(crate) struct Runs {
 #[derive(Default)]
 struct Held {
     /// Oldest first.
-    runs: Vec<(Run, Arc<AtomicCell<bool>>)>,
+    runs: Vec<(Run, Stop)>,
+    /// Places for runs that are being prepared: who asked, and their ids.
+    coming: Vec<(String, String)>,
     queue: VecDeque<(String, Prepared)>,
     /// Somebody works off the queue.
     is_working: bool,
@@ -142,41 +62,47 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// How a run ends that is not done.
-enum Ended {
-    Stopped,
-    Failed(String),
-}
-
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(format!("the log cannot be read to its end: {error}"))
-    }
-}
-
-impl Runs {
-    /// With the runs that earlier processes kept in this folder.
-    pub(crate) fn open(folder: PathBuf) -> io::Result<Self> {
-        make_private(&folder)?;
-        let runs = kept::read_all(&folder)?.into_iter().map(|run| (run, Arc::default())).collect();
-        let held = Held { runs, ..Held::default() };
-        Ok(Self { folder, state: Mutex::new(held), changed: watch::Sender::new(()) })
-    }
-
-    /// Puts a run into the queue.
-    pub(crate) fn add(&self, server: &Data<server::State>, author: String, prepared: Prepared) -> Result<Run, Problem> {
-        let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
-        let mut held = self.held();
-        self.forget_old(&mut held);
-        if let Some((run, _)) = held.runs.iter().find(|(run, _)| run.author == author && !run.state.is_over()) {
-            return Err(Problem::AlreadyRunning(run.id.clone()));
+impl Held {
+    /// For one more run of this user.
+    fn has_room_for(&self, author: &str) -> Result<(), Problem> {
+        let going = self.runs.iter().filter(|(run, _)| !run.state.is_over()).map(|(run, _)| (&run.author, &run.id));
+        let mut going = going.chain(self.coming.iter().map(|(author, id)| (author, id)));
+        if let Some((_, id)) = going.find(|(other, _)| *other == author) {
+            return Err(Problem::AlreadyRunning(id.clone()));
         }
-        if held.queue.len() >= QUEUE_MAX || held.is_closed {
+        if self.queue.len() + self.coming.len() >= QUEUE_MAX || self.is_closed {
             return Err(Problem::Busy("Enough runs wait; come again later."));
         }
+        Ok(())
+    }
+}
+
+/// A place in the queue, for a question that is still made ready: who has none need not try.
+#[derive(Debug)]
+pub(crate) struct Place {
+    server: Data<server::State>,
+    author: String,
+    id: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.server.runs.held().coming.retain(|(_, id)| *id != self.id);
+    }
+}
+
+impl Place {
+    /// Puts the run into the queue.
+    pub(crate) fn fill(self, prepared: Prepared) -> Result<Run, Problem> {
+        let runs = &self.server.runs;
+        let mut held = runs.held();
+        held.coming.retain(|(_, id)| *id != self.id);
+        if held.is_closed {
+            return Err(Problem::Busy("The server is being stopped."));
+        }
         let run = Run {
-            id: id.clone(),
-            author,
+            id: self.id.clone(),
+            author: self.author.clone(),
             state: State::Queued,
             waits_for: None,
             created_at: now(),
@@ -184,6 +110,7 @@ impl Runs {
             ended_at: None,
             policy_version: prepared.policy_version,
             asked: prepared.asked.clone(),
+            keys: matches!(prepared.traffic, Prepare::Recorded { .. }).then_some(self.server.privacy.keys),
             about: prepared.about.clone(),
             done: 0,
             of: prepared.of,
@@ -191,10 +118,10 @@ impl Runs {
             error: None,
             summary: None,
         };
-        held.runs.push((run, Arc::default()));
-        held.queue.push_back((id.clone(), prepared));
+        held.runs.push((run, Stop::default()));
+        held.queue.push_back((self.id.clone(), prepared));
         if !held.is_working {
-            let server = server.clone();
+            let server = self.server.clone();
             let thread = thread::Builder::new().name("what-if".to_owned()).spawn(move || server.runs.work(&server));
             match thread {
                 Ok(thread) => (held.is_working, held.thread) = (true, Some(thread)),
@@ -206,8 +133,48 @@ impl Runs {
             }
         }
         drop(held);
-        self.changed.send_replace(());
-        self.run(&id).ok_or_else(|| Problem::Internal("a run is missing".to_owned()))
+        runs.changed.send_replace(());
+        runs.run(&self.id).ok_or_else(|| Problem::Internal("a run is missing".to_owned()))
+    }
+}
+
+impl Runs {
+    /// With the runs that earlier processes kept in this folder, but for those of recorded requests that show identities
+    /// more clearly than `keys`.
+    pub(crate) fn open(folder: PathBuf, keys: Keys) -> io::Result<Self> {
+        make_private(&folder)?;
+        let (runs, too_clear): (Vec<Run>, Vec<Run>) = kept::read_all(&folder)?
+            .into_iter()
+            .partition(|run| run.about.recorded.is_none() || run.keys.is_some_and(|shown| shown >= keys));
+        for run in &too_clear {
+            kept::remove(&folder, &run.id);
+        }
+        kept::tidy(&folder)?;
+        let held = Held { runs: runs.into_iter().map(|run| (run, Stop::default())).collect(), ..Held::default() };
+        let runs = Self { folder, state: Mutex::new(held), reading: Mutex::default(), changed: watch::Sender::new(()) };
+        runs.forget_old(&mut runs.held(), 0);
+        Ok(runs)
+    }
+
+    /// Forgets runs that are too old, for ever.
+    pub(crate) async fn run_out(&self) -> Infallible {
+        let mut ticks = time::interval(TICK);
+        loop {
+            ticks.tick().await;
+            self.forget_old(&mut self.held(), 0);
+        }
+    }
+
+    /// A place for one more.
+    pub(crate) fn place(server: &Data<server::State>, author: String) -> Result<Place, Problem> {
+        let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
+        let runs = &server.runs;
+        let mut held = runs.held();
+        runs.forget_old(&mut held, 1);
+        held.has_room_for(&author)?;
+        held.coming.push((author.clone(), id.clone()));
+        drop(held);
+        Ok(Place { server: server.clone(), author, id })
     }
 
     /// Newest first, without what they found.
@@ -228,39 +195,54 @@ impl Runs {
 
     /// What a run found, from its file. It takes a while.
     pub(crate) fn outcome(&self, id: &str) -> io::Result<Arc<Outcome>> {
-        if let Some((_, outcome)) = self.held().last.as_ref().filter(|(last, _)| last == id) {
-            return Ok(Arc::clone(outcome));
+        let last = || self.held().last.as_ref().filter(|(last, _)| last == id).map(|(_, outcome)| Arc::clone(outcome));
+        if let Some(outcome) = last() {
+            return Ok(outcome);
+        }
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have read it by now.
+        if let Some(outcome) = last() {
+            return Ok(outcome);
         }
         let outcome = Arc::new(kept::outcome(&self.folder, id)?);
         self.held().last = Some((id.to_owned(), Arc::clone(&outcome)));
         Ok(outcome)
     }
 
-    /// Stops a run that has not ended, and answers it; forgets one that has.
-    pub(crate) fn end(&self, id: &str) -> Option<Run> {
+    /// Stops a run, if it has not ended, and answers it.
+    pub(crate) fn stop(&self, id: &str) -> Option<Run> {
         let mut held = self.held();
-        let place = held.runs.iter().position(|(run, _)| run.id == id)?;
-        let (run, stop) = &mut held.runs[place];
-        if run.state.is_over() {
-            let (mut run, _) = held.runs.remove(place);
-            held.last.take_if(|(last, _)| last == id);
-            drop(held);
-            kept::remove(&self.folder, id);
-            run.summary = None;
-            return Some(run);
+        let (run, stop) = held.runs.iter_mut().find(|(run, _)| run.id == id)?;
+        if !run.state.is_over() {
+            // The thread looks at this many times in a millisecond; whoever asks is told at once.
+            stop.store(true);
+            run.end(State::Stopped, None);
+            held.queue.retain(|(waiting, _)| waiting != id);
         }
-        // The thread looks at this many times in a millisecond; whoever asks is told at once.
-        stop.store(true);
-        (run.state, run.ended_at) = (State::Stopped, Some(now()));
-        let run = run.clone();
-        held.queue.retain(|(waiting, _)| waiting != id);
         drop(held);
         self.changed.send_replace(());
-        Some(run)
+        self.run(id)
     }
 
-    /// Stops all and takes no more. Waits for the thread, which takes some milliseconds.
-    pub(crate) fn stop(&self) {
+    /// Forgets a run that has ended. `None`: it is not there.
+    pub(crate) fn forget(&self, id: &str) -> Option<Result<(), Problem>> {
+        let mut held = self.held();
+        let place = held.runs.iter().position(|(run, _)| run.id == id)?;
+        let state = held.runs[place].0.state;
+        if !state.is_over() {
+            return Some(Err(Problem::NotEnded(state.name())));
+        }
+        held.runs.remove(place);
+        held.last.take_if(|(last, _)| last == id);
+        drop(held);
+        kept::remove(&self.folder, id);
+        self.changed.send_replace(());
+        Some(Ok(()))
+    }
+
+    /// Stops all and takes no more. Waits for the thread, which looks at whether to stop between some steps and whenever it
+    /// reads or writes; only what is put together at the end of a run it finishes, at most a second or so.
+    pub(crate) fn close(&self) {
         let mut held = self.held();
         held.is_closed = true;
         held.queue.clear();
@@ -273,125 +255,89 @@ impl Runs {
 
     /// Works off the queue.
     fn work(&self, server: &server::State) {
+        while let Some((id, prepared, stop)) = self.next() {
+            let upload = match &prepared.traffic {
+                Prepare::Log { upload, .. } => Some(upload.clone()),
+                _ => None,
+            };
+            let ended = caught(|| self.found(&id, prepared, server, &stop));
+            if let Some(upload) = upload {
+                server.uploads.used(&upload);
+            }
+            self.end(&id, ended);
+        }
+    }
+
+    /// The next run of the queue, which runs from now on.
+    fn next(&self) -> Option<(String, Prepared, Stop)> {
+        let mut held = self.held();
         loop {
-            let mut held = self.held();
             let Some((id, prepared)) = held.queue.pop_front() else {
                 held.is_working = false;
-                return;
+                return None;
             };
             let Some((run, stop)) = held.runs.iter_mut().find(|(run, _)| run.id == id) else { continue };
             (run.state, run.started_at) = (State::Running, Some(now()));
             let stop = Arc::clone(stop);
             drop(held);
             self.changed.send_replace(());
-            let upload = match &prepared.traffic {
-                Prepare::Log { upload, .. } => Some(upload.clone()),
-                _ => None,
-            };
-            let answer = self.answer(&id, prepared, server, &stop);
-            if let Some(upload) = upload {
-                server.uploads.used(&upload);
-            }
-            self.close(&id, answer);
+            return Some((id, prepared, stop));
         }
     }
 
-    /// Answers one question.
-    fn answer(
+    /// Answers a question, and writes down what was found.
+    fn found(
         &self,
         id: &str,
         prepared: Prepared,
         server: &server::State,
-        stop: &AtomicCell<bool>,
-    ) -> Result<Outcome, Ended> {
-        let Prepared { policies, traffic, room, .. } = prepared;
-        let mut compare = Compare::new(policies, room).map_err(|error| Ended::Failed(error.to_string()))?;
-        let mut source = match traffic {
-            Prepare::Made { made, seed, start } => Source::Made(made.traffic(start, seed)),
-            Prepare::Log { file, format, domain, .. } => Source::Log(Box::new(LogTraffic::new(file, format, &domain)?)),
-            Prepare::Recorded { records, sample } => {
-                if let Some(sample) = sample {
-                    compare = compare.of_sample(Box::new(move |kind, value| sample.has(kind, value)));
-                }
-                Source::Recorded(RecordedTraffic::new(records))
+        stop: &Stop,
+    ) -> Result<(Run, Outcome), Ended> {
+        let (outcome, about) = answer(prepared, server.privacy, stop, |progress| {
+            if let Some((run, _)) = self.held().runs.iter_mut().find(|(run, _)| run.id == id) {
+                (run.done, run.at) = progress;
             }
-        };
-        let (mut at, mut told, mut go) = (None, Instant::now(), true);
-        while go {
-            for _ in 0..STEPS {
-                go = source.traffic().step(&mut |now, request| {
-                    at = Some(Utc(now));
-                    compare.ask(now, request)
-                })?;
-                if !go {
-                    break;
-                }
-            }
-            if stop.load() {
-                return Err(Ended::Stopped);
-            }
-            if told.elapsed() >= TELL {
-                told = Instant::now();
-                self.change(id, |run| (run.done, run.at) = (compare.requests(), at));
-                self.changed.send_replace(());
-            }
+            self.changed.send_replace(());
+        })?;
+        let mut run = self.run(id).filter(|run| !run.state.is_over()).ok_or(Ended::Stopped)?;
+        run.about = about;
+        run.end(State::Done, None);
+        run.summary = Some(Arc::new(outcome.summary.clone()));
+        match kept::write(&self.folder, &run, &outcome, stop) {
+            Ok(()) => Ok((run, outcome)),
+            Err(_) if stop.load() => Err(Ended::Stopped),
+            Err(error) => Err(Ended::Failed(format!("the result cannot be kept: {error}"))),
         }
-        self.change(id, |run| (run.done, run.at) = (compare.requests(), at));
-        // Somebody's own rows and files are told as they are.
-        let is_others = matches!(source, Source::Recorded(_));
-        let privacy = server.privacy;
-        let show = move |kind: &str, value: &str, number| {
-            if is_others { privacy.key(kind, value, number) } else { format!("{kind}:{value}") }
-        };
-        self.change(id, |run| source.tell(&mut run.about));
-        Ok(compare.finish(show))
     }
 
-    fn close(&self, id: &str, answer: Result<Outcome, Ended>) {
-        let over = |run: &mut Run, state, error| {
-            (run.state, run.error, run.ended_at) = (state, error, Some(now()));
-        };
-        let done = match answer {
-            Ok(outcome) => {
-                let Some(mut run) = self.run(id).filter(|run| !run.state.is_over()) else { return };
-                over(&mut run, State::Done, None);
-                run.summary = Some(outcome.summary.clone());
-                kept::write(&self.folder, &run, &outcome)
-                    .map(|()| (run, outcome))
-                    .map_err(|error| Ended::Failed(format!("the result cannot be kept: {error}")))
-            }
-            Err(ended) => Err(ended),
-        };
+    fn end(&self, id: &str, ended: Result<(Run, Outcome), Ended>) {
         let mut held = self.held();
-        let place = held.runs.iter().position(|(run, _)| run.id == id);
-        match (done, place.map(|place| &mut held.runs[place].0).filter(|run| !run.state.is_over())) {
+        let run = held.runs.iter_mut().map(|(run, _)| run).find(|run| run.id == id && !run.state.is_over());
+        match (ended, run) {
             (Ok((done, outcome)), Some(run)) => {
                 *run = done;
                 held.last = Some((id.to_owned(), Arc::new(outcome)));
             }
-            // It was stopped or forgotten while its result was put together.
-            (Ok(_), None) => kept::remove(&self.folder, id),
-            (Err(Ended::Stopped), Some(run)) => over(run, State::Stopped, None),
+            (Err(Ended::Stopped), Some(run)) => run.end(State::Stopped, None),
             (Err(Ended::Failed(why)), Some(run)) => {
                 tracing::warn!(id, why, "a run failed");
-                over(run, State::Failed, Some(why));
+                run.end(State::Failed, Some(why));
             }
-            (Err(_), None) => {}
+            // It was stopped while its result was put together.
+            (_, None) => {}
         }
+        let is_done = held.runs.iter().any(|(run, _)| run.id == id && run.state == State::Done);
         drop(held);
+        if !is_done {
+            kept::remove(&self.folder, id);
+        }
         self.changed.send_replace(());
     }
 
-    fn change(&self, id: &str, change: impl FnOnce(&mut Run)) {
-        if let Some((run, _)) = self.held().runs.iter_mut().find(|(run, _)| run.id == id) {
-            change(run);
-        }
-    }
-
-    /// Forgets runs that are too old, and the oldest where there are too many.
-    fn forget_old(&self, held: &mut Held) {
+    /// Forgets runs that are too old, and the oldest where with so many more there were too many.
+    fn forget_old(&self, held: &mut Held, more: usize) {
         let oldest = Utc(now().0.saturating_sub(DAYS_MAX * DAY_NS));
-        let mut surplus = (held.runs.len() + 1).saturating_sub(RUNS_MAX);
+        let mut surplus = (held.runs.len() + more).saturating_sub(RUNS_MAX);
         held.runs.retain(|(run, _)| {
             let goes = run.state.is_over() && (surplus > 0 || run.created_at < oldest);
             if goes {
@@ -415,28 +361,72 @@ fn placed(held: &Held, run: &Run) -> Run {
     Run { waits_for: place.map(|place| place + usize::from(is_busy)), ..run.clone() }
 }
 
-/// Where requests come from.
-enum Source {
-    Made(MadeTraffic),
-    Log(Box<LogTraffic<'static>>),
-    Recorded(RecordedTraffic),
-}
+#[cfg(test)]
+mod tests {
+    use tidegate_replay::traffic::Made;
 
-impl Source {
-    fn traffic(&mut self) -> &mut dyn Traffic {
-        match self {
-            Self::Made(made) => made,
-            Self::Log(log) => &mut **log,
-            Self::Recorded(recorded) => recorded,
+    use super::*;
+    use crate::simulate::run::About;
+
+    fn run(number: usize, state: State) -> (Run, Stop) {
+        let run = Run {
+            id: number.to_string(),
+            author: format!("user{number}"),
+            state,
+            waits_for: None,
+            created_at: now(),
+            started_at: None,
+            ended_at: None,
+            policy_version: 1,
+            asked: None,
+            keys: None,
+            about: About::default(),
+            done: 0,
+            of: 1,
+            at: None,
+            error: None,
+            summary: None,
+        };
+        (run, Stop::default())
+    }
+
+    fn prepared() -> Prepared {
+        let rows = serde_json::from_str(r#"[{ "rate": 1, "for": "1s" }]"#).expect("rows");
+        let made = Made::new(rows, "default").expect("right rows");
+        Prepared {
+            policies: [None, None],
+            traffic: Prepare::Made { made, seed: 1, start: 0 },
+            of: 1,
+            room: 1,
+            asked: None,
+            policy_version: 1,
+            about: About::default(),
         }
     }
 
-    /// Says at the end what is to be said of it.
-    fn tell(&self, about: &mut About) {
-        match self {
-            Self::Made(made) => about.cut = Some(made.is_cut()),
-            Self::Log(log) => about.late = Some(log.late()),
-            Self::Recorded(_) => {}
+    #[test]
+    fn a_queue_has_a_bound_and_tells_who_comes_before() {
+        let mut held = Held::default();
+        held.runs.push(run(0, State::Running));
+        for number in 1..=QUEUE_MAX {
+            held.has_room_for(&format!("user{number}")).expect("there is room");
+            held.runs.push(run(number, State::Queued));
+            held.queue.push_back((number.to_string(), prepared()));
+            let told = placed(&held, &held.runs[number].0);
+            assert_eq!(told.waits_for, Some(number));
         }
+        assert_eq!(placed(&held, &held.runs[0].0).waits_for, None);
+        assert!(matches!(held.has_room_for("ana"), Err(Problem::Busy(_))));
+        assert!(matches!(held.has_room_for("user3"), Err(Problem::AlreadyRunning(id)) if id == "3"));
+        // What is being prepared has its place too.
+        held.queue.pop_front();
+        held.has_room_for("ana").expect("there is room");
+        held.coming.push(("eve".to_owned(), "x".to_owned()));
+        assert!(matches!(held.has_room_for("ana"), Err(Problem::Busy(_))));
+        assert!(matches!(held.has_room_for("eve"), Err(Problem::AlreadyRunning(id)) if id == "x"));
+        // Who has ended may come again.
+        held.coming.clear();
+        held.runs[3].0.end(State::Done, None);
+        held.has_room_for("user3").expect("it is over");
     }
 }

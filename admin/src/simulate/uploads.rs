@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io,
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -67,13 +67,13 @@ struct Held {
 
 /// A place for a log that is being sent; its file goes with it, unless it was [finished](Uploads::finish).
 #[derive(Debug)]
-pub(crate) struct Place<'u> {
-    uploads: &'u Uploads,
+pub(crate) struct Place {
+    uploads: Arc<Uploads>,
     id: String,
     is_finished: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
         self.uploads.held().coming -= 1;
         if !self.is_finished {
@@ -82,7 +82,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl Place {
     /// The file to write to.
     pub(crate) fn file(&self) -> io::Result<File> {
         private().open(self.uploads.path(&self.id))
@@ -100,21 +100,24 @@ impl Uploads {
     }
 
     /// A place for one more.
-    pub(crate) fn place(&self) -> Result<Place<'_>, Problem> {
+    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
         self.expire();
         let mut held = self.held();
         if held.ready.len() + held.coming >= UPLOADS_MAX {
-            return Err(Problem::Busy("Enough logs are here; use or remove one of them, or wait until one expires."));
+            return Err(Problem::Full(
+                "Enough logs are here; use or remove one of them, or wait until one expires.".to_owned(),
+            ));
         }
         held.coming += 1;
-        Ok(Place { uploads: self, id, is_finished: false })
+        drop(held);
+        Ok(Place { uploads: Arc::clone(self), id, is_finished: false })
     }
 
     /// The log is here, and looked at.
     pub(crate) fn finish(
         &self,
-        mut place: Place<'_>,
+        mut place: Place,
         author: String,
         bytes: u64,
         saved: bool,
@@ -160,7 +163,10 @@ impl Uploads {
     }
 
     fn expire(&self) {
-        let now = now();
+        self.expire_by(now());
+    }
+
+    fn expire_by(&self, now: Utc) {
         self.remove_those(|upload| upload.expires_at <= now);
     }
 
@@ -188,5 +194,34 @@ impl Uploads {
     fn held(&self) -> MutexGuard<'_, Held> {
         // Nothing in here panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_replay::traffic::look_at;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_there_for_an_hour_and_a_place_as_long_as_there_is_work() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let uploads = Arc::new(Uploads::open(folder.path().join("uploads")).expect("a folder"));
+        let files = || folder.path().join("uploads").read_dir().expect("it is there").count();
+        let place = uploads.place().expect("there is room");
+        drop(place.file().expect("it is made"));
+        let log = br#"{"time": "2026-01-05T09:00:00Z", "ip": "192.0.2.8"}"#;
+        let look = look_at(log.as_slice(), LogFormat::Auto, 9, 99).expect("a log");
+        let sent = now();
+        let upload = uploads.finish(place, "ana".to_owned(), 51, true, LogFormat::Auto, look);
+        assert!((sent.0 + LIFE_NS..=now().0 + LIFE_NS).contains(&upload.expires_at.0));
+        uploads.expire_by(Utc(upload.expires_at.0 - 1));
+        assert_eq!((uploads.all().len(), files()), (1, 1));
+        uploads.expire_by(upload.expires_at);
+        assert_eq!((uploads.all().len(), files()), (0, 0));
+        let places: Vec<_> = (0..UPLOADS_MAX).map(|_| uploads.place().expect("there is room")).collect();
+        assert!(matches!(uploads.place(), Err(Problem::Full(_))));
+        drop(places);
+        assert!(uploads.place().is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! The audit log: who did what, and who was refused.
 
-use sqlx::{AnyConnection, query};
+use serde::Serialize;
+use sqlx::{AnyConnection, query, query_as};
 
 use super::Store;
 
@@ -16,6 +17,19 @@ pub(crate) struct Audit<'a> {
     pub(crate) object: &'a str,
     /// `done`, or why it was refused.
     pub(crate) result: &'a str,
+}
+
+/// A line that was written.
+#[derive(Clone, Debug, Serialize, sqlx::FromRow)]
+pub(crate) struct AuditLine {
+    pub(crate) id: i64,
+    /// RFC 3339.
+    at: String,
+    actor: String,
+    address: String,
+    action: String,
+    object: String,
+    result: String,
 }
 
 impl Audit<'_> {
@@ -38,5 +52,18 @@ impl Store {
     /// Writes a line about what changed nothing.
     pub(crate) async fn audit(&self, line: Audit<'_>) -> sqlx::Result<()> {
         line.write(&mut *self.pool.acquire().await?).await
+    }
+
+    /// The newest lines after line `id`, at most so many, oldest first.
+    pub(crate) async fn audit_since(&self, id: i64, count: usize) -> sqlx::Result<Vec<AuditLine>> {
+        let mut lines: Vec<AuditLine> = query_as(
+            "SELECT id, at, actor, address, action, object, result FROM audit WHERE id > $1 ORDER BY id DESC LIMIT $2",
+        )
+        .bind(id)
+        .bind(i64::try_from(count).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        lines.reverse();
+        Ok(lines)
     }
 }

@@ -7,15 +7,17 @@ mod address;
 mod audit;
 mod backup;
 mod drafts;
+mod figures;
 mod people;
 mod postgres;
 mod sqlite;
 mod trouble;
 mod versions;
 
-use std::convert::Infallible;
+use std::{convert::Infallible, future::Future, sync::Arc};
 
 use sqlx::{Any, AnyPool, Transaction, query, raw_sql};
+use tokio::time::Instant;
 
 pub use self::{
     address::DatabaseUrl,
@@ -29,12 +31,14 @@ pub(crate) use self::{
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
+use crate::telemetry::{Asking, Meter};
 
 /// The database of one admin server, or in `PostgreSQL` of several.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pool: AnyPool,
     place: Place,
+    meter: Arc<Meter>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,8 +59,24 @@ impl Store {
         }
     }
 
+    /// How long it takes.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    async fn measure<T>(&self, asking: Asking, what: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+        let began = Instant::now();
+        let outcome = what.await;
+        self.meter.took(asking, began.elapsed(), outcome.is_ok());
+        outcome
+    }
+
     /// Begins a change. There is one at a time, whichever server makes it: what is read in it stays as it is.
     pub(crate) async fn change(&self) -> sqlx::Result<Change> {
+        self.measure(Asking::Begin, self.begin()).await
+    }
+
+    async fn begin(&self) -> sqlx::Result<Change> {
         match &self.place {
             Place::File(file) if !file.is_in_place() => Err(Broken::Gone.into()),
             Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await,
@@ -70,11 +90,22 @@ impl Store {
 
     /// Ends a change: it is on the disk when this returns.
     async fn keep(&self, change: Change) -> sqlx::Result<()> {
-        change.commit().await.map_err(|error| match error {
+        self.measure(Asking::Commit, change.commit()).await.map_err(|error| match error {
             sqlx::Error::Database(_) => error,
             // The server may have heard it.
             error => Broken::Unknown(error.to_string()).into(),
         })
+    }
+
+    /// Fails where nothing can be written: writes.
+    pub(crate) async fn try_writing(&self, node: &str, now: i64) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        query("INSERT INTO tries (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at")
+            .bind(node)
+            .bind(now)
+            .execute(&mut *change)
+            .await?;
+        self.keep(change).await
     }
 
     /// Begins to read: all that is read is of one instant. It ends when it is dropped.

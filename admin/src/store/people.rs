@@ -3,6 +3,7 @@
 use sqlx::{query, query_as};
 
 use super::{Audit, Store};
+use crate::telemetry::Asking;
 
 /// Who may sign in.
 #[derive(Clone, Debug)]
@@ -86,7 +87,18 @@ impl Store {
         self.keep(change).await
     }
 
+    /// Sessions that have not ended.
+    pub(crate) async fn count_sessions(&self, now: i64) -> sqlx::Result<i64> {
+        let (count,): (i64,) =
+            query_as("SELECT count(*) FROM sessions WHERE expires_at > $1").bind(now).fetch_one(&self.pool).await?;
+        Ok(count)
+    }
+
     pub(crate) async fn session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
+        self.measure(Asking::Session, self.read_session(token_sha256, now)).await
+    }
+
+    async fn read_session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
         let found: Option<(String, String, String, i64)> = query_as(
             "SELECT name, role, csrf, expires_at FROM sessions JOIN users ON users.id = user_id
              WHERE token_sha256 = $1 AND expires_at > $2",

@@ -4,6 +4,7 @@
 use std::{
     convert::Infallible,
     fmt::{self, Debug, Display},
+    sync::Arc,
     time::Duration,
 };
 
@@ -33,6 +34,8 @@ pub(super) const LOCK: i64 = 1_414_087_751;
 
 /// What each connection is told: nothing waits for ever, and what was acknowledged is on the disk.
 const SET_UP: &str = "
+    SET default_transaction_isolation = 'read committed';
+    SET default_transaction_read_only = off;
     SET lock_timeout = '5s';
     SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '30s';
@@ -86,8 +89,11 @@ impl Store {
             .connect_with(any)
             .await
             .map_err(explain)?;
-        let store =
-            Self { pool, place: Place::Server(Server { name: name.clone(), options: Box::new(postgres.clone()) }) };
+        let store = Self {
+            pool,
+            place: Place::Server(Server { name: name.clone(), options: Box::new(postgres.clone()) }),
+            meter: Arc::default(),
+        };
         let is_first = store.is_unused().await.map_err(explain)?;
         if is_first {
             fill(&store).await.map_err(explain)?;

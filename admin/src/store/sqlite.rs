@@ -7,6 +7,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -30,8 +31,10 @@ const APPLICATION_ID: i64 = 1_414_087_751;
 pub(super) mod code {
     pub(crate) const BUSY: i32 = 5;
     pub(crate) const READONLY: i32 = 8;
+    pub(crate) const IOERR: i32 = 10;
     pub(super) const CORRUPT: i32 = 11;
     pub(crate) const FULL: i32 = 13;
+    pub(crate) const CANTOPEN: i32 = 14;
     pub(super) const NOT_A_DATABASE: i32 = 26;
 }
 
@@ -118,7 +121,7 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         .await
         .map_err(explain)?;
     let file = OpenFile::of(path).map_err(|error| other(path, &error))?;
-    Ok(Store { pool, place: Place::File(file) })
+    Ok(Store { pool, place: Place::File(file), meter: Arc::default() })
 }
 
 /// Of a database that is there. Each byte of its path is written as a number, so none means anything to whoever reads it.

@@ -65,6 +65,7 @@ pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
                 sqlite::code::BUSY => Some(Trouble::Busy),
                 sqlite::code::READONLY => Some(Trouble::ReadOnly),
                 sqlite::code::FULL => Some(Trouble::Full),
+                sqlite::code::IOERR | sqlite::code::CANTOPEN => Some(Trouble::Unreachable),
                 _ => None,
             }
         }
@@ -76,14 +77,14 @@ pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
 fn of_state(state: &str) -> Option<Trouble> {
     match state {
         "53100" => Some(Trouble::Full),
-        // Its locks, or a statement, take too long; it has too many connections.
-        "55P03" | "57014" | "25P03" | "53300" => Some(Trouble::Busy),
+        // Its locks, or a statement, take too long; it has too many connections, or too little memory; two got into each other's way.
+        "55P03" | "57014" | "25P03" | "53200" | "53300" | "40001" | "40P01" => Some(Trouble::Busy),
         "25006" => Some(Trouble::ReadOnly),
         // With a NUL.
         "22021" => Some(Trouble::Text),
         // Shutting down, not up yet; or it lets nobody in, or not with this password, or the database is gone.
         "55000" | "3D000" => Some(Trouble::Unreachable),
-        _ if ["57P", "08", "28"].iter().any(|class| state.starts_with(class)) => Some(Trouble::Unreachable),
+        _ if ["57P", "58", "08", "28"].iter().any(|class| state.starts_with(class)) => Some(Trouble::Unreachable),
         _ => None,
     }
 }

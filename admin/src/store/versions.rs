@@ -200,6 +200,18 @@ impl Version {
         Ok(newest.cast_unsigned())
     }
 
+    /// Is this the version that was published under its number, here and not in another copy of the database?
+    pub(crate) async fn is_stored(&self, connection: &mut AnyConnection) -> sqlx::Result<bool> {
+        let found = query_scalar::<_, i64>(
+            "SELECT 1 FROM policy_versions WHERE version = $1 AND sha256 = $2 AND published_at = $3",
+        )
+        .bind(self.version.cast_signed())
+        .bind(&self.sha256)
+        .bind(&self.published_at)
+        .fetch_optional(connection);
+        Ok(found.await?.is_some())
+    }
+
     /// This version with its document.
     pub(crate) async fn read(connection: &mut AnyConnection, version: u64) -> sqlx::Result<Option<(Self, String)>> {
         let found = query(

@@ -1,6 +1,6 @@
 //! The `OpenAPI` document and its page: every call is in it, and says all that there is to say.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::support::fresh;
 
@@ -64,4 +64,55 @@ fn the_page_is_whole_without_anything_else() {
     let style = server.stranger().get("/docs/api.css");
     assert_eq!((style.status, style.header("content-type")), (200, "text/css; charset=utf-8"));
     assert!(style.text.contains("--accent:"), "the colours of the dashboard");
+}
+
+/// Name and schema of each field and parameter.
+fn named(document: &Value) -> Vec<(String, Value)> {
+    fn below(value: &Value, found: &mut Vec<(String, Value)>) {
+        match value {
+            Value::Object(object) => {
+                let fields = object.get("properties").and_then(Value::as_object);
+                found.extend(fields.into_iter().flatten().map(|(name, schema)| (name.clone(), schema.clone())));
+                if let (Some(name), Some(schema)) = (object.get("name").and_then(Value::as_str), object.get("schema")) {
+                    found.push((name.to_owned(), schema.clone()));
+                }
+                object.values().for_each(|value| below(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| below(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    below(document, &mut found);
+    found
+}
+
+#[test]
+fn names_tell_units() {
+    let document = document();
+    let named = named(&document);
+    assert!(named.len() > 200, "{}", named.len());
+    let (mut measured, mut instants) = (0, 0);
+    for (name, schema) in &named {
+        let is = |kind: &str| {
+            schema["type"] == kind || schema["type"].as_array().is_some_and(|types| types.contains(&json!(kind)))
+        };
+        let speaks_of = |words: &[&str]| name.split('_').any(|word| words.contains(&word));
+        let is_time = speaks_of(&[
+            "after", "age", "delay", "duration", "elapsed", "interval", "latency", "retry", "seconds", "time",
+            "timeout", "ttl", "until", "wait", "ms", "us",
+        ]);
+        if (is("integer") || is("number")) && is_time && name != "remaining_after" {
+            assert!(is("integer") && (name.ends_with("_ms") || name.ends_with("_us")), "{name}: {schema}");
+            measured += 1;
+        }
+        if name.ends_with("_at") || name == "until" {
+            assert!(is("string") && schema["format"] == "date-time", "{name}: {schema}");
+            instants += 1;
+        }
+    }
+    assert!(measured >= 3 && instants >= 6, "{measured} {instants}");
+    // Objects of the policy have the document's own strings.
+    let limit = &document["components"]["schemas"]["Limit"]["properties"];
+    assert_eq!((&limit["period"]["type"], &limit["limit"]["type"]), (&json!("string"), &json!("integer")));
 }

@@ -70,7 +70,10 @@ fn what_is_exported_is_imported_as_it_was() {
             assert_eq!(now["message"], format!("import {file}"));
             // Once more there is nothing to do.
             let again = import(&ana, "", Some(from), &[(&file, &exported.text)]);
-            assert_eq!((again.status, again.json()), (200, json!({ "version": from, "differences": [], "notes": [] })));
+            assert_eq!(
+                (again.status, again.json()),
+                (200, json!({ "version": from, "differences": [], "notes": [], "ended": [] }))
+            );
         }
     }
     let newest = ana.get("/api/v1/policy/export");
@@ -151,7 +154,10 @@ fn what_is_wrong_is_told_in_the_files_terms() {
             assert_eq!(&error[name], value, "{refused:?}");
         }
     }
-    // What the compiler takes and the server does not.
+    // Two files of one name: the place says which.
+    let twice = [("a.yaml", "domain: a"), ("a.yaml", "domain: b\nfoo: 1")];
+    assert_eq!(import(&ana, "from=envoy&dry_run=true", None, &twice).pointers(), ["/files/1/text"]);
+    // A name that tells no format, with the format said.
     assert_eq!(import(&ana, "format=toml&dry_run=true", None, &[("policy", TWO_TIERS)]).status, 200);
     let nobody = server.stranger();
     assert_eq!((import(&nobody, "", None, &[]).status, nobody.get("/api/v1/policy/export").status), (401, 401));
@@ -172,13 +178,72 @@ fn files_of_other_limiters_come_beside_what_is_there() {
     let tried = import(&ana, "from=limitador&dry_run=true", None, &[("limits.yaml", changing)]).json();
     let notes: Vec<_> =
         tried["notes"].as_array().expect("a list").iter().map(|it| it["changes_decisions"].clone()).collect();
-    assert_eq!(notes, [json!(false), json!(true)], "{tried}");
+    // Counters, windows, and the condition.
+    assert_eq!(notes, [json!(false), json!(true), json!(true)], "{tried}");
     let refused = import(&ana, "from=limitador", Some(2), &[("limits.yaml", changing)]);
     assert_eq!((refused.status, &refused.json()["errors"][0]["parameter"]), (422, &json!("accept")), "{refused:?}");
-    assert_eq!(import(&ana, "from=limitador&accept=true", Some(2), &[("limits.yaml", changing)]).status, 201);
+    let key = [("idempotency-key", "k")];
+    let published = import_with(&ana, "from=limitador&accept=true", Some(2), &[("limits.yaml", changing)], &key);
+    assert_eq!((published.status, &published.json()["notes"]), (201, &tried["notes"]), "{published:?}");
+    let again = import_with(&ana, "from=limitador&accept=true", Some(2), &[("limits.yaml", changing)], &key);
+    assert_eq!((again.status, &again.text), (201, &published.text), "whoever asks again gets the notes too");
     assert_eq!(domains(&ana), ["api", "default", "shop"]);
     assert_eq!(import(&ana, "from=envoy&missing=remove", Some(3), &[("shop.yaml", clean)]).status, 201);
     assert_eq!(domains(&ana), ["shop"]);
     assert_eq!(import(&ana, "missing=keep", Some(4), &[("p.toml", TWO_TIERS)]).status, 201);
     assert_eq!(domains(&ana), ["default", "shop"]);
+}
+
+/// What has ended by now is not published, and no difference either.
+#[test]
+fn overrides_that_have_ended_do_not_make_versions() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let client = |value: &str, until: &str| {
+        let made = format!("override = {{ blocked = true, reason = \"abuse\", until = \"{until}\" }}");
+        format!("[[domains.default.clients]]\nkind = \"user\"\nvalue = \"{value}\"\n{made}\n")
+    };
+    let (old, new) = (client("bob", "2020-01-01T00:00:00Z"), client("eve", "2100-01-01T00:00:00Z"));
+    let file = format!("{TWO_TIERS}{old}{new}");
+    let answer = import(&ana, "", Some(1), &[("p.toml", &file)]);
+    assert_eq!((answer.status, &answer.json()["ended"]), (201, &json!(["client:user:bob"])), "{answer:?}");
+    let again = import(&ana, "", Some(2), &[("p.toml", &file)]);
+    let wanted = json!({ "version": 2, "differences": [], "notes": [], "ended": ["client:user:bob"] });
+    assert_eq!((again.status, again.json()), (200, wanted));
+    let clients = ana.get("/api/v1/policy").json()["document"]["domains"]["default"]["clients"].clone();
+    let values: Vec<_> = clients.as_array().expect("a list").iter().map(|it| it["value"].clone()).collect();
+    assert_eq!(values, ["ada", "eve", "zoe"]);
+}
+
+#[test]
+fn of_a_domain_that_is_there_other_limiters_have_only_the_rules() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let mine =
+        TWO_TIERS.replace("[domains.default]", "[domains.default]\nheaders = \"ietf\"\ntimezone = \"Europe/Berlin\"");
+    let mine = format!(
+        "{mine}[[domains.default.rules]]\nid = \"mine\"\nendpoint = \"*\"\nper = \"user\"\nlimits = [{{ id = \"day\", algorithm = \"token_bucket\", limit = 10, period = \"1d\" }}]\n"
+    );
+    assert_eq!(import(&ana, "", Some(1), &[("p.toml", &mine)]).status, 201);
+    let mut wanted = ana.get("/api/v1/policy").json()["document"]["domains"]["default"].clone();
+    let file = "domain: default\ndescriptors:\n- key: key\n  rate_limit: { unit: minute, requests_per_unit: 2 }\n";
+    let answer = import(&ana, "from=envoy", Some(2), &[("e.yaml", file)]);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let found = ana.get("/api/v1/policy").json()["document"]["domains"]["default"].clone();
+    assert_eq!(found["rules"].as_array().map(Vec::len), Some(1));
+    assert_eq!(found["rules"][0]["id"], "key");
+    wanted["rules"] = found["rules"].clone();
+    assert_eq!(found, wanted, "clients, tiers, headers and time zone stay");
+    // What the files come to together with what is there is nobody's line.
+    let keys: Vec<String> = (0..64)
+        .map(|key| format!("- {{ key: k{key}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"))
+        .collect();
+    let refused = import(
+        &ana,
+        "from=envoy",
+        Some(3),
+        &[("e.yaml", &format!("domain: default\ndescriptors:\n{}", keys.concat()))],
+    );
+    assert_eq!((refused.status, refused.pointers()), (422, vec!["/files".to_owned(); 2]), "{refused:?}");
+    assert!(refused.text.contains("65 kinds of identities"), "{refused:?}");
 }

@@ -146,3 +146,20 @@ fn a_database_that_went_back_in_time_takes_no_publish() {
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.text.contains("restart"), "{refused:?}");
 }
+
+/// A copy that was behind may have come to the same number by a publish of its own.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_database_with_another_history_takes_no_publish() {
+    let (folder, server) = Folder::on_server();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(7);
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+    folder.home().execute(
+        "SET session_replication_role = replica;
+         UPDATE policy_versions SET published_at = '2026-01-01T00:00:00Z' WHERE version = 2",
+    );
+    let refused = ana.publish_tier(2, "\"tier:free:2\"", &free);
+    assert_eq!((refused.status, refused.text.contains("restart")), (503, true), "{refused:?}");
+}

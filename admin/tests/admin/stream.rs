@@ -1,6 +1,7 @@
 //! The event stream: state first, then changes; what it says when it ends.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Lines},
     time::Duration,
 };
@@ -8,20 +9,33 @@ use std::{
 use serde_json::{Value, json};
 use ureq::{Agent, BodyReader};
 
-use crate::support::{Client, fresh};
+use crate::support::{Client, Server, fresh};
+
+/// Is an event as it should be?
+type Check = fn(&Value) -> bool;
 
 pub(crate) struct Events {
     lines: Lines<BufReader<BodyReader<'static>>>,
+    /// Of the last event that was read.
+    id: String,
 }
 
 impl Events {
     pub(crate) fn open(url: &str, client: &Client, topics: &str) -> Self {
+        Self::open_after(url, client, topics, None)
+    }
+
+    /// Of somebody who was here before, and read the event with this id last.
+    pub(crate) fn open_after(url: &str, client: &Client, topics: &str, last: Option<&str>) -> Self {
         let agent: Agent = Agent::config_builder().timeout_global(Some(Duration::from_secs(30))).build().into();
-        let stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
+        let mut stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
+        if let Some(last) = last {
+            stream = stream.header("last-event-id", last);
+        }
         let stream = stream.call().expect("it opens");
         assert_eq!(stream.headers()["content-type"], "text/event-stream");
         assert!(stream.headers().get("content-encoding").is_none(), "compression holds events back");
-        Self { lines: BufReader::new(stream.into_body().into_reader()).lines() }
+        Self { lines: BufReader::new(stream.into_body().into_reader()).lines(), id: String::new() }
     }
 
     /// The next event: its name and data. `None` at the end.
@@ -31,11 +45,22 @@ impl Events {
             let line = line.expect("the stream goes on");
             if let Some(event) = line.strip_prefix("event: ") {
                 name = Some(event.to_owned());
+            } else if let Some(id) = line.strip_prefix("id: ") {
+                id.clone_into(&mut self.id);
             } else if let Some(data) = line.strip_prefix("data: ") {
                 return Some((name.expect("a name before data"), serde_json::from_str(data).expect("JSON")));
             }
         }
         None
+    }
+
+    /// Reads on until each of these came as it should be, in whatever order.
+    fn wait_for_all<const N: usize>(&mut self, awaited: [(&str, Check); N]) {
+        let mut awaited = Vec::from(awaited);
+        while !awaited.is_empty() {
+            let (name, data) = self.next().expect("the stream goes on");
+            awaited.retain(|(called, is_so)| *called != name || !is_so(&data));
+        }
     }
 
     pub(crate) fn next_called(&mut self, wanted: &str) -> Value {
@@ -113,4 +138,111 @@ fn a_stream_without_topics_has_no_figures() {
     server.stop();
     assert_eq!(events.next().expect("an event").0, "hello");
     assert_eq!(events.next().expect("an event").0, "bye");
+}
+
+#[test]
+fn each_topic_is_told_as_it_is_and_then_as_it_changes() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let topics = "metrics,metrics.tier,metrics.rule,top,node,alerts,audit";
+    let mut events = Events::open(&server.url, &ana, topics);
+    assert_eq!(events.next().expect("an event").0, "hello");
+    for _ in 0..4_000 {
+        let _ = server.check("mallory");
+    }
+    events.wait_for_all([
+        ("metrics", |sample| sample["keys_limited"] == 1),
+        ("metrics.tier", |tiers| {
+            let free = &tiers["items"][0];
+            (&free["id"], &free["allowed"], &free["denied"])
+                == (&json!("default/tier:free"), &json!(100), &json!(3_900))
+        }),
+        ("metrics.rule", |rules| rules["items"][0]["id"] == "default/rule:sign-in"),
+        ("top", |top| {
+            let first = &top["items"][0];
+            first["id"] == "default/tier:free/minute"
+                && first["identities"] == json!([{ "kind": "user", "value": "mal…" }])
+        }),
+        ("node", |node| node["decisions_per_second"] != 0.0 && node["denied_share"] != 0.0),
+    ]);
+
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(200);
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+    // A line of the log, and what the node made of it, in any order.
+    events.wait_for_all([
+        ("policy.applied", |applied| {
+            applied["version"] == 2 && applied["node"] == "here" && applied["took_ms"].is_u64()
+        }),
+        ("node", |node| node["policy_version"] == 2),
+        ("audit", |line| {
+            line["action"] == "policy.publish"
+                && line["object"] == "version:2"
+                && line["actor"] == "ana"
+                && line["result"] == "done"
+        }),
+    ]);
+
+    // Whoever comes now is told the state of all of them, and the last lines.
+    let mut events = Events::open(&server.url, &ana, topics);
+    let mut state = BTreeMap::new();
+    assert_eq!(events.next_called("hello")["policy_version"], 2);
+    while !state.contains_key("audit") {
+        state.extend([events.next().expect("an event")]);
+    }
+    let names: Vec<&str> = state.keys().map(String::as_str).collect();
+    assert_eq!(names, ["alert", "audit", "metrics", "metrics.rule", "metrics.tier", "node", "top"]);
+    assert_eq!((&state["node"]["node"], &state["node"]["policy_version"]), (&json!("here"), &json!(2)));
+}
+
+#[test]
+fn a_topic_that_does_not_exist_is_refused_by_name() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let answer = ana.get("/api/v1/stream?topics=metrics,weather");
+    assert_eq!((answer.status, answer.wrong("parameter")), (422, vec!["topics".to_owned()]));
+    assert!(answer.text.contains("`weather`") && answer.text.contains("metrics.tier"), "{}", answer.text);
+    // Each run costs a look at it whenever one changes.
+    let answer = ana.get("/api/v1/stream?topics=sim:1,sim:2,sim:3,sim:4,sim:5,sim:6,sim:7,sim:8,sim:9");
+    assert_eq!((answer.status, answer.wrong("parameter")), (422, vec!["topics".to_owned()]));
+}
+
+#[test]
+fn who_comes_back_goes_on_where_it_was() {
+    let (folder, mut server) = fresh();
+    let ana = server.administrator();
+    let mut events = Events::open(&server.url, &ana, "metrics");
+    assert_eq!(events.next().expect("an event").0, "hello");
+    let first = events.id.clone();
+    // With `hello` alone nothing is known yet.
+    let mut anew = Events::open_after(&server.url, &ana, "metrics", Some(&first));
+    assert_eq!(
+        (anew.next().expect("an event").0, anew.next().expect("an event").0),
+        ("hello".into(), "metrics".into())
+    );
+
+    let seen = events.next_called("metrics")["t"].clone();
+    let id = events.id.clone();
+    let missed: Vec<Value> = (0..3).map(|_| events.next_called("metrics")["t"].clone()).collect();
+    drop(events);
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(200);
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+    let mut back = Events::open_after(&server.url, &ana, "metrics", Some(&id));
+    assert_eq!(back.next().expect("an event").0, "hello");
+    assert_eq!(back.id, id);
+    for t in &missed {
+        let (name, sample) = back.next().expect("an event");
+        assert_eq!((name.as_str(), &sample["t"], &sample["gap"]), ("metrics", t, &Value::Null));
+    }
+    assert_ne!(seen, missed[0]);
+    assert_eq!(back.next_called("policy.published")["version"], 2);
+
+    // Another process begins anew.
+    server.stop();
+    let server = Server::start(folder.home());
+    let ana = server.sign_in();
+    let mut back = Events::open_after(&server.url, &ana, "metrics", Some(&id));
+    assert_eq!(back.next().expect("an event").0, "hello");
+    assert_eq!(back.next().expect("an event").1["totals"]["allowed"], 0);
 }

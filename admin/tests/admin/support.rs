@@ -2,18 +2,21 @@
 
 use std::{
     net::TcpListener,
-    sync::Arc,
+    sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tidegate::{Decision, Engine, Identity, Request};
-use tidegate_admin::{Admin, Keys, Settings, StartError};
+use tidegate_admin::{Admin, FiguresClock, Keys, Settings, StartError};
 use tokio::{runtime, sync::oneshot};
 use ureq::Agent;
 
 use crate::home::{Folder, Home};
+
+use crate::documented;
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
 
@@ -32,6 +35,34 @@ pub(crate) fn open(home: &Home) -> Result<(), StartError> {
     runtime.block_on(Admin::open(settings(home).0)).map(drop)
 }
 
+/// A clock for figures that stands until it is set.
+#[derive(Clone)]
+pub(crate) struct Time(Arc<Mutex<Timestamp>>);
+
+impl Time {
+    pub(crate) fn at(time: &str) -> Self {
+        Self(Arc::new(Mutex::new(time.parse().expect("an instant"))))
+    }
+
+    pub(crate) fn set(&self, time: &str) {
+        *self.0.lock().expect("whole") = time.parse().expect("an instant");
+    }
+
+    pub(crate) fn go_on(&self, seconds: i64) {
+        let mut now = self.0.lock().expect("whole");
+        *now += SignedDuration::from_secs(seconds);
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.0.lock().expect("whole").as_millisecond()
+    }
+
+    fn clock(&self) -> FiguresClock {
+        let time = self.clone();
+        FiguresClock::of(move || *time.0.lock().expect("whole"))
+    }
+}
+
 fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -42,6 +73,8 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
+        node: "here".to_owned(),
+        figures_clock: FiguresClock::default(),
         url: None,
         policy: None,
         keys: Keys::default(),
@@ -54,6 +87,14 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
 impl Server {
     pub(crate) fn start(home: &Home) -> Self {
         Self::start_with(home, |_| ())
+    }
+
+    /// Under this name, keeping figures by this time.
+    pub(crate) fn start_at(home: &Home, node: &str, time: &Time) -> Self {
+        Self::start_with(home, |settings| {
+            node.clone_into(&mut settings.node);
+            settings.figures_clock = time.clock();
+        })
     }
 
     /// With settings that `change` makes other than usual.
@@ -216,7 +257,21 @@ impl Client {
         let request = request.body(body.unwrap_or_default()).expect("a request");
         let mut answer = self.agent.run(request).expect("an answer");
         let text = answer.body_mut().read_to_string().expect("text");
-        Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text }
+        let answer = Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text };
+        if let Some(path) = path.strip_prefix("/api/v1") {
+            documented::check(&self.document(), method, path, &answer);
+        }
+        answer
+    }
+
+    /// What the server says of its calls: the same for all servers of a build, but for the cookie's name.
+    fn document(&self) -> Arc<Value> {
+        static DOCUMENT: OnceLock<Arc<Value>> = OnceLock::new();
+        let read = || {
+            let answer = self.agent.get(format!("{}/api/v1/openapi.json", self.url)).call();
+            Arc::new(answer.expect("an answer").body_mut().read_json().expect("a document"))
+        };
+        Arc::clone(DOCUMENT.get_or_init(read))
     }
 
     /// A tier as the server has it: its tag and value.

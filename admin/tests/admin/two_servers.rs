@@ -59,6 +59,30 @@ fn a_publish_through_one_reaches_the_nodes_of_the_other() {
     assert_eq!(a.check("ada").limit(), Some(8));
 }
 
+/// An override leaves the client as it is otherwise: as it is in the database, not as this server knew it.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn an_override_through_one_keeps_what_the_other_has_just_published() {
+    let (_folder, [_a, _b], [ana, at_b]) = two();
+    let client = json!({ "kind": "user", "value": "bob", "tier": "free" });
+    assert_eq!(ana.post("/api/v1/clients", &client).status, 201);
+    let bob = "/api/v1/clients/user:bob";
+    let body = |json: &Value| Some(json.to_string().into_bytes());
+    let mut etag = ana.get(bob).header("etag").to_owned();
+    for turn in 0..10 {
+        let tier = ["pro", "free"][turn % 2];
+        let changed = ana.send("PATCH", bob, &[("if-match", &etag)], body(&json!({ "tier": tier })));
+        assert_eq!(changed.status, 201, "{changed:?}");
+        etag = ana.get(bob).header("etag").to_owned();
+        let override_of = json!({ "blocked": true, "reason": format!("turn {turn}") });
+        let made = at_b.send("PUT", &format!("{bob}/override"), &[("if-match", &etag)], body(&override_of));
+        assert_eq!(made.status, 201, "{made:?}");
+        let found = at_b.get(bob);
+        assert_eq!(found.json()["value"]["tier"], tier, "turn {turn}: {found:?}");
+        etag = found.header("etag").to_owned();
+    }
+}
+
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn the_other_does_with_used_quota_what_was_chosen() {
@@ -93,6 +117,32 @@ fn conflicts_are_those_of_the_newest_version_wherever_it_was_published() {
     // So is the same one, for who knows what is there.
     assert_eq!(ana.publish_tier(4, "\"tier:free:3\"", &with_limit(free.clone(), 202)).status, 201);
     assert_eq!(at_b.publish_tier(5, "\"tier:free:5\"", &with_limit(free, 203)).status, 201);
+}
+
+/// A file of another limiter leaves what it does not have: as it is by then, wherever that was published.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn an_import_is_beside_what_the_other_has_just_published() {
+    let (_folder, [_a, _b], [ana, at_b]) = two();
+    let import = |client: &Client, version: u64, requests: u64| {
+        let text = format!(
+            "domain: shop\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: {requests} }}\n"
+        );
+        let body = json!({ "files": [{ "name": "shop.yaml", "text": text }] }).to_string().into_bytes();
+        let etag = format!("\"policy:{version}\"");
+        client.send("POST", "/api/v1/policy/import?from=envoy", &[("if-match", &etag)], Some(body))
+    };
+    let (mut etag, free) = ana.tier("free");
+    // Often, as the other hears of it soon.
+    for round in 0..20 {
+        let answer = ana.publish_tier(1, &etag, &with_limit(free.clone(), 200 + round));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["changes"][0]["etag"].as_str().expect("a tag").clone_into(&mut etag);
+        let version = 2 + 2 * round;
+        let imported = import(&at_b, version, 1 + round);
+        assert_eq!((imported.status, &imported.json()["version"]), (201, &json!(version + 1)), "{imported:?}");
+        assert_eq!(at_b.tier("free").1["limits"][0]["limit"], 200 + round, "it stays as it was published");
+    }
 }
 
 #[test]

@@ -1,0 +1,345 @@
+//! What needs a look: found in the policy, its history and the figures, again and again, and told to the streams when it
+//! comes and when it goes.
+
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::{
+    Warning,
+    policy::{Client, Limit, Mode, Override},
+};
+use tokio::{task::spawn_blocking, time::timeout};
+
+use crate::{
+    events::{Events, Topic},
+    figures::{Figures, HOUR, Owner},
+    objects::{Kind, ObjectKey, client_id},
+    problem::Problem,
+    published::{Published, Shared},
+    publisher::Publisher,
+    store::Store,
+};
+
+/// How often is looked, beside after every publish.
+const EVERY: Duration = Duration::from_secs(10);
+/// Alerts of one code that are listed.
+const OF_CODE_MAX: usize = 100;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// A shadow that stays longer was forgotten, perhaps.
+const SHADOW: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// So was a rule that nothing meets for longer.
+const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
+
+/// Something that needs a look.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub(crate) struct Alert {
+    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`,
+    /// `figures_not_kept`, or the code of a warning of the policy.
+    code: &'static str,
+    /// RFC 3339: since when it is so, as far as that is known.
+    #[schemars(extend("format" = "date-time"))]
+    since: String,
+    /// For people: what is the matter.
+    message: String,
+    /// What it is about; `null`: the node.
+    object: Option<About>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AlertObject")]
+struct About {
+    kind: Kind,
+    domain: String,
+    id: String,
+    /// Where it is about one limit.
+    limit: Option<String>,
+}
+
+/// An alert is the same as long as it is about the same.
+type Key = (&'static str, Option<About>);
+
+/// Those that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Alerts {
+    open: Mutex<BTreeMap<Key, Open>>,
+    /// One look at a time.
+    turn: tokio::sync::Mutex<Memory>,
+}
+
+/// An alert, and the number of the event that told of it.
+type Open = (Alert, u64);
+
+/// What a look needs of those before it.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Warnings of a version.
+    warnings: Option<(u64, Vec<Warning>)>,
+    /// The hour, Unix seconds, and as of it when each rule was met last.
+    matched: Option<(i64, Matched)>,
+    /// When something was counted last that should not be, Unix milliseconds, and how often it was.
+    grown: HashMap<&'static str, Grown>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grown {
+    count: u64,
+    since: i64,
+    last: i64,
+}
+
+#[derive(Debug, Default)]
+struct Matched {
+    /// Since when there are figures, Unix seconds.
+    since: Option<i64>,
+    /// End of the last hour, Unix seconds, by full name of the rule.
+    last: HashMap<String, i64>,
+    /// Some limits were left out of the figures.
+    is_partial: bool,
+}
+
+/// Told when an alert comes or goes.
+#[derive(Serialize)]
+struct AlertEvent<'a> {
+    /// `opened` or `closed`.
+    state: &'static str,
+    #[serde(flatten)]
+    alert: &'a Alert,
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) publisher: &'a Publisher,
+    pub(crate) figures: &'a Figures,
+    pub(crate) store: &'a Store,
+    pub(crate) events: &'a Events,
+}
+
+impl Alerts {
+    /// Looks again and again, for ever.
+    pub(crate) async fn run(&self, sight: Sight<'_>) -> Infallible {
+        let mut published = sight.publisher.subscribe();
+        loop {
+            if let Err(problem) = self.look(sight).await {
+                tracing::debug!(%problem, "what needs a look is not known");
+            }
+            // After a publish at once.
+            let _ = timeout(EVERY, published.changed()).await;
+        }
+    }
+
+    /// How many are open, as of the last look.
+    pub(crate) fn count(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Looks now, and answers what is open, by code: the ones that are listed, and how many are not.
+    pub(crate) async fn look(&self, sight: Sight<'_>) -> Result<(Vec<Alert>, usize), Problem> {
+        let mut memory = self.turn.lock().await;
+        let now = sight.figures.time();
+        let published = sight.publisher.published();
+        let mut found = memory.of_policy(&published, now).await?;
+        found.extend(memory.of_figures(sight, &published, now).await?);
+        let mut listed = BTreeMap::<Key, Alert>::new();
+        let (mut by_code, mut left_out) = (HashMap::<&str, usize>::new(), 0);
+        for alert in found {
+            let count = by_code.entry(alert.code).or_default();
+            *count += 1;
+            if *count > OF_CODE_MAX {
+                left_out += 1;
+            } else {
+                listed.insert((alert.code, alert.object.clone()), alert);
+            }
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(sight.events, &mut open, listed);
+        Ok((open.values().map(|(alert, _)| alert.clone()).collect(), left_out))
+    }
+}
+
+/// Tells of those that came and went, and makes `open` the ones that are `listed`.
+fn tell(events: &Events, open: &mut BTreeMap<Key, Open>, listed: BTreeMap<Key, Alert>) {
+    open.retain(|key, (alert, opened)| {
+        let stays = listed.contains_key(key);
+        if !stays {
+            let data = AlertEvent { state: "closed", alert };
+            events.put(Topic::Alerts, "alert", &data, |open, _| open.retain(|event| event.sequence != *opened));
+        }
+        stays
+    });
+    for (key, alert) in listed {
+        match open.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().0 = alert,
+            Entry::Vacant(new) => {
+                let data = AlertEvent { state: "opened", alert: &alert };
+                let opened = events.put(Topic::Alerts, "alert", &data, Vec::push);
+                new.insert((alert, opened));
+            }
+        }
+    }
+}
+
+impl Memory {
+    async fn of_policy(&mut self, published: &Shared, now: Timestamp) -> Result<Vec<Alert>, Problem> {
+        let version = published.version.version;
+        if self.warnings.as_ref().is_none_or(|(of, _)| *of != version) {
+            let policy = Arc::clone(published);
+            // With a hundred thousand clients this takes long enough for others to notice.
+            let warnings = spawn_blocking(move || policy.policy.lint()).await;
+            self.warnings = Some((version, warnings.map_err(|error| Problem::Internal(error.to_string()))?));
+        }
+        let warnings = self.warnings.iter().flat_map(|(_, warnings)| warnings).filter_map(|warning| {
+            let kind = warning.kind.parse().ok()?;
+            let about =
+                About { kind, domain: warning.domain.clone(), id: warning.id.clone(), limit: warning.limit.clone() };
+            Some(about.alert(warning.code.name(), changed_at(published, &about), warning.message.clone()))
+        });
+        let mut alerts: Vec<Alert> = warnings.collect();
+        for (name, domain) in &published.policy.domains {
+            let about = |kind, id: &str, limit: Option<&str>| About {
+                kind,
+                domain: name.clone(),
+                id: id.to_owned(),
+                limit: limit.map(str::to_owned),
+            };
+            alerts.extend(domain.clients.iter().filter_map(|client| {
+                let ends = ends_soon(client, now)?;
+                let about = about(Kind::Client, &client_id(client), None);
+                let soon = ends.checked_sub(DAY).unwrap_or(ends);
+                let since = changed_at(published, &about).max(soon);
+                Some(about.alert("override_ends", since, format!("the override ends at {ends}")))
+            }));
+            let of_tiers = domain.tiers.iter().map(|tier| (Kind::Tier, &tier.id, &tier.limits));
+            let of_rules = domain.rules.iter().filter(|rule| rule.enabled);
+            let of_rules = of_rules.map(|rule| (Kind::Rule, &rule.id, &rule.limits));
+            for (kind, id, limits) in of_tiers.chain(of_rules) {
+                let is_shadow = |limit: &&Limit| limit.mode == Mode::Shadow;
+                for limit in limits.iter().filter(is_shadow) {
+                    let about = about(kind, id, Some(&limit.id));
+                    let since = changed_at(published, &about);
+                    if now.duration_since(since) > SHADOW {
+                        let days = now.duration_since(since).as_hours() / 24;
+                        let words =
+                            format!("the limit only counts, as a shadow, for {days} days: let it deny, or remove it");
+                        alerts.push(about.alert("long_shadow", since, words));
+                    }
+                }
+            }
+        }
+        Ok(alerts)
+    }
+
+    async fn of_figures(
+        &mut self,
+        Sight { figures, store, .. }: Sight<'_>,
+        published: &Published,
+        now: Timestamp,
+    ) -> Result<Vec<Alert>, Problem> {
+        let mut alerts = Vec::new();
+        let hour = now.as_second() - now.as_second().rem_euclid(HOUR);
+        if self.matched.as_ref().is_none_or(|(of, _)| *of != hour) {
+            self.matched = Some((hour, matched(store, hour).await?));
+        }
+        if let Some((_, Matched { since: Some(kept_since), last, is_partial: false })) = &self.matched {
+            for (domain, of_domain) in &published.policy.domains {
+                for rule in of_domain.rules.iter().filter(|rule| rule.enabled) {
+                    let about = About { kind: Kind::Rule, domain: domain.clone(), id: rule.id.clone(), limit: None };
+                    let met = last.get(&format!("{domain}/rule:{}", rule.id)).copied().unwrap_or(*kept_since);
+                    let met = Timestamp::from_second(met).unwrap_or(now);
+                    let since = changed_at(published, &about).max(met);
+                    if now.duration_since(since) > UNMATCHED {
+                        let days = now.duration_since(since).as_hours() / 24;
+                        let words = format!("no request has met the rule for {days} days");
+                        alerts.push(about.alert("rule_unmatched", since, words));
+                    }
+                }
+            }
+        }
+        let sample = figures.newest();
+        let kept = figures.kept().counts();
+        let of_node = [
+            (
+                "table_full",
+                sample.overflow_charges,
+                "keys find no room in the engine's table, and share buckets: give it more with max_keys",
+            ),
+            ("unknown_domain", sample.unknown_domain(), "requests name a domain that the policy does not have"),
+            ("without_store", sample.degraded(), "limits that nodes share are decided by each node alone"),
+            ("figures_not_kept", kept.failed, "figures are not written into the database"),
+        ];
+        for (code, count, message) in of_node {
+            if let Some(since) = self.grows(code, count, now.as_millisecond()) {
+                let message = match &kept.trouble {
+                    Some(trouble) if code == "figures_not_kept" => format!("{message}: {trouble}"),
+                    _ => message.to_owned(),
+                };
+                let since = Timestamp::from_millisecond(since).unwrap_or(now).to_string();
+                alerts.push(Alert { code, since, message, object: None });
+            }
+        }
+        Ok(alerts)
+    }
+
+    /// Since when a count has grown every ten minutes, if it has.
+    fn grows(&mut self, code: &'static str, count: u64, now_ms: i64) -> Option<i64> {
+        const STILL_MS: i64 = 600_000;
+        let grown = self.grown.entry(code).or_insert(Grown { count: 0, since: now_ms, last: i64::MIN });
+        let was_open = grown.last > now_ms.saturating_sub(STILL_MS);
+        if count > grown.count {
+            grown.count = count;
+            if !was_open {
+                grown.since = now_ms;
+            }
+            grown.last = now_ms;
+            return Some(grown.since);
+        }
+        was_open.then_some(grown.since)
+    }
+}
+
+impl About {
+    fn alert(&self, code: &'static str, since: Timestamp, message: String) -> Alert {
+        Alert { code, since: since.to_string(), message, object: Some(self.clone()) }
+    }
+}
+
+/// When the object that it is about changed last; the beginning of time where that is not known.
+fn changed_at(published: &Published, about: &About) -> Timestamp {
+    let key = ObjectKey { kind: about.kind, domain: about.domain.clone(), id: about.id.clone() };
+    let revised = published.revisions.get(&key).and_then(|revised| revised.at.parse().ok());
+    revised.unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The end of a client's override, if that is within a day.
+fn ends_soon(client: &Client, now: Timestamp) -> Option<Timestamp> {
+    let Override { until, .. } = client.exception.as_ref()?;
+    let until: Timestamp = until.as_ref()?.parse().ok()?;
+    (until > now && until.duration_since(now) <= DAY).then_some(until)
+}
+
+/// When each rule was met last, by all hours that are kept.
+async fn matched(store: &Store, now: i64) -> Result<Matched, Problem> {
+    let limits = store.figure_limits().await?;
+    let mut matched = Matched { since: store.figures_since().await?, ..Matched::default() };
+    store
+        .figures(HOUR, 0, now + HOUR, |at, _, span| {
+            matched.is_partial |= span.left_out > 0;
+            let rules = span.parts.keys().filter_map(|limit| Owner::Rule.of(limits.get(limit)?));
+            for rule in rules {
+                // They come in order.
+                match matched.last.get_mut(rule) {
+                    Some(last) => *last = at + HOUR,
+                    None => drop(matched.last.insert(rule.to_owned(), at + HOUR)),
+                }
+            }
+        })
+        .await?;
+    Ok(matched)
+}

@@ -1,0 +1,267 @@
+//! What open streams are told: the state of each topic, and what happened lately, numbered over all topics. Sources post
+//! here, readers take from here at their own pace; nobody waits for anybody.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    str::FromStr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// Events of a topic that a reader who comes back can still be told.
+const KEPT_MAX: usize = 32;
+/// Bytes of them.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// What a stream can be about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Topic {
+    /// Publishes: every stream is told.
+    Policy,
+    Metrics,
+    MetricsTier,
+    MetricsRule,
+    Top,
+    Node,
+    Alerts,
+    Audit,
+}
+
+/// Something that readers are told.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) sequence: u64,
+    pub(crate) name: &'static str,
+    /// A JSON object.
+    data: String,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// Tells the numbers of this process from another's.
+    origin: String,
+    posted: Mutex<Posted>,
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Posted {
+    sequence: u64,
+    topics: HashMap<Topic, Channel>,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    /// What tells a newcomer how things are.
+    state: Vec<Arc<Event>>,
+    kept: VecDeque<Arc<Event>>,
+    bytes: usize,
+    /// Number of the newest that is not kept any more.
+    forgotten: u64,
+}
+
+/// What a reader is told next.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) event: Arc<Event>,
+    /// Something before it was left out.
+    pub(crate) is_gap: bool,
+}
+
+impl Topic {
+    /// Those that a stream can ask for.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Metrics, Self::MetricsTier, Self::MetricsRule, Self::Top, Self::Node, Self::Alerts, Self::Audit];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Metrics => "metrics",
+            Self::MetricsTier => "metrics.tier",
+            Self::MetricsRule => "metrics.rule",
+            Self::Top => "top",
+            Self::Node => "node",
+            Self::Alerts => "alerts",
+            Self::Audit => "audit",
+        }
+    }
+
+    /// Does the newest event say all that the ones before it did?
+    fn is_state(self) -> bool {
+        !matches!(self, Self::Policy | Self::Alerts | Self::Audit)
+    }
+}
+
+impl FromStr for Topic {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|topic| topic.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.into_iter().map(Self::name).collect();
+            format!("there is no topic `{name}`; there are {}", names.join(", "))
+        })
+    }
+}
+
+impl Event {
+    /// As the stream carries it, under this id.
+    pub(crate) fn text(&self, id: &str, is_gap: bool) -> String {
+        let Self { name, data, .. } = self;
+        match data.strip_suffix('}') {
+            Some(rest) if is_gap => {
+                let comma = if rest.ends_with('{') { "" } else { "," };
+                format!("event: {name}\nid: {id}\ndata: {rest}{comma}\"gap\":true}}\n\n")
+            }
+            _ => format!("event: {name}\nid: {id}\ndata: {data}\n\n"),
+        }
+    }
+}
+
+impl Events {
+    /// `origin`: of letters and digits, another for each process.
+    pub(crate) fn new(origin: String) -> Self {
+        Self { origin, posted: Mutex::default(), newest: watch::Sender::new(0) }
+    }
+
+    /// Tells of a topic; a newcomer is told the newest alone.
+    pub(crate) fn post(&self, topic: Topic, name: &'static str, data: &impl Serialize) {
+        self.put(topic, name, data, |state, event| *state = vec![event]);
+    }
+
+    /// Tells of a topic; a newcomer is told what `enter` makes of what newcomers were told before. Answers the event's number.
+    pub(crate) fn put(
+        &self,
+        topic: Topic,
+        name: &'static str,
+        data: &impl Serialize,
+        enter: impl FnOnce(&mut Vec<Arc<Event>>, Arc<Event>),
+    ) -> u64 {
+        // Plain data with text keys: it is always JSON, on one line.
+        let data = serde_json::to_string(data).unwrap_or_default();
+        let sequence = {
+            let mut posted = self.posted();
+            posted.sequence += 1;
+            let sequence = posted.sequence;
+            let channel = posted.topics.entry(topic).or_default();
+            channel.bytes += data.len();
+            let event = Arc::new(Event { sequence, name, data });
+            channel.kept.push_back(Arc::clone(&event));
+            while channel.kept.len() > KEPT_MAX || channel.bytes > KEPT_BYTES && channel.kept.len() > 1 {
+                if let Some(gone) = channel.kept.pop_front() {
+                    channel.bytes -= gone.data.len();
+                    channel.forgotten = gone.sequence;
+                }
+            }
+            enter(&mut channel.state, event);
+            sequence
+        };
+        self.newest.send_replace(sequence);
+        sequence
+    }
+
+    /// Changes when there is something new.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// Streams that are open.
+    pub(crate) fn readers(&self) -> usize {
+        self.newest.receiver_count()
+    }
+
+    pub(crate) fn id(&self, sequence: u64) -> String {
+        format!("{}-{sequence}", self.origin)
+    }
+
+    /// The number of an id, if it is one of this process that a reader can go on from.
+    pub(crate) fn sequence(&self, id: &str) -> Option<u64> {
+        let sequence: u64 = id.strip_prefix(&self.origin)?.strip_prefix('-')?.parse().ok()?;
+        (1..=self.posted().sequence).contains(&sequence).then_some(sequence)
+    }
+
+    /// How things are, and the number up to which that tells everything.
+    pub(crate) fn state(&self, topics: &[Topic]) -> (Vec<Arc<Event>>, u64) {
+        let posted = self.posted();
+        let channels = topics.iter().filter_map(|topic| posted.topics.get(topic));
+        (channels.flat_map(|channel| channel.state.iter().cloned()).collect(), posted.sequence)
+    }
+
+    /// What came after `seen`, in order, and the number up to which that tells everything. Of a topic whose newest event says
+    /// it all, only that one, unless `is_back`: a reader who was away wants what it missed, for the chart.
+    pub(crate) fn since(&self, seen: u64, topics: &[Topic], is_back: bool) -> (Vec<Told>, u64) {
+        let posted = self.posted();
+        let mut told = Vec::new();
+        for topic in topics {
+            let Some(channel) = posted.topics.get(topic) else { continue };
+            let first = channel.kept.partition_point(|event| event.sequence <= seen);
+            let mut new: VecDeque<_> = channel.kept.range(first..).cloned().collect();
+            let mut is_gap = channel.forgotten > seen;
+            if topic.is_state() && !is_back && new.len() > 1 {
+                is_gap = true;
+                new.drain(..new.len() - 1);
+            }
+            told.extend(new.into_iter().enumerate().map(|(place, event)| Told { event, is_gap: is_gap && place == 0 }));
+        }
+        told.sort_by_key(|told| told.event.sequence);
+        (told, posted.sequence)
+    }
+
+    fn posted(&self) -> MutexGuard<'_, Posted> {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(told: &[Told]) -> Vec<(u64, bool)> {
+        told.iter().map(|told| (told.event.sequence, told.is_gap)).collect()
+    }
+
+    #[test]
+    fn a_slow_reader_is_told_the_newest_state_and_every_change() {
+        let events = Events::new("a".to_owned());
+        let both = [Topic::Metrics, Topic::Audit];
+        for number in 1..=3 {
+            events.post(Topic::Metrics, "metrics", &json!({ "n": number }));
+            events.put(Topic::Audit, "audit", &json!({ "n": number }), Vec::push);
+        }
+        assert_eq!(names(&events.since(0, &both, false).0), [(2, false), (4, false), (5, true), (6, false)]);
+        assert_eq!(names(&events.since(4, &both, false).0), [(5, false), (6, false)]);
+        assert_eq!(names(&events.since(0, &both, true).0).len(), 6, "who comes back is told what it missed");
+        assert_eq!(names(&events.since(0, &[Topic::Top], false).0), []);
+        let state: Vec<u64> = events.state(&both).0.iter().map(|event| event.sequence).collect();
+        assert_eq!(state, [5, 2, 4, 6]);
+        for _ in 0..KEPT_MAX {
+            events.put(Topic::Audit, "audit", &json!({}), |_, _| {});
+        }
+        let told = events.since(3, &[Topic::Audit], false).0;
+        assert_eq!((told.len(), told[0].is_gap, told[1].is_gap), (KEPT_MAX, true, false));
+        assert_eq!(told[0].event.text("a-1", true), "event: audit\nid: a-1\ndata: {\"gap\":true}\n\n");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_by_bytes_too() {
+        let events = Events::new("a".to_owned());
+        for _ in 0..10 {
+            events.post(Topic::Metrics, "metrics", &json!({ "text": "x".repeat(KEPT_BYTES / 4) }));
+        }
+        assert_eq!(events.since(0, &[Topic::Metrics], true).0.len(), 3);
+    }
+
+    #[test]
+    fn ids_of_others_are_not_gone_on_from() {
+        let events = Events::new("b7".to_owned());
+        events.post(Topic::Top, "top", &json!({}));
+        assert_eq!(events.sequence("b7-1"), Some(1));
+        for id in ["b7-0", "b7-2", "b8-1", "1", "", "b7-x"] {
+            assert_eq!(events.sequence(id), None, "{id}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Minutes on their way into the store: one short transaction a minute, beside everything else.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use super::{Figures, Minute, Now};
+use crate::store::{Store, Trouble, trouble};
+
+/// Minutes that wait while the store cannot be written; then the oldest goes.
+const WAITING_MAX: usize = 60;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How minutes got into the store.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Counts>);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// Minutes that were written.
+    pub(crate) written: u64,
+    /// Tries that failed.
+    pub(crate) failed: u64,
+    /// Minutes that were given up.
+    pub(crate) given_up: u64,
+    /// Why the last try failed, if it did.
+    pub(crate) trouble: Option<String>,
+    /// The server is being stopped.
+    is_ending: bool,
+}
+
+/// Numbers under which the store knows limits, and the hour in which it was told last that they are used.
+pub(crate) type Numbers = HashMap<String, (u64, i64)>;
+
+impl Kept {
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Nothing in here panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Figures {
+    pub(super) fn keep_minute(&self, now: &mut Now, minute: Minute) {
+        now.minutes.push_back(minute);
+        self.bound(now);
+        self.is_over.notify_one();
+    }
+
+    /// Lets go of the oldest minutes, where more wait than have room.
+    fn bound(&self, now: &mut Now) {
+        let too_many = now.minutes.len().saturating_sub(WAITING_MAX);
+        now.minutes.drain(..too_many);
+        self.kept.lock().given_up += too_many as u64;
+    }
+
+    /// Writes minutes as they end, until [`end`](Self::end); then what there is of the running one.
+    pub(crate) async fn keep(&self, store: &Store) {
+        let mut numbers = Numbers::new();
+        loop {
+            self.is_over.notified().await;
+            let is_ending = self.kept.lock().is_ending;
+            if is_ending {
+                let mut now = self.now();
+                let begun = now.ring.finish(|limit| self.engine.limit_name(limit));
+                now.minutes.extend(begun);
+            }
+            loop {
+                let Some(minute) = self.now().minutes.pop_front() else { break };
+                let outcome = store.add_figures(&self.node, &minute, &mut numbers).await;
+                match outcome {
+                    Ok(()) => {
+                        let mut kept = self.kept.lock();
+                        kept.written += 1;
+                        kept.trouble = None;
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a minute of figures was not written");
+                        let mut kept = self.kept.lock();
+                        kept.failed += 1;
+                        kept.trouble = Some(error.to_string());
+                        // It may be there: rather than count it twice, let it go.
+                        if matches!(trouble(&error), Some(Trouble::Unknown)) {
+                            kept.given_up += 1;
+                            continue;
+                        }
+                    }
+                }
+                if is_ending {
+                    return;
+                }
+                {
+                    let mut now = self.now();
+                    now.minutes.push_front(minute);
+                    self.bound(&mut now);
+                }
+                sleep(PAUSE).await;
+            }
+            if is_ending {
+                return;
+            }
+        }
+    }
+
+    /// Lets [`keep`](Self::keep) come to its end.
+    pub(crate) fn end(&self) {
+        // What came since the last second.
+        self.tick();
+        self.kept.lock().is_ending = true;
+        self.is_over.notify_one();
+    }
+}

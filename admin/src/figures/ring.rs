@@ -1,0 +1,176 @@
+//! The last quarter of an hour, second by second, in memory; and the minute that runs, until it is over.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, VecDeque},
+    mem,
+    ops::Range,
+};
+
+use tidegate::LimitIndex;
+
+use super::span::{PARTS_MAX, Part, Span, Whole};
+
+/// Seconds that are kept: a quarter of an hour. Each takes about 1,000 bytes, and 16 for each limit that decided in it.
+pub(crate) const SECONDS: i64 = 900;
+pub(crate) const MINUTE: i64 = 60;
+pub(crate) const HOUR: i64 = 3_600;
+
+/// One second.
+#[derive(Debug)]
+pub(crate) struct Second {
+    /// Unix seconds when it began.
+    pub(crate) at: i64,
+    pub(crate) whole: Whole,
+    /// Limits that decided, but are in the whole alone.
+    pub(crate) left_out: u64,
+    parts: Box<[(LimitIndex, [u32; 3])]>,
+}
+
+/// A minute that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Minute {
+    /// Unix seconds when it began.
+    pub(crate) at: i64,
+    pub(crate) span: Span<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    seconds: VecDeque<Second>,
+    /// Unix seconds when the running minute began; `None` before the first second.
+    minute: Option<i64>,
+    whole: Whole,
+    parts: HashMap<LimitIndex, Part>,
+}
+
+impl Second {
+    /// The limits that had a part in it, the first thousand by requests.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (LimitIndex, Part)> {
+        let part = |[allowed, denied, shadow_denied]: [u32; 3]| Part {
+            allowed: allowed.into(),
+            denied: denied.into(),
+            shadow_denied: shadow_denied.into(),
+        };
+        self.parts.iter().map(move |&(limit, counts)| (limit, part(counts)))
+    }
+
+    fn new(at: i64, whole: Whole, mut parts: Vec<(LimitIndex, Part)>) -> Self {
+        let left_out = parts.len().saturating_sub(PARTS_MAX);
+        if left_out > 0 {
+            parts.sort_by_key(|(_, part)| Reverse(part.requests()));
+            parts.truncate(PARTS_MAX);
+        }
+        let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let counts = |part: Part| [part.allowed, part.denied, part.shadow_denied].map(small);
+        let parts = parts.into_iter().map(|(limit, part)| (limit, counts(part))).collect();
+        Self { at, whole, left_out: left_out as u64, parts }
+    }
+}
+
+impl Ring {
+    /// Adds what was counted in the second that began at `at`; answers the minute before if that is over. A second of an
+    /// earlier minute is over it too: the clock was set back, and the store adds up what falls into one minute.
+    pub(crate) fn add<'n>(
+        &mut self,
+        at: i64,
+        whole: Whole,
+        parts: Vec<(LimitIndex, Part)>,
+        name: impl Fn(LimitIndex) -> &'n str,
+    ) -> Option<Minute> {
+        let minute = at - at.rem_euclid(MINUTE);
+        let over = (self.minute != Some(minute)).then(|| self.finish(name)).flatten();
+        self.minute = Some(minute);
+        self.whole.add(&whole);
+        for &(limit, part) in &parts {
+            self.parts.entry(limit).or_default().add(part);
+        }
+        if self.seconds.len() == SECONDS as usize {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(Second::new(at, whole, parts));
+        over
+    }
+
+    /// Ends the running minute before its time, if there is one.
+    pub(crate) fn finish<'n>(&mut self, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
+        let at = self.minute.take()?;
+        let parts = mem::take(&mut self.parts).into_iter().map(|(limit, part)| (name(limit).to_owned(), part));
+        let mut span = Span { whole: mem::take(&mut self.whole), parts: parts.collect(), left_out: 0 };
+        span.cut();
+        Some(Minute { at, span })
+    }
+
+    /// Those that began in this range of Unix seconds, in the order in which they were added.
+    pub(crate) fn within(&self, range: Range<i64>) -> impl Iterator<Item = &Second> {
+        self.seconds.iter().filter(move |second| range.contains(&second.at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::{Engine, Identity, Request, policy::Policy};
+
+    use super::*;
+
+    /// Names of limits are the engine's.
+    fn engine() -> (Engine, LimitIndex) {
+        let engine = Engine::with_max_keys(10);
+        let policy: Policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"user": "free"}, "tiers": [
+                {"id": "free", "limits": [{"id": "minute", "algorithm": "fixed_window", "limit": 3, "period": "1m"}]}
+            ]}}}"#,
+        )
+        .expect("JSON");
+        engine.publish(tidegate::Snapshot::compile(&policy).expect("valid")).expect("it fits");
+        let who = [Identity::new("user", "ada").expect("valid")];
+        assert!(engine.check(&Request::new(&who).expect("valid")).is_allowed());
+        let limit = engine.limit_counts()[0].0;
+        (engine, limit)
+    }
+
+    #[test]
+    fn seconds_make_minutes_exactly() {
+        let (engine, limit) = engine();
+        let name = |limit| engine.limit_name(limit);
+        let (mut ring, mut minutes) = (Ring::default(), Vec::new());
+        let start = 1_800_000_017;
+        for second in 0..200u64 {
+            let mut whole = Whole { allowed: second, denied: 1, ..Whole::default() };
+            whole.latency.count(second * 1_000);
+            let part = Part { allowed: second, denied: 1, shadow_denied: second % 3 };
+            minutes.extend(ring.add(start + second.cast_signed(), whole, vec![(limit, part)], name));
+        }
+        minutes.extend(ring.finish(name));
+        assert!(ring.finish(name).is_none());
+        let starts: Vec<i64> = minutes.iter().map(|minute| minute.at).collect();
+        assert_eq!(starts, [0, 60, 120, 180].map(|after| 1_800_000_000 + after));
+        let counts: Vec<u64> = minutes.iter().map(|minute| minute.span.whole.denied).collect();
+        assert_eq!(counts, [43, 60, 60, 37]);
+        let second = |second: u64| Part { allowed: second, denied: 1, shadow_denied: second % 3 };
+        let mut sum = Part::default();
+        (43..103).for_each(|number| sum.add(second(number)));
+        assert_eq!(minutes[1].span.parts["default/tier:free/minute"], sum);
+        let samples: u64 = minutes.iter().flat_map(|minute| minute.span.whole.latency.buckets()).map(|(_, n)| n).sum();
+        assert_eq!(samples, 200);
+    }
+
+    #[test]
+    fn a_quarter_of_an_hour_is_kept_and_a_clock_that_is_set_back_is_followed() {
+        let (engine, limit) = engine();
+        let name = |limit| engine.limit_name(limit);
+        let mut ring = Ring::default();
+        let one = Part { allowed: 1, ..Part::default() };
+        for second in 0..2 * SECONDS {
+            let _ = ring.add(second, Whole { allowed: 1, ..Whole::default() }, vec![(limit, one)], name);
+        }
+        let kept: Vec<i64> = ring.within(0..i64::MAX).map(|second| second.at).collect();
+        assert_eq!((kept.len(), kept[0]), (SECONDS as usize, SECONDS));
+        assert_eq!(ring.within(1_000..1_010).count(), 10);
+        // Back by ten minutes: what was counted until then is a minute, and what comes is in one that was before.
+        let back = ring.add(1_200, Whole::default(), Vec::new(), name).expect("a minute is over");
+        assert_eq!((back.at, back.span.whole.allowed), (1_740, 60));
+        assert_eq!(ring.within(1_200..1_201).count(), 2);
+        assert_eq!(ring.finish(name).expect("one runs").at, 1_200);
+    }
+}

@@ -1,0 +1,145 @@
+//! What is told of the engine once a second: a sample, rows of tiers and rules, and that of the node.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::Counts;
+
+use super::span::Part;
+
+/// What the engine has counted since the process started, and how fast.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Sample {
+    /// Unix milliseconds.
+    pub(crate) t: i64,
+    pub(crate) policy_version: u64,
+    /// Since the sample before, whatever the wall clock did; 0 in the first.
+    pub(super) interval_ms: u64,
+    pub(super) totals: AllTotals,
+    pub(super) rates: Rates,
+    /// How long half of the decisions since the sample before took at most, and 99 in 100, of one in 16 that were measured:
+    /// whole microseconds, rounded up. `null`: none was.
+    pub(super) p50_us: Option<u64>,
+    pub(super) p99_us: Option<u64>,
+    /// Keys that were denied within the last minute, as far as the sketch of the most denied knows: at most 256.
+    pub(super) keys_limited: usize,
+    /// Charges to overflow buckets, because the engine's table was full.
+    pub(crate) overflow_charges: u64,
+    /// The limits of tiers and rules, in the policy's order.
+    pub(super) limits: Vec<LimitFigures>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct AllTotals {
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+    pub(super) no_limit: u64,
+    pub(super) unknown_domain: u64,
+    /// What shadow limits would have denied.
+    pub(super) shadow_denied: u64,
+    /// Decided without the store that a limit is shared over; estimated from one decision in 16.
+    pub(super) degraded: u64,
+}
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Rates {
+    pub(super) allowed: f64,
+    pub(super) denied: f64,
+    pub(super) shadow_denied: f64,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct LimitFigures {
+    pub(super) limit_id: String,
+    #[serde(flatten)]
+    pub(super) figures: PartFigures,
+}
+
+/// The tiers or the rules, once a second.
+#[derive(Serialize)]
+pub(super) struct OwnersEvent<'a> {
+    pub(super) t: i64,
+    pub(super) interval_ms: u64,
+    pub(super) items: Vec<OwnerFigures<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct OwnerFigures<'a> {
+    pub(super) id: &'a str,
+    #[serde(flatten)]
+    pub(super) figures: PartFigures,
+}
+
+/// Since the process started, and per second.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(super) struct PartFigures {
+    allowed: u64,
+    denied: u64,
+    pub(super) shadow_denied: u64,
+    allowed_rate: f64,
+    denied_rate: f64,
+    shadow_denied_rate: f64,
+}
+
+/// One second of the history.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct Second {
+    /// Unix milliseconds.
+    pub(super) t: i64,
+    /// Per second.
+    pub(super) allowed: f64,
+    pub(super) denied: f64,
+}
+
+/// A node, as it is now.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+pub(super) struct NodeRow {
+    pub(super) node: String,
+    /// Of its build.
+    pub(super) version: &'static str,
+    pub(super) policy_version: u64,
+    pub(super) decisions_per_second: f64,
+    /// Of those.
+    pub(super) denied_share: f64,
+    pub(super) p99_us: Option<u64>,
+    pub(super) overflow_charges: u64,
+}
+
+impl Sample {
+    /// Requests that named a domain which the policy does not have.
+    pub(crate) fn unknown_domain(&self) -> u64 {
+        self.totals.unknown_domain
+    }
+
+    /// Decisions without the store that a limit is shared over.
+    pub(crate) fn degraded(&self) -> u64 {
+        self.totals.degraded
+    }
+}
+
+impl PartFigures {
+    /// `new`: what of the `sum` was counted since the sample before.
+    pub(super) fn new(sum: Part, new: Part, rate: &impl Fn(u64) -> f64) -> Self {
+        Self {
+            allowed: sum.allowed,
+            denied: sum.denied,
+            shadow_denied: sum.shadow_denied,
+            allowed_rate: rate(new.allowed),
+            denied_rate: rate(new.denied),
+            shadow_denied_rate: rate(new.shadow_denied),
+        }
+    }
+}
+
+/// Per second, of what was counted in so many milliseconds: a tick that was late counts for as long as it took.
+pub(super) fn rates_over(interval_ms: u64) -> impl Fn(u64) -> f64 {
+    move |count| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 }
+}
+
+pub(super) fn part_since(now: Counts, then: Counts) -> Part {
+    Part {
+        allowed: now.allowed.saturating_sub(then.allowed),
+        denied: now.denied.saturating_sub(then.denied),
+        shadow_denied: now.shadow_denied.saturating_sub(then.shadow_denied),
+    }
+}

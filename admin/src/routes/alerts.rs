@@ -1,0 +1,27 @@
+//! What needs a look.
+
+use actix_web::web::{Data, Json};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{alerts::Alert, api::Api, paging::List, problem::Problem, server::State};
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Alerts", "What needs a look.");
+    api.get("/alerts", show).says(
+        "What needs a look",
+        "Found in the policy, its history and the figures of this server. `GET /stream?topics=alerts` tells of those that come \
+         and go. At most 100 of each code are listed.",
+    );
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct AboutAlerts {
+    /// Alerts that are not listed.
+    left_out: usize,
+}
+
+async fn show(state: Data<State>) -> Result<Json<List<Alert, AboutAlerts>>, Problem> {
+    let (items, left_out) = state.alerts.look(state.sight()).await?;
+    Ok(Json(List { about: AboutAlerts { left_out }, items, next: None }))
+}
