@@ -119,6 +119,9 @@ pub(crate) struct ServeArguments {
     /// A name that the dashboard shows, so that nobody takes production for a test.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_ENVIRONMENT")]
     pub(crate) environment: Option<String>,
+    /// Name of this node in the figures; that of the machine unless given. Servers with the same database have different ones.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_NODE", value_parser = node)]
+    pub(crate) node: Option<String>,
     /// How identities are shown that were seen in traffic: clear, truncated (addresses by their network, others by their
     /// first characters) or hashed.
     #[arg(long, value_name = "HOW", env = "TIDEGATE_KEYS", default_value_t = Keys::default())]
@@ -269,6 +272,12 @@ fn base_url(text: &str) -> Result<String, String> {
     } else {
         Err("write http:// or https:// and the host".to_owned())
     }
+}
+
+/// From 1 to 64 bytes that show.
+fn node(text: &str) -> Result<String, String> {
+    let fits = (1..=64).contains(&text.len()) && text.chars().all(|one| !one.is_control());
+    fits.then(|| text.to_owned()).ok_or_else(|| "write a name of 1 to 64 bytes".to_owned())
 }
 
 /// From 1 to 1,024.

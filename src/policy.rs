@@ -16,7 +16,7 @@ use tidegate::{Problem, Problems, Snapshot, formats::Format, policy::Policy};
 
 use crate::{
     cli::CheckArguments,
-    output::{Ended, Failure, say},
+    output::{Ended, Failure, printable, remark, say},
 };
 
 const STANDARD_INPUT: &str = "-";
@@ -97,16 +97,23 @@ fn name_of(file: &Path) -> String {
     file.display().to_string()
 }
 
-/// One problem a line: `FILE:LINE: field: message`.
+/// One problem a line: `FILE:LINE: field: message`. What stands in a file may have any character.
 fn told(name: &str, problems: &Problems) -> String {
     let mut told = String::new();
     for Problem { path, line, message } in problems.iter() {
         let line = line.map(|line| format!(":{line}")).unwrap_or_default();
         let field = if path.is_empty() { String::new() } else { format!("{path}: ") };
         // A string takes whatever is written to it.
-        let _ = writeln!(told, "{name}{line}: {field}{message}");
+        let _ = writeln!(told, "{}", printable(&format!("{name}{line}: {field}{message}")));
     }
     told
+}
+
+/// Whose overrides have ended, so that they are not published.
+fn tell_ended(names: &[String]) {
+    if !names.is_empty() {
+        remark(printable(&format!("not published, as they have ended: the overrides of {}", names.join(", "))));
+    }
 }
 
 fn summary(policy: &Policy) -> String {

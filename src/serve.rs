@@ -11,8 +11,9 @@ use std::{
     thread,
 };
 
+use rustix::system::uname;
 use tidegate::Engine;
-use tidegate_admin::{Admin, PolicyFile, PolicyFileOutcome, Settings};
+use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
 use tidegate_service::http::Http;
 use tokio::{
     runtime,
@@ -50,6 +51,8 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         listener: admin,
         engine: Arc::clone(&engine),
         environment: arguments.environment.clone(),
+        node: arguments.node.clone().unwrap_or_else(machine),
+        figures_clock: FiguresClock::default(),
         keys: arguments.keys,
         record: arguments.record.0,
         check_url: Some(http_url.clone()),
@@ -96,6 +99,11 @@ fn policy_file(file: &Path, force: bool) -> Result<PolicyFile, Failure> {
     let policy = policy::load_document(file)?;
     let name = fs::canonicalize(file).map_err(|error| Failure::of_file(&file.display().to_string(), error))?;
     Ok(PolicyFile { name: name.display().to_string(), policy, force })
+}
+
+/// Name of the machine, as the node's.
+fn machine() -> String {
+    uname().nodename().to_str().ok().filter(|name| !name.is_empty()).unwrap_or("local").to_owned()
 }
 
 fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {

@@ -1,6 +1,6 @@
 //! Somebody who is signed in at a running admin server, for as long as one command takes.
 
-use std::{io, thread, time::Duration};
+use std::{io, net::IpAddr, thread, time::Duration};
 
 use clap::Args;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -10,7 +10,7 @@ use ureq::{
     http::{HeaderValue, Method, Request, Uri},
 };
 
-use crate::output::{Failure, printable};
+use crate::output::{Failure, printable, remark};
 
 /// What the help of each command that signs in ends with.
 pub(crate) const SIGNING_IN: &str = "\
@@ -90,6 +90,12 @@ impl<'a> Session<'a> {
         }
         let user = arguments.user.as_deref();
         let user = user.ok_or_else(|| Failure("say who signs in: --user NAME, or TIDEGATE_USER".to_owned()))?;
+        if !is_loopback(&arguments.admin) {
+            remark(format_args!(
+                "{}: not this machine, and without TLS: the password can be read on the way",
+                arguments.admin
+            ));
+        }
         let password = password(user)?;
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -105,7 +111,8 @@ impl<'a> Session<'a> {
         let answer = loop {
             let answer = session.post("/api/v1/session", &[], &body)?;
             // A script may sign in more often than people do.
-            let wait = answer.retry_after_s.filter(|_| answer.status == 429).map(Duration::from_secs);
+            let wait = answer.retry_after_s.filter(|_| answer.status == 429);
+            let wait = wait.map(|seconds| Duration::from_secs(seconds.max(1)));
             let Some((wait, left)) = wait.and_then(|wait| Some((wait, patience.checked_sub(wait)?))) else {
                 break answer;
             };
@@ -213,6 +220,15 @@ fn password(user: &str) -> Result<String, Failure> {
         .map_err(|error| Failure(format!("no password: there is no terminal to ask on ({error}); set {PASSWORD}")))
 }
 
+/// Does what is sent there stay on this machine?
+fn is_loopback(admin: &str) -> bool {
+    let uri = admin.parse::<Uri>().ok();
+    uri.as_ref().and_then(Uri::host).is_some_and(|host| {
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    })
+}
+
 /// The address of an admin server, without a slash at its end; also as `tidegate serve` takes it, without `http://`.
 fn admin(text: &str) -> Result<String, String> {
     const FORM: &str = "write http:// and where it listens: http://127.0.0.1:8080";
@@ -228,6 +244,20 @@ fn admin(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stays_on_this_machine_is_known() {
+        for (url, is_here) in [
+            ("http://127.0.0.1:8080", true),
+            ("http://127.9.9.9", true),
+            ("http://[::1]:8080", true),
+            ("http://localhost", true),
+            ("http://10.0.0.1:8080", false),
+            ("http://limits.example", false),
+        ] {
+            assert_eq!(is_loopback(url), is_here, "{url}");
+        }
+    }
 
     #[test]
     fn admin_servers_are_named_by_http_urls_or_as_they_listen() {

@@ -8,7 +8,7 @@ mod support;
 use std::{
     fs,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     path::Path,
     process::Command,
     sync::{Arc, Mutex, mpsc},
@@ -175,6 +175,12 @@ fn somebody_elses_publish_is_told_and_not_overwritten() {
     let other = place.file("other.toml", &POLICY.replace("100", "300"));
     assert_eq!(place.policy(&["publish", &other, "--message", "two"]).status, Some(0));
     let third = place.file("third.toml", &POLICY.replace("100", "400"));
+    let dry = place.policy(&["publish", &third, "--message", "three", "--base-version", "2", "--dry-run"]);
+    assert_eq!((dry.status, dry.stdout.as_str()), (Some(2), ""), "{dry:?}");
+    assert!(
+        dry.stderr.contains("it would not be published: version 3 is in force, not 2. Since 2:\n~ default"),
+        "{dry:?}"
+    );
     let run = place.policy(&["publish", &third, "--message", "three", "--base-version", "2"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains("version 3 is in force, not 2; ana published it at 20"), "{run:?}");
@@ -251,6 +257,11 @@ fn a_script_that_signs_in_too_often_waits_its_turn() {
 
 /// A way to the server that remembers what was sent on it.
 fn relay(server: &str) -> (String, Arc<Mutex<String>>) {
+    relay_until(server, "\0")
+}
+
+/// The same, which ends where this would be sent.
+fn relay_until(server: &str, last: &'static str) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let (server, sent) = (server.trim_start_matches("http://").to_owned(), Arc::<Mutex<String>>::default());
@@ -264,7 +275,12 @@ fn relay(server: &str) -> (String, Arc<Mutex<String>>) {
             thread::spawn(move || {
                 let mut bytes = [0; 4_096];
                 while let Ok(count @ 1..) = from.read(&mut bytes) {
-                    heard.lock().expect("nobody panics").push_str(&String::from_utf8_lossy(&bytes[..count]));
+                    let text = String::from_utf8_lossy(&bytes[..count]);
+                    if text.contains(last) {
+                        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                        return;
+                    }
+                    heard.lock().expect("nobody panics").push_str(&text);
                     to.write_all(&bytes[..count]).expect("it listens");
                 }
             });
@@ -306,7 +322,8 @@ fn configurations_of_others_become_policies_with_a_report() {
     let envoy = place.file("envoy.yaml", ENVOY);
     let out = place.folder.path().join("policy.toml").display().to_string();
     let run = tidegate(["policy", "import", &envoy, "--from", "envoy", "--out", &out]);
-    assert_eq!(of(&run), (Some(0), "", ""));
+    assert_eq!((run.status, run.stdout.as_str(), run.stderr.lines().count()), (Some(0), "", 3), "{run:?}");
+    assert!(!run.stderr.contains("changes decisions"), "{run:?}");
     let text = place.read("policy.toml");
     assert!(text.starts_with("[domains.shop]\n\n[[domains.shop.rules]]\nid = \"api_key-gold\"\nendpoint = \"*\"\nper = \"api_key\"\nwhere = { api_key = \"gold-*\" }\n"), "{text}");
     assert_eq!(tidegate(["policy", "check", &out]).status, Some(0));
@@ -324,24 +341,64 @@ fn configurations_of_others_become_policies_with_a_report() {
     let told = format!(
         "{envoy}:3: descriptors[0].value: a `*` before the end of a value; it is left out [changes decisions]\n"
     );
-    assert_eq!(run.stderr, told);
+    assert_eq!(run.stderr.lines().count(), 4);
+    assert!(run.stderr.ends_with(&told), "{run:?}");
     let run = tidegate(
         [&["policy"], &["import", &envoy, "--from", "envoy", "--accept", "--report", "json"] as &[&str]].concat(),
     );
     let report: Value = serde_json::from_str(&run.stderr).expect("JSON");
     assert_eq!(
-        (run.status, &report["notes"][0]["line"], &report["notes"][0]["changes_decisions"]),
+        (run.status, &report["notes"][3]["line"], &report["notes"][3]["changes_decisions"]),
         (Some(0), &json!(3), &json!(true))
     );
     let limits = place.file("limits.yaml", "- { namespace: shop, max_value: 5, seconds: 60, variables: [user] }\n");
     let run = tidegate(["policy", "import", &limits, "--from", "limitador", "--to", "json"]);
-    assert_eq!((run.status, run.stderr.lines().count()), (Some(0), 1), "{run:?}");
+    // Its windows begin elsewhere.
+    assert_eq!((run.status, run.stderr.lines().count()), (Some(1), 3), "{run:?}");
+    let run = tidegate(["policy", "import", &limits, "--from", "limitador", "--accept"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    // What a file says of itself does not steer a terminal.
+    let steering = place.file("steering.yaml", "domain: shop\n\"\\e[2Jx\": 1\n");
+    for from in ["envoy", "limitador", "tidegate"] {
+        let run = tidegate(["policy", "import", &steering, "--from", from]);
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(!run.stderr.contains('\u{1b}'), "{run:?}");
+    }
     let wrong = place.file("wrong.yaml", "domain: shop\nfoo: 1\n");
     let run = tidegate(["policy", "import", &envoy, &wrong, "--from", "envoy"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.contains(&format!("{wrong}:2: foo: unknown field")), "{run:?}");
     assert_eq!(tidegate(["policy", "import", &envoy]).status, Some(2), "whose it is has to be said");
     assert_eq!(tidegate(["policy", "import", &envoy, &envoy, "--from", "tidegate"]).status, Some(2));
+}
+
+#[test]
+fn what_has_ended_is_no_difference() {
+    let place = Place::new();
+    let bob = "[[domains.default.clients]]\nkind = \"user\"\nvalue = \"bob\"\noverride = { blocked = true, reason = \"x\", until = \"2020-01-01T00:00:00Z\" }\n";
+    let policy = place.file("policy.toml", &format!("{POLICY}{bob}"));
+    let told = "not published, as they have ended: the overrides of client:user:bob\n";
+    let published = place.policy(&["publish", &policy, "--message", "one"]);
+    assert_eq!((published.status, published.stderr.as_str()), (Some(0), told));
+    assert!(published.stdout.ends_with("published as version 2\n"), "{published:?}");
+    assert_eq!(of(&place.policy(&["diff", &policy, "--live"])), (Some(0), "", told));
+    let again = place.policy(&["publish", &policy, "--message", "one"]);
+    assert_eq!(of(&again), (Some(0), "nothing to publish: version 2 is like this already\n", told));
+}
+
+#[test]
+fn what_changes_is_printed_before_it_is_published() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    // A server that is not there any more when it comes to publishing.
+    let (url, sent) = relay_until(&place.served.admin, "policy/import?message=mine HTTP");
+    let mut asking = command();
+    asking.args(["policy", "publish", &policy, "--message", "mine", "--user", "ana", "--admin", &url]);
+    let run = run(asking.env("TIDEGATE_PASSWORD", PASSWORD).env("TIDEGATE_TIMEOUT", "5m"));
+    assert!(sent.lock().expect("nobody panics").contains("dry_run=true"));
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stdout.contains("- default/tier:pro {"), "{run:?}");
+    assert!(!run.stdout.contains("published"), "{run:?}");
 }
 
 fn run_check(server: &str, key: &str) -> Run {

@@ -259,6 +259,32 @@ fn flags_come_before_variables_and_variables_before_the_file() {
     assert!(status == Some(2) && said.contains("tidegate.toml"), "{said}");
 }
 
+#[test]
+fn what_is_recorded_and_how_it_is_shown_are_settings() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, "record = \"1/1\"\nkeys = \"hashed\"\n").expect("it is written");
+    let config = file.to_str().expect("text");
+    for (arguments, keys, recorded) in [
+        (&[][..], "truncated", json!(null)),
+        (&["--config", config], "hashed", json!(1)),
+        (&["--config", config, "--keys", "clear"], "clear", json!(1)),
+        (&["--config", config, "--record", "off"], "hashed", json!(null)),
+    ] {
+        let data = TempDir::new().expect("a folder");
+        let served = Served::start_with(&data.path().join("data"), arguments);
+        assert_eq!(check(&served, "ada").0, 200);
+        let meta = Session::of_first_administrator(&served).get(&served, "/meta");
+        assert_eq!((&meta["keys"], &meta["recorder"]["requests"]), (&json!(keys), &recorded), "{arguments:?}");
+    }
+    for (flag, value, hint) in
+        [("--record", "1/0", "1/10"), ("--record", "10", "1/10"), ("--keys", "open", "truncated")]
+    {
+        let run = tidegate(["serve", flag, value]);
+        assert!(run.status == Some(2) && run.stderr.contains(flag) && run.stderr.contains(hint), "{run:?}");
+    }
+}
+
 /// Somebody else's database, in a folder of ours, with a mode that lets its owner write: only who is not root can be kept
 /// from writing.
 #[test]

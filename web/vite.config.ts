@@ -16,5 +16,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
   },
-  server: { proxy: { '/api': { target: admin, changeOrigin: true } } },
+  server: {
+    proxy: { '/api': { target: admin, changeOrigin: true }, '/docs': { target: admin, changeOrigin: true } },
+  },
 });

@@ -6,8 +6,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::policy::{Difference, Policy, differences};
+use tidegate_admin::take_ended;
 
-use super::load_document;
+use super::{load_document, tell_ended};
 use crate::{
     cli::Output,
     output::{Ended, Failure, printable, say},
@@ -86,8 +87,12 @@ fn of_file(arguments: &DiffArguments, path: &str, file: &Policy) -> Result<Vec<D
     struct WithDocument {
         document: Policy,
     }
-    let served = Session::with(&arguments.session, |session| session.get::<WithDocument>(path))?;
-    Ok(differences(&served.document, file))
+    let mut served = Session::with(&arguments.session, |session| session.get::<WithDocument>(path))?;
+    // What has ended goes with the next version, and is no difference.
+    take_ended(&mut served.document);
+    let mut file = file.clone();
+    tell_ended(&take_ended(&mut file));
+    Ok(differences(&served.document, &file))
 }
 
 fn json(differences: Vec<Difference>) -> Result<String, Failure> {

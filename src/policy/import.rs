@@ -83,7 +83,7 @@ fn imported(files: &[PathBuf], from: Origin) -> Result<Imported, Failure> {
         _ => envoy(&sources),
     };
     let wrong =
-        |ImportError { file, problems }| Failure(format!("a file is wrong\n{}", told(&file, &problems).trim_end()));
+        |ImportError { file, problems, .. }| Failure(format!("a file is wrong\n{}", told(&file, &problems).trim_end()));
     imported.map_err(wrong)
 }
 

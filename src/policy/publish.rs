@@ -8,7 +8,7 @@ use tidegate::policy::Difference;
 
 use super::{
     diff::{Differences, text},
-    load_text, name_of,
+    load_text, name_of, tell_ended,
 };
 use crate::{
     cli::Output,
@@ -18,7 +18,8 @@ use crate::{
 
 /// Publishes a policy document at a running server, whole: what it does not have is gone.
 ///
-/// First it prints what changes, as `tidegate policy diff` does. Where nothing does, nothing is published.
+/// First it prints what changes, as `tidegate policy diff` does, unless as JSON, which comes whole at the end. Where
+/// nothing changes, nothing is published.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -27,7 +28,7 @@ Examples:
   tidegate policy publish policy.toml --message \"try\" --dry-run --user ana
 
 With --base-version it is published only if that version is still in force, and otherwise it says
-who changed what. Used quota stays used.
+who changed what; a dry run says so too. Used quota stays used.
 
 {SIGNING_IN}
 
@@ -67,7 +68,12 @@ struct File<'a> {
 struct Tried {
     version: u64,
     differences: Vec<Difference>,
+    #[serde(default)]
+    ended: Vec<String>,
 }
+
+/// The longest body that the server takes.
+const BODY_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Deserialize)]
 struct Published {
@@ -87,32 +93,54 @@ pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
     let name = name_of(file);
     let text = load_text(file)?;
     let body = Files { files: [File { name: &name, text: &text }] };
+    let length = serde_json::to_string(&body).map_err(|error| Failure(error.to_string()))?.len();
+    if length > BODY_BYTES_MAX {
+        let what = format!("{length} bytes as JSON; the server takes {BODY_BYTES_MAX} at once");
+        return Err(Failure::of_file(&name, what));
+    }
     Session::with(session, |session| {
         let query = format!("/api/v1/policy/import?message={}", encoded(message));
         let answer = session.post(&format!("{query}&dry_run=true"), &[], &body)?;
         if answer.status != 200 {
             return Err(refused(session, &answer, &name, None));
         }
-        let Tried { version, differences } = session.read(&answer)?;
+        let Tried { version, differences, ended } = session.read(&answer)?;
+        tell_ended(&ended);
         let base = base_version.unwrap_or(version);
+        if base != version && *dry_run {
+            return Err(stale(session, "it would not be published", (base, version), ""));
+        }
+        // What is refused anyway does not change.
+        if base == version {
+            tell_first(*output, &differences)?;
+        }
+        let outcome = |version, is_new| Outcome { version, is_new, differences: &differences };
         if *dry_run || (differences.is_empty() && base == version) {
-            return tell(*output, &Outcome { version, is_new: false, differences: &differences }, *dry_run);
+            return tell(*output, &outcome(version, false), *dry_run);
         }
         let etag = format!("\"policy:{base}\"");
         let answer = session.post(&query, &[("if-match", &etag)], &body)?;
         match answer.status {
             // Somebody published the same meanwhile.
             200 => {
-                let Tried { version, differences } = session.read(&answer)?;
+                let Tried { version, differences, .. } = session.read(&answer)?;
                 tell(*output, &Outcome { version, is_new: false, differences: &differences }, *dry_run)
             }
             201 => {
                 let Published { version } = session.read(&answer)?;
-                tell(*output, &Outcome { version, is_new: true, differences: &differences }, *dry_run)
+                tell(*output, &outcome(version, true), *dry_run)
             }
             _ => Err(refused(session, &answer, &name, Some(base))),
         }
     })
+}
+
+/// What changes, before it does.
+fn tell_first(output: Output, differences: &[Difference]) -> Result<(), Failure> {
+    match output {
+        Output::Text => say(text(differences).as_bytes()),
+        Output::Json => Ok(()),
+    }
 }
 
 fn tell(output: Output, outcome: &Outcome<'_>, is_dry: bool) -> Result<Ended, Failure> {
@@ -122,12 +150,9 @@ fn tell(output: Output, outcome: &Outcome<'_>, is_dry: bool) -> Result<Ended, Fa
             let told = serde_json::to_string(outcome).map_err(|error| Failure(error.to_string()))?;
             format!("{told}\n")
         }
-        Output::Text if *is_new => format!("{}published as version {version}\n", text(differences)),
-        Output::Text if differences.is_empty() => {
-            format!("nothing to publish: version {version} is like this already\n")
-        }
-        Output::Text if is_dry => {
-            format!("{}nothing was published: a dry run on version {version}\n", text(differences))
+        Output::Text if *is_new => format!("published as version {version}\n"),
+        Output::Text if is_dry && !differences.is_empty() => {
+            format!("nothing was published: a dry run on version {version}\n")
         }
         Output::Text => format!("nothing to publish: version {version} is like this already\n"),
     };
@@ -154,14 +179,18 @@ fn refused(session: &Session<'_>, answer: &Answer, file: &str, base: Option<u64>
 fn conflict(session: &Session<'_>, refusal: &Refusal, base: u64) -> Failure {
     let text_of = |field: &str| refusal.conflicts.first().and_then(|it| it.get(field)?.as_str()).unwrap_or("?");
     let newest = refusal.conflicts.first().and_then(|it| it.get("version")?.as_u64()).unwrap_or(base);
+    let who = format!("; {} published it at {}", text_of("changed_by"), text_of("changed_at"));
+    stale(session, "nothing was published", (base, newest), &who)
+}
+
+/// That another version is in force than the one that the file was made on, and what changed since.
+fn stale(session: &Session<'_>, what: &str, (base, newest): (u64, u64), who: &str) -> Failure {
     let changed = session
         .get::<Differences>(&format!("/api/v1/policy/diff?from={base}&to={newest}"))
         .map(|since| text(&since.differences))
         .unwrap_or_default();
     session.failure(&format!(
-        "nothing was published: version {newest} is in force, not {base}; {} published it at {}. Since {base}:\n{}",
-        text_of("changed_by"),
-        text_of("changed_at"),
+        "{what}: version {newest} is in force, not {base}{who}. Since {base}:\n{}",
         changed.trim_end(),
     ))
 }

@@ -27,6 +27,7 @@ export const text = {
     zones: { local: 'Local', utc: 'UTC' },
     shortcuts: 'Single-letter shortcuts',
     keys: 'List of keys',
+    calls: 'REST calls',
     signOut: 'Sign out',
   },
   connection: {

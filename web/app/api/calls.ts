@@ -27,12 +27,22 @@ export const setUp = (code: string, name: string, password: string) =>
 export const getMeta = () => request<Meta>('/meta');
 export const getMetrics = (signal?: AbortSignal) => request<Metrics>('/metrics', signal ? { signal } : {});
 
-export const getTiers = (domain: string, signal: AbortSignal) =>
-  request<ItemList<TierItem>>(`/tiers${inDomain(domain)}`, { signal });
+/** All pages of a list as one. */
+async function whole<Of>(path: string, domain: string, signal: AbortSignal): Promise<ItemList<Of>> {
+  const all = `${path}${inDomain(domain)}&limit=500`;
+  const list = await request<ItemList<Of>>(all, { signal });
+  while (list.next !== null) {
+    const page = await request<ItemList<Of>>(`${all}&cursor=${encodeURIComponent(list.next)}`, { signal });
+    list.items.push(...page.items);
+    list.next = page.next;
+  }
+  return list;
+}
+
+export const getTiers = (domain: string, signal: AbortSignal) => whole<TierItem>('/tiers', domain, signal);
 export const getTier = (domain: string, id: string, signal?: AbortSignal) =>
   request<TierItem>(`/tiers/${encodeURIComponent(id)}${inDomain(domain)}`, signal ? { signal } : {});
-export const getRules = (domain: string, signal: AbortSignal) =>
-  request<ItemList<RuleItem>>(`/rules${inDomain(domain)}`, { signal });
+export const getRules = (domain: string, signal: AbortSignal) => whole<RuleItem>('/rules', domain, signal);
 export const getRule = (domain: string, id: string, signal: AbortSignal) =>
   request<RuleItem>(`/rules/${encodeURIComponent(id)}${inDomain(domain)}`, { signal });
 

@@ -13,8 +13,12 @@ export interface Problem {
 }
 
 export interface FieldProblem {
-  /** JSON pointer into the request's body. */
-  pointer: string;
+  /** JSON pointer into the request's body, where it is the body that is wrong. */
+  pointer?: string;
+  /** Name of a parameter of the address. */
+  parameter?: string;
+  /** Name of a header. */
+  header?: string;
   code: string;
   message: string;
 }
@@ -106,6 +110,8 @@ export interface ItemList<Of> {
   domain: string;
   domains: string[];
   items: Of[];
+  /** The cursor of the page that follows. */
+  next: string | null;
 }
 
 export interface Version {
