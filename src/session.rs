@@ -1,6 +1,6 @@
 //! Somebody who is signed in at a running admin server, for as long as one command takes.
 
-use std::{io, net::IpAddr, thread, time::Duration};
+use std::{ffi::OsString, io, net::IpAddr, thread, time::Duration};
 
 use clap::Args;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -14,9 +14,11 @@ use crate::output::{Failure, printable, remark};
 
 /// What the help of each command that signs in ends with.
 pub(crate) const SIGNING_IN: &str = "\
-Signs in with --user and the password in TIDEGATE_PASSWORD, which is asked on the terminal where
-the variable is absent, and signs out at the end.";
+Comes with the token in TIDEGATE_TOKEN. Without one it signs in with --user and the password in
+TIDEGATE_PASSWORD, which is asked on the terminal where the variable is absent, and signs out at
+the end.";
 
+const TOKEN: &str = "TIDEGATE_TOKEN";
 const PASSWORD: &str = "TIDEGATE_PASSWORD";
 /// Policies may have a hundred thousand clients.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -26,7 +28,7 @@ pub(crate) struct SessionArguments {
     /// Where the admin server is.
     #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN", default_value = "http://127.0.0.1:8080", value_parser = admin)]
     pub(crate) admin: String,
-    /// Who signs in.
+    /// Who signs in, where there is no token.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_USER")]
     pub(crate) user: Option<String>,
     /// How long to wait for an answer.
@@ -35,10 +37,12 @@ pub(crate) struct SessionArguments {
     pub(crate) timeout: u64,
 }
 
-/// A session. It ends with [`with`](Self::with).
+/// Somebody who is known there: by a token, or a session, which ends with [`with`](Self::with).
 pub(crate) struct Session<'a> {
     admin: &'a str,
     agent: Agent,
+    /// `Bearer` and a token; empty: there is a session.
+    authorization: String,
     cookie: String,
     csrf: String,
 }
@@ -71,11 +75,15 @@ pub(crate) struct FieldError {
 }
 
 impl<'a> Session<'a> {
-    /// Signs in, does `work`, and signs out, whatever came of it.
+    /// Signs in, does `work`, and signs out, whatever came of it. Who has a token is in already.
     pub(crate) fn with<T>(
         arguments: &'a SessionArguments,
         work: impl FnOnce(&Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if let Some(token) = variable(TOKEN)? {
+            warn_in_the_clear(&arguments.admin, "token");
+            return work(&Self { authorization: format!("Bearer {}", token.trim()), ..Self::unknown(arguments) });
+        }
         let session = Self::sign_in(arguments)?;
         let outcome = work(&session);
         // Of a session that does not end here the server knows when it ends.
@@ -83,20 +91,7 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    fn sign_in(arguments: &'a SessionArguments) -> Result<Self, Failure> {
-        #[derive(Deserialize)]
-        struct SignedIn {
-            csrf: String,
-        }
-        let user = arguments.user.as_deref();
-        let user = user.ok_or_else(|| Failure("say who signs in: --user NAME, or TIDEGATE_USER".to_owned()))?;
-        if !is_loopback(&arguments.admin) {
-            remark(format_args!(
-                "{}: not this machine, and without TLS: the password can be read on the way",
-                arguments.admin
-            ));
-        }
-        let password = password(user)?;
+    fn unknown(arguments: &'a SessionArguments) -> Self {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
@@ -105,7 +100,22 @@ impl<'a> Session<'a> {
             .proxy(None)
             .build()
             .new_agent();
-        let mut session = Self { admin: &arguments.admin, agent, cookie: String::new(), csrf: String::new() };
+        let (authorization, cookie, csrf) = (String::new(), String::new(), String::new());
+        Self { admin: &arguments.admin, agent, authorization, cookie, csrf }
+    }
+
+    fn sign_in(arguments: &'a SessionArguments) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        struct SignedIn {
+            csrf: String,
+        }
+        let user = arguments.user.as_deref();
+        let user = user.ok_or_else(|| {
+            Failure("say who signs in: --user NAME, or TIDEGATE_USER; or set TIDEGATE_TOKEN to a token".to_owned())
+        })?;
+        warn_in_the_clear(&arguments.admin, "password");
+        let password = password(user)?;
+        let mut session = Self::unknown(arguments);
         let body = json!({ "name": user, "password": password });
         let mut patience = Duration::from_nanos(arguments.timeout);
         let answer = loop {
@@ -150,7 +160,11 @@ impl<'a> Session<'a> {
         body: Option<&Value>,
     ) -> Result<Answer, Failure> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.admin));
-        let own = [("cookie", self.cookie.as_str()), ("x-csrf-token", self.csrf.as_str())];
+        let own = [
+            ("authorization", self.authorization.as_str()),
+            ("cookie", self.cookie.as_str()),
+            ("x-csrf-token", self.csrf.as_str()),
+        ];
         for (name, value) in own.iter().chain(headers).filter(|(_, value)| !value.is_empty()) {
             request = request.header(*name, *value);
         }
@@ -184,6 +198,9 @@ impl<'a> Session<'a> {
         match refusal.code.as_str() {
             "" => self.failure(&format!("{NOT_OURS} (it answered {})", answer.status)),
             "wrong_credentials" => self.failure("wrong name or password"),
+            "unauthorized" if !self.authorization.is_empty() => {
+                self.failure("there is no such token, or it has ended; TIDEGATE_TOKEN has it")
+            }
             _ => self.failure(&refusal.detail),
         }
     }
@@ -211,10 +228,22 @@ fn told(error: &Error) -> String {
 
 const NOT_OURS: &str = "what answers there is not an admin server; --admin says where one is";
 
-/// From the environment, or else the terminal; never from the command line, which others can read.
+/// A secret in the environment; never from the command line, which others can read. An empty one is absent.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    let text = std::env::var_os(name).filter(|value| !value.is_empty()).map(OsString::into_string).transpose();
+    text.map_err(|_| Failure(format!("{name}: not UTF-8 text")))
+}
+
+fn warn_in_the_clear(admin: &str, what: &str) {
+    if !is_loopback(admin) {
+        remark(format_args!("{admin}: not this machine, and without TLS: the {what} can be read on the way"));
+    }
+}
+
+/// From the environment, or else the terminal.
 fn password(user: &str) -> Result<String, Failure> {
-    if let Some(password) = std::env::var_os(PASSWORD) {
-        return password.into_string().map_err(|_| Failure(format!("{PASSWORD}: not UTF-8 text")));
+    if let Some(password) = variable(PASSWORD)? {
+        return Ok(password);
     }
     rpassword::prompt_password(format!("Password of {user}: "))
         .map_err(|error| Failure(format!("no password: there is no terminal to ask on ({error}); set {PASSWORD}")))

@@ -232,6 +232,45 @@ fn what_goes_wrong_at_the_server_is_told() {
 }
 
 #[test]
+fn a_script_comes_with_a_token() {
+    let place = Place::new();
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let asks = |path: &str| agent.post(format!("{}/api/v1{path}", place.served.admin));
+    let signed_in = json!({ "name": "ana", "password": PASSWORD });
+    let mut session = asks("/session").send_json(signed_in).expect("an answer");
+    let cookie = session.headers()["set-cookie"].to_str().expect("text").to_owned();
+    let csrf: Value = session.body_mut().read_json().expect("JSON");
+    let make = |role: &str| {
+        let request = asks("/tokens").header("cookie", cookie.split(';').next().expect("a part"));
+        let request = request.header("x-csrf-token", csrf["csrf"].as_str().expect("text"));
+        let mut made = request.send_json(json!({ "name": "ci", "role": role })).expect("an answer");
+        let made: Value = made.body_mut().read_json().expect("JSON");
+        made["secret"].as_str().expect("a secret").to_owned()
+    };
+    let with = |token: &str, arguments: &[&str]| {
+        let mut command = command();
+        run(command
+            .args(["policy"])
+            .args(arguments)
+            .args(["--admin", &place.served.admin])
+            .env("TIDEGATE_TOKEN", token))
+    };
+    let (editor, viewer) = (make("editor"), make("viewer"));
+    let exported = with(&viewer, &["export"]);
+    assert_eq!((exported.status, exported.stderr.as_str()), (Some(0), ""), "{exported:?}");
+    let policy = place.file("p.toml", POLICY);
+    let publish = ["publish", policy.as_str(), "--message", "by a script"];
+    let refused = with(&viewer, &publish);
+    assert!(refused.status == Some(2) && refused.stderr.contains("`editor`"), "{refused:?}");
+    let published = with(&editor, &publish);
+    assert_eq!((published.status, published.stderr.as_str()), (Some(0), ""), "{published:?}");
+    let unknown = with("tg_x", &["export"]);
+    assert!(unknown.status == Some(2) && unknown.stderr.contains("TIDEGATE_TOKEN"), "{unknown:?}");
+    let neither = run(command().args(["policy", "export", "--admin", &place.served.admin]));
+    assert!(neither.status == Some(2) && neither.stderr.contains("TIDEGATE_TOKEN"), "{neither:?}");
+}
+
+#[test]
 fn a_script_that_signs_in_too_often_waits_its_turn() {
     let place = Place::new();
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();

@@ -1,95 +1,247 @@
-//! Who may: the guard before everything under `/api/v1`, and the session that handlers ask for in their arguments.
+//! Who may: the guard before everything under `/api/v1` finds out who asks, and the first argument of each handler says
+//! who may.
 //!
-//! What is open is listed here, by method and path; the rest, unknown paths too, needs a session. A request that may
-//! change something needs the session's token in a header besides, which no other site can send.
+//! People come with the cookie of their session, and to change something with its token in a header besides, which no other
+//! site can send. Scripts and nodes come with a token of their own, which no browser sends by itself.
 
-use std::future::{Ready, ready};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    marker::PhantomData,
+    ops::Deref,
+    rc::Rc,
+};
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
-    http::{Method, header::HeaderValue},
+    http::{
+        Method,
+        header::{AUTHORIZATION, HeaderValue},
+    },
     middleware::Next,
-    web,
+    rt, web,
 };
 
 use crate::{
+    api::{Part, Permit},
+    objects::Kind,
     problem::Problem,
-    secrets::now,
+    roles::{May, Need, Permission, Person, Role},
+    secrets::{TOKEN_PREFIX, now},
     server::State,
     store::{Session, sha256},
 };
 
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Open without a session.
-const OPEN: [(Method, &str); 4] = [
-    (Method::GET, "/api/v1/setup"),
-    (Method::POST, "/api/v1/setup"),
-    (Method::POST, "/api/v1/session"),
-    (Method::GET, "/api/v1/openapi.json"),
-];
-
-/// Can this be asked without a session?
-pub(crate) fn is_open(method: &Method, path: &str) -> bool {
-    OPEN.iter().any(|(open, at)| open == method && *at == path)
-}
-
 /// Does this only look?
 pub(crate) fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Somebody who is signed in.
+/// Somebody who has shown who he is.
 #[derive(Clone, Debug)]
-pub(crate) struct SignedIn {
-    pub(crate) session: Session,
-    /// Of the cookie's token.
-    pub(crate) token_sha256: String,
+pub(crate) struct Who {
+    /// As the audit log has it: a user's name, or `token:NAME`.
+    pub(crate) name: String,
+    /// Of the connection.
+    pub(crate) address: String,
+    pub(crate) may: May,
+    /// Of the objects that he may change; `None`: all that his role may.
+    pub(crate) kinds: Option<Vec<Kind>>,
+    pub(crate) by: Credential,
 }
 
-impl FromRequest for SignedIn {
+/// What somebody has shown.
+#[derive(Clone, Debug)]
+pub(crate) enum Credential {
+    Session(Session),
+    /// SHA-256 of a token.
+    Token(String),
+}
+
+impl Who {
+    /// `None`: a node's token.
+    pub(crate) fn role(&self) -> Option<Role> {
+        match self.may {
+            May::Role(role) => Some(role),
+            May::Node => None,
+        }
+    }
+
+    /// Refuses who may not do what needs this.
+    fn check(&self, need: Need) -> Result<(), Problem> {
+        let may = match need {
+            Need::Nothing | Need::Known => true,
+            Need::Role(needed) => self.role().is_some_and(|role| role >= needed),
+            Need::Person => matches!(self.by, Credential::Session(_)),
+            Need::Node => self.may == May::Node,
+        };
+        if may {
+            return Ok(());
+        }
+        Err(Problem::Forbidden(format!("{} What you show is {}.", need.says(), self.shows())))
+    }
+
+    fn shows(&self) -> String {
+        match (&self.by, self.may) {
+            (Credential::Session(_), may) => format!("a session of the role `{}`", may.name()),
+            (Credential::Token(_), May::Role(role)) => format!("a token of the role `{}`", role.name()),
+            (Credential::Token(_), May::Node) => "a token of the scope `node`".to_owned(),
+        }
+    }
+}
+
+/// Who asks, or why nobody is known; found out once for each request.
+#[derive(Clone)]
+struct Found(Result<Rc<Who>, Problem>);
+
+/// Refuses a request of somebody who may not do what needs this; answers who it is, where he is asked for.
+pub(crate) fn check(request: &HttpRequest, need: Need) -> Result<Option<Rc<Who>>, Problem> {
+    if need == Need::Nothing {
+        return Ok(None);
+    }
+    let found = request.extensions().get::<Found>().cloned();
+    let who = found.ok_or(Problem::Unauthorized)?.0?;
+    who.check(need)?;
+    Ok(Some(who))
+}
+
+/// Somebody who may make a call that needs `P`: the first argument of its handler.
+#[derive(Debug)]
+pub(crate) struct By<P> {
+    who: Rc<Who>,
+    permission: PhantomData<P>,
+}
+
+impl<P> Deref for By<P> {
+    type Target = Who;
+
+    fn deref(&self) -> &Who {
+        &self.who
+    }
+}
+
+impl<P> By<P> {
+    pub(crate) fn who(&self) -> Rc<Who> {
+        Rc::clone(&self.who)
+    }
+}
+
+impl By<Person> {
+    pub(crate) fn session(&self) -> Result<&Session, Problem> {
+        match &self.by {
+            Credential::Session(session) => Ok(session),
+            Credential::Token(_) => Err(Problem::Unauthorized),
+        }
+    }
+}
+
+impl<P: Permission> FromRequest for By<P> {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(request.extensions().get::<Self>().cloned().ok_or(Problem::Unauthorized))
+        let who = check(request, P::NEED).and_then(|who| who.ok_or(Problem::Unauthorized));
+        ready(who.map(|who| Self { who, permission: PhantomData }))
     }
+}
+
+impl<P: Permission> Part for By<P> {}
+
+impl<P: Permission> Permit for By<P> {
+    const NEED: Need = P::NEED;
+}
+
+/// The first argument of a handler that is open to everybody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anyone;
+
+impl FromRequest for Anyone {
+    type Error = Infallible;
+    type Future = Ready<Result<Self, Infallible>>;
+
+    fn from_request(_: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(Self))
+    }
+}
+
+impl Part for Anyone {}
+
+impl Permit for Anyone {
+    const NEED: Need = Need::Nothing;
 }
 
 /// The guard.
 pub(crate) async fn guard(
     request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
+    next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // Refusals are answers like any other, so that everything that is put on answers is put on them too.
-    match admit(&request).await {
-        Ok(()) => Ok(next.call(request).await?.map_into_left_body()),
-        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
-    }
+    let found = Found(find(&request).await.map(Rc::new));
+    request.extensions_mut().insert(found);
+    next.call(request).await
 }
 
-async fn admit(request: &ServiceRequest) -> Result<(), Problem> {
-    if is_open(request.method(), request.path()) {
-        return Ok(());
-    }
-    let signed_in = signed_in(request).await?;
-    let token = request.headers().get(CSRF_HEADER).map(HeaderValue::as_bytes);
-    if !is_safe(request.method()) && token != Some(signed_in.session.csrf.as_bytes()) {
-        return Err(Problem::Csrf);
-    }
-    request.extensions_mut().insert(signed_in);
-    Ok(())
-}
-
-async fn signed_in(request: &ServiceRequest) -> Result<SignedIn, Problem> {
+async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
     let state = request.app_data::<web::Data<State>>();
     let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
+    let address = address(request.request());
+    if let Some(authorization) = request.headers().get(AUTHORIZATION) {
+        return of_token(state, authorization, address).await;
+    }
     let cookie = request.cookie(&state.cookie).ok_or(Problem::Unauthorized)?;
-    let token_sha256 = sha256(cookie.value());
-    let session = state.store.session(&token_sha256, now()).await?.ok_or(Problem::Unauthorized)?;
-    Ok(SignedIn { session, token_sha256 })
+    let session = state.store.session(&sha256(cookie.value()), now()).await?.ok_or(Problem::Unauthorized)?;
+    let token = request.headers().get(CSRF_HEADER).map(HeaderValue::as_bytes);
+    if !is_safe(request.method()) && token != Some(session.csrf.as_bytes()) {
+        return Err(Problem::Csrf);
+    }
+    let id = &session.token_sha256;
+    if state.seen.is_due(id, session.last_seen_at, now()) {
+        let (store, id, user, address) = (state.store.clone(), id.clone(), session.user, address.clone());
+        note(async move { store.saw_session(&id, user, &address, now()).await });
+    }
+    let (name, may) = (session.name.clone(), May::Role(session.role));
+    Ok(Who { name, address, may, kinds: None, by: Credential::Session(session) })
+}
+
+async fn of_token(state: &State, authorization: &HeaderValue, address: String) -> Result<Who, Problem> {
+    let secret = authorization.to_str().ok().and_then(|value| value.split_once(' '));
+    let secret = secret.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim());
+    let secret = secret.filter(|secret| secret.starts_with(TOKEN_PREFIX)).ok_or(Problem::UnknownToken)?;
+    let id = sha256(secret);
+    let token = state.store.token_of(&id, now()).await?.ok_or(Problem::UnknownToken)?;
+    let name = format!("token:{}", token.name);
+    if state.seen.is_due(&id, token.last_used_at, now()) {
+        let (store, id, name, address) = (state.store.clone(), token.id.clone(), name.clone(), address.clone());
+        note(async move { store.saw_token(&id, &name, &address, now()).await });
+    }
+    Ok(Who { name, address, may: token.may, kinds: token.kinds, by: Credential::Token(id) })
+}
+
+/// Writes that somebody was here, beside his request: it does not wait for it, nor fail with it.
+fn note(written: impl Future<Output = sqlx::Result<()>> + 'static) {
+    rt::spawn(async move {
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "it is not written that somebody was here");
+        }
+    });
+}
+
+/// Does what somebody has shown still hold? If not, why.
+pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'static str>> {
+    let ended = match &who.by {
+        Credential::Token(id) => state.store.token_of(id, now()).await?.is_none().then_some("token ended"),
+        Credential::Session(session) => match state.store.session(&session.token_sha256, now()).await? {
+            Some(_) => None,
+            None => match state.store.role_of(session.user).await? {
+                Some(role) if role != session.role => Some("role changed"),
+                _ => Some("session ended"),
+            },
+        },
+    };
+    Ok(ended)
 }
 
 /// Address of the connection, for the audit log.

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `passwords`, `tries`, `setup` and `access` (people), `routes` (the REST calls), `server`.
+//! `roles`, `passwords`, `tries`, `setup`, `seen` and `access` (people), `routes` (the REST calls), `server`.
 
 mod access;
 mod alerts;
@@ -29,8 +29,10 @@ mod publisher;
 mod query;
 mod readiness;
 mod recorder;
+mod roles;
 mod routes;
 mod secrets;
+mod seen;
 mod server;
 mod setup;
 mod simulate;

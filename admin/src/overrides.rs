@@ -9,11 +9,52 @@ use tidegate::policy::{Client, Override, Policy};
 
 use crate::{
     objects::{Kind, ObjectKey, client_id},
-    problem::FieldError,
+    problem::{FieldError, Problem},
 };
 
 /// How long an override lasts unless an end is given.
 const DAYS: i64 = 7;
+
+/// The longest override that an operator may give, in hours.
+const OPERATOR_HOURS: i64 = 24;
+
+/// What an operator may do to the override `before`: nothing where it is an editor's, which lasts longer than an operator may
+/// give one.
+pub(crate) fn check_short(before: Option<&Override>, now: Timestamp) -> Result<(), Problem> {
+    let is_short = |until: &str| until.parse::<Timestamp>().is_ok_and(|until| until <= longest(now));
+    match before.map(|before| before.until.as_deref()) {
+        None => Ok(()),
+        Some(Some(until)) if is_short(until) => Ok(()),
+        Some(_) => Err(too_long("This override lasts longer than 24 hours: changing it")),
+    }
+}
+
+/// Bounds an override that an operator gives: it ends within 24 hours, and after 24 hours unless he says otherwise.
+pub(crate) fn shorten(given: &mut Value, now: Timestamp) -> Result<(), Problem> {
+    let Some(given) = given.as_object_mut() else { return Ok(()) };
+    match given.get("until") {
+        None => {
+            given.insert("until".to_owned(), Value::String(text(longest(now))));
+            Ok(())
+        }
+        Some(Value::String(until)) => match until.parse::<Timestamp>() {
+            Ok(until) if until <= longest(now) => Ok(()),
+            Ok(_) => Err(too_long("An override of more than 24 hours")),
+            Err(error) => Err(Problem::field("/until", error.to_string())),
+        },
+        Some(Value::Null) => Err(too_long("An override without an end")),
+        // The document's reader says what it should be.
+        Some(_) => Ok(()),
+    }
+}
+
+fn too_long(what: &str) -> Problem {
+    Problem::Forbidden(format!("{what} needs the role `editor`; yours is `operator`."))
+}
+
+fn longest(now: Timestamp) -> Timestamp {
+    now.saturating_add(SignedDuration::from_hours(OPERATOR_HOURS)).unwrap_or(Timestamp::MAX)
+}
 
 /// Gives a client's new or changed override its end, and asks for its reason. `given` is what the caller wrote of the
 /// client: `"until": null` there is the choice of no end; without `until`, one that grants what the one before did has its
@@ -47,8 +88,11 @@ pub(crate) fn complete(
 
 /// The end of an override that is made now.
 fn in_a_week(now: Timestamp) -> String {
-    let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MAX);
-    // Whole seconds are enough, and easier to read.
+    text(now.saturating_add(SignedDuration::from_hours(24 * DAYS)).unwrap_or(Timestamp::MAX))
+}
+
+/// Whole seconds are enough, and easier to read.
+fn text(end: Timestamp) -> String {
     Timestamp::from_second(end.as_second()).unwrap_or(end).to_string()
 }
 

@@ -19,12 +19,16 @@ use crate::{
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Why a request was refused.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Problem {
     /// Nobody is signed in.
     Unauthorized,
+    /// A token that nobody has, or that has ended.
+    UnknownToken,
     /// A change without the header that only our own page can send.
     Csrf,
+    /// Somebody is known who may not do this; the words say who may.
+    Forbidden(String),
     WrongCredentials,
     /// Too many tries.
     TooMany {
@@ -131,6 +135,7 @@ pub(crate) enum Code {
     Unauthorized,
     WrongCredentials,
     Csrf,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     TooSlow,
@@ -164,11 +169,12 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
         Self::Csrf,
+        Self::Forbidden,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::TooSlow,
@@ -197,9 +203,12 @@ impl Code {
             Self::BadJson => {
                 (400, "bad_json", "The body cannot be read", "The body cannot be read. `errors[0].pointer` says where.")
             }
-            Self::Unauthorized => {
-                (401, "unauthorized", "Sign in first", "There is no session, or it has ended. Sign in, then ask again.")
-            }
+            Self::Unauthorized => (
+                401,
+                "unauthorized",
+                "Sign in first",
+                "There is no session or token, or it has ended. Sign in, then ask again.",
+            ),
             Self::WrongCredentials => (
                 401,
                 "wrong_credentials",
@@ -211,6 +220,12 @@ impl Code {
                 "csrf",
                 "This request did not come from the dashboard",
                 "The header `X-CSRF-Token` is missing or not the session's. `GET /session` gives the right one.",
+            ),
+            Self::Forbidden => (
+                403,
+                "forbidden",
+                "You may not do this",
+                "The role of the session or token does not allow it; the detail says what it takes.",
             ),
             Self::NotFound => (404, "not_found", "Not found", "What the address names is not there."),
             Self::MethodNotAllowed => (
@@ -408,7 +423,8 @@ impl Problem {
 
     pub(crate) fn code(&self) -> Code {
         match self {
-            Self::Unauthorized => Code::Unauthorized,
+            Self::Unauthorized | Self::UnknownToken => Code::Unauthorized,
+            Self::Forbidden(_) => Code::Forbidden,
             Self::Csrf => Code::Csrf,
             Self::WrongCredentials => Code::WrongCredentials,
             Self::TooMany { .. } => Code::TooMany,
@@ -437,9 +453,10 @@ impl Problem {
     fn detail(&self) -> String {
         match self {
             Self::Unauthorized => "There is no session, or it has ended.".to_owned(),
+            Self::UnknownToken => "There is no such token, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
-            Self::NotFound(what) | Self::Full(what) => what.clone(),
+            Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) => what.clone(),
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
             Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
             Self::MediaType { wanted } => format!("Send it with the header content-type: {wanted}."),
@@ -507,6 +524,9 @@ impl ResponseError for Problem {
         let mut response = HttpResponse::build(status);
         match self {
             Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
+            Self::Unauthorized | Self::UnknownToken => {
+                response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+            }
             Self::Busy(_) => drop(response.insert_header((header::RETRY_AFTER, BUSY_RETRY_S))),
             Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, allowed.as_str()))),
             // What is left of the body would be taken for the next request.

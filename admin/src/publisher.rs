@@ -22,7 +22,7 @@ use crate::{
     },
     clients::Report,
     differences::{Changed, changed, undo},
-    objects::ObjectKey,
+    objects::{Kind, ObjectKey},
     overrides,
     problem::Problem,
     published::{Published, Revised, Shared, Stored, columns, document, parse},
@@ -38,6 +38,8 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 pub(crate) struct Author {
     pub(crate) name: String,
     pub(crate) address: String,
+    /// Of the objects that this one may change; `None`: all.
+    pub(crate) kinds: Option<Vec<Kind>>,
     pub(crate) idempotency_key: Option<String>,
     /// Of what makes the request this one: method, path, conditions and body.
     pub(crate) request_sha256: String,
@@ -289,6 +291,12 @@ impl Publisher {
             return Ok(answer);
         }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
+        let kinds = author.kinds.clone();
+        let edit = move |present: &Published| {
+            let edited = edit(present)?;
+            may_change(kinds.as_deref(), &edited)?;
+            Ok(edited)
+        };
         // With a hundred thousand clients this takes long enough for others to notice.
         let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
@@ -401,6 +409,21 @@ async fn repeated(connection: &mut AnyConnection, author: &Author) -> Result<Opt
         Some(answered) if answered.request_sha256 == author.request_sha256 => Ok(Some(answered.answer)),
         Some(_) => Err(Problem::header(IDEMPOTENCY_KEY, "another request has used this key; use a new one")),
         None => Ok(None),
+    }
+}
+
+/// Refuses an edit of objects of other kinds than these.
+fn may_change(kinds: Option<&[Kind]>, edited: &Edited) -> Result<(), Problem> {
+    let Some(kinds) = kinds else { return Ok(()) };
+    match edited.touched.iter().chain(&edited.removed).find(|key| !kinds.contains(&key.kind)) {
+        None => Ok(()),
+        Some(key) => {
+            let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+            let kinds = kinds.join(", ");
+            Err(Problem::Forbidden(format!(
+                "This would change {key}, and the token may only change objects of the kinds {kinds}."
+            )))
+        }
     }
 }
 

@@ -9,7 +9,20 @@ pub(crate) fn secret() -> Result<String, getrandom::Error> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
+/// What the secret of a token begins with, so that it is known for one wherever it turns up.
+pub(crate) const TOKEN_PREFIX: &str = "tg_";
+
+/// The secret of a token.
+pub(crate) fn token() -> Result<String, getrandom::Error> {
+    secret().map(|secret| format!("{TOKEN_PREFIX}{secret}"))
+}
+
 /// Seconds since the Unix epoch.
 pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_second()
+}
+
+/// RFC 3339 of Unix seconds.
+pub(crate) fn instant(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).map(|at| at.to_string()).unwrap_or_default()
 }

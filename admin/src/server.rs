@@ -39,6 +39,7 @@ use crate::{
     recorder::Recorder,
     routes,
     secrets::secret,
+    seen::Seen,
     setup::Setup,
     simulate::{Runs, Uploads},
     start::StartError,
@@ -102,6 +103,7 @@ pub(crate) struct State {
     pub(crate) runs: Arc<Runs>,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
+    pub(crate) seen: Seen,
     pub(crate) environment: Option<String>,
     pub(crate) check_url: Option<String>,
     /// Name of the session's cookie: browsers keep cookies by host, whatever the port.
@@ -224,6 +226,7 @@ impl Admin {
             runs: Arc::new(runs),
             setup,
             tries: Tries::new(),
+            seen: Seen::default(),
             environment,
             check_url,
             document: routes::document(&cookie),

@@ -8,6 +8,7 @@ use super::{Answer, Api, Body, Call, Operation, Parameter, page, schemas::bound_
 use crate::{
     access::{self, CSRF_HEADER},
     problem::{Code, PROBLEM_JSON, Row},
+    roles::{NEEDS, Need},
 };
 
 /// Where the calls are.
@@ -21,8 +22,8 @@ const GUIDE: [(&str, &[&str]); 6] = [
         "Signing in",
         &[
             "`POST /session` with a name and a password answers a cookie and a token, `csrf`. Send the cookie with every call, and \
-             the token as the header `X-CSRF-Token` with every call but `GET`. `DELETE /session` signs out; a session ends by \
-             itself after 12 hours.",
+             the token as the header `X-CSRF-Token` with every call but `GET`. `DELETE /session` signs out.",
+            "Scripts and nodes send a token of `POST /tokens` instead, as `Authorization: Bearer tg_...`, with every call.",
         ],
     ),
     (
@@ -118,6 +119,10 @@ impl Api {
                         "type": "apiKey", "in": "header", "name": CSRF_HEADER,
                         "description": "The `csrf` of `GET /session`, with every call that is no `GET`.",
                     },
+                    "token": {
+                        "type": "http", "scheme": "bearer",
+                        "description": "A token of `POST /tokens`, of a role or of the scope `node`.",
+                    },
                 },
             },
         });
@@ -134,7 +139,9 @@ fn guide() -> String {
         format!("| {} | `{code}` | {meaning} |\n", status.as_u16())
     });
     let codes = "## Codes\n\n| status | code | meaning |\n|---|---|---|\n".to_owned();
-    sections.chain([codes]).chain(rows).collect()
+    let needs = NEEDS.iter().map(|need| format!("| `{}` | {} |\n", need.name(), need.says()));
+    let who = "\n## Who may\n\nEach role may what those before it may. `x-needs` of a call is one of these.\n\n| `x-needs` | who |\n|---|---|\n".to_owned();
+    sections.chain([codes]).chain(rows).chain([who]).chain(needs).collect()
 }
 
 impl Call {
@@ -147,11 +154,13 @@ impl Call {
 
     fn json(&self) -> Value {
         let Operation { subject, summary, description, parameters, body, answers, codes, .. } = &self.operation;
-        let is_open = access::is_open(&self.method, &format!("{PREFIX}{}", self.path));
-        let security = match (is_open, access::is_safe(&self.method)) {
-            (true, _) => json!([]),
-            (false, true) => json!([{ "session": [] }]),
-            (false, false) => json!([{ "session": [], "csrf": [] }]),
+        let session =
+            if access::is_safe(&self.method) { json!({ "session": [] }) } else { json!({ "session": [], "csrf": [] }) };
+        let security = match self.need {
+            Need::Nothing => json!([]),
+            Need::Known | Need::Role(_) => json!([session, { "token": [] }]),
+            Need::Person => json!([session]),
+            Need::Node => json!([{ "token": [] }]),
         };
         let mut responses: Map<String, Value> =
             answers.iter().map(|(status, answer)| (status.to_string(), answer.json())).collect();
@@ -162,6 +171,7 @@ impl Call {
             "tags": [subject],
             "summary": summary,
             "security": security,
+            "x-needs": self.need.name(),
             "parameters": parameters.iter().map(Parameter::json).collect::<Vec<_>>(),
             "responses": responses,
         });

@@ -2,7 +2,7 @@
 //! types. The routes and their documentation are both made from that, so no call is undocumented, and none is documented
 //! as something else than it is.
 //!
-//! What a handler takes and answers is described by the types in its signature (`parts`); their schemas are gathered
+//! Who may make a call is the first of its handler's arguments. What a handler takes and answers is described by the types in its signature (`parts`); their schemas are gathered
 //! beside them (`schemas`); `document` writes it all as an `OpenAPI` document, `page` as a page for people.
 
 mod document;
@@ -32,12 +32,15 @@ use self::schemas::Schemas;
 pub(crate) use self::{
     document::{DOCUMENT, Document, PREFIX},
     page::STYLE,
-    parts::{Accepted, Answers, Created, IfMatch, IfNoneMatch, LastEventId, NoContent, Part, Tagged},
+    parts::{
+        Accepted, Answers, Arguments, Created, IfMatch, IfNoneMatch, LastEventId, NoContent, Part, Permit, Tagged,
+    },
 };
 use crate::{
-    access,
+    access::{self, By},
     problem::{Code, Problem, ProblemBody},
     query,
+    roles::{Known, Need},
 };
 
 /// All calls, in the order in which they are documented.
@@ -52,6 +55,8 @@ pub(crate) struct Api {
 pub(crate) struct Call {
     method: Method,
     path: String,
+    /// Who may make it.
+    need: Need,
     route: Route,
     operation: Operation,
 }
@@ -112,7 +117,7 @@ impl Api {
     pub(crate) fn get<F, A>(&mut self, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         self.add(Method::GET, path, handler)
@@ -121,7 +126,7 @@ impl Api {
     pub(crate) fn post<F, A>(&mut self, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         self.add(Method::POST, path, handler)
@@ -130,7 +135,7 @@ impl Api {
     pub(crate) fn put<F, A>(&mut self, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         self.add(Method::PUT, path, handler)
@@ -139,7 +144,7 @@ impl Api {
     pub(crate) fn patch<F, A>(&mut self, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         self.add(Method::PATCH, path, handler)
@@ -148,7 +153,7 @@ impl Api {
     pub(crate) fn delete<F, A>(&mut self, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         self.add(Method::DELETE, path, handler)
@@ -157,7 +162,7 @@ impl Api {
     fn add<F, A>(&mut self, method: Method, path: &str, handler: F) -> &mut Call
     where
         F: Handler<A>,
-        A: FromRequest + Part + 'static,
+        A: FromRequest + Arguments + 'static,
         F::Output: Responder + Answers + 'static,
     {
         let subject = self.subjects.last().map_or("", |(subject, _)| subject);
@@ -169,21 +174,23 @@ impl Api {
         A::describe(&mut operation);
         F::Output::describe(&mut operation);
         operation.refuses([Code::Invalid]);
-        if !access::is_open(&method, &format!("{PREFIX}{path}")) {
-            operation.refuses([Code::Unauthorized]);
-            if !access::is_safe(&method) {
+        let is_safe = access::is_safe(&method);
+        if A::NEED != Need::Nothing {
+            operation.refuses([Code::Unauthorized, Code::Forbidden]);
+            // Tokens need no other.
+            if !is_safe && A::NEED != Need::Node {
                 operation.refuses([Code::Csrf]);
             }
         }
         // Everything else looks into the database, for the session or more.
         if path != DOCUMENT {
             operation.refuses([Code::Internal, Code::Storage]);
-            if !access::is_safe(&method) {
+            if !is_safe {
                 operation.refuses([Code::OutcomeUnknown]);
             }
         }
         let route = web::method(method.clone()).to(handler);
-        self.calls.push(Call { method, path: path.to_owned(), route, operation });
+        self.calls.push(Call { method, path: path.to_owned(), need: A::NEED, route, operation });
         let last = self.calls.len() - 1;
         &mut self.calls[last]
     }
@@ -200,25 +207,33 @@ impl Api {
         for (path, calls) in by_path {
             let allowed: Vec<&str> = calls.iter().map(|call| call.method.as_str()).collect();
             let allowed = allowed.join(", ");
-            let refuse = move || ready(Err::<HttpResponse, _>(Problem::MethodNotAllowed { allowed: allowed.clone() }));
+            // Strangers are not told what there is.
+            let refuse = move |_: By<Known>| {
+                ready(Err::<HttpResponse, _>(Problem::MethodNotAllowed { allowed: allowed.clone() }))
+            };
             let resource = web::resource(&path).default_service(web::to(refuse));
             config.service(calls.into_iter().fold(resource, |resource, call| {
                 let of_query = call.operation.parameters.into_iter().filter(|parameter| parameter.place == "query");
                 let known: Rc<[String]> = of_query.map(|parameter| parameter.name).collect();
+                let need = call.need;
                 resource
-                    .route(call.route.wrap(from_fn(move |request, next| only_known(Rc::clone(&known), request, next))))
+                    .route(call.route.wrap(from_fn(move |request, next| admit(need, Rc::clone(&known), request, next))))
             }));
         }
     }
 }
 
-/// A parameter that the call does not have is refused rather than overlooked.
-async fn only_known(
+/// Before anything of it is read: who may not make the call is refused, and a parameter that it does not have is rather than
+/// overlooked.
+async fn admit(
+    need: Need,
     known: Rc<[String]>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    match query::unknown(request.query_string(), &known) {
+    let refused = access::check(request.request(), need).err();
+    // Refusals are answers like any other, so that everything that is put on answers is put on them too.
+    match refused.or_else(|| query::unknown(request.query_string(), &known)) {
         None => Ok(next.call(request).await?.map_into_left_body()),
         Some(problem) => Ok(request.error_response(problem).map_into_right_body()),
     }

@@ -1,9 +1,10 @@
 //! The document as a page for people: no script, nothing from elsewhere, and the colours of the dashboard.
 
 use maud::{DOCTYPE, Markup, html};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::document::DOCUMENT;
+use crate::roles::NEEDS;
 
 /// Of the page; the first half is the dashboard's.
 pub(crate) const STYLE: &str = concat!(include_str!("../../../web/app/tokens.css"), include_str!("page.css"));
@@ -106,16 +107,12 @@ impl Call<'_> {
         let Self { method, path, operation } = self;
         let id = text(&operation["operationId"]);
         let parameters = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let who = match operation["security"][0].as_object().map(Map::len) {
-            None => "Open to everybody.",
-            Some(1) => "Needs a session.",
-            Some(_) => "Needs a session, and its token in X-CSRF-Token.",
-        };
+        let needs = NEEDS.iter().find(|need| operation["x-needs"] == need.name()).map(|need| need.says());
         html! {
             article id=(id) {
                 h3 { a href={ "#" (id) } { span.method { (method) } " " code { (prefix) (path) } } }
                 p { strong { (text(&operation["summary"])) "." } " " (inline(text(&operation["description"]))) }
-                p.hint { (who) }
+                p.hint { (inline(&needs.unwrap_or_default())) }
                 @if !parameters.is_empty() {
                     h4 { "Parameters" }
                     (table(&["Name", "Where", "Type", ""], parameters.iter().map(|parameter| [

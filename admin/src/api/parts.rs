@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 
 use super::{Answer, Operation};
 use crate::{
-    access::SignedIn,
     body::{Body, Csv, Files},
     problem::{Code, Problem},
     query::Query,
+    roles::Need,
 };
 
 /// An argument of a handler.
@@ -38,9 +38,18 @@ pub(crate) trait Answers {
     fn describe(operation: &mut Operation);
 }
 
+/// An argument that says who may make the call.
+pub(crate) trait Permit: Part {
+    const NEED: Need;
+}
+
+/// All arguments of a handler: the first says who may make the call.
+pub(crate) trait Arguments: Part {
+    const NEED: Need;
+}
+
 impl<T> Part for Data<T> {}
 impl Part for HttpRequest {}
-impl Part for SignedIn {}
 
 impl<T: JsonSchema> Part for Body<T> {
     fn describe(operation: &mut Operation) {
@@ -102,7 +111,16 @@ macro_rules! tuples {
         }
     )*};
 }
-tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) }
+
+macro_rules! arguments {
+    ($(($($part:ident)*))*) => {$(
+        impl<By: Permit, $($part: Part),*> Arguments for (By, $($part,)*) {
+            const NEED: Need = By::NEED;
+        }
+    )*};
+}
+arguments! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 
 /// The entity tag of the state that the caller means to change, if it was given.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{alerts::Alert, api::Api, paging::List, problem::Problem, server::State};
+use crate::{access::By, alerts::Alert, api::Api, paging::List, problem::Problem, roles::Viewer, server::State};
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Alerts", "What needs a look.");
@@ -21,7 +21,7 @@ struct AboutAlerts {
     left_out: usize,
 }
 
-async fn show(state: Data<State>) -> Result<Json<List<Alert, AboutAlerts>>, Problem> {
+async fn show(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Alert, AboutAlerts>>, Problem> {
     let (items, left_out) = state.alerts.look(state.sight()).await?;
     Ok(Json(List { about: AboutAlerts { left_out }, items, next: None }))
 }

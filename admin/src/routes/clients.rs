@@ -18,17 +18,20 @@ use super::{
     policy::{Caller, Told, told},
 };
 use crate::{
+    access::By,
     api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::{Body, Csv},
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
     objects::{Kind, client_id, client_order, client_place},
+    overrides,
     paging::{Find, List, Page, Sort},
     problem::{Code, Problem},
     published::Published,
     publisher::{self, Words},
     query::Query,
+    roles::{Editor, Operator, Role, Viewer},
     server::State,
     store::sha256,
 };
@@ -74,13 +77,16 @@ pub(super) fn calls_for_overrides(api: &mut Api, id: &str) {
         .says(
             "Give a client an override",
             "It stays as it is otherwise; with `If-None-Match: *` it is made. The override ends after 7 days unless `until` says \
-             otherwise, and says why.",
+             otherwise, and says why. An operator's ends within 24 hours, and takes the place of none that lasts longer.",
         )
         .with("id", id)
         .example(json!({ "blocked": true, "reason": "abuse" }))
         .refuses(&[Code::PreconditionRequired]);
     api.delete("/clients/{id}/override", delete_override)
-        .says("Take a client's override away", "A client that has nothing else goes.")
+        .says(
+            "Take a client's override away",
+            "A client that has nothing else goes. An operator may take away what ends within 24 hours.",
+        )
         .with("id", id)
         .refuses(&[Code::PreconditionRequired]);
 }
@@ -100,6 +106,7 @@ struct OfClients {
 
 /// In the order of kinds and values. There may be very many, so they are neither copied nor sorted.
 async fn list(
+    _: By<Viewer>,
     state: Data<State>,
     domain: Query<InDomain>,
     page: Query<Page>,
@@ -155,13 +162,19 @@ fn find<'p>(published: &'p Published, domain: &str, id: &str) -> Result<&'p Clie
     Ok(&within.clients[place])
 }
 
-async fn one(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Client>>, Problem> {
+async fn one(
+    _: By<Viewer>,
+    state: Data<State>,
+    id: Path<String>,
+    query: Query<InDomain>,
+) -> Result<Tagged<Item<Client>>, Problem> {
     let published = state.publisher.published();
     let client = find(&published, &query.domain, &id)?;
     Ok(item(&published, &query.domain, client).tagged())
 }
 
 async fn get_override(
+    _: By<Viewer>,
     state: Data<State>,
     id: Path<String>,
     query: Query<InDomain>,
@@ -174,6 +187,7 @@ async fn get_override(
 
 /// The client stays as it is otherwise; with `If-None-Match: *` it is made.
 async fn put_override(
+    by: By<Operator>,
     call: Call,
     tag: IfMatch,
     new: IfNoneMatch,
@@ -183,6 +197,12 @@ async fn put_override(
     let (state, _, _, query) = &call;
     state.publisher.catch_up().await?;
     let published = state.publisher.published();
+    let mut given = body.value.0;
+    if by.role() < Some(Role::Editor) {
+        let now = Timestamp::now();
+        overrides::check_short(find(&published, &query.domain, &id).ok().and_then(|it| it.exception.as_ref()), now)?;
+        overrides::shorten(&mut given, now)?;
+    }
     let mut value = if let Ok(client) = find(&published, &query.domain, &id) {
         json!(client)
     } else {
@@ -190,17 +210,21 @@ async fn put_override(
         let (kind, value) = parts.ok_or_else(|| Problem::NotFound("Ids of clients are KIND:VALUE.".to_owned()))?;
         json!({ "kind": kind, "value": value })
     };
-    value["override"] = body.value.0;
+    value["override"] = given;
     let op = if new.0 { Op::Create } else { Op::Put };
     publish_one(call, (op, Kind::Client, id.into_inner()), tag.0, Some(value), &body.sha256, "/override").await
 }
 
 /// A client that has nothing else goes.
-async fn delete_override(call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
+async fn delete_override(by: By<Operator>, call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
     let (state, _, _, query) = &call;
     state.publisher.catch_up().await?;
     let published = state.publisher.published();
-    let (op, value) = match find(&published, &query.domain, &id) {
+    let found = find(&published, &query.domain, &id);
+    if by.role() < Some(Role::Editor) {
+        overrides::check_short(found.as_ref().ok().and_then(|it| it.exception.as_ref()), Timestamp::now())?;
+    }
+    let (op, value) = match found {
         Ok(Client { tier: None, exception: Some(_), .. }) => (Op::Delete, None),
         _ => (Op::Patch, Some(json!({ "override": null }))),
     };
@@ -232,6 +256,7 @@ struct Imported {
 }
 
 async fn import(
+    _: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,
@@ -283,7 +308,7 @@ async fn import(
     Ok(told(publish.await)?.respond_to(&request))
 }
 
-async fn export(state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn export(_: By<Viewer>, state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
     let published = state.publisher.published();
     query.of(&published)?;
     let text =
@@ -295,7 +320,13 @@ async fn export(state: Data<State>, query: Query<InDomain>) -> Result<HttpRespon
         .body(text))
 }
 
-async fn bulk(state: Data<State>, caller: Caller, if_match: IfMatch, body: Body<Bulk>) -> Result<Told, Problem> {
+async fn bulk(
+    _: By<Editor>,
+    state: Data<State>,
+    caller: Caller,
+    if_match: IfMatch,
+    body: Body<Bulk>,
+) -> Result<Told, Problem> {
     let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
     let words = Words::new(&body.value.message, state.publisher.published().version.version)?;
     let edit = move |present: &Published| {

@@ -8,6 +8,7 @@ use actix_web::{
 use serde_json::{Map, Value};
 
 use crate::{
+    access::Anyone,
     api::{Api, DOCUMENT, STYLE},
     server::State,
 };
@@ -24,7 +25,7 @@ pub(super) fn pages(config: &mut web::ServiceConfig) {
     config.route("/docs/api", web::get().to(page)).route("/docs/api.css", web::get().to(style));
 }
 
-async fn openapi(state: Data<State>) -> HttpResponse {
+async fn openapi(_: Anyone, state: Data<State>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(state.document.json.clone())
 }
 

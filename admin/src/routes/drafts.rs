@@ -6,13 +6,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    access::SignedIn,
+    access::By,
     api::{Api, Created, NoContent, PREFIX},
     body::Body,
     changes::{ChangeList, check_line},
     paging::{List, Page},
     problem::{Code, Problem},
     query::Query,
+    roles::{Editor, Viewer},
     secrets::secret,
     server::State,
     store::Draft,
@@ -36,14 +37,14 @@ fn text(instant: Timestamp) -> String {
     format!("{instant:.6}")
 }
 
-async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
+async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
     let internal = |error: &dyn ToString| Problem::Internal(error.to_string());
     check_line(&body.value.message)?;
     let now = Timestamp::now();
     let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).map_err(|error| internal(&error))?;
     let draft = Draft {
         id: secret().map_err(|error| internal(&error))?,
-        author: signed_in.session.name,
+        author: by.name.clone(),
         message: body.value.message.clone(),
         saved_at: text(now),
         ends_at: text(end),
@@ -56,7 +57,7 @@ async fn save(state: Data<State>, signed_in: SignedIn, body: Body<ChangeList>) -
 }
 
 /// Newest first. A cursor is `SAVED_AT,ID` of the draft that the page before ended with.
-async fn drafts(state: Data<State>, page: Query<Page>) -> Result<Json<List<Draft>>, Problem> {
+async fn drafts(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Draft>>, Problem> {
     let after = page.after(|cursor| {
         let (saved_at, id) = cursor.split_once(',')?;
         saved_at.parse::<Timestamp>().ok()?;
@@ -91,7 +92,7 @@ fn is_id(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
-async fn draft(state: Data<State>, id: Path<String>) -> Result<Json<WithList>, Problem> {
+async fn draft(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<WithList>, Problem> {
     check_id(&id)?;
     let found = state.store.draft(&id, &text(Timestamp::now())).await?;
     let (draft, list) = found.ok_or_else(|| absent(&id))?;
@@ -99,7 +100,7 @@ async fn draft(state: Data<State>, id: Path<String>) -> Result<Json<WithList>, P
     Ok(Json(WithList { draft, list }))
 }
 
-async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+async fn remove(_: By<Editor>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     check_id(&id)?;
     if !state.store.remove_draft(&id).await? {
         return Err(absent(&id));

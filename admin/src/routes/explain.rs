@@ -18,12 +18,14 @@ use tidegate::{
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
+    access::By,
     api::Api,
     body::Body,
     changes::{ChangeList, default_domain},
     objects::client_id,
     problem::{Code, Problem},
     published::{Published, Shared},
+    roles::Viewer,
     server::State,
 };
 
@@ -149,7 +151,7 @@ struct LimitState<'a> {
 }
 
 /// Charges nothing.
-async fn explain(state: Data<State>, body: Body<Asked>) -> Result<HttpResponse, Problem> {
+async fn explain(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<HttpResponse, Problem> {
     let asked = Arc::new(body.value);
     for _ in 0..TRIES {
         let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.published());
@@ -338,7 +340,7 @@ struct Lint {
     warnings: Vec<Warned>,
 }
 
-async fn lint(state: Data<State>) -> Result<Json<Lint>, Problem> {
+async fn lint(_: By<Viewer>, state: Data<State>) -> Result<Json<Lint>, Problem> {
     let published = state.publisher.published();
     let policy_version = published.version.version;
     let warnings = in_background(move || published.policy.lint()).await?;
@@ -358,7 +360,7 @@ struct Validated {
 }
 
 /// Refuses what a publish would refuse; publishes nothing.
-async fn validate(state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
+async fn validate(_: By<Viewer>, state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
     let (before, after) = state.publisher.try_list(body.value).await?;
     let compare = move |before: Shared, after: Policy| {
         let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();

@@ -7,11 +7,13 @@ use tidegate::{Identity, Request, RuleMatch, policy::Domain};
 use tokio::task::spawn_blocking;
 
 use crate::{
+    access::By,
     api::Api,
     figures::{Asked, ENTRIES, Endpoint, HALF_LIFE, Heaviest, Met, ONE_IN, Of, Range, Sample, Second, TopBy},
     paging::List,
     problem::Problem,
     query::Query,
+    roles::Viewer,
     server::State,
 };
 
@@ -65,7 +67,7 @@ enum Metrics {
     Range(Range),
 }
 
-async fn show(state: Data<State>, asked: Query<Asked>) -> Result<Json<Metrics>, Problem> {
+async fn show(_: By<Viewer>, state: Data<State>, asked: Query<Asked>) -> Result<Json<Metrics>, Problem> {
     Ok(Json(if asked.is_nothing() {
         Metrics::Now { newest: (*state.figures.newest()).clone(), history: state.figures.history() }
     } else {
@@ -116,7 +118,7 @@ struct AboutTop {
     half_life_ms: Option<u64>,
 }
 
-async fn top(state: Data<State>, asked: Query<TopAsked>) -> Json<List<Heaviest, AboutTop>> {
+async fn top(_: By<Viewer>, state: Data<State>, asked: Query<TopAsked>) -> Json<List<Heaviest, AboutTop>> {
     let (by, of) = (asked.by.unwrap_or_default(), asked.of.unwrap_or_default());
     let is_sketch = by == TopBy::Key;
     let about = AboutTop {
@@ -143,7 +145,7 @@ struct Uncovered {
     rules: Vec<String>,
 }
 
-async fn endpoints(state: Data<State>) -> Result<Json<List<Uncovered>>, Problem> {
+async fn endpoints(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Uncovered>>, Problem> {
     let (published, seen) = (state.publisher.published(), state.figures.endpoints());
     let find = move || -> Vec<Uncovered> {
         let rules_of = |name: &String| {

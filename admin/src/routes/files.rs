@@ -24,6 +24,7 @@ use tokio::task::spawn_blocking;
 
 use super::policy::{Caller, told};
 use crate::{
+    access::By,
     api::{Api, IfMatch},
     body::Files,
     changes::{Edited, still_wanted},
@@ -35,6 +36,7 @@ use crate::{
     published::Published,
     publisher::{self, Words, parse_stored},
     query::Query,
+    roles::{Editor, Viewer},
     server::State,
     store::sha256,
 };
@@ -106,7 +108,7 @@ struct OfExport {
     version: Option<u64>,
 }
 
-async fn export(state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
+async fn export(_: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
     let OfExport { format, version } = query.0;
     let published = state.publisher.published();
     let version = version.unwrap_or(published.version.version);
@@ -197,6 +199,7 @@ struct Tried {
 }
 
 async fn import(
+    _: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,

@@ -11,7 +11,8 @@ use tidegate_replay::{
 };
 
 use crate::{
-    api::Api, changes::MESSAGE_BYTES_MAX, passwords, privacy::Keys, recorder::Recorded, server::State, simulate,
+    access::By, api::Api, changes::MESSAGE_BYTES_MAX, passwords, privacy::Keys, recorder::Recorded, roles::Viewer,
+    server::State, simulate,
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -75,7 +76,7 @@ struct Bounds {
     preview_requests_max: u64,
 }
 
-async fn show(state: Data<State>) -> Json<Meta> {
+async fn show(_: By<Viewer>, state: Data<State>) -> Json<Meta> {
     Json(Meta {
         version: env!("CARGO_PKG_VERSION"),
         algorithms: vec![

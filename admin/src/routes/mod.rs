@@ -15,6 +15,7 @@ mod policy;
 mod session;
 mod simulations;
 mod stream;
+mod tokens;
 mod uploads;
 mod versions;
 
@@ -22,9 +23,10 @@ use actix_web::{HttpRequest, HttpResponse, middleware::from_fn, web};
 
 pub(crate) use self::page::build;
 use crate::{
-    access::guard,
+    access::{By, guard},
     api::{Api, Document, PREFIX},
     problem::Problem,
+    roles::Known,
 };
 
 /// Every call of the REST API. To add one, state it in the `calls` of its subject: method, path and handler, what it does,
@@ -32,6 +34,7 @@ use crate::{
 fn calls() -> Api {
     let mut api = Api::new();
     session::calls(&mut api);
+    tokens::calls(&mut api);
     meta::calls(&mut api);
     policy::calls(&mut api);
     objects::calls(&mut api);
@@ -64,7 +67,8 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
     config.service(api).configure(documentation::pages).configure(health::pages).default_service(web::to(page::page));
 }
 
-async fn unknown(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// Strangers are not told what there is.
+async fn unknown(_: By<Known>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(not_there(&request))
 }
 

@@ -17,6 +17,7 @@ use super::{
     policy::{Caller, Told, publish_list},
 };
 use crate::{
+    access::By,
     api::{Api, IfMatch, IfNoneMatch, Tagged},
     body::Body,
     changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
@@ -25,6 +26,7 @@ use crate::{
     problem::{At, Code, FieldError, Problem},
     published::{Published, Revised},
     query::Query,
+    roles::{Editor, Viewer},
     server::State,
     store::sha256,
 };
@@ -65,18 +67,18 @@ fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example
     let one = format!("/{name}s/{{id}}");
     if kind != Kind::Domain {
         // A domain has no name of its own, so `PUT` makes it.
-        api.post(&format!("/{name}s"), move |call, body: Body<Unread<T>>| create(kind, call, body))
+        api.post(&format!("/{name}s"), move |by, call, body: Body<Unread<T>>| create(kind, by, call, body))
             .says(&format!("Add a {name}"), "")
             .example(example.clone())
             .refuses(&[Code::Conflict]);
     }
     let of_domain = if kind == Kind::Domain { " What is in it is changed by itself." } else { "" };
-    api.put(&one, move |call, tag, new, id, body: Body<Unread<T>>| put(kind, call, tag, new, id, body))
+    api.put(&one, move |by, call, tag, new, id, body: Body<Unread<T>>| put(kind, by, call, tag, new, id, body))
         .says(&format!("Replace a {name}"), &format!("By the body; with `If-None-Match: *` it is added.{of_domain}"))
         .with("id", id)
         .example(example)
         .refuses(&refused);
-    api.patch(&one, move |call, tag, id, body| patch(kind, call, tag, id, body))
+    api.patch(&one, move |by, call, tag, id, body| patch(kind, by, call, tag, id, body))
         .says(
             &format!("Change fields of a {name}"),
             "The body is a JSON merge patch (RFC 7396): fields that are named replace those of the object, `null` takes them \
@@ -87,7 +89,7 @@ fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example
         .refuses(&refused);
     if kind != Kind::Domain {
         // A domain goes by a change list, which says of when all that is in it is.
-        api.delete(&one, move |call, tag, id| delete(kind, call, tag, id))
+        api.delete(&one, move |by, call, tag, id| delete(kind, by, call, tag, id))
             .says(&format!("Remove a {name}"), "")
             .with("id", id)
             .refuses(&refused)
@@ -135,7 +137,7 @@ pub(super) struct OfChange {
 /// Who changes something, and what of the request is not the object.
 pub(super) type Call = (Data<State>, HttpRequest, Caller, Query<OfChange>);
 
-async fn create<T>(kind: Kind, call: Call, body: Body<Unread<T>>) -> Result<Told, Problem> {
+async fn create<T>(kind: Kind, _: By<Editor>, call: Call, body: Body<Unread<T>>) -> Result<Told, Problem> {
     let Body { value: Unread(value, _), sha256 } = body;
     let id = objects::id_of(kind, &value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
     publish_one(call, (Op::Create, kind, id), None, Some(value), &sha256, "").await
@@ -144,6 +146,7 @@ async fn create<T>(kind: Kind, call: Call, body: Body<Unread<T>>) -> Result<Told
 /// With `If-None-Match: *` the object is to be new.
 async fn put<T>(
     kind: Kind,
+    _: By<Editor>,
     call: Call,
     tag: IfMatch,
     new: IfNoneMatch,
@@ -158,6 +161,7 @@ async fn put<T>(
 /// A JSON merge patch.
 async fn patch(
     kind: Kind,
+    _: By<Editor>,
     call: Call,
     tag: IfMatch,
     id: Path<String>,
@@ -167,7 +171,7 @@ async fn patch(
     publish_one(call, (Op::Patch, kind, id.into_inner()), tag.0, Some(Value::Object(value)), &sha256, "").await
 }
 
-async fn delete(kind: Kind, call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
+async fn delete(kind: Kind, _: By<Editor>, call: Call, tag: IfMatch, id: Path<String>) -> Result<Told, Problem> {
     publish_one(call, (Op::Delete, kind, id.into_inner()), tag.0, None, "", "").await
 }
 
@@ -291,7 +295,13 @@ fn rule_item(published: &Published, name: &str, rule: &Rule) -> Item<Rule> {
     Item::new(published, Kind::Rule, name, rule.id.clone(), rule)
 }
 
-async fn tiers(state: Data<State>, query: Query<InDomain>, page: Query<Page>, find: Query<Find>) -> Listed<Tier> {
+async fn tiers(
+    _: By<Viewer>,
+    state: Data<State>,
+    query: Query<InDomain>,
+    page: Query<Page>,
+    find: Query<Find>,
+) -> Listed<Tier> {
     let published = state.publisher.published();
     let domain = query.of(&published)?;
     let about = |matching| OfPolicy::new(&published, Some(&query.domain), matching);
@@ -299,7 +309,12 @@ async fn tiers(state: Data<State>, query: Query<InDomain>, page: Query<Page>, fi
     Ok(Json(page.map(|tier| tier_item(&published, &query.domain, domain, tier))))
 }
 
-async fn tier(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Tier>>, Problem> {
+async fn tier(
+    _: By<Viewer>,
+    state: Data<State>,
+    id: Path<String>,
+    query: Query<InDomain>,
+) -> Result<Tagged<Item<Tier>>, Problem> {
     let published = state.publisher.published();
     let domain = query.of(&published)?;
     let tier = domain.tiers.iter().find(|tier| tier.id == *id);
@@ -307,7 +322,13 @@ async fn tier(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> R
     Ok(tier_item(&published, &query.domain, domain, tier).tagged())
 }
 
-async fn rules(state: Data<State>, query: Query<InDomain>, page: Query<Page>, find: Query<Find>) -> Listed<Rule> {
+async fn rules(
+    _: By<Viewer>,
+    state: Data<State>,
+    query: Query<InDomain>,
+    page: Query<Page>,
+    find: Query<Find>,
+) -> Listed<Rule> {
     let published = state.publisher.published();
     let rules = query.of(&published)?.rules_by_closeness();
     let about = |matching| OfPolicy::new(&published, Some(&query.domain), matching);
@@ -315,7 +336,12 @@ async fn rules(state: Data<State>, query: Query<InDomain>, page: Query<Page>, fi
     Ok(Json(page.map(|rule| rule_item(&published, &query.domain, rule))))
 }
 
-async fn rule(state: Data<State>, id: Path<String>, query: Query<InDomain>) -> Result<Tagged<Item<Rule>>, Problem> {
+async fn rule(
+    _: By<Viewer>,
+    state: Data<State>,
+    id: Path<String>,
+    query: Query<InDomain>,
+) -> Result<Tagged<Item<Rule>>, Problem> {
     let published = state.publisher.published();
     let rule = query.of(&published)?.rules.iter().find(|rule| rule.id == *id);
     let rule = rule.ok_or_else(|| Problem::NotFound(format!("There is no rule `{id}`.")))?;
@@ -330,14 +356,14 @@ fn domain_item(published: &Published, name: &str) -> Option<Item<Domain>> {
     Some(Item::new(published, Kind::Domain, name, key.id, &*settings))
 }
 
-async fn domains(state: Data<State>, page: Query<Page>, find: Query<Find>) -> Listed<Domain> {
+async fn domains(_: By<Viewer>, state: Data<State>, page: Query<Page>, find: Query<Find>) -> Listed<Domain> {
     let published = state.publisher.published();
     let about = |matching| OfPolicy::new(&published, None, matching);
     let page = page.of(published.policy.domains.keys().collect(), &find, |name| name, about)?;
     Ok(Json(page.filter_map(|name| domain_item(&published, name))))
 }
 
-async fn domain(state: Data<State>, id: Path<String>) -> Result<Tagged<Item<Domain>>, Problem> {
+async fn domain(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Tagged<Item<Domain>>, Problem> {
     let item = domain_item(&state.publisher.published(), &id);
     Ok(item.ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?.tagged())
 }

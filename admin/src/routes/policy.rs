@@ -1,6 +1,9 @@
 //! The policy in force, and the one call that changes it.
 
-use std::future::{Ready, ready};
+use std::{
+    future::{Ready, ready},
+    rc::Rc,
+};
 
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, Responder,
@@ -17,12 +20,13 @@ use serde_json::json;
 
 use super::versions::WithDocument;
 use crate::{
-    access::{SignedIn, address},
+    access::{self, By, Who},
     api::{Answers, Api, Operation, Part, Tagged},
     body::Body,
     changes::ChangeList,
     problem::{Code, Problem},
     publisher::{self, Author, IDEMPOTENCY_KEY},
+    roles::{Editor, Need, Viewer},
     server::State,
 };
 
@@ -56,13 +60,13 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
-async fn policy(state: Data<State>) -> Tagged<WithDocument> {
+async fn policy(_: By<Viewer>, state: Data<State>) -> Tagged<WithDocument> {
     let published = state.publisher.published();
     let body = WithDocument { version: published.version.clone(), document: published.policy.clone() };
     Tagged { etag: published.policy_etag(), body }
 }
 
-async fn publish(state: Data<State>, caller: Caller, body: Body<ChangeList>) -> Result<Told, Problem> {
+async fn publish(_: By<Editor>, state: Data<State>, caller: Caller, body: Body<ChangeList>) -> Result<Told, Problem> {
     publish_list(state, caller.author(body.sha256), body.value).await
 }
 
@@ -100,16 +104,17 @@ const KEY_BYTES_MAX: usize = 100;
 
 /// Who asks, and how a repeat is known.
 pub(super) struct Caller {
-    name: String,
-    address: String,
+    who: Rc<Who>,
     idempotency_key: Option<String>,
 }
 
 impl Caller {
     /// As the author of what the request publishes; `sha256` is that of what makes it this one.
     pub(super) fn author(self, sha256: String) -> Author {
-        let Self { name, address, idempotency_key } = self;
-        Author { name, address, idempotency_key, request_sha256: sha256 }
+        let Self { who, idempotency_key } = self;
+        let Who { name, address, kinds, .. } = &*who;
+        let (name, address, kinds) = (name.clone(), address.clone(), kinds.clone());
+        Author { name, address, kinds, idempotency_key, request_sha256: sha256 }
     }
 }
 
@@ -117,11 +122,11 @@ impl FromRequest for Caller {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let signed_in = SignedIn::from_request(request, payload).into_inner();
-        ready(signed_in.and_then(|signed_in| {
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let who = access::check(request, Need::Known).and_then(|who| who.ok_or(Problem::Unauthorized));
+        ready(who.and_then(|who| {
             let idempotency_key = request.headers().get(IDEMPOTENCY_KEY).map(key).transpose()?;
-            Ok(Self { name: signed_in.session.name, address: address(request), idempotency_key })
+            Ok(Self { who, idempotency_key })
         }))
     }
 }

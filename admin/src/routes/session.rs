@@ -3,21 +3,22 @@
 use actix_web::{
     HttpRequest, HttpResponse,
     cookie::{Cookie, SameSite, time},
-    http::StatusCode,
+    http::{StatusCode, header::USER_AGENT},
     web::{Data, Json},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::{SignedIn, address},
+    access::{Anyone, By, address},
     api::Api,
     body::Body,
     passwords,
     problem::{Code, FieldError, Problem},
-    secrets::{now, secret},
+    roles::{Person, Role},
+    secrets::{instant, now, secret},
     server::State,
-    store::{Audit, Session, sha256},
+    store::{Audit, NewSession, Session, sha256},
 };
 
 /// How long a session lives, in seconds.
@@ -28,7 +29,7 @@ pub(super) fn calls(api: &mut Api) {
     api.get("/session", show).says("Who is signed in", "");
     api.post("/session", sign_in)
         .says("Sign in", "Sets the session's cookie. Tries are limited by address and by name.")
-        .answers_json::<Who>(StatusCode::OK, "Signed in.")
+        .answers_json::<Shown>(StatusCode::OK, "Signed in.")
         .refuses(&[Code::WrongCredentials, Code::TooMany]);
     api.delete("/session", sign_out)
         .says("Sign out", "Ends the session, and its event streams.")
@@ -41,7 +42,7 @@ pub(super) fn calls(api: &mut Api) {
             "Make the first administrator",
             "With the code of the one-time link that the server prints, and signs in.",
         )
-        .answers_json::<Who>(StatusCode::CREATED, "Made, and signed in.")
+        .answers_json::<Shown>(StatusCode::CREATED, "Made, and signed in.")
         .refuses(&[Code::NotFound, Code::TooMany]);
 }
 
@@ -63,9 +64,9 @@ struct FirstAdministrator {
 /// Who is signed in.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename = "Session")]
-struct Who {
+struct Shown {
     name: String,
-    role: String,
+    role: Role,
     /// For the header `X-CSRF-Token`.
     csrf: String,
     /// RFC 3339.
@@ -75,17 +76,27 @@ struct Who {
     environment: Option<String>,
 }
 
-async fn show(state: Data<State>, signed_in: SignedIn) -> Json<Who> {
-    Json(who(&state, signed_in.session))
+async fn show(by: By<Person>, state: Data<State>) -> Result<Json<Shown>, Problem> {
+    Ok(Json(shown(&state, by.session()?)))
 }
 
-fn who(state: &State, session: Session) -> Who {
-    let Session { name, role, csrf, expires_at } = session;
-    let expires_at = jiff::Timestamp::from_second(expires_at).map(|at| at.to_string()).unwrap_or_default();
-    Who { name, role, csrf, expires_at, environment: state.environment.clone() }
+fn shown(state: &State, session: &Session) -> Shown {
+    let Session { name, role, csrf, expires_at, .. } = session;
+    Shown {
+        name: name.clone(),
+        role: *role,
+        csrf: csrf.clone(),
+        expires_at: instant(*expires_at),
+        environment: state.environment.clone(),
+    }
 }
 
-async fn sign_in(state: Data<State>, request: HttpRequest, body: Body<Credentials>) -> Result<HttpResponse, Problem> {
+async fn sign_in(
+    _: Anyone,
+    state: Data<State>,
+    request: HttpRequest,
+    body: Body<Credentials>,
+) -> Result<HttpResponse, Problem> {
     let Credentials { name, password } = body.value;
     state.tries.count(&address(&request), &name)?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
@@ -120,12 +131,27 @@ async fn begin(
     let token_sha256 = sha256(&token);
     let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result: "done" };
     let begins_at = now();
-    state.store.begin_session(&token_sha256, user, &csrf, begins_at, begins_at + LIFE_SECONDS, line).await?;
+    let new = NewSession {
+        token_sha256: &token_sha256,
+        user,
+        csrf: &csrf,
+        begins_at,
+        expires_at: begins_at + LIFE_SECONDS,
+        address: &address(request),
+        browser: &browser(request),
+    };
+    state.store.begin_session(new, line).await?;
     let session = state.store.session(&token_sha256, begins_at).await?.ok_or(Problem::Unauthorized)?;
-    let mut response = HttpResponse::build(status).json(who(state, session));
+    let mut response = HttpResponse::build(status).json(shown(state, &session));
     let cookie = cookie(state, token).max_age(time::Duration::seconds(LIFE_SECONDS)).finish();
     response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
     Ok(response)
+}
+
+/// What a browser calls itself, in its first characters.
+fn browser(request: &HttpRequest) -> String {
+    let name = request.headers().get(USER_AGENT).and_then(|name| name.to_str().ok()).unwrap_or_default();
+    name.chars().take(200).collect()
 }
 
 fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'static> {
@@ -136,15 +162,9 @@ fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'sta
         .secure(state.secure_cookies)
 }
 
-async fn sign_out(state: Data<State>, request: HttpRequest, signed_in: SignedIn) -> Result<HttpResponse, Problem> {
-    let line = Audit {
-        actor: &signed_in.session.name,
-        address: &address(&request),
-        action: "session.end",
-        object: "",
-        result: "done",
-    };
-    state.store.end_session(&signed_in.token_sha256, line).await?;
+async fn sign_out(by: By<Person>, state: Data<State>) -> Result<HttpResponse, Problem> {
+    let line = Audit { actor: &by.name, address: &by.address, action: "session.end", object: "", result: "done" };
+    state.store.end_session(&by.session()?.token_sha256, line).await?;
     state.session_ended.send_replace(());
     let mut response = HttpResponse::NoContent().finish();
     let mut removal = cookie(&state, String::new()).finish();
@@ -171,7 +191,7 @@ struct SetupState {
     password_characters_min: usize,
 }
 
-async fn is_open(state: Data<State>) -> Result<Json<SetupState>, Problem> {
+async fn is_open(_: Anyone, state: Data<State>) -> Result<Json<SetupState>, Problem> {
     // Another server on the same database may have made the first administrator.
     if !state.setup.is_open() || state.store.has_administrator().await? {
         return Err(gone());
@@ -180,6 +200,7 @@ async fn is_open(state: Data<State>) -> Result<Json<SetupState>, Problem> {
 }
 
 async fn set_up(
+    _: Anyone,
     state: Data<State>,
     request: HttpRequest,
     body: Body<FirstAdministrator>,

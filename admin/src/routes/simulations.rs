@@ -12,12 +12,13 @@ use tidegate_replay::{
 use tokio::task::spawn_blocking;
 
 use crate::{
-    access::SignedIn,
+    access::By,
     api::{Accepted, Api, NoContent, PREFIX},
     body::{Body, Files},
     paging::{List, Nothing, Page},
     problem::{Code, Problem},
     query::Query,
+    roles::Viewer,
     server::State,
     simulate::{self, Ask, PreviewAnswer, PreviewAsk, Run},
 };
@@ -67,19 +68,19 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::NoResult]);
 }
 
-async fn start(state: Data<State>, signed_in: SignedIn, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
-    let run = simulate::start(&state, signed_in.session.name, body.0.value).await?;
+async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
+    let run = simulate::start(&state, by.name.clone(), body.0.value).await?;
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }
 
-async fn preview(state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<PreviewAnswer>, Problem> {
+async fn preview(_: By<Viewer>, state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<PreviewAnswer>, Problem> {
     let published = state.publisher.published();
     // Some milliseconds of work, which others shall not wait for.
     let shown = spawn_blocking(move || simulate::show(&published, body.value)).await;
     Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
 }
 
-async fn runs(state: Data<State>, page: Query<Page>) -> Result<Json<List<Run>>, Problem> {
+async fn runs(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Run>>, Problem> {
     Ok(Json(page.along(state.runs.all(), |run| &run.id)?))
 }
 
@@ -87,15 +88,15 @@ fn absent(id: &str) -> Problem {
     Problem::NotFound(format!("There is no run `{id}`; runs are kept for {} days.", simulate::DAYS_MAX))
 }
 
-async fn run(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+async fn run(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
     Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
 }
 
-async fn stop(state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+async fn stop(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
     Ok(Json(state.runs.stop(&id).ok_or_else(|| absent(&id))?))
 }
 
-async fn forget(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+async fn forget(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     state.runs.forget(&id).ok_or_else(|| absent(&id))?.map(|()| NoContent)
 }
 
@@ -187,6 +188,7 @@ struct OfTimeline {
 
 /// A cursor is the place of the first client of the page.
 async fn timeline(
+    _: By<Viewer>,
     state: Data<State>,
     id: Path<String>,
     page: Query<Page>,
@@ -223,6 +225,7 @@ struct Decisions {
 
 /// A cursor is the number of the request that the page before ended with.
 async fn decisions(
+    _: By<Viewer>,
     state: Data<State>,
     id: Path<String>,
     page: Query<Page>,

@@ -1,7 +1,7 @@
 //! The event stream: the state of each topic first, then what happens. A reader that is slow misses states, is told so, and
 //! gets the newest; the server never waits for it.
 
-use std::{collections::VecDeque, convert::Infallible, str::FromStr, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, rc::Rc, str::FromStr, time::Duration};
 
 use actix_web::{
     HttpResponse,
@@ -21,12 +21,13 @@ use tokio::{
 };
 
 use crate::{
-    access::SignedIn,
+    access::{self, By, Credential, Who},
     api::{Api, LastEventId},
     events::{Told, Topic},
     problem::Problem,
     query::Query,
-    secrets::now,
+    roles::Viewer,
+    secrets::instant,
     server::State,
     simulate as run,
 };
@@ -72,14 +73,14 @@ struct Topics {
 }
 
 async fn open(
+    by: By<Viewer>,
     state: Data<State>,
-    signed_in: SignedIn,
     query: Query<Topics>,
     last: LastEventId,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
     let last = last.0.and_then(|id| state.events.sequence(&id));
-    let reader = Reader::new(state, signed_in, asked, last);
+    let reader = Reader::new(state, by.who(), asked, last);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
     });
@@ -122,7 +123,7 @@ impl FromStr for Asked {
 
 struct Reader {
     state: Data<State>,
-    signed_in: SignedIn,
+    who: Rc<Who>,
     topics: Vec<Topic>,
     news: watch::Receiver<u64>,
     /// Ids of the runs that it wants to be told of, and what it was told last; those that are over are not in it any more.
@@ -150,7 +151,7 @@ enum Happened {
 
 impl Reader {
     /// `last`: number of the event up to which it was told everything, if it was here before.
-    fn new(state: Data<State>, signed_in: SignedIn, asked: Asked, last: Option<u64>) -> Self {
+    fn new(state: Data<State>, who: Rc<Who>, asked: Asked, last: Option<u64>) -> Self {
         let mut reader = Self {
             // First, so that nothing falls between it and the state.
             news: state.events.subscribe(),
@@ -160,7 +161,7 @@ impl Reader {
             stopping: state.stopping.subscribe(),
             heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
             state,
-            signed_in,
+            who,
             topics: asked.topics,
             seen: last.unwrap_or_default(),
             waiting: VecDeque::new(),
@@ -211,9 +212,11 @@ impl Reader {
                     self.tell_of_runs();
                 }
                 // Somebody's session, this one perhaps; or its time is up.
-                Happened::SessionEnd | Happened::Heartbeat if !self.is_signed_in().await => self.end("session ended"),
-                Happened::SessionEnd => {}
-                Happened::Heartbeat => self.waiting.push_back(": alive\n\n".to_owned()),
+                Happened::SessionEnd | Happened::Heartbeat => match access::still(&self.state, &self.who).await {
+                    Ok(Some(reason)) => self.end(reason),
+                    // Or the database has trouble, not the reader.
+                    Ok(None) | Err(_) => self.waiting.push_back(": alive\n\n".to_owned()),
+                },
             }
         }
     }
@@ -228,13 +231,16 @@ impl Reader {
     }
 
     fn hello(&self) -> serde_json::Value {
-        let session = &self.signed_in.session;
+        let session = match &self.who.by {
+            Credential::Session(session) => Some(session),
+            Credential::Token(_) => None,
+        };
         json!({
             "server_time_ms": jiff::Timestamp::now().as_millisecond(),
             "build": self.state.build,
             "policy_version": self.state.publisher.published().version.version,
-            "role": session.role,
-            "session_end": jiff::Timestamp::from_second(session.expires_at).map(|at| at.to_string()).ok(),
+            "role": self.who.may.name(),
+            "session_end": session.map(|session| instant(session.expires_at)),
         })
     }
 
@@ -266,14 +272,6 @@ impl Reader {
             !run.state.is_over()
         });
         self.runs = runs;
-    }
-
-    async fn is_signed_in(&self) -> bool {
-        match self.state.store.session(&self.signed_in.token_sha256, now()).await {
-            Ok(session) => session.is_some(),
-            // The database has trouble, not the reader.
-            Err(_) => true,
-        }
     }
 
     fn end(&mut self, reason: &str) {

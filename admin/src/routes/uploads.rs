@@ -21,11 +21,12 @@ use tidegate_replay::{
 use tokio::{task::spawn_blocking, time};
 
 use crate::{
-    access::SignedIn,
+    access::By,
     api::{Api, Created, NoContent, PREFIX},
     paging::{List, Page},
     problem::{Code, FieldError, Problem},
     query::Query,
+    roles::Viewer,
     server::State,
     simulate::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, Upload},
 };
@@ -84,8 +85,8 @@ impl From<Format> for LogFormat {
 }
 
 async fn send(
+    by: By<Viewer>,
     state: Data<State>,
-    signed_in: SignedIn,
     about: Query<About>,
     body: Payload,
 ) -> Result<Created<Upload>, Problem> {
@@ -100,7 +101,7 @@ async fn send(
         LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),
     })?;
-    let upload = state.uploads.finish(place, signed_in.session.name, bytes, about.save, format, look);
+    let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, format, look);
     Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
 }
 
@@ -145,13 +146,13 @@ fn full(error: &std::io::Error) -> Problem {
     Problem::Storage(format!("The log cannot be written to the data folder: {error}"))
 }
 
-async fn uploads(state: Data<State>, page: Query<Page>) -> Result<Json<List<Upload>>, Problem> {
+async fn uploads(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Upload>>, Problem> {
     let mut newest_first = state.uploads.all();
     newest_first.reverse();
     Ok(Json(page.along(newest_first, |upload| &upload.id)?))
 }
 
-async fn remove(state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+async fn remove(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     if !state.uploads.remove(&id) {
         return Err(Problem::NotFound(format!("There is no upload `{id}`; it may have expired.")));
     }

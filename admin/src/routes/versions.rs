@@ -12,12 +12,14 @@ use tokio::task::spawn_blocking;
 
 use super::policy::{Caller, Told, told};
 use crate::{
+    access::By,
     api::{Api, IfMatch},
     body::Body,
     paging::{List, Page},
     problem::{Code, Problem},
     publisher::{RollBack, parse_stored},
     query::Query,
+    roles::{Editor, Viewer},
     server::State,
     store::{Version, sha256},
 };
@@ -41,7 +43,7 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::PreconditionRequired]);
 }
 
-async fn versions(state: Data<State>, page: Query<Page>) -> Result<Json<List<Version>>, Problem> {
+async fn versions(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Version>>, Problem> {
     let before = page.after(|cursor| cursor.parse().ok())?;
     let items = state.store.versions(before.unwrap_or(u64::MAX), page.limit() as u32 + 1).await?;
     Ok(Json(page.cut(items, |last| last.version.to_string())))
@@ -64,7 +66,7 @@ pub(super) struct WithDocument {
     pub(super) document: Policy,
 }
 
-async fn version(state: Data<State>, version: Path<u64>) -> Result<Json<WithDocument>, Problem> {
+async fn version(_: By<Viewer>, state: Data<State>, version: Path<u64>) -> Result<Json<WithDocument>, Problem> {
     Ok(Json(stored(&state, *version).await?))
 }
 
@@ -85,7 +87,7 @@ struct Differences {
     differences: Vec<Difference>,
 }
 
-async fn diff(state: Data<State>, between: Query<Between>) -> Result<Json<Differences>, Problem> {
+async fn diff(_: By<Viewer>, state: Data<State>, between: Query<Between>) -> Result<Json<Differences>, Problem> {
     let to = between.to.unwrap_or_else(|| state.publisher.published().version.version);
     let from = between.from.unwrap_or(to.saturating_sub(1));
     let (old, new) = (stored(&state, from).await?, stored(&state, to).await?);
@@ -96,6 +98,7 @@ async fn diff(state: Data<State>, between: Query<Between>) -> Result<Json<Differ
 }
 
 async fn roll_back(
+    _: By<Editor>,
     state: Data<State>,
     caller: Caller,
     if_match: IfMatch,

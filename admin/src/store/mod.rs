@@ -11,6 +11,7 @@ mod figures;
 mod people;
 mod postgres;
 mod sqlite;
+mod tokens;
 mod trouble;
 mod versions;
 
@@ -26,7 +27,8 @@ pub use self::{
 pub(crate) use self::{
     audit::Audit,
     drafts::Draft,
-    people::Session,
+    people::{NewSession, Session},
+    tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
 };

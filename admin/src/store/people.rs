@@ -3,7 +3,7 @@
 use sqlx::{query, query_as};
 
 use super::{Audit, Store};
-use crate::telemetry::Asking;
+use crate::{roles::Role, telemetry::Asking};
 
 /// Who may sign in.
 #[derive(Clone, Debug)]
@@ -16,12 +16,34 @@ pub(crate) struct User {
 /// Who is signed in.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
+    /// Of the cookie's token.
+    pub(crate) token_sha256: String,
+    /// Id of the user.
+    pub(crate) user: i64,
     pub(crate) name: String,
-    pub(crate) role: String,
+    pub(crate) role: Role,
     /// What a change must bring along in a header.
     pub(crate) csrf: String,
     /// Unix seconds.
     pub(crate) expires_at: i64,
+    /// Unix seconds.
+    pub(crate) last_seen_at: i64,
+}
+
+/// A session that begins.
+pub(crate) struct NewSession<'a> {
+    /// Of the cookie's token.
+    pub(crate) token_sha256: &'a str,
+    /// Id of the user.
+    pub(crate) user: i64,
+    pub(crate) csrf: &'a str,
+    /// Unix seconds.
+    pub(crate) begins_at: i64,
+    /// Unix seconds.
+    pub(crate) expires_at: i64,
+    pub(crate) address: &'a str,
+    /// As it calls itself.
+    pub(crate) browser: &'a str,
 }
 
 impl Store {
@@ -64,26 +86,37 @@ impl Store {
     }
 
     /// Begins a session, and forgets those that ended.
-    pub(crate) async fn begin_session(
-        &self,
-        token_sha256: &str,
-        user: i64,
-        csrf: &str,
-        now: i64,
-        expires_at: i64,
-        audit: Audit<'_>,
-    ) -> sqlx::Result<()> {
+    pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<()> {
         let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE expires_at <= $1").bind(now).execute(&mut *change).await?;
-        query("INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)")
+        query("DELETE FROM sessions WHERE expires_at <= $1").bind(new.begins_at).execute(&mut *change).await?;
+        query(
+            "INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at, last_seen_at, address, browser)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(new.token_sha256)
+        .bind(new.user)
+        .bind(new.csrf)
+        .bind(new.begins_at)
+        .bind(new.expires_at)
+        .bind(new.begins_at)
+        .bind(new.address)
+        .bind(new.browser)
+        .execute(&mut *change)
+        .await?;
+        audit.write(&mut change).await?;
+        self.keep(change).await
+    }
+
+    /// Notes that somebody was here.
+    pub(crate) async fn saw_session(&self, token_sha256: &str, user: i64, address: &str, at: i64) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        query("UPDATE sessions SET last_seen_at = $1, address = $2 WHERE token_sha256 = $3")
+            .bind(at)
+            .bind(address)
             .bind(token_sha256)
-            .bind(user)
-            .bind(csrf)
-            .bind(now)
-            .bind(expires_at)
             .execute(&mut *change)
             .await?;
-        audit.write(&mut change).await?;
+        query("UPDATE users SET last_seen_at = $1 WHERE id = $2").bind(at).bind(user).execute(&mut *change).await?;
         self.keep(change).await
     }
 
@@ -99,15 +132,24 @@ impl Store {
     }
 
     async fn read_session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
-        let found: Option<(String, String, String, i64)> = query_as(
-            "SELECT name, role, csrf, expires_at FROM sessions JOIN users ON users.id = user_id
-             WHERE token_sha256 = $1 AND expires_at > $2",
+        let found: Option<(i64, String, String, String, i64, i64)> = query_as(
+            "SELECT users.id, name, role, csrf, expires_at, sessions.last_seen_at FROM sessions
+             JOIN users ON users.id = user_id WHERE token_sha256 = $1 AND expires_at > $2",
         )
         .bind(token_sha256)
         .bind(now)
         .fetch_optional(&self.pool)
         .await?;
-        Ok(found.map(|(name, role, csrf, expires_at)| Session { name, role, csrf, expires_at }))
+        let Some((user, name, role, csrf, expires_at, last_seen_at)) = found else { return Ok(None) };
+        let (token_sha256, role) = (token_sha256.to_owned(), read_role(&role)?);
+        Ok(Some(Session { token_sha256, user, name, role, csrf, expires_at, last_seen_at }))
+    }
+
+    /// The role that a user has now; `None`: he is gone.
+    pub(crate) async fn role_of(&self, user: i64) -> sqlx::Result<Option<Role>> {
+        let found: Option<(String,)> =
+            query_as("SELECT role FROM users WHERE id = $1").bind(user).fetch_optional(&self.pool).await?;
+        found.map(|(role,)| read_role(&role)).transpose()
     }
 
     pub(crate) async fn end_session(&self, token_sha256: &str, audit: Audit<'_>) -> sqlx::Result<()> {
@@ -116,4 +158,8 @@ impl Store {
         audit.write(&mut change).await?;
         self.keep(change).await
     }
+}
+
+fn read_role(name: &str) -> sqlx::Result<Role> {
+    name.parse::<Role>().map_err(|error| sqlx::Error::Decode(error.into()))
 }

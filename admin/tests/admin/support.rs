@@ -131,7 +131,13 @@ impl Server {
     pub(crate) fn stranger(&self) -> Client {
         // The server ends connections that are idle for five seconds, perhaps just when one is used again.
         let config = Agent::config_builder().http_status_as_error(false).max_idle_age(Duration::from_secs(2)).build();
-        Client { url: self.url.clone(), agent: config.new_agent(), token: String::new(), csrf: String::new() }
+        Client {
+            url: self.url.clone(),
+            agent: config.new_agent(),
+            token: String::new(),
+            csrf: String::new(),
+            bearer: String::new(),
+        }
     }
 
     /// Makes the first administrator.
@@ -174,13 +180,16 @@ pub(crate) fn data_of(folder: &Folder) -> Home {
     folder.home().clone()
 }
 
-/// A browser, signed in or not.
+/// A browser, signed in or not, or a script.
+#[derive(Clone)]
 pub(crate) struct Client {
-    url: String,
-    agent: Agent,
+    pub(crate) url: String,
+    pub(crate) agent: Agent,
     /// Of its session.
     pub(crate) token: String,
     pub(crate) csrf: String,
+    /// Of a script or node, instead of a session; empty: none.
+    pub(crate) bearer: String,
 }
 
 /// What a server answered.
@@ -229,7 +238,19 @@ impl Client {
 
     /// The same session, asking another server on the same database.
     pub(crate) fn at(&self, other: &Server) -> Self {
-        Self { url: other.url.clone(), agent: self.agent.clone(), token: self.token.clone(), csrf: self.csrf.clone() }
+        Self { url: other.url.clone(), ..self.clone() }
+    }
+
+    /// A script with a new token, which is made of this: a role, or a scope. What it is called, and its id.
+    pub(crate) fn script(&self, of: &Value) -> (Self, String) {
+        let mut body = json!({ "name": "script" });
+        body.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
+        let made = self.post("/api/v1/tokens", &body);
+        assert_eq!(made.status, 201, "{made:?}");
+        let made = made.json();
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        let script = Self { token: String::new(), csrf: String::new(), bearer: text("secret"), ..self.clone() };
+        (script, text("id"))
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -241,10 +262,12 @@ impl Client {
     }
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
-        let mut request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.url))
-            .header("cookie", self.cookie());
+        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        request = if self.bearer.is_empty() {
+            request.header("cookie", self.cookie())
+        } else {
+            request.header("authorization", format!("Bearer {}", self.bearer))
+        };
         if !headers.iter().any(|(name, _)| *name == "content-type") {
             request = request.header("content-type", "application/json");
         }
