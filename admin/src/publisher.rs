@@ -4,7 +4,7 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::No
 use tokio::{
     sync::{Mutex, Notify, watch},
     task::spawn_blocking,
+    time::timeout,
 };
 
 use crate::{
@@ -32,6 +33,11 @@ use crate::{
 
 /// By which a repeat is known.
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
+/// How long a publish may take, and a look for those of others. A database whose machine went away without a word says
+/// nothing ever after, and others wait for their turn.
+const PUBLISH_IN: Duration = Duration::from_mins(1);
+const LOOK_IN: Duration = Duration::from_secs(20);
 
 /// Who publishes, from where, and how a repeat is known.
 #[derive(Clone, Debug)]
@@ -271,7 +277,9 @@ impl Publisher {
         edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
-        let outcome = self.try_publishing(author, words, edit, refused).await;
+        // Dropped while it commits, the next to look finds it in the database, or does not.
+        let outcome = timeout(PUBLISH_IN, self.try_publishing(author, words, edit, refused)).await;
+        let outcome = outcome.unwrap_or(Err(Problem::Unknown));
         self.telemetry.published(&outcome);
         outcome
     }
@@ -358,9 +366,12 @@ impl Publisher {
     /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
     /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
     pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
-        let _turn = self.turn.lock().await;
-        let mut reading = self.store.reading().await?;
-        self.take_over(&mut reading).await
+        let looked = timeout(LOOK_IN, async {
+            let _turn = self.turn.lock().await;
+            let mut reading = self.store.reading().await?;
+            self.take_over(&mut reading).await
+        });
+        looked.await.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned())))
     }
 
     /// Puts in force what another server published since. Whoever calls it has the turn.

@@ -15,10 +15,19 @@ mod tokens;
 mod trouble;
 mod versions;
 
-use std::{convert::Infallible, future::Future, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::Future,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
 
-use sqlx::{Any, AnyPool, Transaction, query, raw_sql};
-use tokio::time::Instant;
+use sqlx::{Any, AnyConnection, AnyPool, Transaction, query, raw_sql};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    time::{Instant, timeout},
+};
 
 pub use self::{
     address::DatabaseUrl,
@@ -40,6 +49,8 @@ use crate::telemetry::{Asking, Meter};
 pub(crate) struct Store {
     pool: AnyPool,
     place: Place,
+    /// Whoever changes something: those who wait for it have no connection meanwhile, which others could read by.
+    turn: Arc<Mutex<()>>,
     meter: Arc<Meter>,
 }
 
@@ -49,8 +60,29 @@ enum Place {
     Server(Server),
 }
 
-/// A change, to be kept whole or not at all.
-pub(crate) type Change = Transaction<'static, Any>;
+/// A change, to be kept whole or not at all. Statements run on it.
+#[derive(Debug)]
+pub(crate) struct Change {
+    transaction: Transaction<'static, Any>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Deref for Change {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &AnyConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for Change {
+    fn deref_mut(&mut self) -> &mut AnyConnection {
+        &mut self.transaction
+    }
+}
+
+/// How long a change waits for those of this server that came before it.
+const TURN_IN: Duration = Duration::from_secs(10);
 
 impl Store {
     /// Its file, or its address without the password.
@@ -79,23 +111,26 @@ impl Store {
     }
 
     async fn begin(&self) -> sqlx::Result<Change> {
-        match &self.place {
-            Place::File(file) if !file.is_in_place() => Err(Broken::Gone.into()),
-            Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await,
+        let turn = timeout(TURN_IN, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| Broken::Busy)?;
+        let transaction = match &self.place {
+            Place::File(file) if !file.is_in_place() => return Err(Broken::Gone.into()),
+            Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await?,
             Place::Server(_) => {
-                let mut change = self.pool.begin().await?;
-                query("SELECT pg_advisory_xact_lock($1)").bind(postgres::LOCK).execute(&mut *change).await?;
-                Ok(change)
+                let mut transaction = self.pool.begin().await?;
+                query("SELECT pg_advisory_xact_lock($1)").bind(postgres::LOCK).execute(&mut *transaction).await?;
+                transaction
             }
-        }
+        };
+        Ok(Change { transaction, _turn: turn })
     }
 
     /// Ends a change: it is on the disk when this returns.
     async fn keep(&self, change: Change) -> sqlx::Result<()> {
-        self.measure(Asking::Commit, change.commit()).await.map_err(|error| match error {
-            sqlx::Error::Database(_) => error,
-            // The server may have heard it.
-            error => Broken::Unknown(error.to_string()).into(),
+        self.measure(Asking::Commit, change.transaction.commit()).await.map_err(|error| match trouble(&error) {
+            // The server may have heard it, and a disk that failed may have it all the same.
+            Some(Trouble::Unreachable) => Broken::Unknown(error.to_string()).into(),
+            None if !matches!(error, sqlx::Error::Database(_)) => Broken::Unknown(error.to_string()).into(),
+            _ => error,
         })
     }
 

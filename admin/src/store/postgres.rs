@@ -92,6 +92,7 @@ impl Store {
         let store = Self {
             pool,
             place: Place::Server(Server { name: name.clone(), options: Box::new(postgres.clone()) }),
+            turn: Arc::default(),
             meter: Arc::default(),
         };
         let is_first = store.is_unused().await.map_err(explain)?;

@@ -121,7 +121,7 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         .await
         .map_err(explain)?;
     let file = OpenFile::of(path).map_err(|error| other(path, &error))?;
-    Ok(Store { pool, place: Place::File(file), meter: Arc::default() })
+    Ok(Store { pool, place: Place::File(file), turn: Arc::default(), meter: Arc::default() })
 }
 
 /// Of a database that is there. Each byte of its path is written as a number, so none means anything to whoever reads it.
@@ -252,7 +252,7 @@ mod tests {
         let change = async |object| {
             let mut change = store.change().await?;
             line(object).write(&mut change).await?;
-            change.commit().await
+            store.keep(change).await
         };
         for _ in 0..3 {
             let error = change(large).await.expect_err("there is no room");

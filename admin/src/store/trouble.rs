@@ -28,12 +28,14 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 pub(super) enum Broken {
     Gone,
+    Busy,
     Unknown(String),
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Busy => f.write_str("those who came before took too long"),
             Self::Gone => f.write_str("the file was removed or replaced"),
             Self::Unknown(why) => write!(f, "whether the change was kept is unknown: {why}"),
         }
@@ -52,6 +54,7 @@ pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
     match error {
         sqlx::Error::Configuration(error) => match error.downcast_ref()? {
             Broken::Gone => Some(Trouble::Gone),
+            Broken::Busy => Some(Trouble::Busy),
             Broken::Unknown(_) => Some(Trouble::Unknown),
         },
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => {
@@ -79,6 +82,8 @@ fn of_state(state: &str) -> Option<Trouble> {
         "53100" => Some(Trouble::Full),
         // Its locks, or a statement, take too long; it has too many connections, or too little memory; two got into each other's way.
         "55P03" | "57014" | "25P03" | "53200" | "53300" | "40001" | "40P01" => Some(Trouble::Busy),
+        // Broken off after it may have been done.
+        "40003" => Some(Trouble::Unknown),
         "25006" => Some(Trouble::ReadOnly),
         // With a NUL.
         "22021" => Some(Trouble::Text),

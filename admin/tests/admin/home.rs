@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -86,6 +87,14 @@ impl Home {
 
     pub(crate) fn url(&self) -> Option<DatabaseUrl> {
         self.url.as_ref().map(DatabaseUrl::new)
+    }
+
+    /// Where the database server listens, and the address with all that is secret.
+    pub(crate) fn database(&self) -> (SocketAddr, String) {
+        let url = self.url.clone().expect("a database on a server");
+        let (_, rest) = url.split_once('@').expect("an address with a user");
+        let (host, _) = rest.split_once('/').expect("an address with a database");
+        (host.parse().expect("a host and a port"), url)
     }
 
     /// With another address.

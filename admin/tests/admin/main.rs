@@ -18,6 +18,7 @@ mod permissions;
 mod postgres;
 mod publishing;
 mod setup;
+mod silence;
 mod simulations;
 mod sqlite;
 mod storage;

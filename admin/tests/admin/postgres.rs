@@ -3,11 +3,15 @@
 use std::{thread, time::Duration};
 
 use serde_json::json;
+use sqlx::{postgres::PgListener, query_scalar};
 use tidegate_admin::StartError;
+use tokio::time::timeout;
 
 use crate::{
-    home::{Folder, Home},
+    home::{Folder, Home, block_on},
+    silence::Silence,
     support::{Server, open},
+    two_servers::wait_for,
 };
 
 /// Ends every other connection to the database.
@@ -162,4 +166,63 @@ fn a_database_with_another_history_takes_no_publish() {
     );
     let refused = ana.publish_tier(2, "\"tier:free:2\"", &free);
     assert_eq!((refused.status, refused.text.contains("restart")), (503, true), "{refused:?}");
+}
+
+/// A server that ends while it commits may have kept the change all the same.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn an_error_of_a_commit_that_may_have_been_done_is_an_unknown_outcome() {
+    let (folder, server) = Folder::on_server();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(7);
+    for (state, code) in [("57P01", "outcome_unknown"), ("40003", "outcome_unknown"), ("53100", "storage")] {
+        folder.home().execute(&format!(
+            "CREATE OR REPLACE FUNCTION break_off() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'broken off' USING ERRCODE = '{state}'; END $$;
+             DROP TRIGGER IF EXISTS break_off ON policy_versions;
+             CREATE CONSTRAINT TRIGGER break_off AFTER INSERT ON policy_versions
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION break_off()"
+        ));
+        let refused = ana.publish_tier(1, &etag, &free);
+        assert_eq!((refused.status, &refused.json()["code"]), (503, &json!(code)), "{state}: {refused:?}");
+    }
+    folder.home().execute("DROP TRIGGER break_off ON policy_versions");
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+}
+
+/// A machine that goes away sends no word, so connections to it stay, and are silent.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn connections_that_fall_silent_are_given_up() {
+    let (folder, a) = Folder::on_server();
+    let silence = Silence::before(folder.home().database().0);
+    let b = Server::start(&silence.home(folder.home()));
+    let ana = a.administrator();
+    silence.fall();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(7);
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+    wait_for(&b, 2);
+}
+
+/// Another server hears of a publish at once, not only when it asks.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_publish_is_announced_and_heard() {
+    let (folder, server) = Folder::on_server();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(7);
+    block_on(async {
+        let mut listener = PgListener::connect(&folder.home().database().1).await.expect("it connects");
+        listener.listen("tidegate_published").await.expect("it listens");
+        assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+        let heard = timeout(Duration::from_secs(30), listener.recv()).await.expect("it is announced");
+        assert_eq!(heard.expect("a notification").channel(), "tidegate_published");
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                       AND query LIKE 'LISTEN %tidegate_published%'";
+        let listeners = query_scalar(listens).fetch_one(&mut folder.home().connect().await).await;
+        assert_eq!(listeners.ok(), Some(2_i64), "the test and the server");
+    });
 }

@@ -20,8 +20,8 @@ fn two() -> (Folder, [Server; 2], [Client; 2]) {
 }
 
 /// Waits until the server's engine decides by this version.
-fn wait_for(server: &Server, version: u64) {
-    let is_there = (0..3_000).any(|_| {
+pub(crate) fn wait_for(server: &Server, version: u64) {
+    let is_there = (0..9_000).any(|_| {
         if server.engine.version() < version {
             thread::sleep(Duration::from_millis(10));
         }
