@@ -11,6 +11,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::{Map, Value};
 use tidegate::algorithm::NUMBER_MAX;
 use tokio::time;
 
@@ -27,6 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FILE_BYTES_MAX: usize = 32 << 20;
 const FILE_PATIENCE: Duration = Duration::from_mins(1);
 
+/// No page of another site can send these types without asking first.
+const JSON: &[&str] = &["application/json"];
+const PATCH: &[&str] = &[MERGE_PATCH, "application/json"];
+/// The type of RFC 7396.
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+
 /// A JSON body.
 #[derive(Debug)]
 pub(crate) struct Body<T> {
@@ -40,13 +47,28 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        // No page of another site can send this type without asking first.
-        let bytes = bytes(request, payload, "application/json", BYTES_MAX, PATIENCE);
-        Box::pin(async move {
-            let bytes = bytes.await?;
-            let value = read(&bytes)?;
-            Ok(Self { value, sha256: sha256(&bytes) })
-        })
+        let bytes = bytes(request, payload, JSON, BYTES_MAX, PATIENCE);
+        Box::pin(async move { Self::read(&bytes.await?) })
+    }
+}
+
+impl<T: DeserializeOwned> Body<T> {
+    fn read(bytes: &Bytes) -> Result<Self, Problem> {
+        Ok(Self { value: read(bytes)?, sha256: sha256(bytes) })
+    }
+}
+
+/// A JSON merge patch (RFC 7396) of an object.
+#[derive(Debug)]
+pub(crate) struct MergePatch(pub(crate) Body<Map<String, Value>>);
+
+impl FromRequest for MergePatch {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bytes = bytes(request, payload, PATCH, BYTES_MAX, PATIENCE);
+        Box::pin(async move { Body::read(&bytes.await?).map(Self) })
     }
 }
 
@@ -59,12 +81,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Files<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, "application/json", FILE_BYTES_MAX, FILE_PATIENCE);
-        Box::pin(async move {
-            let bytes = bytes.await?;
-            let value = read(&bytes)?;
-            Ok(Self(Body { value, sha256: sha256(&bytes) }))
-        })
+        let bytes = bytes(request, payload, JSON, FILE_BYTES_MAX, FILE_PATIENCE);
+        Box::pin(async move { Body::read(&bytes.await?).map(Self) })
     }
 }
 
@@ -81,7 +99,7 @@ impl FromRequest for Csv {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, "text/csv", FILE_BYTES_MAX, FILE_PATIENCE);
+        let bytes = bytes(request, payload, &["text/csv"], FILE_BYTES_MAX, FILE_PATIENCE);
         Box::pin(async move {
             let text = bytes.await?;
             Ok(Self { sha256: sha256(&text), text })
@@ -89,19 +107,19 @@ impl FromRequest for Csv {
     }
 }
 
-/// A whole body of this type.
+/// A whole body of one of these types.
 fn bytes(
     request: &HttpRequest,
     payload: &mut Payload,
-    media: &'static str,
+    media: &'static [&'static str],
     bytes_max: usize,
     patience: Duration,
 ) -> impl Future<Output = Result<Bytes, Problem>> + use<> {
-    let is_of_type = request.content_type().eq_ignore_ascii_case(media);
+    let is_of_type = media.iter().any(|media| request.content_type().eq_ignore_ascii_case(media));
     let body = web::Payload::from_request(request, payload).into_inner();
     async move {
         if !is_of_type {
-            return Err(Problem::MediaType { wanted: media });
+            return Err(Problem::MediaType { wanted: media.join(" or ") });
         }
         let unreadable = |error: actix_web::Error| Problem::BadJson(FieldError::invalid("", error.to_string()));
         let body = time::timeout(patience, body.map_err(unreadable)?.to_bytes_limited(bytes_max)).await;

@@ -104,6 +104,11 @@ pub(crate) enum Op {
     Delete,
 }
 
+/// What is said of a name that no domain has.
+pub(crate) fn no_domain(name: &str) -> String {
+    format!("There is no domain `{name}`.")
+}
+
 pub(crate) fn default_domain() -> String {
     DEFAULT_DOMAIN.to_owned()
 }
@@ -141,6 +146,10 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
                 found.is_some() && list.if_match.get(&key.to_string()).is_some_and(|tag| *tag == present.etag(&key))
             }
         };
+        if key.kind != Kind::Domain && !editing.has_domain(&key.domain) {
+            wrong.push(FieldError::invalid(format!("{pointer}/domain"), no_domain(&key.domain)));
+            continue;
+        }
         if !is_current {
             conflicts.push(conflict(present, &key));
             continue;
@@ -153,12 +162,8 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
             }
             (Ok(Some(object)), _) if found.as_ref() == Some(&object) => {}
             (Ok(Some(object)), place) => {
-                if editing.put(&key, place, object) {
-                    touched.push(key);
-                } else {
-                    let message = format!("there is no domain `{}`", key.domain);
-                    wrong.push(FieldError::invalid(format!("{pointer}/domain"), message));
-                }
+                editing.put(&key, place, object);
+                touched.push(key);
             }
             // A deletion of what is not there is a conflict.
             (Ok(None), None) => {}

@@ -15,7 +15,7 @@ use tidegate::{
 
 use crate::{
     body::pointer_of,
-    changes::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit},
+    changes::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit, no_domain},
     objects::{Kind, ObjectKey, client_id, client_order, sort_clients},
     problem::{At, Conflicting, FieldError, Problem},
     published::Published,
@@ -90,7 +90,7 @@ pub(crate) fn import(
 ) -> Result<Imported, Problem> {
     let mut policy = present.clone();
     let Some(into) = policy.domains.get_mut(domain) else {
-        return Err(Problem::NotFound(format!("There is no domain `{domain}`.")));
+        return Err(Problem::NotFound(no_domain(domain)));
     };
     let lines = csv::read(text).map_err(|error| Problem::Invalid(vec![error]))?;
     let mut report = Report::default();

@@ -46,7 +46,9 @@ pub(crate) fn undo(before: &Policy, after: &Policy, present: &Policy) -> Result<
         let place = undone.find(key).map(|(place, _)| place);
         match (old.get(key), place) {
             (Some(object), place) => {
-                if !undone.put(key, place, object.clone()) {
+                if key.kind == Kind::Domain || undone.has_domain(&key.domain) {
+                    undone.put(key, place, object.clone());
+                } else {
                     homeless.push(key.clone());
                 }
             }

@@ -27,15 +27,19 @@ impl Editing {
         objects::find(&self.policy, key)
     }
 
-    /// Puts `object` in its place, or beside the others of its kind. False where there is no such domain.
-    pub(crate) fn put(&mut self, key: &ObjectKey, place: Option<usize>, object: Object) -> bool {
+    pub(crate) fn has_domain(&self, name: &str) -> bool {
+        self.policy.domains.contains_key(name)
+    }
+
+    /// Puts `object` in its place, or beside the others of its kind. Its domain is there, unless it is one itself.
+    pub(crate) fn put(&mut self, key: &ObjectKey, place: Option<usize>, object: Object) {
         if let Object::Domain(settings) = object {
             let domain = self.policy.domains.entry(key.domain.clone()).or_default();
             let Domain { tiers, rules, clients, .. } = std::mem::take(domain);
             *domain = Domain { tiers, rules, clients, ..*settings };
-            return true;
+            return;
         }
-        let Some(domain) = self.policy.domains.get_mut(&key.domain) else { return false };
+        let Some(domain) = self.policy.domains.get_mut(&key.domain) else { return };
         match object {
             Object::Tier(tier) => put_in(&mut domain.tiers, place, tier),
             Object::Rule(rule) => put_in(&mut domain.rules, place, rule),
@@ -45,7 +49,6 @@ impl Editing {
             },
             Object::Domain(_) => {}
         }
-        true
     }
 
     /// Takes an object out, and answers what went: a domain goes with all that is in it.

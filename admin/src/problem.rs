@@ -43,7 +43,7 @@ pub(crate) enum Problem {
     },
     MediaType {
         /// What the body should be said to be.
-        wanted: &'static str,
+        wanted: String,
     },
     /// The body did not come in time.
     TooSlow {
@@ -227,7 +227,9 @@ impl Code {
                 "You may not do this",
                 "The role of the session or token does not allow it; the detail says what it takes.",
             ),
-            Self::NotFound => (404, "not_found", "Not found", "What the address names is not there."),
+            Self::NotFound => {
+                (404, "not_found", "Not found", "What the address names is not there, or the domain that it is in.")
+            }
             Self::MethodNotAllowed => (
                 405,
                 "method_not_allowed",
@@ -320,7 +322,7 @@ impl Code {
                 503,
                 "outcome_unknown",
                 "The database went away meanwhile",
-                "The connection to the database broke before it said whether it kept the change. Look whether it is there, or \
+                "The database, or the connection to it, broke before it said whether it kept the change. Look whether it is there, or \
                  send the same request again with the same `Idempotency-Key`.",
             ),
             Self::Busy => (

@@ -8,17 +8,22 @@ use std::{
     net::TcpListener,
     num::NonZeroU32,
     path::PathBuf,
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use actix_web::{
     App, Error, HttpServer,
-    body::MessageBody,
+    body::{BodySize, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
-    http::header::{self, HeaderName, HeaderValue},
+    http::{
+        Method,
+        header::{self, HeaderName, HeaderValue},
+    },
     middleware::{Next, from_fn},
-    web,
+    web::{self, Bytes},
 };
 use tempfile::TempDir;
 use tidegate::{Engine, Publish, clock::Clock};
@@ -327,16 +332,36 @@ async fn record(recorder: Option<&Recorder>) -> Infallible {
     }
 }
 
+/// A body of this size, not sent.
+struct Head(BodySize);
+
+impl MessageBody for Head {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        self.0
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        Poll::Ready(None)
+    }
+}
+
 /// Puts on every answer what no handler should have to think of, and writes the server's faults to the log.
 async fn dress(
     request: ServiceRequest,
-    next: Next<impl MessageBody>,
+    next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     // Only to find an answer in the log again: without random numbers it has none.
     let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
     let (method, path) = (request.method().clone(), request.path().to_owned());
     let telemetry = request.app_data::<web::Data<State>>().map(|state| Arc::clone(&state.telemetry));
-    let mut response = next.call(request).await?;
+    let response = next.call(request).await?;
+    // Of an answer without its body nothing is made: a stream would not end.
+    let mut response = match method {
+        Method::HEAD => response.map_body(|_, body| Head(body.size())).map_into_right_body(),
+        _ => response.map_into_left_body(),
+    };
     if let Some(telemetry) = telemetry {
         telemetry.answered(response.status().as_u16());
     }

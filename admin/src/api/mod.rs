@@ -21,6 +21,7 @@ use actix_web::{
     Error, FromRequest, Handler, HttpResponse, Responder, Route,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
+    guard,
     http::{Method, StatusCode},
     middleware::{Next, from_fn},
     web,
@@ -189,7 +190,12 @@ impl Api {
                 operation.refuses([Code::OutcomeUnknown]);
             }
         }
-        let route = web::method(method.clone()).to(handler);
+        // What can be read has a head (RFC 9110, 9.1).
+        let route = match method {
+            Method::GET => web::route().guard(guard::Any(guard::Get()).or(guard::Head())),
+            _ => web::method(method.clone()),
+        };
+        let route = route.to(handler);
         self.calls.push(Call { method, path: path.to_owned(), need: A::NEED, route, operation });
         let last = self.calls.len() - 1;
         &mut self.calls[last]
@@ -205,7 +211,8 @@ impl Api {
             }
         }
         for (path, calls) in by_path {
-            let allowed: Vec<&str> = calls.iter().map(|call| call.method.as_str()).collect();
+            let head = calls.iter().any(|call| call.method == Method::GET).then_some("HEAD");
+            let allowed: Vec<&str> = calls.iter().map(|call| call.method.as_str()).chain(head).collect();
             let allowed = allowed.join(", ");
             // Strangers are not told what there is.
             let refuse = move |_: By<Known>| {

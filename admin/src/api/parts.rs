@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Operation};
 use crate::{
-    body::{Body, Csv, Files},
+    body::{Body, Csv, Files, MERGE_PATCH, MergePatch},
     problem::{Code, Problem},
     query::Query,
     roles::Need,
@@ -61,6 +61,12 @@ impl<T: JsonSchema> Part for Body<T> {
 impl<T: JsonSchema> Part for Files<T> {
     fn describe(operation: &mut Operation) {
         Body::<T>::describe(operation);
+    }
+}
+
+impl Part for MergePatch {
+    fn describe(operation: &mut Operation) {
+        operation.takes(MERGE_PATCH, json!({ "type": "object" }));
     }
 }
 

@@ -9,7 +9,7 @@ use actix_web::{
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate::policy::{Client, Domain, Rule, Tier};
 
 use super::{
@@ -19,8 +19,8 @@ use super::{
 use crate::{
     access::By,
     api::{Api, IfMatch, IfNoneMatch, Tagged},
-    body::Body,
-    changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
+    body::{Body, MergePatch},
+    changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, no_domain},
     objects::{self, Kind, Object, ObjectKey, Usage},
     paging::{Find, List, Page},
     problem::{At, Code, FieldError, Problem},
@@ -70,7 +70,7 @@ fn changes<T: JsonSchema + 'static>(api: &mut Api, kind: Kind, id: &str, example
         api.post(&format!("/{name}s"), move |by, call, body: Body<Unread<T>>| create(kind, by, call, body))
             .says(&format!("Add a {name}"), "")
             .example(example.clone())
-            .refuses(&[Code::Conflict]);
+            .refuses(&[Code::Conflict, Code::NotFound]);
     }
     let of_domain = if kind == Kind::Domain { " What is in it is changed by itself." } else { "" };
     api.put(&one, move |by, call, tag, new, id, body: Body<Unread<T>>| put(kind, by, call, tag, new, id, body))
@@ -165,9 +165,8 @@ async fn patch(
     call: Call,
     tag: IfMatch,
     id: Path<String>,
-    body: Body<Map<String, Value>>,
+    MergePatch(Body { value, sha256 }): MergePatch,
 ) -> Result<Told, Problem> {
-    let Body { value, sha256 } = body;
     publish_one(call, (Op::Patch, kind, id.into_inner()), tag.0, Some(Value::Object(value)), &sha256, "").await
 }
 
@@ -198,10 +197,14 @@ pub(super) async fn publish_one(
 /// What is wrong, as it stands in the request: the body is within the value of the only change, the rest is in the
 /// address.
 fn in_request(problem: Problem, within: &str) -> Problem {
+    if let Problem::Invalid(fields) = &problem
+        && let Some(absent) = fields.iter().find(|field| field.at == At::Pointer("/changes/0/domain".to_owned()))
+    {
+        return Problem::NotFound(absent.message.clone());
+    }
     let stands = |field: FieldError| {
         let at = match &field.at {
             At::Pointer(pointer) if pointer == "/message" => At::Parameter("message".to_owned()),
-            At::Pointer(pointer) if pointer == "/changes/0/domain" => At::Parameter("domain".to_owned()),
             At::Pointer(pointer) => {
                 let below = pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
                 At::Pointer(below.unwrap_or_default().to_owned())
@@ -230,7 +233,7 @@ impl InDomain {
 }
 
 pub(super) fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p Domain, Problem> {
-    published.policy.domains.get(name).ok_or_else(|| Problem::NotFound(format!("There is no domain `{name}`.")))
+    published.policy.domains.get(name).ok_or_else(|| Problem::NotFound(no_domain(name)))
 }
 
 /// An object as it is now.
@@ -365,5 +368,5 @@ async fn domains(_: By<Viewer>, state: Data<State>, page: Query<Page>, find: Que
 
 async fn domain(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Tagged<Item<Domain>>, Problem> {
     let item = domain_item(&state.publisher.published(), &id);
-    Ok(item.ok_or_else(|| Problem::NotFound(format!("There is no domain `{id}`.")))?.tagged())
+    Ok(item.ok_or_else(|| Problem::NotFound(no_domain(&id)))?.tagged())
 }

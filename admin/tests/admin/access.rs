@@ -87,3 +87,21 @@ fn signed_in_what_does_not_exist_is_said_not_to_exist() {
         assert!(answer.json()["detail"].is_string(), "{answer:?}");
     }
 }
+
+/// The head of an answer, as of the answer itself; of one that never ends, too.
+#[test]
+fn what_can_be_read_has_a_head() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for path in ["tiers", "tiers/free", "tiers/none", "policy/versions", "openapi.json"] {
+        let path = format!("/api/v1/{path}");
+        let (whole, head) = (ana.get(&path), ana.send("HEAD", &path, &[], None));
+        assert_eq!((head.status, head.text.as_str()), (whole.status, ""), "{path}");
+        for name in ["content-type", "content-length", "etag"] {
+            assert_eq!(head.header(name), whole.header(name), "{path}: {name}");
+        }
+    }
+    let stream = ana.send("HEAD", "/api/v1/stream", &[], None);
+    assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"), "{stream:?}");
+    assert_eq!(server.stranger().send("HEAD", "/api/v1/tiers", &[], None).status, 401);
+}

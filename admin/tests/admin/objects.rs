@@ -146,15 +146,45 @@ fn one_object_is_changed_by_a_list_of_one() {
     wrong["limits"][0]["period"] = json!("0s");
     assert_eq!(send(&ana, "PUT", path, Some("\"tier:big:3\""), Some(&wrong)).pointers(), ["/limits/0/period"]);
     assert_eq!(send(&ana, "POST", "/api/v1/tiers", None, Some(&json!({ "limits": [] }))).pointers(), [""]);
-    let elsewhere = send(&ana, "POST", "/api/v1/tiers?domain=nowhere", None, Some(&tier("big", 1)));
-    assert_eq!((elsewhere.status, elsewhere.wrong("parameter")), (422, vec!["domain".to_owned()]), "{elsewhere:?}");
-    assert!(elsewhere.text.contains("no domain `nowhere`"), "{elsewhere:?}");
+    // Whatever is asked for in a domain that is not there.
+    let big = tier("big", 1);
+    for (method, path, tag, body) in [
+        ("POST", "tiers?", None, Some(&big)),
+        ("PUT", "tiers/big?", Some("\"x\""), Some(&big)),
+        ("PATCH", "tiers/big?", Some("\"x\""), Some(&big)),
+        ("DELETE", "tiers/big?", Some("\"x\""), None),
+        ("GET", "tiers/big?", None, None),
+        ("GET", "clients?prefix=a&", None, None),
+    ] {
+        let elsewhere = send(&ana, method, &format!("/api/v1/{path}domain=nowhere"), tag, body);
+        assert_eq!((elsewhere.status, &elsewhere.json()["code"]), (404, &json!("not_found")), "{elsewhere:?}");
+        assert!(elsewhere.text.contains("no domain `nowhere`"), "{elsewhere:?}");
+    }
     assert_eq!(send(&ana, "DELETE", path, None, None).status, 428);
     assert_eq!(send(&ana, "DELETE", path, Some("\"tier:big:3\""), None).status, 201);
     assert_eq!(ana.get(path).status, 404);
     let refused = send(&ana, "PUT", "/api/v1/clients", None, Some(&tier("big", 1)));
-    assert_eq!((refused.status, refused.header("allow")), (405, "GET, POST"));
+    assert_eq!((refused.status, refused.header("allow")), (405, "GET, POST, HEAD"));
     assert_eq!(server.engine.version(), 7);
+}
+
+/// The type of RFC 7396, or JSON.
+#[test]
+fn a_patch_may_say_what_it_is() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for (version, (media, status)) in (1..).zip([
+        ("application/merge-patch+json", 201),
+        ("application/json", 201),
+        ("application/json-patch+json", 415),
+    ]) {
+        let limits = json!({ "limits": tier("free", version)["limits"] }).to_string().into_bytes();
+        let etag = ana.tier("free").0;
+        let patched =
+            ana.send("PATCH", "/api/v1/tiers/free", &[("content-type", media), ("if-match", &etag)], Some(limits));
+        assert_eq!(patched.status, status, "{version}: {patched:?}");
+    }
+    assert_eq!(server.engine.version(), 3);
 }
 
 #[test]
