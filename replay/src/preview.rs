@@ -11,9 +11,9 @@ use crate::{
 
 /// The most requests; those that come later are left out.
 pub const PREVIEW_REQUESTS_MAX: u64 = 20_000;
-/// The most looks at a limit, over which the requests are fewer where there are many limits: some ten
-/// milliseconds.
-pub const PREVIEW_LOOKS_MAX: u64 = 200_000;
+/// The most looks at a limit, over which the requests are fewer where there are many limits. They take some ten milliseconds,
+/// and less than fifty where each limit is a sliding window log that remembers thousands.
+pub const PREVIEW_LOOKS_MAX: u64 = 120_000;
 /// Into how many buckets the time is cut.
 pub const PREVIEW_BUCKETS: usize = 120;
 
