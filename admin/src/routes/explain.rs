@@ -1,32 +1,25 @@
-//! Why a request is decided as it is, and what of a policy is hardly meant.
+//! Why a request is decided as it is.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header::ContentType},
-    web::{Data, Json},
+    web::Data,
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, Warning, WhoIs,
-    policy::{Difference, Override, Policy, Rule, differences},
+    Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
+    policy::{Override, Rule},
 };
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    access::By,
-    api::Api,
-    body::Body,
-    changes::{ChangeList, default_domain},
-    objects::client_id,
-    problem::{Code, Problem},
-    published::{Published, Shared},
-    roles::Viewer,
-    server::State,
+    access::By, api::Api, body::Body, changes::default_domain, objects::client_id, problem::Problem,
+    published::Published, roles::Viewer, server::State,
 };
 
 /// How often to look again while a publish goes on, and how long to wait before each.
@@ -43,13 +36,6 @@ pub(super) fn calls(api: &mut Api) {
         )
         .example(json!({ "identities": [{ "kind": "user", "value": "ada" }], "endpoint": "/api/v1/search" }))
         .answers_json::<Explained>(StatusCode::OK, "Why.");
-    api.get("/policy/lint", lint).says(
-        "Warnings of the policy in force",
-        "Rules that never match, limits that never bind beside a tighter one, patterns that stand in each other's way.",
-    );
-    api.post("/policy/validate", validate)
-        .says("What publishing a change list would do", "Refuses what a publish would refuse; publishes nothing.")
-        .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
 /// A request, as `POST /v1/check` takes it; it charges nothing anyway, so there is no `peek`.
@@ -313,73 +299,6 @@ fn wait_ms(retry: Retry) -> Option<u64> {
     }
 }
 
-/// A warning as it is sent.
-#[derive(Serialize, JsonSchema)]
-struct Warned {
-    code: &'static str,
-    domain: String,
-    kind: &'static str,
-    id: String,
-    limit: Option<String>,
-    message: String,
-    /// The policy in force does not have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    is_new: Option<bool>,
-}
-
-impl Warned {
-    fn of(warning: Warning, is_new: Option<bool>) -> Self {
-        let Warning { code, domain, kind, id, limit, message, .. } = warning;
-        Self { code: code.name(), domain, kind, id, limit, message, is_new }
-    }
-}
-
-#[derive(Serialize, JsonSchema)]
-struct Lint {
-    policy_version: u64,
-    warnings: Vec<Warned>,
-}
-
-async fn lint(_: By<Viewer>, state: Data<State>) -> Result<Json<Lint>, Problem> {
-    let published = state.publisher.published();
-    let policy_version = published.version.version;
-    let warnings = in_background(move || published.policy.lint()).await?;
-    let warnings = warnings.into_iter().map(|warning| Warned::of(warning, None)).collect();
-    Ok(Json(Lint { policy_version, warnings }))
-}
-
-/// What publishing a list would do.
-#[derive(Serialize, JsonSchema)]
-struct Validated {
-    /// That it would be.
-    version: u64,
-    /// The version in force.
-    on_top_of: u64,
-    differences: Vec<Difference>,
-    warnings: Vec<Warned>,
-}
-
-/// Refuses what a publish would refuse; publishes nothing.
-async fn validate(_: By<Viewer>, state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
-    let (before, after) = state.publisher.try_list(body.value).await?;
-    let compare = move |before: Shared, after: Policy| {
-        let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();
-        let found = after.lint();
-        let warnings = found.into_iter().map(|warning| {
-            let is_new = !known.contains(&warning);
-            Warned::of(warning, Some(is_new))
-        });
-        let version = before.version.version;
-        Validated {
-            version: version + 1,
-            on_top_of: version,
-            differences: differences(&before.policy, &after),
-            warnings: warnings.collect(),
-        }
-    };
-    in_background(move || compare(before, after)).await.map(Json)
-}
-
-async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+pub(super) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     spawn_blocking(work).await.map_err(|error| Problem::Internal(error.to_string()))
 }

@@ -8,6 +8,7 @@ mod explain;
 mod figures;
 mod files;
 mod health;
+mod lint;
 mod meta;
 mod objects;
 mod page;
@@ -42,6 +43,7 @@ fn calls() -> Api {
     files::calls(&mut api);
     drafts::calls(&mut api);
     explain::calls(&mut api);
+    lint::calls(&mut api);
     simulations::calls(&mut api);
     uploads::calls(&mut api);
     figures::calls(&mut api);

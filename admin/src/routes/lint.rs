@@ -1,0 +1,100 @@
+//! What of a policy is hardly meant, and what publishing a change list would do.
+
+use std::collections::BTreeSet;
+
+use actix_web::web::{Data, Json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::{
+    Warning,
+    policy::{Difference, Policy, differences},
+};
+
+use super::explain::in_background;
+use crate::{
+    access::By,
+    api::Api,
+    body::Body,
+    changes::ChangeList,
+    problem::{Code, Problem},
+    published::Shared,
+    roles::Viewer,
+    server::State,
+};
+
+pub(super) fn calls(api: &mut Api) {
+    api.get("/policy/lint", lint).says(
+        "Warnings of the policy in force",
+        "Rules that never match, limits that never bind beside a tighter one, patterns that stand in each other's way.",
+    );
+    api.post("/policy/validate", validate)
+        .says("What publishing a change list would do", "Refuses what a publish would refuse; publishes nothing.")
+        .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
+}
+
+/// A warning as it is sent.
+#[derive(Serialize, JsonSchema)]
+struct Warned {
+    code: &'static str,
+    domain: String,
+    kind: &'static str,
+    id: String,
+    limit: Option<String>,
+    message: String,
+    /// The policy in force does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_new: Option<bool>,
+}
+
+impl Warned {
+    fn of(warning: Warning, is_new: Option<bool>) -> Self {
+        let Warning { code, domain, kind, id, limit, message, .. } = warning;
+        Self { code: code.name(), domain, kind, id, limit, message, is_new }
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Lint {
+    policy_version: u64,
+    warnings: Vec<Warned>,
+}
+
+async fn lint(_: By<Viewer>, state: Data<State>) -> Result<Json<Lint>, Problem> {
+    let published = state.publisher.published();
+    let policy_version = published.version.version;
+    let warnings = in_background(move || published.policy.lint()).await?;
+    let warnings = warnings.into_iter().map(|warning| Warned::of(warning, None)).collect();
+    Ok(Json(Lint { policy_version, warnings }))
+}
+
+/// What publishing a list would do.
+#[derive(Serialize, JsonSchema)]
+struct Validated {
+    /// That it would be.
+    version: u64,
+    /// The version in force.
+    on_top_of: u64,
+    differences: Vec<Difference>,
+    warnings: Vec<Warned>,
+}
+
+/// Refuses what a publish would refuse; publishes nothing.
+async fn validate(_: By<Viewer>, state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
+    let (before, after) = state.publisher.try_list(body.value).await?;
+    let compare = move |before: Shared, after: Policy| {
+        let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();
+        let found = after.lint();
+        let warnings = found.into_iter().map(|warning| {
+            let is_new = !known.contains(&warning);
+            Warned::of(warning, Some(is_new))
+        });
+        let version = before.version.version;
+        Validated {
+            version: version + 1,
+            on_top_of: version,
+            differences: differences(&before.policy, &after),
+            warnings: warnings.collect(),
+        }
+    };
+    in_background(move || compare(before, after)).await.map(Json)
+}
