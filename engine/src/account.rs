@@ -21,6 +21,7 @@ use crate::{
     snapshot::{Charge, Stored},
     sync::{Cell64, Cell128, Counter},
     table::{Full, Key, Met, Seen, Table},
+    tally::Place,
     time::Nanos,
     word::{Held, KeyBits, Slot},
 };
@@ -197,8 +198,8 @@ impl<'l> Account<'l> {
 
     /// Where its decisions are counted, if they are.
     #[inline(always)]
-    pub(crate) fn tally(&self) -> Option<u32> {
-        self.limit.tally
+    pub(crate) fn tally(&self) -> Option<Place> {
+        self.limit.tally_alone()
     }
 
     /// Has the processor fetch the lines where the bucket would be.

@@ -23,7 +23,7 @@ use crate::{
     request::Request,
     ring::Spare,
     snapshot::{Charge, Plan, Snapshot},
-    tally::{Counts, NoLimit, Tally, Totals},
+    tally::{Counts, NoLimit, Share, Tally, Totals},
     time::Nanos,
     word::{Held, Slot},
 };
@@ -288,8 +288,15 @@ impl<C: Clock> Engine<C> {
     #[must_use]
     pub fn limit_counts(&self) -> Vec<(LimitIndex, Counts)> {
         let live = self.live.load();
-        let counts = |limit: &LiveLimit| Some((LimitIndex(limit.index), self.tally.counts(limit.tally?)));
+        let counts = |limit: &LiveLimit| Some((LimitIndex(limit.index), self.tally.counts(limit.tally?.number())));
         live.limits.iter().filter_map(counts).collect()
+    }
+
+    /// What a limit decided since the engine was made, also one that the present policy does not have any more; `None` for that
+    /// of a single client.
+    #[must_use]
+    pub fn counts(&self, limit: LimitIndex) -> Option<Counts> {
+        Some(self.tally.counts(self.buckets.registry.tally(limit.0)?))
     }
 
     /// What a domain of the present policy asks of the doors.
@@ -461,12 +468,14 @@ impl<C: Clock> Engine<C> {
         match decision.place() {
             Some(place) if !decision.is_allowed() => self.tally.spot(plan.get(place).and_then(tally)).decided(false),
             _ => {
-                let limits = plan.iter().enumerate();
-                self.tally.allowed(
-                    limits.filter_map(|(place, charge)| {
-                        Some((tally(charge)?, decision.shadows.places >> place & 1 == 1))
-                    }),
-                );
+                let shadows = decision.shadows.places;
+                // Of one identity: each limit once, and of each owner the first, unless the client has another in its place.
+                if shadows == 0 && asked.is_of_one() && tally(&plan[0]).is_some() {
+                    let share = |place| Share { place, is_refused: false, is_refused_first: false };
+                    self.tally.allowed(plan.iter().filter_map(tally).map(share));
+                } else {
+                    self.tally.allowed((0..plan.len()).filter_map(|place| share(live, plan, shadows, place)));
+                }
             }
         }
     }
@@ -487,6 +496,25 @@ impl<C: Clock> Engine<C> {
     pub(crate) fn buckets(&self) -> &Buckets<C> {
         &self.buckets
     }
+}
+
+/// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
+/// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
+fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
+    let this = plan[place].limit;
+    let LiveLimit { owner, tally, .. } = live.limits[this as usize];
+    let is_of_owner = |charge: &&Charge| live.limits[charge.limit as usize].owner == owner;
+    let is_refused = |limit: u32| (0..plan.len()).any(|at| shadows >> at & 1 == 1 && plan[at].limit == limit);
+    let before = || plan[..place].iter().filter(is_of_owner);
+    if before().any(|charge| charge.limit == this) {
+        return None;
+    }
+    // The first of its owner's limits counts for the owner; where it is not asked, the one that is asked first.
+    let is_for_owner = this == owner || before().next().is_none() && plan.iter().all(|charge| charge.limit != owner);
+    let place = tally.map(|place| if is_for_owner { place.for_owner() } else { place })?;
+    let is_refused_now = shadows != 0 && is_refused(this);
+    let is_refused_first = is_refused_now && !before().any(|charge| is_refused(charge.limit));
+    Some(Share { place, is_refused: is_refused_now, is_refused_first })
 }
 
 #[cfg(all(test, engine_loom))]

@@ -64,7 +64,7 @@ impl<C: Clock> Engine<C> {
         let live = self.live();
         let place = place_of(&live, limit_id, kind)?;
         let kind_hash = kind_hash(kind);
-        let spot = self.tally().spot(live.limits[place as usize].tally);
+        let spot = self.tally().spot(live.limits[place as usize].tally_alone());
         let (limit_id, kind, place) = (limit_id.into(), kind.into(), Some(place));
         Some(Handle { engine: self, limit_id, kind, kind_hash, live, place, spot })
     }
@@ -126,7 +126,7 @@ impl<'e, C: Clock> Handle<'e, C> {
             match self.engine.charge_one(&account, asked, charge, &read_clock) {
                 Ok(charged) => {
                     if !self.spot.is_here() {
-                        self.spot = self.engine.tally().spot(limit.tally);
+                        self.spot = self.engine.tally().spot(limit.tally_alone());
                     }
                     self.spot.decided(charged.is_admitted());
                     return Some(charged);
@@ -168,7 +168,7 @@ impl<'e, C: Clock> Handle<'e, C> {
     fn look_up_again(&mut self) {
         self.live = self.engine.live();
         self.place = place_of(&self.live, &self.limit_id, &self.kind);
-        let tally = self.place.and_then(|place| self.live.limits[place as usize].tally);
+        let tally = self.place.and_then(|place| self.live.limits[place as usize].tally_alone());
         self.spot = self.engine.tally().spot(tally);
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     snapshot::{CompiledLimit, Snapshot},
     sync::Cell128,
     table::{Key, Table},
+    tally::Place,
     time::Nanos,
     word::{Generation, Held, LIMITS_MAX, RingWord},
 };
@@ -38,6 +39,8 @@ impl LimitIndex {
 #[derive(Debug)]
 struct Registered {
     name: Box<str>,
+    /// Number under which its decisions are counted; `None` for a limit of a single client.
+    tally: Option<u32>,
     overflow: [Cell128; OVERFLOW_BUCKETS],
 }
 
@@ -55,6 +58,11 @@ impl Registry {
 
     pub(crate) fn name(&self, limit: u32) -> &str {
         self.limits.get(limit as usize).map_or("", |registered| &registered.name)
+    }
+
+    /// Number under which the decisions of `limit` are counted, if they are.
+    pub(crate) fn tally(&self, limit: u32) -> Option<u32> {
+        self.limits.get(limit as usize)?.tally
     }
 
     /// The overflow bucket of a key of `limit`.
@@ -110,6 +118,8 @@ impl Live {
 #[derive(Debug)]
 pub(crate) struct LiveLimit {
     pub(crate) index: u32,
+    /// Place of the first limit of its tier, rule or client.
+    pub(crate) owner: u32,
     /// Of the full name.
     pub(crate) hash: u64,
     /// `None`: it admits nothing.
@@ -121,8 +131,8 @@ pub(crate) struct LiveLimit {
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
     pub(crate) is_plain: bool,
-    /// Where its decisions are counted; `None` for a limit of a single client.
-    pub(crate) tally: Option<u32>,
+    /// Where its decisions are counted with those of others of its tier or rule; `None` for a limit of a single client.
+    pub(crate) tally: Option<Place>,
     /// How this publish changed its numbers, if it did.
     change: Option<Change>,
 }
@@ -144,10 +154,12 @@ pub(crate) struct Newer;
 impl LiveLimit {
     /// The only limit of a registry, without a name. No publish changes it.
     pub(crate) fn alone(meter: Option<Meter>, registry: &Registry) -> Self {
-        let index = registry.limits.push(Registered { name: Box::default(), overflow: Default::default() }) as u32;
+        let index =
+            registry.limits.push(Registered { name: Box::default(), tally: None, overflow: Default::default() }) as u32;
         let generation = Generation::default();
         Self {
             index,
+            owner: 0,
             hash: 0,
             meter,
             generation,
@@ -157,6 +169,12 @@ impl LiveLimit {
             tally: None,
             change: None,
         }
+    }
+
+    /// Where its decisions are counted that it makes alone.
+    #[inline(always)]
+    pub(crate) fn tally_alone(&self) -> Option<Place> {
+        self.tally.map(Place::for_owner)
     }
 
     /// The same limit, where another meter steps over its words.
@@ -303,13 +321,18 @@ impl Ledger {
         registry: &Registry,
     ) -> Result<Live, PublishError> {
         self.has_room_for(&snapshot)?;
-        let bind = |limit: &CompiledLimit| {
+        let mut owner = 0;
+        let bind = |(place, limit): (usize, &CompiledLimit)| {
+            // Those of one owner stand together.
+            if limit.owner_name() != snapshot.limits[owner as usize].owner_name() {
+                owner = place as u32;
+            }
             let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| {
                 let tally = (!limit.is_of_a_client()).then_some(self.tallied);
                 self.tallied += u32::from(tally.is_some());
+                let registered = Registered { name: limit.name.clone(), tally, overflow: Default::default() };
                 Entry {
-                    index: registry.limits.push(Registered { name: limit.name.clone(), overflow: Default::default() })
-                        as u32,
+                    index: registry.limits.push(registered) as u32,
                     hash: hasher.name(&limit.name),
                     meter: limit.meter,
                     generation: Generation::default(),
@@ -321,17 +344,18 @@ impl Ledger {
             let change = limit.meter.and_then(|meter| entry.change(meter, carry));
             LiveLimit {
                 index: entry.index,
+                owner,
                 hash: entry.hash,
                 meter: limit.meter,
                 generation: entry.generation,
                 changes: entry.changes,
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
-                tally: entry.tally,
+                tally: entry.tally.map(|number| Place::new(number, owner as usize == place)),
                 change,
             }
         };
-        let limits = snapshot.limits.iter().map(bind).collect();
+        let limits = snapshot.limits.iter().enumerate().map(bind).collect();
         Ok(Live::new(snapshot, version, limits))
     }
 }

@@ -55,6 +55,11 @@ pub(crate) struct Stored {
 }
 
 impl CompiledLimit {
+    /// Full name of the tier, rule or client that it is of.
+    pub(crate) fn owner_name(&self) -> &str {
+        self.name.rsplit_once('/').map_or(&self.name, |(owner, _)| owner)
+    }
+
     /// There may be a hundred thousand of those.
     pub(crate) fn is_of_a_client(&self) -> bool {
         self.name.split_once('/').is_some_and(|(_, owner)| owner.starts_with("client:"))

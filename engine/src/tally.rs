@@ -32,6 +32,44 @@ pub struct Counts {
     pub denied: u64,
     /// Requests that it would have refused while it was a shadow.
     pub shadow_denied: u64,
+    /// Of those allowed and those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits,
+    /// the requests that the tier or rule let pass, each once.
+    pub owner_allowed: u64,
+    /// Of those refused by a shadow, the ones that it counts for its tier or rule: summed over its limits, the requests that a
+    /// shadow among them would have refused, each once.
+    pub owner_shadow_denied: u64,
+}
+
+/// Where a limit counts: in one place the requests that it counts for its tier or rule too, in the other those that another
+/// limit counts for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    /// Of the limit that is counted one by one under this number.
+    pub(crate) fn new(number: u32, is_for_owner: bool) -> Self {
+        Self(2 * number + u32::from(!is_for_owner))
+    }
+
+    /// The same limit's for its tier or rule.
+    #[inline(always)]
+    pub(crate) fn for_owner(self) -> Self {
+        Self(self.0 & !1)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0 / 2
+    }
+}
+
+/// What a limit counts of a request that was allowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) place: Place,
+    /// It is a shadow, and would have refused it.
+    pub(crate) is_refused: bool,
+    /// It is the first such shadow of its tier or rule.
+    pub(crate) is_refused_first: bool,
 }
 
 /// How a request ended that met no limit.
@@ -54,7 +92,7 @@ struct Stripe {
     denied: Counter,
     no_limit: Counter,
     unknown_domain: Counter,
-    /// Of limits that are counted one by one.
+    /// Of limits that are counted one by one, by [`Place`].
     limits: boxcar::Vec<LimitCells>,
 }
 
@@ -63,6 +101,7 @@ struct LimitCells {
     allowed: Counter,
     denied: Counter,
     shadow_denied: Counter,
+    owner_shadow_denied: Counter,
 }
 
 /// Where one thread counts what one limit decides, looked up once.
@@ -117,31 +156,33 @@ impl Tally {
     /// Makes room for so many limits. One caller at a time.
     pub(crate) fn make_room(&self, limits: usize) {
         for stripe in &self.stripes {
-            while stripe.limits.count() < limits {
+            while stripe.limits.count() < 2 * limits {
                 stripe.limits.push(LimitCells::default());
             }
         }
     }
 
-    /// Where the calling thread counts what `limit` decides.
+    /// Where the calling thread counts what a limit decides.
     #[inline]
-    pub(crate) fn spot(&self, limit: Option<u32>) -> Spot<'_> {
+    pub(crate) fn spot(&self, place: Option<Place>) -> Spot<'_> {
         let half = self.stripes.len() / 2;
         let thread = thread_number();
         let is_own = thread < half;
         let stripe = &self.stripes[if is_own { thread } else { half + (thread & (half - 1)) }];
-        let cells = limit.and_then(|limit| stripe.limits.get(limit as usize));
+        let cells = place.and_then(|place| stripe.limits.get(place.0 as usize));
         Spot { thread, is_own, stripe, cells }
     }
 
-    /// A request was allowed, and charged to these limits, but for those that are shadows and would have refused it.
+    /// A request was allowed, and charged to these limits, each once, but for shadows that would have refused it.
     #[inline]
-    pub(crate) fn allowed(&self, limits: impl Iterator<Item = (u32, bool)>) {
+    pub(crate) fn allowed(&self, shares: impl Iterator<Item = Share>) {
         let spot = self.spot(None);
         spot.count(&spot.stripe.charged);
-        for (limit, is_refused) in limits {
-            if let Some(cells) = spot.stripe.limits.get(limit as usize) {
-                spot.count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
+        for Share { place, is_refused, is_refused_first } in shares {
+            let Some(cells) = spot.stripe.limits.get(place.0 as usize) else { continue };
+            spot.count(if is_refused { &cells.shadow_denied } else { &cells.allowed });
+            if is_refused_first {
+                spot.count(&cells.owner_shadow_denied);
             }
         }
     }
@@ -167,13 +208,27 @@ impl Tally {
         })
     }
 
-    pub(crate) fn counts(&self, limit: u32) -> Counts {
-        self.stripes.iter().filter_map(|stripe| stripe.limits.get(limit as usize)).fold(
+    /// Of the limit with this number.
+    pub(crate) fn counts(&self, number: u32) -> Counts {
+        let [for_owner, other] = [true, false].map(|is_for_owner| self.counts_at(Place::new(number, is_for_owner)));
+        Counts {
+            allowed: for_owner.allowed + other.allowed,
+            denied: for_owner.denied + other.denied,
+            shadow_denied: for_owner.shadow_denied + other.shadow_denied,
+            owner_allowed: for_owner.allowed + for_owner.shadow_denied,
+            owner_shadow_denied: for_owner.owner_shadow_denied + other.owner_shadow_denied,
+        }
+    }
+
+    fn counts_at(&self, place: Place) -> Counts {
+        self.stripes.iter().filter_map(|stripe| stripe.limits.get(place.0 as usize)).fold(
             Counts::default(),
             |sum, cells| Counts {
                 allowed: sum.allowed + cells.allowed.count(),
                 denied: sum.denied + cells.denied.count(),
                 shadow_denied: sum.shadow_denied + cells.shadow_denied.count(),
+                owner_allowed: 0,
+                owner_shadow_denied: sum.owner_shadow_denied + cells.owner_shadow_denied.count(),
             },
         )
     }

@@ -50,13 +50,92 @@ fn decisions_are_counted_by_limit_and_in_all() {
     let eve = [Identity::new("user", "eve").expect("valid")];
     assert!(!engine.check(&Request::new(&eve).expect("valid")).is_allowed());
     let expected = [
-        ("default/tier:t/day", Counts { allowed: 5, denied: 1, ..Counts::default() }),
-        ("default/rule:x/day", Counts { allowed: 2, denied: 1, ..Counts::default() }),
+        ("default/tier:t/day", Counts { allowed: 5, denied: 1, owner_allowed: 5, ..Counts::default() }),
+        ("default/rule:x/day", Counts { allowed: 2, denied: 1, owner_allowed: 2, ..Counts::default() }),
     ];
     assert_eq!(counts(&engine), expected);
     assert_eq!(engine.totals(), Totals { allowed: 7, denied: 3, no_limit: 2, unknown_domain: 1 });
     // A publish keeps what was counted.
     engine.publish(policy(6)).expect("few limits");
+    assert_eq!(counts(&engine), expected);
+    // So does one that takes the limits away.
+    let gone = engine.limit_counts();
+    engine.publish(Snapshot::default()).expect("no limits");
+    assert!(engine.limit_counts().is_empty());
+    assert!(gone.into_iter().all(|(limit, counts)| engine.counts(limit) == Some(counts)));
+}
+
+/// A tier of three limits, one a shadow that refuses everything after the first request of a key, for users and addresses.
+#[test]
+fn a_request_is_counted_once_by_each_limit_and_by_their_owner() {
+    let text = r#"
+        [domains.default]
+        defaults = { user = "t", ip = "t" }
+        [[domains.default.tiers]]
+        id = "t"
+        limits = [
+            { id = "minute", algorithm = "fixed_window", limit = 10, period = "1d" },
+            { id = "try", algorithm = "fixed_window", limit = 1, period = "1d", mode = "shadow" },
+            { id = "harder", algorithm = "fixed_window", limit = 1, period = "1d", mode = "shadow" },
+        ]
+        [[domains.default.rules]]
+        id = "x"
+        endpoint = "/x"
+        per = "everyone"
+        limits = [{ id = "day", algorithm = "fixed_window", limit = 3, period = "1d" }]
+    "#;
+    let engine = Engine::with_max_keys(1_000);
+    engine.publish(Snapshot::parse(text, Format::Toml).expect("a good policy")).expect("few limits");
+    let both = [Identity::new("user", "ada").expect("valid"), Identity::new("ip", "::1").expect("valid")];
+    let to_x = Request::new(&both).expect("valid").endpoint("/x").expect("valid");
+    assert_eq!((0..5).filter(|_| engine.check(&to_x).is_allowed()).count(), 3);
+    let shadow = Counts { allowed: 1, shadow_denied: 2, ..Counts::default() };
+    let expected = [
+        ("default/tier:t/minute", Counts { allowed: 3, owner_allowed: 3, ..Counts::default() }),
+        ("default/tier:t/try", Counts { owner_shadow_denied: 2, ..shadow }),
+        ("default/tier:t/harder", shadow),
+        ("default/rule:x/day", Counts { allowed: 3, denied: 2, owner_allowed: 3, ..Counts::default() }),
+    ];
+    assert_eq!(counts(&engine), expected);
+    // Another user from the same address: the shadows agree for the one, and not for the other.
+    let bob = [Identity::new("user", "bob").expect("valid"), both[1]];
+    assert!(engine.check(&Request::new(&bob).expect("valid")).is_allowed());
+    let tried = Counts { allowed: 1, shadow_denied: 3, owner_shadow_denied: 3, ..Counts::default() };
+    assert_eq!(counts(&engine)[1].1, tried);
+    // A handle asks one limit alone: it counts for the tier, whichever it is.
+    let mut handle = engine.handle("default/tier:t/harder", "user").expect("the policy has it");
+    assert!(handle.check(b"cyd", 1).expect("valid").is_allowed());
+    let sum = |what: fn(&Counts) -> u64| counts(&engine)[..3].iter().map(|(_, counts)| what(counts)).sum::<u64>();
+    assert_eq!((sum(|counts| counts.owner_allowed), sum(|counts| counts.owner_shadow_denied)), (5, 3));
+}
+
+/// A client's own limit stands in the place of the tier's first.
+#[test]
+fn a_tier_counts_clients_with_a_limit_of_their_own() {
+    let text = r#"
+        [domains.default]
+        defaults = { user = "t" }
+        [[domains.default.tiers]]
+        id = "t"
+        limits = [
+            { id = "minute", algorithm = "fixed_window", limit = 10, period = "1d" },
+            { id = "day", algorithm = "fixed_window", limit = 10, period = "1d" },
+            { id = "year", algorithm = "fixed_window", limit = 10, period = "1d" },
+        ]
+        [[domains.default.clients]]
+        kind = "user"
+        value = "eve"
+        override = { reason = "more", limits = [{ id = "minute", algorithm = "fixed_window", limit = 20, period = "1d" }] }
+    "#;
+    let engine = Engine::with_max_keys(1_000);
+    engine.publish(Snapshot::parse(text, Format::Toml).expect("a good policy")).expect("few limits");
+    for name in ["ada", "eve", "eve"] {
+        let who = [Identity::new("user", name).expect("valid")];
+        assert!(engine.check(&Request::new(&who).expect("valid")).is_allowed());
+    }
+    let of = |allowed, owner_allowed| Counts { allowed, owner_allowed, ..Counts::default() };
+    let expected =
+        [("default/tier:t/minute", of(1, 1)), ("default/tier:t/day", of(3, 2)), ("default/tier:t/year", of(3, 0))];
     assert_eq!(counts(&engine), expected);
 }
 
@@ -79,7 +158,7 @@ fn threads_lose_no_count() {
         }
     });
     let (allowed, denied) = (CHECKS as u64, (CHECKS * (THREADS - 1)) as u64);
-    assert_eq!(counts(&engine)[0].1, Counts { allowed, denied, ..Counts::default() });
+    assert_eq!(counts(&engine)[0].1, Counts { allowed, denied, owner_allowed: allowed, ..Counts::default() });
     assert_eq!(engine.totals(), Totals { allowed, denied, ..Totals::default() });
 }
 
