@@ -10,9 +10,11 @@ use std::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// Events of a topic that a reader who comes back can still be told.
-const KEPT_MAX: usize = 32;
-/// Bytes of them.
+/// Events of a topic that can still be told, where the newest says all that the ones before it did.
+const STATES_MAX: usize = 32;
+/// Of another topic: a reader may be behind by so many.
+const CHANGES_MAX: usize = 1_024;
+/// Bytes of a topic's events.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// What a stream can be about.
@@ -93,6 +95,10 @@ impl Topic {
     fn is_state(self) -> bool {
         !matches!(self, Self::Policy | Self::Alerts | Self::Audit)
     }
+
+    fn kept_max(self) -> usize {
+        if self.is_state() { STATES_MAX } else { CHANGES_MAX }
+    }
 }
 
 impl FromStr for Topic {
@@ -149,7 +155,7 @@ impl Events {
             channel.bytes += data.len();
             let event = Arc::new(Event { sequence, name, data });
             channel.kept.push_back(Arc::clone(&event));
-            while channel.kept.len() > KEPT_MAX || channel.bytes > KEPT_BYTES && channel.kept.len() > 1 {
+            while channel.kept.len() > topic.kept_max() || channel.bytes > KEPT_BYTES && channel.kept.len() > 1 {
                 if let Some(gone) = channel.kept.pop_front() {
                     channel.bytes -= gone.data.len();
                     channel.forgotten = gone.sequence;
@@ -190,27 +196,41 @@ impl Events {
     }
 
     /// What came after `seen`, in order, and the number up to which that tells everything. Of a topic whose newest event says
-    /// it all, only that one, unless `is_back`: a reader who was away wants what it missed, for the chart.
-    pub(crate) fn since(&self, seen: u64, topics: &[Topic], is_back: bool) -> (Vec<Told>, u64) {
+    /// it all, only that one.
+    pub(crate) fn since(&self, seen: u64, topics: &[Topic]) -> (Vec<Told>, u64) {
         let posted = self.posted();
+        (posted.since(seen, topics, true), posted.sequence)
+    }
+
+    /// All that came after `seen`, for a reader who was away, and the number up to which that tells everything; `None` where
+    /// some of it is not kept any more.
+    pub(crate) fn missed(&self, seen: u64, topics: &[Topic]) -> Option<(Vec<Told>, u64)> {
+        let posted = self.posted();
+        let mut channels = topics.iter().filter_map(|topic| posted.topics.get(topic));
+        channels.all(|channel| channel.forgotten <= seen).then(|| (posted.since(seen, topics, false), posted.sequence))
+    }
+
+    fn posted(&self) -> MutexGuard<'_, Posted> {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Posted {
+    fn since(&self, seen: u64, topics: &[Topic], skips_states: bool) -> Vec<Told> {
         let mut told = Vec::new();
         for topic in topics {
-            let Some(channel) = posted.topics.get(topic) else { continue };
+            let Some(channel) = self.topics.get(topic) else { continue };
             let first = channel.kept.partition_point(|event| event.sequence <= seen);
             let mut new: VecDeque<_> = channel.kept.range(first..).cloned().collect();
             let mut is_gap = channel.forgotten > seen;
-            if topic.is_state() && !is_back && new.len() > 1 {
+            if topic.is_state() && skips_states && new.len() > 1 {
                 is_gap = true;
                 new.drain(..new.len() - 1);
             }
             told.extend(new.into_iter().enumerate().map(|(place, event)| Told { event, is_gap: is_gap && place == 0 }));
         }
         told.sort_by_key(|told| told.event.sequence);
-        (told, posted.sequence)
-    }
-
-    fn posted(&self) -> MutexGuard<'_, Posted> {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+        told
     }
 }
 
@@ -232,18 +252,32 @@ mod tests {
             events.post(Topic::Metrics, "metrics", &json!({ "n": number }));
             events.put(Topic::Audit, "audit", &json!({ "n": number }), Vec::push);
         }
-        assert_eq!(names(&events.since(0, &both, false).0), [(2, false), (4, false), (5, true), (6, false)]);
-        assert_eq!(names(&events.since(4, &both, false).0), [(5, false), (6, false)]);
-        assert_eq!(names(&events.since(0, &both, true).0).len(), 6, "who comes back is told what it missed");
-        assert_eq!(names(&events.since(0, &[Topic::Top], false).0), []);
+        assert_eq!(names(&events.since(0, &both).0), [(2, false), (4, false), (5, true), (6, false)]);
+        assert_eq!(names(&events.since(4, &both).0), [(5, false), (6, false)]);
+        assert_eq!(names(&events.since(0, &[Topic::Top]).0), []);
         let state: Vec<u64> = events.state(&both).0.iter().map(|event| event.sequence).collect();
         assert_eq!(state, [5, 2, 4, 6]);
-        for _ in 0..KEPT_MAX {
+        for _ in 0..CHANGES_MAX {
             events.put(Topic::Audit, "audit", &json!({}), |_, _| {});
         }
-        let told = events.since(3, &[Topic::Audit], false).0;
-        assert_eq!((told.len(), told[0].is_gap, told[1].is_gap), (KEPT_MAX, true, false));
+        let told = events.since(3, &[Topic::Audit]).0;
+        assert_eq!((told.len(), told[0].is_gap, told[1].is_gap), (CHANGES_MAX, true, false));
         assert_eq!(told[0].event.text("a-1", true), "event: audit\nid: a-1\ndata: {\"gap\":true}\n\n");
+    }
+
+    #[test]
+    fn who_comes_back_is_told_all_that_it_missed_or_nothing_of_it() {
+        let events = Events::new("a".to_owned());
+        let both = [Topic::Metrics, Topic::Audit];
+        for number in 1..=STATES_MAX {
+            events.post(Topic::Metrics, "metrics", &json!({ "n": number }));
+        }
+        events.put(Topic::Audit, "audit", &json!({}), Vec::push);
+        let missed = |seen| events.missed(seen, &both).map(|(told, _)| told.len());
+        assert_eq!((missed(0), missed(31), missed(33)), (Some(33), Some(2), Some(0)));
+        events.post(Topic::Metrics, "metrics", &json!({}));
+        assert_eq!((missed(0), missed(1)), (None, Some(33)));
+        assert_eq!(events.missed(0, &[Topic::Audit]).map(|(told, _)| names(&told)), Some(vec![(33, false)]));
     }
 
     #[test]
@@ -252,7 +286,7 @@ mod tests {
         for _ in 0..10 {
             events.post(Topic::Metrics, "metrics", &json!({ "text": "x".repeat(KEPT_BYTES / 4) }));
         }
-        assert_eq!(events.since(0, &[Topic::Metrics], true).0.len(), 3);
+        assert_eq!(events.missed(7, &[Topic::Metrics]).map(|(told, _)| told.len()), Some(3));
     }
 
     #[test]

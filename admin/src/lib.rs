@@ -11,6 +11,7 @@ mod api;
 mod body;
 mod changes;
 mod clients;
+mod connections;
 mod differences;
 mod editing;
 mod events;

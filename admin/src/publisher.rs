@@ -139,11 +139,19 @@ struct Made {
     answer: String,
 }
 
+/// A version that was published, and that this server's engine does not decide by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NotApplied {
+    pub(crate) version: u64,
+    pub(crate) why: String,
+}
+
 #[derive(Debug)]
 pub(crate) struct Publisher {
     store: Store,
     engine: Arc<Engine>,
     published: watch::Sender<Shared>,
+    not_applied: watch::Sender<Option<NotApplied>>,
     telemetry: telemetry::Shared,
     /// One publish at a time.
     turn: Mutex<()>,
@@ -152,7 +160,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published, telemetry: telemetry::Shared) -> Self {
         let published = watch::Sender::new(Arc::new(published));
-        Self { store, engine, published, telemetry, turn: Mutex::default() }
+        Self { store, engine, published, not_applied: watch::Sender::default(), telemetry, turn: Mutex::default() }
     }
 
     /// The policy in force.
@@ -162,6 +170,21 @@ impl Publisher {
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<Shared> {
         self.published.subscribe()
+    }
+
+    /// Changes with each version that cannot be put in force here.
+    pub(crate) fn not_applied(&self) -> watch::Receiver<Option<NotApplied>> {
+        self.not_applied.subscribe()
+    }
+
+    /// Tells that a version is not in force, once: it is tried again and again.
+    fn is_not_applied(&self, version: u64, why: &impl ToString) {
+        let new = Some(NotApplied { version, why: why.to_string() });
+        self.not_applied.send_if_modified(|told| {
+            let is_new = *told != new;
+            *told = new;
+            is_new
+        });
     }
 
     /// Publishes `list`, and answers what the caller is told, as JSON.
@@ -337,6 +360,7 @@ impl Publisher {
         let publish = Publish::of(snapshot).under_version(version);
         let publish = carry.0.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
         self.engine.publish(publish).map(drop).map_err(|error| {
+            self.is_not_applied(version, &error);
             Problem::Internal(format!("version {version} is stored but not in force: {error}; restart"))
         })
     }
@@ -393,6 +417,7 @@ impl Publisher {
         let compiled =
             spawn_blocking(|| stored.compile()).await.map_err(|error| Problem::Internal(error.to_string()))?;
         let (published, snapshot) = compiled.map_err(|error| {
+            self.is_not_applied(newest, &error);
             Problem::Storage(format!(
                 "Another server has published version {newest}, which this one cannot follow: {error}"
             ))

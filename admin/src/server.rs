@@ -32,6 +32,7 @@ use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 use crate::{
     alerts::{Alerts, Sight},
     api::Document,
+    connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock},
     folder::{DataFolder, SECRET_BYTES, hashing_secret},
@@ -58,6 +59,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                                        connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// How long a stop waits for requests that are being answered, in seconds.
 const DRAIN_SECONDS: u64 = 5;
+/// How long it waits for readers of streams to take their last event.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Connections of each worker; the doors need descriptors too.
 const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take to send a request's head.
@@ -276,11 +279,16 @@ impl Admin {
         self.state.publisher.published().version.version
     }
 
-    /// Serves until `stop` ends; then lets open requests end, for five seconds at most.
+    /// Serves until `stop` ends; then lets open requests end, for five seconds at most, and streams, for half a second.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let state = self.state.clone();
+        let connections = Connections::default();
+        let mut open = connections.watch();
         let server = HttpServer::new(move || {
             App::new().app_data(state.clone()).wrap(from_fn(dress)).configure(routes::configure)
+        })
+        .on_connect(move |_, data| {
+            data.insert(connections.begin());
         })
         // A handful of people, and the machine has other work.
         .workers(2)
@@ -291,12 +299,19 @@ impl Admin {
         .listen(self.listener)?
         .run();
         let handle = server.handle();
-        // The server goes on while it drains, so this never ends before it.
         let drain = async {
             stop.await;
             self.state.stopping.send_replace(true);
-            handle.stop(true).await;
-            pending::<Infallible>().await
+            let drained = handle.stop(true);
+            let rest = async {
+                // It is told whenever a connection ends.
+                let _ = timeout(FAREWELL, open.wait_for(Open::is_none)).await;
+                let _ = open.wait_for(Open::is_streams).await;
+            };
+            tokio::select! {
+                () = drained => {}
+                () = rest => {}
+            }
         };
         let (figures, store) = (Arc::clone(&self.state.figures), self.state.store.clone());
         // Not stopped between a minute's being written and its being known to be: it ends when it is told to.
@@ -312,7 +327,8 @@ impl Admin {
             never = record(self.state.recorder.as_deref()) => match never {},
             never = self.state.uploads.run() => match never {},
             never = self.state.runs.run_out() => match never {},
-            never = drain => match never {},
+            // What is left ends with the server: streams of readers who do not read.
+            () = drain => Ok(()),
         };
         let runs = Arc::clone(&self.state.runs);
         let _ = spawn_blocking(move || runs.close()).await;

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, convert::Infallible, rc::Rc, str::FromStr, time::Duration};
 
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::{
         StatusCode,
         header::{self, CacheControl, CacheDirective},
@@ -23,6 +23,7 @@ use tokio::{
 use crate::{
     access::{self, By, Credential, Who},
     api::{Api, LastEventId},
+    connections::Connection,
     events::{Told, Topic},
     problem::Problem,
     query::Query,
@@ -41,7 +42,8 @@ const RETRY_MS: u32 = 2_000;
 
 const ABOUT: &str = "\
 Server-sent events, until the session ends or the server stops: `hello`, then the state of each topic that is asked for, then \
-what happens. `policy.published` and `policy.applied` come in any case; `bye` says why it ends. Topics:
+what happens. `policy.published` (with the first 100 objects that changed, and the first 100 that are gone) and \
+`policy.applied` (with `took_ms`, or with `refused`, the reason) come in any case; `bye` says why it ends. Topics:
 
 | topic | events |
 |---|---|
@@ -54,7 +56,8 @@ what happens. `policy.published` and `policy.applied` come in any case; `bye` sa
 | `sim:ID` | `sim.progress` and `sim.done` of a what-if run |
 
 A reader that is too slow for `metrics` and other states gets the newest, with `gap`. One that comes back with \
-`Last-Event-ID`, as browsers do, is told what it missed as far as that is known, else the state anew.";
+`Last-Event-ID`, as browsers do, is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
+says which.";
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Events", "What happens, as it happens.");
@@ -74,12 +77,16 @@ struct Topics {
 
 async fn open(
     by: By<Viewer>,
+    request: HttpRequest,
     state: Data<State>,
     query: Query<Topics>,
     last: LastEventId,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
     let last = last.0.and_then(|id| state.events.sequence(&id));
+    if let Some(connection) = request.conn_data::<Connection>() {
+        connection.is_stream();
+    }
     let reader = Reader::new(state, by.who(), asked, last);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
@@ -163,19 +170,21 @@ impl Reader {
             state,
             who,
             topics: asked.topics,
-            seen: last.unwrap_or_default(),
+            seen: 0,
             waiting: VecDeque::new(),
             is_over: false,
         };
         reader.news.borrow_and_update();
-        // Before the version is told: what is published in between is told as news.
-        let (events, newest) = reader.state.events.state(&reader.topics);
         reader.waiting.push_back(format!("retry: {RETRY_MS}\n\n"));
-        let hello = reader.hello();
-        reader.say("hello", &hello);
-        if last.is_some() {
-            reader.tell(true);
+        let missed = last.and_then(|seen| Some((seen, reader.state.events.missed(seen, &reader.topics)?)));
+        if let Some((seen, (told, newest))) = missed {
+            reader.seen = seen;
+            reader.greet(true);
+            reader.tell(told, newest);
         } else {
+            // Before the version is told: what is published in between is told as news.
+            let (events, newest) = reader.state.events.state(&reader.topics);
+            reader.greet(false);
             // Whoever loses the stream before the last of them has not seen the state.
             let ids = (1..=events.len()).map(|place| if place == events.len() { newest } else { 0 });
             for (event, id) in events.iter().zip(ids) {
@@ -190,6 +199,11 @@ impl Reader {
     /// The next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<String> {
         loop {
+            if *self.stopping.borrow() && !self.is_over {
+                // Whoever comes back finds another process, which tells the state anew.
+                self.waiting.clear();
+                self.end("shutting down");
+            }
             if let Some(event) = self.waiting.pop_front() {
                 return Some(event);
             }
@@ -198,15 +212,17 @@ impl Reader {
             }
             // The senders live as long as the state, which this reader holds.
             let happened = tokio::select! {
-                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                _ = self.stopping.changed() => Happened::Stop,
                 _ = self.news.changed() => Happened::News,
                 _ = self.runs_changed.changed(), if !self.runs.is_empty() => Happened::Run,
                 _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
             match happened {
-                Happened::Stop => self.end("shutting down"),
-                Happened::News => self.tell(false),
+                Happened::News => {
+                    let (told, newest) = self.state.events.since(self.seen, &self.topics);
+                    self.tell(told, newest);
+                }
                 Happened::Run => {
                     self.runs_changed.borrow_and_update();
                     self.tell_of_runs();
@@ -217,31 +233,34 @@ impl Reader {
                     // Or the database has trouble, not the reader.
                     Ok(None) | Err(_) => self.waiting.push_back(": alive\n\n".to_owned()),
                 },
+                Happened::Stop => {}
             }
         }
     }
 
-    /// Tells of what came since it was told last.
-    fn tell(&mut self, is_back: bool) {
-        let (told, seen) = self.state.events.since(self.seen, &self.topics, is_back);
+    /// Tells of events, up to a number.
+    fn tell(&mut self, told: Vec<Told>, newest: u64) {
         for Told { event, is_gap } in told {
             self.waiting.push_back(event.text(&self.state.events.id(event.sequence), is_gap));
         }
-        self.seen = seen;
+        self.seen = newest;
     }
 
-    fn hello(&self) -> serde_json::Value {
+    /// `is_back`: it goes on where it was, else it is told the state.
+    fn greet(&mut self, is_back: bool) {
         let session = match &self.who.by {
             Credential::Session(session) => Some(session),
             Credential::Token(_) => None,
         };
-        json!({
+        let hello = json!({
             "server_time_ms": jiff::Timestamp::now().as_millisecond(),
             "build": self.state.build,
             "policy_version": self.state.publisher.published().version.version,
             "role": self.who.may.name(),
             "session_end": session.map(|session| instant(session.expires_at)),
-        })
+            "resumed": is_back,
+        });
+        self.say("hello", &hello);
     }
 
     /// What this reader alone is told.

@@ -49,21 +49,30 @@ impl Audit<'_> {
 }
 
 impl Store {
-    /// Writes a line about what changed nothing.
+    /// Writes a line about what changed nothing. In its turn, as all lines: then they are there in the order of their ids.
     pub(crate) async fn audit(&self, line: Audit<'_>) -> sqlx::Result<()> {
-        line.write(&mut *self.pool.acquire().await?).await
+        let mut change = self.change().await?;
+        line.write(&mut change).await?;
+        self.keep(change).await
     }
 
-    /// The newest lines after line `id`, at most so many, oldest first.
-    pub(crate) async fn audit_since(&self, id: i64, count: usize) -> sqlx::Result<Vec<AuditLine>> {
-        let mut lines: Vec<AuditLine> = query_as(
-            "SELECT id, at, actor, address, action, object, result FROM audit WHERE id > $1 ORDER BY id DESC LIMIT $2",
-        )
-        .bind(id)
-        .bind(i64::try_from(count).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await?;
+    /// The newest lines, at most so many, oldest first.
+    pub(crate) async fn last_audit_lines(&self, count: usize) -> sqlx::Result<Vec<AuditLine>> {
+        let mut lines: Vec<AuditLine> =
+            query_as("SELECT id, at, actor, address, action, object, result FROM audit ORDER BY id DESC LIMIT $1")
+                .bind(i64::try_from(count).unwrap_or(i64::MAX))
+                .fetch_all(&self.pool)
+                .await?;
         lines.reverse();
         Ok(lines)
+    }
+
+    /// The next lines after line `id`, at most so many, oldest first.
+    pub(crate) async fn audit_lines_after(&self, id: i64, count: usize) -> sqlx::Result<Vec<AuditLine>> {
+        query_as("SELECT id, at, actor, address, action, object, result FROM audit WHERE id > $1 ORDER BY id LIMIT $2")
+            .bind(id)
+            .bind(i64::try_from(count).unwrap_or(i64::MAX))
+            .fetch_all(&self.pool)
+            .await
     }
 }

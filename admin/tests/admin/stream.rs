@@ -9,7 +9,10 @@ use std::{
 use serde_json::{Value, json};
 use ureq::{Agent, BodyReader};
 
-use crate::support::{Client, Server, fresh};
+use crate::{
+    home::Folder,
+    support::{Client, Server, Time, fresh},
+};
 
 /// Is an event as it should be?
 type Check = fn(&Value) -> bool;
@@ -111,10 +114,63 @@ fn state_comes_first_and_then_what_changes() {
     let published = events.next_called("policy.published");
     assert_eq!((&published["version"], &published["author"]), (&json!(2), &json!("ana")));
     assert_eq!(published["touched"][0]["etag"], "\"tier:free:2\"");
+    assert_eq!((&published["touched_count"], &published["removed"]), (&json!(1), &json!([])));
+    let (etag, _) = ana.tier("internal");
+    let removed = ana.send("DELETE", "/api/v1/tiers/internal", &[("if-match", &etag)], None);
+    assert!(matches!(removed.status, 200 | 201 | 204), "{removed:?}");
+    let published = events.next_called("policy.published");
+    assert_eq!(published["removed"], json!([{ "kind": "tier", "domain": "default", "id": "internal" }]));
+    assert_eq!((&published["touched_count"], &published["removed_count"]), (&json!(0), &json!(1)));
 
     server.stop();
     assert_eq!(events.next_called("bye")["reason"], "shutting down");
     assert_eq!(events.next(), None);
+}
+
+/// One that reads, one that has stopped reading long ago, and a connection that is idle.
+#[test]
+fn a_stop_waits_for_no_stream_and_keeps_what_was_counted() {
+    let folder = Folder::new();
+    let time = Time::at("2026-03-01T10:58:30Z");
+    let mut server = Server::start_at(folder.home(), "a", &time);
+    let ana = server.administrator();
+    let (_, mut free) = ana.tier("free");
+    // Each second's figures are of hundreds of kilobytes, which fill the buffers between the server and who does not read.
+    free["limits"][0]["limit"] = json!(1_000);
+    let tiers: Vec<Value> = (0..1_000)
+        .map(|number| {
+            let mut tier = free.clone();
+            tier["id"] = json!(format!("{}{number}", "x".repeat(50)));
+            json!({ "op": "create", "kind": "tier", "id": tier["id"], "value": tier })
+        })
+        .collect();
+    let list = json!({ "base_version": 1, "message": "many", "changes": tiers, "if_match": {} });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    let topics = "metrics,metrics.tier,metrics.rule";
+    let mut events = Events::open(&server.url, &ana, topics);
+    let mut stalled = std::net::TcpStream::connect(server.url.trim_start_matches("http://")).expect("it connects");
+    let request = format!("GET /api/v1/stream?topics={topics} HTTP/1.1\r\nhost: a\r\ncookie: {}\r\n\r\n", ana.cookie());
+    std::io::Write::write_all(&mut stalled, request.as_bytes()).expect("it is asked");
+    for _ in 0..10 {
+        let _ = events.next_called("metrics");
+    }
+    for _ in 0..10 {
+        let _ = server.check("ada");
+    }
+    let began = jiff::Timestamp::now();
+    server.stop();
+    let took = jiff::Timestamp::now().duration_since(began);
+    assert_eq!(events.next_called("bye")["reason"], "shutting down");
+    assert_eq!(events.next(), None);
+    assert!(took < jiff::SignedDuration::from_secs(3), "the stop took {took:?}");
+
+    let mut server = Server::start_at(folder.home(), "a", &time);
+    time.go_on(120);
+    let ana = server.sign_in();
+    let minutes = format!("/api/v1/metrics?step=1m&from={}&to={}", time.now_ms() - 300_000, time.now_ms());
+    let figures = ana.get(&minutes).json();
+    assert_eq!(figures["series"][0]["points"][0]["allowed"], 10, "{figures}");
+    server.stop();
 }
 
 #[test]

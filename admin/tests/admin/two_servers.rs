@@ -59,6 +59,43 @@ fn a_publish_through_one_reaches_the_nodes_of_the_other() {
     assert_eq!(a.check("ada").limit(), Some(8));
 }
 
+/// Streams at both are told the same of a publish, and of one that a server does not understand that it is not in force.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn streams_at_both_are_told_of_a_publish() {
+    let (folder, [a, b], [ana, at_b]) = two();
+    let mut events = [(&a, &ana), (&b, &at_b)].map(|(server, client)| Events::open(&server.url, client, ""));
+    for events in &mut events {
+        events.next_called("hello");
+    }
+    let mut told = || events.each_mut().map(|events| events.next_called("policy.published"));
+    let (etag, free) = ana.tier("free");
+    assert_eq!(ana.publish_tier(1, &etag, &with_limit(free, 7)).status, 201);
+    let [here, there] = told();
+    assert_eq!((&here, &here["touched"][0]["id"]), (&there, &json!("free")));
+    let (etag, _) = ana.tier("internal");
+    let removed = ana.send("DELETE", "/api/v1/tiers/internal", &[("if-match", &etag)], None);
+    assert!(matches!(removed.status, 200 | 201 | 204), "{removed:?}");
+    let [here, there] = told();
+    assert_eq!((&here, &here["removed"][0]["id"], &here["touched"]), (&there, &json!("internal"), &json!([])));
+
+    let document = r#"{"domains":{"default":{"from":"the future"}}}"#;
+    folder.home().execute(&format!(
+        "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry)
+         VALUES (4, '{document}', encode(sha256('{document}'::bytea), 'hex'), 'eve', 'm', '2026-01-01T00:00:00Z', '{{}}')"
+    ));
+    for events in &mut events {
+        let applied = loop {
+            let applied = events.next_called("policy.applied");
+            if applied["version"] == 4 {
+                break applied;
+            }
+        };
+        assert!(applied["refused"].as_str().expect("a reason").contains("from"), "{applied}");
+        assert_eq!(applied["took_ms"], Value::Null);
+    }
+}
+
 /// An override leaves the client as it is otherwise: as it is in the database, not as this server knew it.
 #[test]
 #[ignore = "needs PostgreSQL"]

@@ -227,7 +227,12 @@ export interface PublishedEvent {
   author: string;
   message: string;
   published_at: string;
+  /** The first hundred objects that changed, and how many did. */
   touched: Touched[];
+  touched_count: number;
+  /** The first hundred that are gone, and how many are. */
+  removed: Omit<Touched, 'etag'>[];
+  removed_count: number;
 }
 
 export interface ByeEvent {

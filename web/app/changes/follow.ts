@@ -16,11 +16,7 @@ class Follow {
 
   async #catchUp(event: PublishedEvent | null): Promise<void> {
     for (const entry of [...changes.entries]) {
-      const touched = event?.touched.find(
-        (one) => one.kind === entry.kind && one.domain === entry.domain && one.id === entry.id,
-      );
-      if (event && (!touched || touched.etag === entry.etag)) continue;
-      await this.#look(entry, event);
+      if (!event || mayChange(event, entry)) await this.#look(entry, event);
     }
   }
 
@@ -36,6 +32,15 @@ class Follow {
       // Otherwise publishing will find out.
     }
   }
+}
+
+/** Did this publish change the object, or are there objects that it does not name? */
+function mayChange(event: PublishedEvent, entry: Entry): boolean {
+  const { touched, removed } = event;
+  const isIt = (one: { kind: string; domain: string; id: string }) =>
+    one.kind === entry.kind && one.domain === entry.domain && one.id === entry.id;
+  if (touched.length < event.touched_count || removed.length < event.removed_count) return true;
+  return removed.some(isIt) || touched.some((one) => isIt(one) && one.etag !== entry.etag);
 }
 
 export const follow = new Follow();
