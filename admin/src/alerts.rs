@@ -19,12 +19,12 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
     events::{Events, Topic},
-    figures::{Figures, HOUR, Owner},
+    figures::{Counts, Figures, HOUR, Owner, Sample},
     objects::{Kind, ObjectKey, client_id},
     problem::Problem,
     published::{Published, Shared},
     publisher::Publisher,
-    store::Store,
+    store::{FigureRow, Store},
 };
 
 /// How often is looked, beside after every publish.
@@ -70,7 +70,7 @@ type Key = (&'static str, Option<About>);
 pub(crate) struct Alerts {
     open: Mutex<BTreeMap<Key, Open>>,
     /// One look at a time.
-    turn: tokio::sync::Mutex<Memory>,
+    turn: Arc<tokio::sync::Mutex<Memory>>,
 }
 
 /// An alert, and the number of the event that told of it.
@@ -100,8 +100,23 @@ struct Matched {
     since: Option<i64>,
     /// End of the last hour, Unix seconds, by full name of the rule.
     last: HashMap<String, i64>,
-    /// Some limits were left out of the figures.
+    /// Some rules were left out of the figures.
     is_partial: bool,
+}
+
+/// What was found in a look.
+#[derive(Debug, Default)]
+struct Found {
+    listed: BTreeMap<Key, Alert>,
+    left_out: usize,
+}
+
+/// What a look goes by.
+struct Seen {
+    now: Timestamp,
+    published: Shared,
+    sample: Arc<Sample>,
+    kept: Counts,
 }
 
 /// Told when an alert comes or goes.
@@ -140,26 +155,30 @@ impl Alerts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Looks now, and answers what is open, by code: the ones that are listed, and how many are not.
-    pub(crate) async fn look(&self, sight: Sight<'_>) -> Result<(Vec<Alert>, usize), Problem> {
-        let mut memory = self.turn.lock().await;
-        let now = sight.figures.time();
-        let published = sight.publisher.published();
-        let mut found = memory.of_policy(&published, now).await?;
-        found.extend(memory.of_figures(sight, &published, now).await?);
-        let mut listed = BTreeMap::<Key, Alert>::new();
-        let (mut by_code, mut left_out) = (HashMap::<&str, usize>::new(), 0);
-        for alert in found {
-            let count = by_code.entry(alert.code).or_default();
-            *count += 1;
-            if *count > OF_CODE_MAX {
-                left_out += 1;
-            } else {
-                listed.insert((alert.code, alert.object.clone()), alert);
-            }
+    /// Looks now, and answers what is open, by code: the ones that are listed, and how many are not. With a hundred thousand
+    /// clients, or ninety days of figures, this takes long enough for others to notice: it is done beside the threads that
+    /// answer.
+    pub(crate) async fn look(
+        &self,
+        Sight { publisher, figures, store, events }: Sight<'_>,
+    ) -> Result<(Vec<Alert>, usize), Problem> {
+        let mut memory = Arc::clone(&self.turn).lock_owned().await;
+        let now = figures.time();
+        let hour = now.as_second() - now.as_second().rem_euclid(HOUR);
+        if memory.matched.as_ref().is_none_or(|(of, _)| *of != hour) {
+            memory.matched = Some((hour, matched(store, hour).await?));
         }
+        let kept = figures.kept().counts();
+        let seen = Seen { now, published: publisher.published(), sample: figures.newest(), kept };
+        let find = move || {
+            let found = memory.find(&seen);
+            (memory, found)
+        };
+        let found = spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))?;
+        // Nobody else looks before this was told.
+        let (_turn, Found { listed, left_out }) = found;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        tell(sight.events, &mut open, listed);
+        tell(events, &mut open, listed);
         Ok((open.values().map(|(alert, _)| alert.clone()).collect(), left_out))
     }
 }
@@ -187,13 +206,27 @@ fn tell(events: &Events, open: &mut BTreeMap<Key, Open>, listed: BTreeMap<Key, A
 }
 
 impl Memory {
-    async fn of_policy(&mut self, published: &Shared, now: Timestamp) -> Result<Vec<Alert>, Problem> {
+    fn find(&mut self, seen: &Seen) -> Found {
+        let mut found = self.of_policy(&seen.published, seen.now);
+        found.extend(self.of_rules(&seen.published, seen.now));
+        found.extend(self.of_node(seen));
+        let (mut listed, mut by_code) = (Found::default(), HashMap::<&str, usize>::new());
+        for alert in found {
+            let count = by_code.entry(alert.code).or_default();
+            *count += 1;
+            if *count > OF_CODE_MAX {
+                listed.left_out += 1;
+            } else {
+                listed.listed.insert((alert.code, alert.object.clone()), alert);
+            }
+        }
+        listed
+    }
+
+    fn of_policy(&mut self, published: &Published, now: Timestamp) -> Vec<Alert> {
         let version = published.version.version;
         if self.warnings.as_ref().is_none_or(|(of, _)| *of != version) {
-            let policy = Arc::clone(published);
-            // With a hundred thousand clients this takes long enough for others to notice.
-            let warnings = spawn_blocking(move || policy.policy.lint()).await;
-            self.warnings = Some((version, warnings.map_err(|error| Problem::Internal(error.to_string()))?));
+            self.warnings = Some((version, published.policy.lint()));
         }
         let warnings = self.warnings.iter().flat_map(|(_, warnings)| warnings).filter_map(|warning| {
             let kind = warning.kind.parse().ok()?;
@@ -233,20 +266,12 @@ impl Memory {
                 }
             }
         }
-        Ok(alerts)
+        alerts
     }
 
-    async fn of_figures(
-        &mut self,
-        Sight { figures, store, .. }: Sight<'_>,
-        published: &Published,
-        now: Timestamp,
-    ) -> Result<Vec<Alert>, Problem> {
+    /// Rules that nothing meets.
+    fn of_rules(&self, published: &Published, now: Timestamp) -> Vec<Alert> {
         let mut alerts = Vec::new();
-        let hour = now.as_second() - now.as_second().rem_euclid(HOUR);
-        if self.matched.as_ref().is_none_or(|(of, _)| *of != hour) {
-            self.matched = Some((hour, matched(store, hour).await?));
-        }
         if let Some((_, Matched { since: Some(kept_since), last, is_partial: false })) = &self.matched {
             for (domain, of_domain) in &published.policy.domains {
                 for rule in of_domain.rules.iter().filter(|rule| rule.enabled) {
@@ -262,8 +287,12 @@ impl Memory {
                 }
             }
         }
-        let sample = figures.newest();
-        let kept = figures.kept().counts();
+        alerts
+    }
+
+    /// What this server has trouble with.
+    fn of_node(&mut self, Seen { now, sample, kept, .. }: &Seen) -> Vec<Alert> {
+        let mut alerts = Vec::new();
         let of_node = [
             (
                 "table_full",
@@ -280,11 +309,11 @@ impl Memory {
                     Some(trouble) if code == "figures_not_kept" => format!("{message}: {trouble}"),
                     _ => message.to_owned(),
                 };
-                let since = Timestamp::from_millisecond(since).unwrap_or(now).to_string();
+                let since = Timestamp::from_millisecond(since).unwrap_or(*now).to_string();
                 alerts.push(Alert { code, since, message, object: None });
             }
         }
-        Ok(alerts)
+        alerts
     }
 
     /// Since when a count has grown every ten minutes, if it has.
@@ -326,20 +355,18 @@ fn ends_soon(client: &Client, now: Timestamp) -> Option<Timestamp> {
 
 /// When each rule was met last, by all hours that are kept.
 async fn matched(store: &Store, now: i64) -> Result<Matched, Problem> {
-    let limits = store.figure_limits().await?;
-    let mut matched = Matched { since: store.figures_since().await?, ..Matched::default() };
-    store
-        .figures(HOUR, 0, now + HOUR, |at, _, span| {
-            matched.is_partial |= span.left_out > 0;
-            let rules = span.parts.keys().filter_map(|limit| Owner::Rule.of(limits.get(limit)?));
-            for rule in rules {
-                // They come in order.
-                match matched.last.get_mut(rule) {
-                    Some(last) => *last = at + HOUR,
-                    None => drop(matched.last.insert(rule.to_owned(), at + HOUR)),
-                }
+    let names = store.figure_names().await?;
+    let matched = Matched { since: store.figures_since().await?, ..Matched::default() };
+    let add = move |matched: &mut Matched, FigureRow { at, span, .. }: FigureRow| {
+        matched.is_partial |= span.owners.left_out > 0;
+        let names = span.owners.parts.keys().filter_map(|number| names.get(number));
+        for rule in names.filter(|name| Owner::Rule.is(name)) {
+            // They come in order.
+            match matched.last.get_mut(rule) {
+                Some(last) => *last = at + HOUR,
+                None => drop(matched.last.insert(rule.clone(), at + HOUR)),
             }
-        })
-        .await?;
-    Ok(matched)
+        }
+    };
+    Ok(store.fold_figures(HOUR, 0..now + HOUR, matched, add).await?)
 }

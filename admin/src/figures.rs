@@ -2,6 +2,7 @@
 //! a quarter of an hour, minutes and hours in the store.
 
 mod clock;
+mod counters;
 mod endpoints;
 mod keeper;
 mod latency;
@@ -15,30 +16,33 @@ mod top;
 mod watcher;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tidegate::{Counts, Engine, Hitter, LimitIndex, Totals};
+use tidegate::{Engine, Hitter, Totals};
 use tidegate_replay::of_client;
 use tokio::{
     sync::Notify,
+    task::spawn_blocking,
     time::{self, Instant},
 };
 
 pub use self::clock::FiguresClock;
 use self::{
+    counters::{Counted, Counters},
     endpoints::Endpoints,
+    owners::owner_of,
     ring::Ring,
-    sample::{AllTotals, LimitFigures, NodeRow, OwnerFigures, OwnersEvent, PartFigures, Rates, part_since, rates_over},
+    sample::{AllTotals, LimitFigures, NodeRow, OwnerFigures, OwnersEvent, PartFigures, Rates, rates_over},
     top::{Identity, Top},
     watcher::Watcher,
 };
 pub(crate) use self::{
-    endpoints::{Endpoint, Met},
-    keeper::{Kept, Numbers},
+    endpoints::{Endpoint, Met, Shown},
+    keeper::{Counts, Kept, Numbers},
     owners::Owner,
     range::{Asked, Range},
     ring::{HOUR, MINUTE, Minute},
@@ -50,6 +54,7 @@ pub(crate) use self::{
 use crate::{
     events::{Events, Topic},
     privacy::Privacy,
+    problem::Problem,
 };
 
 /// Milliseconds between two samples.
@@ -74,6 +79,7 @@ pub(crate) struct Figures {
 struct Now {
     newest: Arc<Sample>,
     before: Before,
+    counters: Counters,
     /// Rates of seconds, as the dashboard draws them.
     history: VecDeque<Second>,
     ring: Ring,
@@ -89,8 +95,7 @@ struct Now {
 struct Before {
     at: Instant,
     totals: Totals,
-    /// Of every limit that there was.
-    limits: HashMap<LimitIndex, Counts>,
+    shadow_denied: u64,
     degraded: u64,
 }
 
@@ -104,15 +109,11 @@ impl Figures {
     ) -> Self {
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         engine.observe(ONE_IN, Arc::clone(&watcher));
-        let before = Before {
-            at: Instant::now(),
-            totals: engine.totals(),
-            limits: engine.limit_counts().into_iter().collect(),
-            degraded: 0,
-        };
+        let before = Before { at: Instant::now(), totals: engine.totals(), shadow_denied: 0, degraded: 0 };
         let now = Now {
             newest: Arc::default(),
             before,
+            counters: Counters::default(),
             history: VecDeque::new(),
             ring: Ring::default(),
             top: Top::default(),
@@ -166,12 +167,14 @@ impl Figures {
     }
 
     /// The heaviest keys, or limits, tiers or rules, the first first; at most so many.
-    pub(crate) fn heaviest(&self, by: TopBy, of: Of, count: usize) -> Vec<Heaviest> {
-        let now = self.now();
-        match by {
-            TopBy::Key => now.top.heaviest(of, count, |hitter| self.heavy_key(hitter)),
-            by => top::of_seconds(&now.ring, by, of, count, |limit| self.engine.limit_name(limit)),
+    pub(crate) async fn heaviest(self: &Arc<Self>, by: TopBy, of: Of, count: usize) -> Result<Vec<Heaviest>, Problem> {
+        if by == TopBy::Key {
+            return Ok(self.now().top.heaviest(of, count, |hitter| self.heavy_key(hitter)));
         }
+        let (figures, seconds) = (Arc::clone(self), self.now().ring.within(0..i64::MAX));
+        // There may be a thousand limits in each of 900 seconds.
+        let find = move || top::of_seconds(&seconds, by, of, count, |limit| figures.engine.limit_name(limit));
+        spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))
     }
 
     /// A limit's name; that of a limit of a single client has the client in it.
@@ -202,9 +205,13 @@ impl Figures {
     /// The first sample: what there was before is nobody's second.
     fn begin(&self) {
         let mut now = self.now();
-        let counts = self.engine.limit_counts();
-        let sample = self.sample(&now, 0, &Whole::default(), &[], &counts);
-        self.tell(&mut now, sample, &[], &counts);
+        let mut counted = now.counters.count(&self.engine);
+        now.before.shadow_denied = counted.shadow_denied();
+        for figure in counted.present.iter_mut().chain(&mut counted.owners) {
+            figure.new = Part::default();
+        }
+        let sample = self.sample(&now, 0, &Whole::default(), &counted);
+        self.tell(&mut now, sample, &counted);
     }
 
     fn tick(&self) {
@@ -212,13 +219,8 @@ impl Figures {
         let mut now = self.now();
         let at = Instant::now();
         let interval_ms = (at - now.before.at).as_millis() as u64;
-        let (totals, counts) = (self.engine.totals(), self.engine.limit_counts());
-        let parts: Vec<(LimitIndex, Part)> = counts
-            .iter()
-            .map(|&(limit, counts)| {
-                (limit, part_since(counts, now.before.limits.get(&limit).copied().unwrap_or_default()))
-            })
-            .collect();
+        let totals = self.engine.totals();
+        let counted = now.counters.count(&self.engine);
         let before = now.before.totals;
         let whole = Whole {
             allowed: totals.allowed.saturating_sub(before.allowed),
@@ -230,50 +232,37 @@ impl Figures {
         };
         now.before.at = at;
         now.before.totals = totals;
+        now.before.shadow_denied += counted.shadow_denied();
         now.before.degraded += whole.degraded;
-        now.before.limits.extend(counts.iter().copied());
 
         let t = self.clock.now_ms();
         // It is taken just after the second that it is about.
         let second = (t - TICK_MS / 2).div_euclid(TICK_MS);
-        let busy = parts.iter().copied().filter(|(_, part)| !part.is_nothing()).collect();
-        let over = now.ring.add(second, whole.clone(), busy, |limit| self.engine.limit_name(limit));
-        now.endpoints.add(&taken.seen);
+        let name = |limit| self.engine.limit_name(limit);
+        let over = now.ring.add(second, whole.clone(), counted.busy_limits(), counted.busy_owners(), name);
+        now.endpoints.add(&taken.seen, whole.decisions(), whole.latency.samples());
         if now.top.follow(&self.watcher.hitters, t) {
             self.events.post(Topic::Top, "top", &now.top.event(t, |hitter| self.heavy_key(hitter)));
         }
-        let sample = self.sample(&now, interval_ms, &whole, &parts, &counts);
+        let sample = self.sample(&now, interval_ms, &whole, &counted);
         let rates = sample.rates;
         if now.history.len() == ring::SECONDS as usize {
             now.history.pop_front();
         }
         now.history.push_back(Second { t, allowed: rates.allowed, denied: rates.denied });
-        self.tell(&mut now, sample, &parts, &counts);
+        self.tell(&mut now, sample, &counted);
         if let Some(minute) = over {
             self.keep_minute(&mut now, minute);
         }
     }
 
-    fn sample(
-        &self,
-        now: &Now,
-        interval_ms: u64,
-        whole: &Whole,
-        parts: &[(LimitIndex, Part)],
-        counts: &[(LimitIndex, Counts)],
-    ) -> Sample {
+    fn sample(&self, now: &Now, interval_ms: u64, whole: &Whole, counted: &Counted) -> Sample {
         let rate = rates_over(interval_ms);
         let Totals { allowed, denied, no_limit, unknown_domain } = now.before.totals;
-        let limits = counts.iter().enumerate().map(|(place, &(limit, counts))| LimitFigures {
-            limit_id: self.engine.limit_name(limit).to_owned(),
-            figures: PartFigures::new(
-                part_since(counts, Counts::default()),
-                parts.get(place).map_or_else(Part::default, |(_, part)| *part),
-                &rate,
-            ),
+        let limits = counted.present.iter().map(|&figure| LimitFigures {
+            limit_id: self.engine.limit_name(figure.limit).to_owned(),
+            figures: PartFigures::new(figure, &rate),
         });
-        let limits: Vec<LimitFigures> = limits.collect();
-        let shadow_denied = limits.iter().map(|limit| limit.figures.shadow_denied).sum();
         Sample {
             t: self.clock.now_ms(),
             policy_version: self.engine.version(),
@@ -283,35 +272,35 @@ impl Figures {
                 denied,
                 no_limit,
                 unknown_domain,
-                shadow_denied,
+                shadow_denied: now.before.shadow_denied,
                 degraded: now.before.degraded,
             },
             rates: Rates {
                 allowed: rate(whole.allowed),
                 denied: rate(whole.denied),
-                shadow_denied: rate(parts.iter().map(|(_, part)| part.shadow_denied).sum()),
+                shadow_denied: rate(counted.shadow_denied()),
+                degraded: rate(whole.degraded),
             },
+            decisions: whole.decisions(),
             p50_us: whole.latency.at_most_us(500),
             p99_us: whole.latency.at_most_us(990),
+            measured: whole.latency.samples(),
             keys_limited: now.top.keys_limited(),
             overflow_charges: self.engine.overflow_charges(),
-            limits,
+            limits: limits.collect(),
         }
     }
 
     /// Shows a sample to those who ask, and to the streams.
-    fn tell(&self, now: &mut Now, sample: Sample, parts: &[(LimitIndex, Part)], counts: &[(LimitIndex, Counts)]) {
-        let name = |limit| self.engine.limit_name(limit);
+    fn tell(&self, now: &mut Now, sample: Sample, counted: &Counted) {
         self.events.post(Topic::Metrics, "metrics", &sample);
-        let all = || counts.iter().map(|&(limit, counts)| (limit, part_since(counts, Counts::default())));
         for (owner, topic, event) in
             [(Owner::Tier, Topic::MetricsTier, "metrics.tier"), (Owner::Rule, Topic::MetricsRule, "metrics.rule")]
         {
-            let new = owner.sum(owners::named(parts.iter().copied(), name));
             let rate = rates_over(sample.interval_ms);
-            let items = owner.sum(owners::named(all(), name)).into_iter().map(|(id, sum)| OwnerFigures {
-                id,
-                figures: PartFigures::new(sum, new.get(id).copied().unwrap_or_default(), &rate),
+            let items = counted.owners.iter().filter_map(|&figure| {
+                let id = owner_of(self.engine.limit_name(figure.limit)).filter(|id| owner.is(id))?;
+                Some(OwnerFigures { id, figures: PartFigures::new(figure, &rate) })
             });
             let items = items.collect();
             self.events.post(topic, event, &OwnersEvent { t: sample.t, interval_ms: sample.interval_ms, items });
@@ -324,7 +313,9 @@ impl Figures {
             policy_version: sample.policy_version,
             decisions_per_second: all_per_second,
             denied_share: if all_per_second > 0.0 { denied / all_per_second } else { 0.0 },
+            decisions: sample.decisions,
             p99_us: sample.p99_us,
+            measured: sample.measured,
             overflow_charges: sample.overflow_charges,
         };
         if now.row.as_ref() != Some(&row) {

@@ -78,9 +78,15 @@ impl Figures {
                 let outcome = store.add_figures(&self.node, &minute, &mut numbers).await;
                 match outcome {
                     Ok(()) => {
-                        let mut kept = self.kept.lock();
-                        kept.written += 1;
-                        kept.trouble = None;
+                        {
+                            let mut kept = self.kept.lock();
+                            kept.written += 1;
+                            kept.trouble = None;
+                        }
+                        // What cannot be removed now is removed a minute later.
+                        if let Err(error) = store.remove_old_figures(minute.at).await {
+                            tracing::warn!(%error, "old figures were not removed");
+                        }
                         continue;
                     }
                     Err(error) => {

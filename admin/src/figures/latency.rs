@@ -27,6 +27,11 @@ impl Latency {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn samples(&self) -> u64 {
+        self.0.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
+    }
+
     /// The buckets that have counts.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0)
@@ -40,11 +45,10 @@ impl Latency {
 
     /// So many in a thousand took no longer than this, whole microseconds, rounded up; `None` without any.
     pub(crate) fn at_most_us(&self, per_mille: u64) -> Option<u64> {
-        let all: u64 = self.0.iter().sum();
-        let rank = (all * per_mille).div_ceil(1_000).max(1);
-        let mut seen = 0;
+        let rank = self.samples().saturating_mul(per_mille).div_ceil(1_000).max(1);
+        let mut seen = 0u64;
         self.buckets().find_map(|(bucket, count)| {
-            seen += count;
+            seen = count.saturating_add(seen);
             (seen >= rank).then(|| end_ns(bucket).div_ceil(1_000))
         })
     }

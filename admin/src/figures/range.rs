@@ -1,19 +1,23 @@
 //! Figures of a range of time: seconds from memory, minutes and hours from the store. What was not counted is not there: a
 //! time at which no node was up has no point.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use tokio::task::spawn_blocking;
+
 use super::{
     Figures,
-    owners::named,
-    ring::{HOUR, MINUTE, SECONDS},
+    owners::owner_of,
+    ring::{HOUR, MINUTE, SECONDS, Second},
     series::{By, Gathering, Series},
-    span::Span,
 };
-use crate::{problem::Problem, store::Store};
+use crate::{
+    problem::Problem,
+    store::{FigureRow, Store},
+};
 
 /// Steps in a range: all minutes that are kept.
 const STEPS_MAX: i64 = 7 * 24 * 60;
@@ -25,7 +29,7 @@ const TO_MAX_MS: i64 = 100_000_000_000_000;
 const MINUTES_MAX: i64 = 7 * 24 * HOUR;
 
 /// What is asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct Asked {
     /// Unix milliseconds; a quarter of an hour before `to` unless given.
     from: Option<i64>,
@@ -64,7 +68,8 @@ pub(crate) struct Range {
     series: Vec<Series>,
     /// Series that did not fit. Ask for one by its `id`.
     left_out: usize,
-    /// Limits of one step, at most, that are in the total alone: of more than a thousand, the busiest are counted one by one.
+    /// Limits, or tiers and rules, of one step at most that are in the total alone: of more than a thousand, the busiest are
+    /// counted one by one.
     not_counted: u64,
 }
 
@@ -147,59 +152,80 @@ fn up(number: i64, by: i64) -> i64 {
 }
 
 impl Figures {
-    /// Figures of a range. A minute or an hour that is not over is not there yet.
-    pub(crate) async fn range(&self, store: &Store, asked: &Asked) -> Result<Range, Problem> {
+    /// Figures of a range. A minute or an hour that is not over is not there yet. What takes long is worked out beside the
+    /// threads that answer.
+    pub(crate) async fn range(self: &Arc<Self>, store: &Store, asked: &Asked) -> Result<Range, Problem> {
         let now_ms = self.clock.now_ms();
-        let times = asked.times(now_ms)?;
-        let mut gathering = Gathering::new(asked.by.unwrap_or_default(), asked.id.clone());
-        let limits = if times.step == Step::Second { HashMap::new() } else { store.figure_limits().await? };
-        // Twice: which series are the busiest is known once all was read, and only theirs are kept.
-        self.gather(store, times, now_ms, &limits, &mut gathering).await?;
-        let left_out = gathering.choose();
-        self.gather(store, times, now_ms, &limits, &mut gathering).await?;
-        let Times { from, to, step } = times;
-        Ok(Range {
-            from: from * 1_000,
-            to: to * 1_000,
-            step,
-            by: gathering.by,
-            left_out,
-            not_counted: gathering.not_counted,
-            series: gathering.series(),
-        })
+        let Times { from, to, step } = asked.times(now_ms)?;
+        let gathering = Gathering::new(asked.by.unwrap_or_default(), asked.id.clone());
+        let (gathering, left_out) = if step == Step::Second {
+            let (figures, seconds) = (Arc::clone(self), self.now().ring.within(from..to));
+            let gather = move || figures.gather(&seconds, gathering);
+            spawn_blocking(gather).await.map_err(|error| Problem::Internal(error.to_string()))?
+        } else {
+            let names = Arc::new(store.figure_names().await?);
+            let over = now_ms.div_euclid(1_000) - step.seconds() + 1;
+            let range = from..to.min(over);
+            // Twice: which series are the busiest is known once all was read, and only theirs are kept.
+            let add = add_rows(Arc::clone(&names));
+            let mut gathering = store.fold_figures(step.seconds(), range.clone(), gathering, add).await?;
+            let left_out = gathering.choose();
+            (store.fold_figures(step.seconds(), range, gathering, add_rows(names)).await?, left_out)
+        };
+        let (by, not_counted) = (gathering.by, gathering.not_counted);
+        let series = spawn_blocking(|| gathering.series()).await;
+        let series = series.map_err(|error| Problem::Internal(error.to_string()))?;
+        Ok(Range { from: from * 1_000, to: to * 1_000, step, by, left_out, not_counted, series })
     }
 
-    async fn gather(
-        &self,
-        store: &Store,
-        Times { from, to, step }: Times,
-        now_ms: i64,
-        limits: &HashMap<u64, String>,
-        gathering: &mut Gathering,
-    ) -> Result<(), Problem> {
-        if step == Step::Second {
-            let now = self.now();
-            for second in now.ring.within(from..to) {
-                let parts = named(second.parts(), |limit| self.engine.limit_name(limit));
-                gathering.add(second.at, &self.node, &second.whole, parts);
-                gathering.not_counted = gathering.not_counted.max(second.left_out);
+    /// Puts seconds into series; answers how many do not fit besides.
+    fn gather(&self, seconds: &[Arc<Second>], mut gathering: Gathering) -> (Gathering, usize) {
+        let name = |limit| self.engine.limit_name(limit);
+        let add = |gathering: &mut Gathering| {
+            for second in seconds {
+                let Second { at, whole, limits, owners } = &**second;
+                if gathering.by.owner().is_some() {
+                    let parts = owners.parts().filter_map(|(limit, part)| Some((owner_of(name(limit))?, part)));
+                    gathering.add(*at, &self.node, whole, parts, owners.left_out);
+                } else {
+                    let parts = limits.parts().map(|(limit, part)| (name(limit), part));
+                    gathering.add(*at, &self.node, whole, parts, limits.left_out);
+                }
             }
-            return Ok(());
-        }
-        let over = now_ms.div_euclid(1_000) - step.seconds();
-        let add = |at, node: String, span: Span<u64>| {
-            let parts = span.parts.iter().filter_map(|(limit, part)| Some((limits.get(limit)?.as_str(), *part)));
-            gathering.add(at, &node, &span.whole, parts);
-            gathering.not_counted = gathering.not_counted.max(span.left_out);
         };
-        store.figures(step.seconds(), from, to.min(over + 1), add).await?;
-        Ok(())
+        add(&mut gathering);
+        let left_out = gathering.choose();
+        add(&mut gathering);
+        (gathering, left_out)
+    }
+}
+
+/// Puts rows of the store into series; `names` are those of its numbers.
+fn add_rows(names: Arc<HashMap<u64, String>>) -> impl Fn(&mut Gathering, FigureRow) + Send + Sync + 'static {
+    move |gathering, FigureRow { at, node, span }| {
+        let parts = if gathering.by.owner().is_some() { &span.owners } else { &span.limits };
+        let with_names = parts.parts.iter().filter_map(|(number, part)| Some((names.get(number)?.as_str(), *part)));
+        gathering.add(at, &node, &span.whole, with_names, parts.left_out);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{cell::Cell, time::Duration};
+
+    use tidegate::Engine;
+    use tokio::time::{Instant, sleep};
+
+    use super::{
+        super::{FiguresClock, Minute, Part, Span, span::Parts},
+        *,
+    };
+    use crate::{
+        events::Events,
+        folder::{DataFolder, SECRET_BYTES},
+        privacy::{Keys, Privacy},
+        published::write_first,
+    };
 
     const NOW: i64 = 1_800_000_000_000;
 
@@ -237,5 +263,42 @@ mod tests {
         ] {
             assert!(times(from, to, step).is_err(), "{from}..{to} {step:?}");
         }
+    }
+    /// On one thread, a week of minutes is worked out while others are answered.
+    #[tokio::test]
+    async fn a_long_range_holds_up_nobody() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut data = DataFolder::take(folder.path()).expect("it is free");
+        let store = Store::create(&mut data, write_first).await.expect("it is made");
+        let (start, mut numbers) = (NOW / 1_000 - 2_000 * MINUTE, HashMap::new());
+        for number in 0..2_000 {
+            let part = Part { allowed: 1, ..Part::default() };
+            let limits = Parts::of((0..300).map(|limit| (format!("default/tier:t{limit}/minute"), part)));
+            let minute = Minute { at: start + number * MINUTE, span: Span { limits, ..Span::default() } };
+            store.add_figures("a", &minute, &mut numbers).await.expect("it is written");
+        }
+        let clock = FiguresClock::of(|| jiff::Timestamp::from_millisecond(NOW).expect("an instant"));
+        let (engine, events) = (Arc::new(Engine::with_max_keys(10)), Arc::new(Events::new("a".to_owned())));
+        let privacy = Privacy::new(Keys::Clear, &[7; SECRET_BYTES]);
+        let figures = Arc::new(Figures::new(engine, "a".to_owned(), clock, privacy, events));
+        let asked =
+            Asked { from: Some(start * 1_000), to: Some(NOW), step: Some(Step::Minute), by: Some(By::Limit), id: None };
+        // Somebody else on this thread comes to his turn again and again: how long does he wait at most?
+        let longest = Cell::new(Duration::ZERO);
+        let others = async {
+            loop {
+                let began = Instant::now();
+                sleep(Duration::from_millis(1)).await;
+                longest.set(longest.get().max(began.elapsed()));
+            }
+        };
+        let began = Instant::now();
+        let range = tokio::select! {
+            range = figures.range(&store, &asked) => range.expect("figures"),
+            never = others => never,
+        };
+        let took = began.elapsed();
+        assert_eq!(range.series.len() + range.left_out, 300);
+        assert!(longest.get() < took / 4, "{:?} of {took:?}", longest.get());
     }
 }

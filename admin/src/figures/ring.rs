@@ -5,13 +5,18 @@ use std::{
     collections::{HashMap, VecDeque},
     mem,
     ops::Range,
+    sync::Arc,
 };
 
 use tidegate::LimitIndex;
 
-use super::span::{PARTS_MAX, Part, Span, Whole};
+use super::{
+    owners::owner_of,
+    span::{PARTS_MAX, Part, Parts, Span, Whole},
+};
 
-/// Seconds that are kept: a quarter of an hour. Each takes about 1,000 bytes, and 16 for each limit that decided in it.
+/// Seconds that are kept: a quarter of an hour. Each takes about 1,000 bytes, and 16 for each limit, tier and rule that
+/// decided in it.
 pub(crate) const SECONDS: i64 = 900;
 pub(crate) const MINUTE: i64 = 60;
 pub(crate) const HOUR: i64 = 3_600;
@@ -22,9 +27,17 @@ pub(crate) struct Second {
     /// Unix seconds when it began.
     pub(crate) at: i64,
     pub(crate) whole: Whole,
-    /// Limits that decided, but are in the whole alone.
-    pub(crate) left_out: u64,
+    pub(crate) limits: Busy,
+    /// Tiers and rules, each by the limit that stands for it.
+    pub(crate) owners: Busy,
+}
+
+/// Those that decided something in a second, the first thousand by requests.
+#[derive(Debug)]
+pub(crate) struct Busy {
     parts: Box<[(LimitIndex, [u32; 3])]>,
+    /// Those that are in the whole alone.
+    pub(crate) left_out: u64,
 }
 
 /// A minute that is over.
@@ -32,20 +45,21 @@ pub(crate) struct Second {
 pub(crate) struct Minute {
     /// Unix seconds when it began.
     pub(crate) at: i64,
+    /// By full names.
     pub(crate) span: Span<String>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    seconds: VecDeque<Second>,
+    seconds: VecDeque<Arc<Second>>,
     /// Unix seconds when the running minute began; `None` before the first second.
     minute: Option<i64>,
     whole: Whole,
-    parts: HashMap<LimitIndex, Part>,
+    limits: HashMap<LimitIndex, Part>,
+    owners: HashMap<LimitIndex, Part>,
 }
 
-impl Second {
-    /// The limits that had a part in it, the first thousand by requests.
+impl Busy {
     pub(crate) fn parts(&self) -> impl Iterator<Item = (LimitIndex, Part)> {
         let part = |[allowed, denied, shadow_denied]: [u32; 3]| Part {
             allowed: allowed.into(),
@@ -55,7 +69,7 @@ impl Second {
         self.parts.iter().map(move |&(limit, counts)| (limit, part(counts)))
     }
 
-    fn new(at: i64, whole: Whole, mut parts: Vec<(LimitIndex, Part)>) -> Self {
+    fn of(mut parts: Vec<(LimitIndex, Part)>) -> Self {
         let left_out = parts.len().saturating_sub(PARTS_MAX);
         if left_out > 0 {
             parts.sort_by_key(|(_, part)| Reverse(part.requests()));
@@ -64,46 +78,51 @@ impl Second {
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let counts = |part: Part| [part.allowed, part.denied, part.shadow_denied].map(small);
         let parts = parts.into_iter().map(|(limit, part)| (limit, counts(part))).collect();
-        Self { at, whole, left_out: left_out as u64, parts }
+        Self { parts, left_out: left_out as u64 }
     }
 }
 
 impl Ring {
-    /// Adds what was counted in the second that began at `at`; answers the minute before if that is over. A second of an
-    /// earlier minute is over it too: the clock was set back, and the store adds up what falls into one minute.
+    /// Adds what limits, and tiers and rules, counted in the second that began at `at`; answers the minute before if that is
+    /// over. A second of an earlier minute is over it too: the clock was set back, and the store adds up what falls into one
+    /// minute.
     pub(crate) fn add<'n>(
         &mut self,
         at: i64,
         whole: Whole,
-        parts: Vec<(LimitIndex, Part)>,
+        limits: Vec<(LimitIndex, Part)>,
+        owners: Vec<(LimitIndex, Part)>,
         name: impl Fn(LimitIndex) -> &'n str,
     ) -> Option<Minute> {
         let minute = at - at.rem_euclid(MINUTE);
         let over = (self.minute != Some(minute)).then(|| self.finish(name)).flatten();
         self.minute = Some(minute);
         self.whole.add(&whole);
-        for &(limit, part) in &parts {
-            self.parts.entry(limit).or_default().add(part);
+        for (parts, sums) in [(&limits, &mut self.limits), (&owners, &mut self.owners)] {
+            for &(limit, part) in parts {
+                sums.entry(limit).or_default().add(part);
+            }
         }
         if self.seconds.len() == SECONDS as usize {
             self.seconds.pop_front();
         }
-        self.seconds.push_back(Second::new(at, whole, parts));
+        self.seconds.push_back(Arc::new(Second { at, whole, limits: Busy::of(limits), owners: Busy::of(owners) }));
         over
     }
 
     /// Ends the running minute before its time, if there is one.
     pub(crate) fn finish<'n>(&mut self, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
         let at = self.minute.take()?;
-        let parts = mem::take(&mut self.parts).into_iter().map(|(limit, part)| (name(limit).to_owned(), part));
-        let mut span = Span { whole: mem::take(&mut self.whole), parts: parts.collect(), left_out: 0 };
-        span.cut();
-        Some(Minute { at, span })
+        let limits = mem::take(&mut self.limits).into_iter().map(|(limit, part)| (name(limit).to_owned(), part));
+        let limits = Parts::of(limits);
+        let owners = mem::take(&mut self.owners).into_iter();
+        let owners = Parts::of(owners.filter_map(|(limit, part)| Some((owner_of(name(limit))?.to_owned(), part))));
+        Some(Minute { at, span: Span { whole: mem::take(&mut self.whole), limits, owners } })
     }
 
     /// Those that began in this range of Unix seconds, in the order in which they were added.
-    pub(crate) fn within(&self, range: Range<i64>) -> impl Iterator<Item = &Second> {
-        self.seconds.iter().filter(move |second| range.contains(&second.at))
+    pub(crate) fn within(&self, range: Range<i64>) -> Vec<Arc<Second>> {
+        self.seconds.iter().filter(|second| range.contains(&second.at)).cloned().collect()
     }
 }
 
@@ -139,7 +158,13 @@ mod tests {
             let mut whole = Whole { allowed: second, denied: 1, ..Whole::default() };
             whole.latency.count(second * 1_000);
             let part = Part { allowed: second, denied: 1, shadow_denied: second % 3 };
-            minutes.extend(ring.add(start + second.cast_signed(), whole, vec![(limit, part)], name));
+            minutes.extend(ring.add(
+                start + second.cast_signed(),
+                whole,
+                vec![(limit, part)],
+                vec![(limit, part)],
+                name,
+            ));
         }
         minutes.extend(ring.finish(name));
         assert!(ring.finish(name).is_none());
@@ -150,7 +175,8 @@ mod tests {
         let second = |second: u64| Part { allowed: second, denied: 1, shadow_denied: second % 3 };
         let mut sum = Part::default();
         (43..103).for_each(|number| sum.add(second(number)));
-        assert_eq!(minutes[1].span.parts["default/tier:free/minute"], sum);
+        assert_eq!(minutes[1].span.limits.parts["default/tier:free/minute"], sum);
+        assert_eq!(minutes[1].span.owners.parts["default/tier:free"], sum);
         let samples: u64 = minutes.iter().flat_map(|minute| minute.span.whole.latency.buckets()).map(|(_, n)| n).sum();
         assert_eq!(samples, 200);
     }
@@ -162,15 +188,15 @@ mod tests {
         let mut ring = Ring::default();
         let one = Part { allowed: 1, ..Part::default() };
         for second in 0..2 * SECONDS {
-            let _ = ring.add(second, Whole { allowed: 1, ..Whole::default() }, vec![(limit, one)], name);
+            let _ = ring.add(second, Whole { allowed: 1, ..Whole::default() }, vec![(limit, one)], Vec::new(), name);
         }
-        let kept: Vec<i64> = ring.within(0..i64::MAX).map(|second| second.at).collect();
+        let kept: Vec<i64> = ring.within(0..i64::MAX).iter().map(|second| second.at).collect();
         assert_eq!((kept.len(), kept[0]), (SECONDS as usize, SECONDS));
-        assert_eq!(ring.within(1_000..1_010).count(), 10);
+        assert_eq!(ring.within(1_000..1_010).len(), 10);
         // Back by ten minutes: what was counted until then is a minute, and what comes is in one that was before.
-        let back = ring.add(1_200, Whole::default(), Vec::new(), name).expect("a minute is over");
+        let back = ring.add(1_200, Whole::default(), Vec::new(), Vec::new(), name).expect("a minute is over");
         assert_eq!((back.at, back.span.whole.allowed), (1_740, 60));
-        assert_eq!(ring.within(1_200..1_201).count(), 2);
+        assert_eq!(ring.within(1_200..1_201).len(), 2);
         assert_eq!(ring.finish(name).expect("one runs").at, 1_200);
     }
 }

@@ -1,10 +1,8 @@
 //! What is told of the engine once a second: a sample, rows of tiers and rules, and that of the node.
 
+use super::counters::Figure;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate::Counts;
-
-use super::span::Part;
 
 /// What the engine has counted since the process started, and how fast.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -16,10 +14,14 @@ pub(crate) struct Sample {
     pub(super) interval_ms: u64,
     pub(super) totals: AllTotals,
     pub(super) rates: Rates,
-    /// How long half of the decisions since the sample before took at most, and 99 in 100, of one in 16 that were measured:
-    /// whole microseconds, rounded up. `null`: none was.
+    /// Decisions since the sample before, of which the rates are.
+    pub(super) decisions: u64,
+    /// How long half of the decisions since the sample before took at most, and 99 in 100, of those that were measured: whole
+    /// microseconds, rounded up. `null`: none was.
     pub(super) p50_us: Option<u64>,
     pub(super) p99_us: Option<u64>,
+    /// Decisions that were measured: one in 16.
+    pub(super) measured: u64,
     /// Keys that were denied within the last minute, as far as the sketch of the most denied knows: at most 256.
     pub(super) keys_limited: usize,
     /// Charges to overflow buckets, because the engine's table was full.
@@ -46,6 +48,8 @@ pub(super) struct Rates {
     pub(super) allowed: f64,
     pub(super) denied: f64,
     pub(super) shadow_denied: f64,
+    /// Estimated from one decision in 16.
+    pub(super) degraded: f64,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -101,7 +105,11 @@ pub(super) struct NodeRow {
     pub(super) decisions_per_second: f64,
     /// Of those.
     pub(super) denied_share: f64,
+    /// How many those were.
+    pub(super) decisions: u64,
     pub(super) p99_us: Option<u64>,
+    /// Decisions that were measured: one in 16.
+    pub(super) measured: u64,
     pub(super) overflow_charges: u64,
 }
 
@@ -118,12 +126,11 @@ impl Sample {
 }
 
 impl PartFigures {
-    /// `new`: what of the `sum` was counted since the sample before.
-    pub(super) fn new(sum: Part, new: Part, rate: &impl Fn(u64) -> f64) -> Self {
+    pub(super) fn new(Figure { all, new, .. }: Figure, rate: &impl Fn(u64) -> f64) -> Self {
         Self {
-            allowed: sum.allowed,
-            denied: sum.denied,
-            shadow_denied: sum.shadow_denied,
+            allowed: all.allowed,
+            denied: all.denied,
+            shadow_denied: all.shadow_denied,
             allowed_rate: rate(new.allowed),
             denied_rate: rate(new.denied),
             shadow_denied_rate: rate(new.shadow_denied),
@@ -134,12 +141,4 @@ impl PartFigures {
 /// Per second, of what was counted in so many milliseconds: a tick that was late counts for as long as it took.
 pub(super) fn rates_over(interval_ms: u64) -> impl Fn(u64) -> f64 {
     move |count| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 }
-}
-
-pub(super) fn part_since(now: Counts, then: Counts) -> Part {
-    Part {
-        allowed: now.allowed.saturating_sub(then.allowed),
-        denied: now.denied.saturating_sub(then.denied),
-        shadow_denied: now.shadow_denied.saturating_sub(then.shadow_denied),
-    }
 }

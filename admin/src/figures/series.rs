@@ -30,6 +30,17 @@ pub(crate) enum By {
     Node,
 }
 
+impl By {
+    /// The tiers or the rules, if they are it.
+    pub(super) fn owner(self) -> Option<Owner> {
+        match self {
+            Self::Tier => Some(Owner::Tier),
+            Self::Rule => Some(Owner::Rule),
+            Self::Total | Self::Limit | Self::Node => None,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "FiguresSeries")]
 pub(crate) struct Series {
@@ -60,10 +71,11 @@ struct WholePoint {
     unknown_domain: u64,
     /// Decided without the store that a limit is shared over; estimated from one decision in 16.
     degraded: u64,
-    /// Half of the decisions took so long at most, and 99 in 100, of one in 16 that were measured: whole microseconds, rounded
-    /// up.
+    /// Half of the decisions took so long at most, and 99 in 100, of those that were measured: whole microseconds, rounded up.
     p50_us: Option<u64>,
     p99_us: Option<u64>,
+    /// Decisions that were measured: one in 16.
+    measured: u64,
 }
 
 /// What is counted of one series in one step.
@@ -83,7 +95,7 @@ pub(super) struct Gathering {
     /// Requests of each series.
     requests: HashMap<String, u64>,
     times: BTreeSet<i64>,
-    /// Limits of one step, at most, that are in the total alone.
+    /// Limits, or tiers and rules, of one step at most that are in the total alone.
     pub(super) not_counted: u64,
     cells: BTreeMap<String, BTreeMap<i64, Cell>>,
 }
@@ -102,9 +114,18 @@ impl Gathering {
         }
     }
 
-    /// A row of `node`: what was counted in the step that began at `at`.
-    pub(super) fn add<'n>(&mut self, at: i64, node: &str, whole: &Whole, parts: impl Iterator<Item = (&'n str, Part)>) {
+    /// A row of `node`: what was counted in the step that began at `at`, by limits, or where tiers or rules are asked for by
+    /// those; and how many of them are in the whole alone.
+    pub(super) fn add<'n>(
+        &mut self,
+        at: i64,
+        node: &str,
+        whole: &Whole,
+        parts: impl Iterator<Item = (&'n str, Part)>,
+        left_out: u64,
+    ) {
         self.times.insert(at);
+        self.not_counted = self.not_counted.max(left_out);
         match self.by {
             By::Total | By::Node => {
                 let shadow_denied = parts.map(|(_, part)| part.shadow_denied).sum();
@@ -112,10 +133,9 @@ impl Gathering {
                 let name = if self.by == By::Total { "total" } else { node };
                 self.put(name, at, Cell { part, whole: Some(whole.clone()) });
             }
-            By::Limit => parts.for_each(|(name, part)| self.put(name, at, Cell { part, whole: None })),
-            By::Tier | By::Rule => {
-                let owner = if self.by == By::Tier { Owner::Tier } else { Owner::Rule };
-                for (name, part) in owner.sum(parts) {
+            By::Limit | By::Tier | By::Rule => {
+                let is_it = |name: &str| self.by.owner().is_none_or(|owner| owner.is(name));
+                for (name, part) in parts.filter(|(name, _)| is_it(name)).collect::<Vec<_>>() {
                     self.put(name, at, Cell { part, whole: None });
                 }
             }
@@ -175,6 +195,7 @@ impl Point {
             degraded: whole.degraded,
             p50_us: whole.latency.at_most_us(500),
             p99_us: whole.latency.at_most_us(990),
+            measured: whole.latency.samples(),
         });
         Self { t: at * 1_000, allowed, denied, shadow_denied, whole }
     }

@@ -5,16 +5,16 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::latency::Latency;
 
-/// Limits whose parts a span keeps; those with the most requests stay.
+/// Limits whose parts a span keeps, and tiers and rules together; those with the most requests stay.
 pub(crate) const PARTS_MAX: usize = 1_000;
 
 /// The way in which [`Span::pack`] writes.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
-/// What a limit's part was.
+/// What the part of a limit, a tier or a rule was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Part {
-    /// Requests that were allowed and charged to it.
+    /// Requests that were allowed and charged to it. Of a tier or a rule also those that its shadows would have refused.
     pub(crate) allowed: u64,
     /// Requests that it was the first to refuse.
     pub(crate) denied: u64,
@@ -37,19 +37,32 @@ pub(crate) struct Whole {
     pub(crate) latency: Latency,
 }
 
-/// A stretch of time; limits are told apart by `K`.
+/// A stretch of time; limits, tiers and rules are told apart by `K`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Span<K> {
     pub(crate) whole: Whole,
-    /// Limits that had a part.
+    pub(crate) limits: Parts<K>,
+    /// Tiers and rules.
+    pub(crate) owners: Parts<K>,
+}
+
+/// Those that had a part in a stretch of time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Parts<K> {
     pub(crate) parts: BTreeMap<K, Part>,
-    /// Parts that did not fit: limits that are in the whole alone.
+    /// Those that did not fit: they are in the whole alone.
     pub(crate) left_out: u64,
+}
+
+impl<K> Default for Parts<K> {
+    fn default() -> Self {
+        Self { parts: BTreeMap::new(), left_out: 0 }
+    }
 }
 
 impl<K> Default for Span<K> {
     fn default() -> Self {
-        Self { whole: Whole::default(), parts: BTreeMap::new(), left_out: 0 }
+        Self { whole: Whole::default(), limits: Parts::default(), owners: Parts::default() }
     }
 }
 
@@ -60,17 +73,30 @@ impl Part {
         add(&mut self.shadow_denied, other.shadow_denied);
     }
 
+    /// What came to it since it was `then`.
+    pub(crate) fn since(self, then: Self) -> Self {
+        Self {
+            allowed: self.allowed.saturating_sub(then.allowed),
+            denied: self.denied.saturating_sub(then.denied),
+            shadow_denied: self.shadow_denied.saturating_sub(then.shadow_denied),
+        }
+    }
+
     pub(crate) fn is_nothing(self) -> bool {
         self == Self::default()
     }
 
-    /// Requests that it saw.
+    /// Requests that a limit saw.
     pub(crate) fn requests(self) -> u64 {
         self.allowed.saturating_add(self.denied).saturating_add(self.shadow_denied)
     }
 }
 
 impl Whole {
+    pub(crate) fn decisions(&self) -> u64 {
+        self.allowed.saturating_add(self.denied)
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         add(&mut self.allowed, other.allowed);
         add(&mut self.denied, other.denied);
@@ -84,15 +110,34 @@ impl Whole {
 impl<K: Ord> Span<K> {
     pub(crate) fn add(&mut self, other: Self) {
         self.whole.add(&other.whole);
+        self.limits.add(other.limits);
+        self.owners.add(other.owners);
+    }
+
+    /// The same, with limits, tiers and rules told apart in another way.
+    pub(crate) fn by<L: Ord>(self, mut name: impl FnMut(K) -> Option<L>) -> Span<L> {
+        Span { whole: self.whole, limits: self.limits.by(&mut name), owners: self.owners.by(&mut name) }
+    }
+}
+
+impl<K: Ord> Parts<K> {
+    /// Those that fit, of what happened in a stretch of time.
+    pub(crate) fn of(parts: impl IntoIterator<Item = (K, Part)>) -> Self {
+        let mut parts = Self { parts: parts.into_iter().collect(), left_out: 0 };
+        parts.cut();
+        parts
+    }
+
+    fn add(&mut self, other: Self) {
         self.left_out = self.left_out.max(other.left_out);
-        for (limit, part) in other.parts {
-            self.parts.entry(limit).or_default().add(part);
+        for (key, part) in other.parts {
+            self.parts.entry(key).or_default().add(part);
         }
         self.cut();
     }
 
     /// Lets the parts go that do not fit, those with the fewest requests.
-    pub(crate) fn cut(&mut self) {
+    fn cut(&mut self) {
         let Some(over) = self.parts.len().checked_sub(PARTS_MAX).filter(|over| *over > 0) else { return };
         let mut requests: Vec<u64> = self.parts.values().map(|part| part.requests()).collect();
         requests.sort_unstable_by_key(|&requests| Reverse(requests));
@@ -106,20 +151,18 @@ impl<K: Ord> Span<K> {
         self.left_out += over as u64;
     }
 
-    /// The same, with limits told apart in another way.
-    pub(crate) fn by<L: Ord>(self, mut name: impl FnMut(K) -> Option<L>) -> Span<L> {
-        let parts = self.parts.into_iter().filter_map(|(limit, part)| Some((name(limit)?, part)));
-        Span { whole: self.whole, parts: parts.collect(), left_out: self.left_out }
+    fn by<L: Ord>(self, mut name: impl FnMut(K) -> Option<L>) -> Parts<L> {
+        let parts = self.parts.into_iter().filter_map(|(key, part)| Some((name(key)?, part)));
+        Parts { parts: parts.collect(), left_out: self.left_out }
     }
 }
 
 impl Span<u64> {
-    /// Numbers of seven bits a byte: the whole, the latencies that occurred, then each limit by its distance from the one
-    /// before.
+    /// Numbers of seven bits a byte: the whole, the latencies that occurred, then limits, tiers and rules.
     pub(crate) fn pack(&self) -> Vec<u8> {
         let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &self.whole;
         let mut packed = vec![FORMAT];
-        for number in [*allowed, *denied, *no_limit, *unknown_domain, *degraded, self.left_out] {
+        for number in [*allowed, *denied, *no_limit, *unknown_domain, *degraded] {
             push(&mut packed, number);
         }
         let buckets: Vec<_> = latency.buckets().collect();
@@ -128,13 +171,8 @@ impl Span<u64> {
             push(&mut packed, bucket as u64);
             push(&mut packed, count);
         }
-        let mut before = 0;
-        for (&limit, part) in &self.parts {
-            for number in [limit - before, part.allowed, part.denied, part.shadow_denied] {
-                push(&mut packed, number);
-            }
-            before = limit;
-        }
+        self.limits.pack(&mut packed);
+        self.owners.pack(&mut packed);
         packed
     }
 
@@ -143,19 +181,41 @@ impl Span<u64> {
         let rest = &mut packed.strip_prefix(&[FORMAT])?;
         let mut span = Self::default();
         let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &mut span.whole;
-        for number in [allowed, denied, no_limit, unknown_domain, degraded, &mut span.left_out] {
+        for number in [allowed, denied, no_limit, unknown_domain, degraded] {
             *number = pull(rest)?;
         }
         for _ in 0..pull(rest)? {
             latency.put(usize::try_from(pull(rest)?).ok()?, pull(rest)?)?;
         }
-        let mut limit = 0u64;
-        while !rest.is_empty() {
-            limit = limit.checked_add(pull(rest)?)?;
-            let part = Part { allowed: pull(rest)?, denied: pull(rest)?, shadow_denied: pull(rest)? };
-            span.parts.insert(limit, part);
+        span.limits = Parts::unpack(rest)?;
+        span.owners = Parts::unpack(rest)?;
+        rest.is_empty().then_some(span)
+    }
+}
+
+impl Parts<u64> {
+    /// How many do not fit, how many there are, then each by the distance of its number from the one before.
+    fn pack(&self, packed: &mut Vec<u8>) {
+        push(packed, self.left_out);
+        push(packed, self.parts.len() as u64);
+        let mut before = 0;
+        for (&key, part) in &self.parts {
+            for number in [key - before, part.allowed, part.denied, part.shadow_denied] {
+                push(packed, number);
+            }
+            before = key;
         }
-        Some(span)
+    }
+
+    fn unpack(rest: &mut &[u8]) -> Option<Self> {
+        let mut parts = Self { left_out: pull(rest)?, ..Self::default() };
+        let mut key = 0u64;
+        for _ in 0..pull(rest)? {
+            key = key.checked_add(pull(rest)?)?;
+            let part = Part { allowed: pull(rest)?, denied: pull(rest)?, shadow_denied: pull(rest)? };
+            parts.parts.insert(key, part);
+        }
+        Some(parts)
     }
 }
 
@@ -192,8 +252,8 @@ mod tests {
 
     fn span(parts: impl IntoIterator<Item = (u64, u64, u64, u64)>) -> Span<u64> {
         let part = |(limit, allowed, denied, shadow_denied)| (limit, Part { allowed, denied, shadow_denied });
-        let mut span = Span { parts: parts.into_iter().map(part).collect(), ..Span::default() };
-        span.whole.allowed = span.parts.values().fold(0, |sum, part| sum.saturating_add(part.allowed));
+        let mut span = Span { limits: Parts::of(parts.into_iter().map(part)), ..Span::default() };
+        span.whole.allowed = span.limits.parts.values().fold(0, |sum, part| sum.saturating_add(part.allowed));
         span
     }
 
@@ -202,22 +262,24 @@ mod tests {
         let mut spans = vec![Span::default(), span([(1, 5, 0, 0)]), span([(3, 127, 128, 0), (1_000_000, 1, 2, 3)])];
         spans.push(span([(0, u64::MAX, u64::MAX / 2, 1), (u64::MAX, 1, 0, 0)]));
         spans[2].whole = Whole { denied: 7, no_limit: 300, unknown_domain: 2, degraded: 16, ..spans[2].whole.clone() };
-        spans[2].left_out = 4;
+        spans[2].limits.left_out = 4;
+        spans[2].owners = span([(2, 128, 128, 3), (9, 1, 0, 0)]).limits;
         for ns in [1, 90, 130, 5_000, u64::MAX] {
             spans[2].whole.latency.count(ns);
         }
         for span in spans {
             let packed = span.pack();
             assert_eq!(Span::unpack(&packed), Some(span), "{packed:?}");
-            // No part of it is taken for a whole, but where a limit ends.
-            assert!(packed.len() < 10 || Span::unpack(&packed[..packed.len() - 1]).is_none());
+            // No part of it is taken for a whole, nor is more.
+            assert_eq!(Span::unpack(&packed[..packed.len() - 1]), None);
+            assert_eq!(Span::unpack(&[packed, vec![0]].concat()), None);
         }
         for wrong in [
             &[][..],
-            &[2],
-            &[1, 0x80],
-            &[1, 0, 0, 0, 0, 0, 0, 1, 200, 1],
-            &[1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+            &[1],
+            &[2, 0x80],
+            &[2, 0, 0, 0, 0, 0, 1, 200, 1],
+            &[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
         ] {
             assert_eq!(Span::unpack(wrong), None, "{wrong:?}");
         }
@@ -227,12 +289,10 @@ mod tests {
     fn the_busiest_limits_stay() {
         let many = PARTS_MAX as u64 + 3;
         let mut sum = span((0..many).map(|limit| (limit, limit / 2 + 1, 0, 0)));
-        sum.cut();
-        assert_eq!((sum.parts.len(), sum.left_out), (PARTS_MAX, 3));
+        assert_eq!((sum.limits.parts.len(), sum.limits.left_out), (PARTS_MAX, 3));
         // 0 and 1 have the fewest, of 2 and 3 the first came first.
-        assert_eq!(sum.parts.keys().take(2).collect::<Vec<_>>(), [&2, &4]);
-        assert_eq!(sum.whole.allowed, (0..many).map(|limit| limit / 2 + 1).sum::<u64>(), "all are in the whole");
+        assert_eq!(sum.limits.parts.keys().take(2).collect::<Vec<_>>(), [&2, &4]);
         sum.add(span([(7, 1, 1, 1)]));
-        assert_eq!(sum.parts[&7], Part { allowed: 5, denied: 1, shadow_denied: 1 });
+        assert_eq!(sum.limits.parts[&7], Part { allowed: 5, denied: 1, shadow_denied: 1 });
     }
 }

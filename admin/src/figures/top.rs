@@ -2,7 +2,8 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{HashMap, VecDeque},
+    sync::Arc,
 };
 
 use schemars::JsonSchema;
@@ -10,17 +11,18 @@ use serde::{Deserialize, Serialize};
 use tidegate::{HeavyHitters, Hitter, LimitIndex};
 
 use super::{
-    owners::Owner,
-    ring::{MINUTE, Ring},
+    owners::{Owner, owner_of},
+    ring::{MINUTE, Second},
     span::Part,
+    watcher::ONE_IN,
 };
 
 /// Ticks between two looks.
 const TICKS: u32 = 2;
 /// A key was denied just now if it was so long ago at most.
 const JUST_NOW_MS: i64 = 60_000;
-/// Rates follow what is seen in about so many looks.
-const SMOOTHING: f64 = 15.0;
+/// Looks in a minute.
+const LOOKS: usize = 60 / TICKS as usize;
 /// Keys in an event.
 const SHOWN: usize = 20;
 
@@ -60,7 +62,8 @@ pub(crate) struct Top {
 #[derive(Clone, Debug)]
 pub(crate) struct HeavyKey {
     pub(crate) hitter: Hitter,
-    pub(crate) per_minute: f64,
+    /// By how much its count grew between the looks of the last minute, oldest first.
+    grown: VecDeque<u64>,
     /// When it was seen last, Unix milliseconds.
     grew_at: i64,
 }
@@ -79,8 +82,10 @@ pub(crate) struct Heaviest {
     pub(crate) error: u64,
     /// Of all such requests.
     pub(crate) share: f64,
-    /// Requests a minute just now.
-    pub(crate) per_minute: f64,
+    /// Requests within the last minute: of a key estimated.
+    pub(crate) per_minute: u64,
+    /// Decisions that were looked at within the last minute, which `per_minute` is worked out from.
+    pub(crate) per_minute_seen: u64,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -132,15 +137,17 @@ impl Top {
         };
         // Each decision is in exactly one count.
         let all: u64 = keys.iter().map(|key| key.hitter.count).sum();
-        let heaviest = keys.iter().take(count).map(|HeavyKey { hitter, per_minute, .. }| {
+        let heaviest = keys.iter().take(count).map(|HeavyKey { hitter, grown, .. }| {
             let (id, identities) = show(hitter);
+            let per_minute = grown.iter().sum::<u64>();
             Heaviest {
                 id,
                 identities: Some(identities),
                 count: hitter.count,
                 error: hitter.error,
                 share: hitter.count as f64 / all as f64,
-                per_minute: *per_minute,
+                per_minute,
+                per_minute_seen: per_minute.div_ceil(ONE_IN.get().into()),
             }
         });
         heaviest.collect()
@@ -149,48 +156,55 @@ impl Top {
 
 /// The heaviest of the last quarter of an hour by exact counts, no more than so many.
 pub(super) fn of_seconds<'n>(
-    ring: &Ring,
+    seconds: &[Arc<Second>],
     by: TopBy,
     of: Of,
     count: usize,
     name: impl Fn(LimitIndex) -> &'n str,
 ) -> Vec<Heaviest> {
-    let newest = ring.within(0..i64::MAX).last().map_or(0, |second| second.at);
+    let owner = match by {
+        TopBy::Tier => Some(Owner::Tier),
+        TopBy::Rule => Some(Owner::Rule),
+        TopBy::Limit | TopBy::Key => None,
+    };
+    let requests = |part: Part| match (of, owner) {
+        (Of::Denied, _) => part.denied,
+        (Of::All, None) => part.requests(),
+        (Of::All, Some(_)) => part.allowed.saturating_add(part.denied),
+    };
+    let newest = seconds.last().map_or(0, |second| second.at);
     // In the quarter of an hour, and in its last minute.
-    let mut sums = HashMap::<LimitIndex, [Part; 2]>::new();
-    for second in ring.within(0..i64::MAX) {
-        for (limit, part) in second.parts() {
+    let mut sums = HashMap::<LimitIndex, [u64; 2]>::new();
+    for second in seconds {
+        let busy = if owner.is_some() { &second.owners } else { &second.limits };
+        for (limit, part) in busy.parts() {
             let [all, last] = sums.entry(limit).or_default();
-            all.add(part);
+            *all += requests(part);
             if second.at > newest - MINUTE {
-                last.add(part);
+                *last += requests(part);
             }
         }
     }
-    let grouped = |which: usize| -> BTreeMap<&str, Part> {
-        let parts = sums.iter().map(|(&limit, parts)| (name(limit), parts[which]));
-        match by {
-            TopBy::Tier => Owner::Tier.sum(parts),
-            TopBy::Rule => Owner::Rule.sum(parts),
-            TopBy::Limit | TopBy::Key => parts.collect(),
-        }
-    };
-    let requests = |part: Part| match of {
-        Of::Denied => part.denied,
-        Of::All => part.requests(),
-    };
-    let (all, last) = (grouped(0), grouped(1));
-    let total: u64 = all.values().map(|&part| requests(part)).sum();
-    let mut heaviest: Vec<_> = all.into_iter().map(|(name, part)| (requests(part), name)).collect();
-    heaviest.retain(|(count, _)| *count > 0);
-    heaviest.sort_by_key(|&(count, name)| (Reverse(count), name));
-    let heaviest = heaviest.into_iter().take(count).map(|(count, id)| Heaviest {
+    let mut heaviest: Vec<_> = sums
+        .into_iter()
+        .filter_map(|(limit, sums)| {
+            let name = match owner {
+                None => name(limit),
+                Some(owner) => owner_of(name(limit)).filter(|name| owner.is(name))?,
+            };
+            Some((name, sums)).filter(|(_, [all, _])| *all > 0)
+        })
+        .collect();
+    let total: u64 = heaviest.iter().map(|(_, [all, _])| all).sum();
+    heaviest.sort_by_key(|&(name, [all, _])| (Reverse(all), name));
+    let heaviest = heaviest.into_iter().take(count).map(|(id, [all, last])| Heaviest {
         id: id.to_owned(),
         identities: None,
-        count,
+        count: all,
         error: 0,
-        share: count as f64 / total as f64,
-        per_minute: last.get(id).map_or(0, |&part| requests(part)) as f64,
+        share: all as f64 / total as f64,
+        per_minute: last,
+        per_minute_seen: last,
     });
     heaviest.collect()
 }
@@ -204,13 +218,12 @@ fn follow(before: &[HeavyKey], now: Vec<Hitter>, t: i64) -> Vec<HeavyKey> {
         // A newcomer took over somebody else's count, which is its error. A count that was halved has not grown.
         let had = known.map_or(hitter.error, |known| known.hitter.count);
         let grown = hitter.count.saturating_sub(had);
-        let was = known.map_or(0.0, |known| known.per_minute);
-        let is_now = grown as f64 * 60.0 / f64::from(TICKS);
-        HeavyKey {
-            per_minute: was + (is_now - was) / SMOOTHING,
-            grew_at: if grown > 0 { t } else { known.map_or(0, |known| known.grew_at) },
-            hitter,
+        let mut looks = known.map_or_else(VecDeque::new, |known| known.grown.clone());
+        if looks.len() == LOOKS {
+            looks.pop_front();
         }
+        looks.push_back(grown);
+        HeavyKey { grown: looks, grew_at: if grown > 0 { t } else { known.map_or(0, |known| known.grew_at) }, hitter }
     });
     followed.collect()
 }

@@ -1,5 +1,7 @@
 //! Figures, asked for once; the stream has them as they change.
 
+use std::{cmp::Reverse, collections::HashMap};
+
 use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,7 @@ use tokio::task::spawn_blocking;
 use crate::{
     access::By,
     api::Api,
-    figures::{Asked, ENTRIES, Endpoint, HALF_LIFE, Heaviest, Met, ONE_IN, Of, Range, Sample, Second, TopBy},
+    figures::{Asked, ENTRIES, Endpoint, HALF_LIFE, Heaviest, Met, ONE_IN, Of, Range, Sample, Second, Shown, TopBy},
     paging::List,
     problem::Problem,
     query::Query,
@@ -33,7 +35,7 @@ one that is not over. Ranges of more than 10,080 steps are refused; an answer ha
 series.
 
 A tier or a rule has the requests that its limits counted, each once: allowed are those that it let pass, denied those that \
-one of its limits was the first to refuse, shadow-denied how often its shadows would have. Limits of single clients are in \
+one of its limits was the first to refuse, shadow-denied those that one of its shadows would have. Limits of single clients are in \
 the total alone.";
 
 pub(super) fn calls(api: &mut Api) {
@@ -47,8 +49,10 @@ pub(super) fn calls(api: &mut Api) {
     );
     api.get("/metrics/endpoints", endpoints).says(
         "Endpoints without a rule of their own",
-        "Those that were asked for since the server started and that no rule matches, or only one for all paths; estimated from \
-         one decision in 16. What looks like an id in a path is `{id}`; of more than 1,000 patterns the busiest stay.",
+        "Those that were asked for since the server started and that no rule matches, or only one for all paths. Estimated: of \
+         one decision in 16, up to 256 drawn in each second are looked at, and scaled to all decisions. What looks like an id in \
+         a path is `{id}`, and other names that no rule has in its pattern are shown as the server's setting `keys` says; of more \
+         than 1,000 patterns the busiest stay.",
     );
 }
 
@@ -118,7 +122,11 @@ struct AboutTop {
     half_life_ms: Option<u64>,
 }
 
-async fn top(_: By<Viewer>, state: Data<State>, asked: Query<TopAsked>) -> Json<List<Heaviest, AboutTop>> {
+async fn top(
+    _: By<Viewer>,
+    state: Data<State>,
+    asked: Query<TopAsked>,
+) -> Result<Json<List<Heaviest, AboutTop>>, Problem> {
     let (by, of) = (asked.by.unwrap_or_default(), asked.of.unwrap_or_default());
     let is_sketch = by == TopBy::Key;
     let about = AboutTop {
@@ -128,7 +136,8 @@ async fn top(_: By<Viewer>, state: Data<State>, asked: Query<TopAsked>) -> Json<
         error_max: if is_sketch { 1.0 / ENTRIES as f64 } else { 0.0 },
         half_life_ms: is_sketch.then_some(HALF_LIFE.as_millis() as u64),
     };
-    Json(List { about, items: state.figures.heaviest(by, of, asked.limit.0), next: None })
+    let items = state.figures.heaviest(by, of, asked.limit.0).await?;
+    Ok(Json(List { about, items, next: None }))
 }
 
 /// An endpoint without a rule of its own.
@@ -137,25 +146,49 @@ struct Uncovered {
     domain: String,
     /// `null`: the requests had none.
     method: Option<String>,
-    /// With `{id}` for what looks like one.
+    /// With `{id}` for what looks like one; other segments that no rule of the domain names are shown as the server's setting
+    /// `keys` says.
     endpoint: String,
     /// Estimated.
     requests: u64,
+    /// Requests that were looked at, which that is estimated from.
+    seen: u64,
     /// Rules for all paths that match it; none: no rule does.
     rules: Vec<String>,
 }
 
 async fn endpoints(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Uncovered>>, Problem> {
-    let (published, seen) = (state.publisher.published(), state.figures.endpoints());
-    let find = move || -> Vec<Uncovered> {
-        let rules_of = |name: &String| {
-            let rules = published.policy.domains.get(name).map_or_else(Vec::new, |domain| domain.rules.clone());
-            Domain { rules, ..Domain::default() }
-        };
-        let names = seen.iter().map(|(Endpoint { domain, .. }, _)| domain);
-        let domains: std::collections::HashMap<&String, Domain> = names.map(|name| (name, rules_of(name))).collect();
-        let uncovered = seen.iter().filter_map(|(endpoint, met)| uncovered(&domains[&endpoint.domain], endpoint, met));
-        uncovered.take(ENDPOINTS).collect()
+    let (published, seen, privacy) = (state.publisher.published(), state.figures.endpoints(), state.privacy);
+    let find = move || {
+        let rules_of = |name: &str| published.policy.domains.get(name).map_or(&[][..], |domain| &domain.rules);
+        let names = seen.iter().map(|(Endpoint { domain, .. }, _)| domain.as_str());
+        let domains: HashMap<&str, (Domain, Shown<'_>)> = names
+            .map(|name| {
+                let rules = rules_of(name);
+                (name, (Domain { rules: rules.to_vec(), ..Domain::default() }, Shown::new(rules, privacy)))
+            })
+            .collect();
+        let mut items = Vec::<Uncovered>::new();
+        let mut places = HashMap::new();
+        let uncovered = seen.iter().filter_map(|(endpoint, met)| {
+            let (domain, shown) = &domains[endpoint.domain.as_str()];
+            uncovered(domain, endpoint, met, shown)
+        });
+        for found in uncovered {
+            // Several may be shown alike.
+            let key = (found.domain.clone(), found.method.clone(), found.endpoint.clone(), found.rules.clone());
+            let place = *places.entry(key).or_insert(items.len());
+            match items.get_mut(place) {
+                Some(known) => {
+                    known.requests += found.requests;
+                    known.seen += found.seen;
+                }
+                None => items.push(found),
+            }
+        }
+        items.sort_by_key(|item| Reverse(item.requests));
+        items.truncate(ENDPOINTS);
+        items
     };
     // There may be a thousand of them, and as many rules.
     let items = spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))?;
@@ -163,7 +196,8 @@ async fn endpoints(_: By<Viewer>, state: Data<State>) -> Result<Json<List<Uncove
 }
 
 /// `None`: a rule is for this endpoint.
-fn uncovered(domain: &Domain, Endpoint { domain: name, method, pattern }: &Endpoint, met: &Met) -> Option<Uncovered> {
+fn uncovered(domain: &Domain, endpoint: &Endpoint, met: &Met, shown: &Shown<'_>) -> Option<Uncovered> {
+    let Endpoint { domain: name, method, pattern } = endpoint;
     // Who comes does not matter here.
     let nobody = [Identity::new("any", "any").ok()?];
     let request = Request::new(&nobody).ok()?.endpoint(&met.example).ok()?.method(method);
@@ -174,8 +208,9 @@ fn uncovered(domain: &Domain, Endpoint { domain: name, method, pattern }: &Endpo
     matching.iter().all(|rule| matches!(rule.endpoint.as_str(), "*" | "/*")).then(|| Uncovered {
         domain: name.clone(),
         method: Some(method.clone()).filter(|method| !method.is_empty()),
-        endpoint: pattern.clone(),
-        requests: met.requests,
+        endpoint: shown.show(pattern),
+        requests: met.requests(),
+        seen: met.seen,
         rules: matching.into_iter().map(|rule| rule.id.clone()).collect(),
     })
 }

@@ -1,9 +1,9 @@
 //! Figures of minutes and hours: a row for each, and for each node.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use futures_util::TryStreamExt;
-use sqlx::{query, query_as};
+use sqlx::{AssertSqlSafe, query, query_as};
+use tokio::task::spawn_blocking;
 
 use super::Store;
 use crate::figures::{HOUR, MINUTE, Minute, Numbers, Span};
@@ -14,32 +14,29 @@ pub(crate) const MINUTES_STAY: i64 = 7 * DAY;
 pub(crate) const HOURS_STAY: i64 = 90 * DAY;
 const DAY: i64 = 24 * HOUR;
 
+/// Names that one statement writes, rows that one removes: others who write wait for one, and no longer.
+const CHUNK: u16 = 250;
+/// Rows that are read at once.
+const PAGE: u16 = 250;
+
+/// What a node counted in a minute or an hour.
+#[derive(Debug)]
+pub(crate) struct FigureRow {
+    /// Unix seconds when it began.
+    pub(crate) at: i64,
+    pub(crate) node: String,
+    /// By the numbers of [`Store::figure_names`].
+    pub(crate) span: Span<u64>,
+}
+
 impl Store {
-    /// Adds a minute of a node to its row and to its hour's, and removes what is old.
+    /// Adds a minute of a node to its row and to its hour's.
     pub(crate) async fn add_figures(&self, node: &str, minute: &Minute, numbers: &mut Numbers) -> sqlx::Result<()> {
         let hour = minute.at - minute.at.rem_euclid(HOUR);
+        self.number_names(minute, hour, numbers).await?;
+        let span = minute.span.clone().by(|name| numbers.get(&name).map(|&(number, _)| number));
         let mut change = self.change().await?;
-        // Only what was committed is known.
-        let mut told = Vec::new();
-        for name in minute.span.parts.keys() {
-            if numbers.get(name).is_some_and(|&(_, until)| until >= hour) {
-                continue;
-            }
-            let (number,): (i64,) = query_as(
-                "INSERT INTO figure_limits (name, used_at) VALUES ($1, $2)
-                 ON CONFLICT (name) DO UPDATE SET used_at = excluded.used_at RETURNING number",
-            )
-            .bind(name)
-            .bind(hour)
-            .fetch_one(&mut *change)
-            .await?;
-            told.push((name.clone(), (number.unsigned_abs(), hour)));
-        }
-        let new: HashMap<&str, u64> = told.iter().map(|(name, (number, _))| (name.as_str(), *number)).collect();
-        let number =
-            |name: String| new.get(name.as_str()).copied().or_else(|| numbers.get(&name).map(|&(number, _)| number));
-        let span = minute.span.clone().by(number);
-        for (step, at, stays) in [(MINUTE, minute.at, MINUTES_STAY), (HOUR, hour, HOURS_STAY)] {
+        for (step, at) in [(MINUTE, minute.at), (HOUR, hour)] {
             let row: Option<(Vec<u8>,)> =
                 query_as("SELECT data FROM figures WHERE step = $1 AND at = $2 AND node = $3")
                     .bind(step)
@@ -60,46 +57,114 @@ impl Store {
             .bind(sum.pack())
             .execute(&mut *change)
             .await?;
-            query("DELETE FROM figures WHERE step = $1 AND at < $2")
-                .bind(step)
-                .bind(minute.at - stays)
-                .execute(&mut *change)
-                .await?;
         }
-        if !told.is_empty() {
-            // A day longer than any row that has its number.
-            query("DELETE FROM figure_limits WHERE used_at < $1")
-                .bind(minute.at - HOURS_STAY - DAY)
-                .execute(&mut *change)
-                .await?;
+        self.keep(change).await
+    }
+
+    /// Gives each limit, tier and rule of a minute its number, and notes that this hour has it.
+    async fn number_names(&self, minute: &Minute, hour: i64, numbers: &mut Numbers) -> sqlx::Result<()> {
+        let names = minute.span.limits.parts.keys().chain(minute.span.owners.parts.keys());
+        let is_new = |name: &&String| numbers.get(*name).is_none_or(|&(_, until)| until < hour);
+        let new: Vec<&String> = names.filter(is_new).collect();
+        for names in new.chunks(CHUNK.into()) {
+            let rows: Vec<String> = (2..names.len() + 2).map(|place| format!("(${place}, $1)")).collect();
+            // Only placeholders were written into it.
+            let sql = AssertSqlSafe(format!(
+                "INSERT INTO figure_limits (name, used_at) VALUES {}
+                 ON CONFLICT (name) DO UPDATE SET used_at = excluded.used_at RETURNING number, name",
+                rows.join(", ")
+            ));
+            let mut change = self.change().await?;
+            let query = names.iter().fold(query_as(sql).bind(hour), |query, name| query.bind(*name));
+            let told: Vec<(i64, String)> = query.fetch_all(&mut *change).await?;
+            self.keep(change).await?;
+            numbers.extend(told.into_iter().map(|(number, name)| (name, (number.unsigned_abs(), hour))));
         }
-        self.keep(change).await?;
-        numbers.extend(told);
         Ok(())
     }
 
-    /// Rows of minutes or hours that began in a range of Unix seconds, in order: each with when that was, and its node. One
-    /// that a newer build wrote is left out.
-    pub(crate) async fn figures(
-        &self,
-        step: i64,
-        from: i64,
-        to: i64,
-        mut each: impl FnMut(i64, String, Span<u64>),
-    ) -> sqlx::Result<()> {
-        let mut rows = query_as::<_, (i64, String, Vec<u8>)>(
-            "SELECT at, node, data FROM figures WHERE step = $1 AND at >= $2 AND at < $3 ORDER BY at, node",
-        )
-        .bind(step)
-        .bind(from)
-        .bind(to)
-        .fetch(&self.pool);
-        while let Some((at, node, data)) = rows.try_next().await? {
-            if let Some(span) = Span::unpack(&data) {
-                each(at, node, span);
+    /// Removes what is older than it stays, as of a minute that was written.
+    pub(crate) async fn remove_old_figures(&self, now: i64) -> sqlx::Result<()> {
+        for (step, stays) in [(MINUTE, MINUTES_STAY), (HOUR, HOURS_STAY)] {
+            let old =
+                format!("SELECT step, at, node FROM figures WHERE step = {step} AND at < $1 ORDER BY at LIMIT $2");
+            let sql = format!("DELETE FROM figures WHERE (step, at, node) IN ({old})");
+            self.remove(&old, &sql, now - stays).await?;
+        }
+        // A day longer than any row that has its number.
+        let old = "SELECT number FROM figure_limits WHERE used_at < $1 LIMIT $2";
+        let sql = format!("DELETE FROM figure_limits WHERE number IN ({old})");
+        self.remove(old, &sql, now - HOURS_STAY - DAY).await
+    }
+
+    /// Removes with `sql`, as long as there is something `old`. Only numbers were written into them. Looking holds nobody up.
+    async fn remove(&self, old: &str, sql: &str, before: i64) -> sqlx::Result<()> {
+        let one = query(AssertSqlSafe(old)).bind(before).bind(1_i64);
+        if one.fetch_optional(&self.pool).await?.is_none() {
+            return Ok(());
+        }
+        loop {
+            let mut change = self.change().await?;
+            let removed = query(AssertSqlSafe(sql)).bind(before).bind(i64::from(CHUNK));
+            let removed = removed.execute(&mut *change).await?.rows_affected();
+            self.keep(change).await?;
+            if removed < u64::from(CHUNK) {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+
+    /// Puts rows of minutes or hours that began in a range of Unix seconds into `sum`, in their order, beside the threads
+    /// that answer. A row that a newer build wrote is left out.
+    pub(crate) async fn fold_figures<T: Send + 'static>(
+        &self,
+        step: i64,
+        range: Range<i64>,
+        mut sum: T,
+        add: impl Fn(&mut T, FigureRow) + Send + Sync + 'static,
+    ) -> sqlx::Result<T> {
+        let add = Arc::new(add);
+        let mut last = (range.start, String::new());
+        loop {
+            let rows = self.figure_rows(step, &range, &last).await?;
+            let is_last = rows.len() < usize::from(PAGE);
+            if let Some((at, node, _)) = rows.last() {
+                last = (*at, node.clone());
+            }
+            let add = Arc::clone(&add);
+            let fold = move || {
+                for (at, node, data) in rows {
+                    if let Some(span) = Span::unpack(&data) {
+                        add(&mut sum, FigureRow { at, node, span });
+                    }
+                }
+                sum
+            };
+            sum = spawn_blocking(fold).await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+            if is_last {
+                return Ok(sum);
+            }
+        }
+    }
+
+    /// The rows after the one that began at an instant, of a node. Their order is that of the index.
+    async fn figure_rows(
+        &self,
+        step: i64,
+        range: &Range<i64>,
+        (at, node): &(i64, String),
+    ) -> sqlx::Result<Vec<(i64, String, Vec<u8>)>> {
+        query_as(
+            "SELECT at, node, data FROM figures WHERE step = $1 AND (at, node) > ($2, $3) AND at < $4
+             ORDER BY at, node LIMIT $5",
+        )
+        .bind(step)
+        .bind(*at)
+        .bind(node)
+        .bind(range.end)
+        .bind(i64::from(PAGE))
+        .fetch_all(&self.pool)
+        .await
     }
 
     /// When the oldest row of hours began, Unix seconds.
@@ -111,8 +176,8 @@ impl Store {
         Ok(found.map(|(at,)| at))
     }
 
-    /// Full names of limits by the numbers under which rows have them.
-    pub(crate) async fn figure_limits(&self) -> sqlx::Result<HashMap<u64, String>> {
+    /// Full names of limits, tiers and rules by the numbers under which rows have them.
+    pub(crate) async fn figure_names(&self) -> sqlx::Result<HashMap<u64, String>> {
         let rows: Vec<(i64, String)> = query_as("SELECT number, name FROM figure_limits").fetch_all(&self.pool).await?;
         Ok(rows.into_iter().map(|(number, name)| (number.unsigned_abs(), name)).collect())
     }
@@ -139,7 +204,9 @@ mod tests {
             random ^= random << 17;
             let part = Part { allowed: random % 100_000, denied: random % 4_000, shadow_denied: random % 3 * 50 };
             span.whole.add(&Whole { allowed: part.allowed, denied: part.denied, ..Whole::default() });
-            span.parts.insert(format!("default/tier:tier-{}/limit-{}", limit / 4, limit % 4), part);
+            let tier = format!("default/tier:tier-{}", limit / 4);
+            span.limits.parts.insert(format!("{tier}/limit-{}", limit % 4), part);
+            span.owners.parts.entry(tier).or_default().add(part);
         }
         for place in 0..40_u64 {
             span.whole.latency.count(60 + place * place * 20);
@@ -176,21 +243,59 @@ mod tests {
             took[took.len() * 99 / 100],
         );
         let began = Instant::now();
-        let (mut read, mut allowed) = (0, 0);
-        let count = |_, _, span: Span<u64>| {
-            read += 1;
-            allowed += span.whole.allowed;
+        let count = |(read, allowed): &mut (i64, u64), row: FigureRow| {
+            *read += 1;
+            *allowed += row.span.whole.allowed;
         };
-        store.figures(MINUTE, 0, i64::MAX, count).await.expect("they are read");
+        let (read, allowed) = store.fold_figures(MINUTE, 0..i64::MAX, (0, 0), count).await.expect("they are read");
         eprintln!("{read} rows were read in {:?}", began.elapsed());
-        assert_eq!((read, numbers.len()), (minutes, 100));
+        assert_eq!((read, numbers.len()), (minutes, 125));
         assert_eq!(allowed, (0..minutes).map(|number| minute(number).span.whole.allowed).sum::<u64>());
         // More than a week changes nothing but the hours.
         for number in minutes..minutes + 600 {
-            store.add_figures("node-1", &minute(number), &mut numbers).await.expect("it is written");
+            let minute = minute(number);
+            store.add_figures("node-1", &minute, &mut numbers).await.expect("it is written");
+            store.remove_old_figures(minute.at).await.expect("they are removed");
         }
         home().await;
         eprintln!("ten hours later: {} bytes more", size() - empty - bytes);
         assert!(size() - empty < 16 << 20);
+    }
+    /// How long somebody else who writes waits at most: while a thousand names are new, and while a week goes at once.
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "measures"]
+    #[expect(clippy::disallowed_methods, clippy::print_stderr, reason = "it measures")]
+    async fn nobody_waits_long_for_figures() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut data = DataFolder::take(folder.path()).expect("it is free");
+        let store = Store::create(&mut data, write_first).await.expect("it is made");
+        let mut numbers = Numbers::new();
+        for number in 0..MINUTES_STAY / MINUTE {
+            store.add_figures("node-1", &minute(number), &mut numbers).await.expect("it is written");
+        }
+        let part = Part { allowed: 1, ..Part::default() };
+        let mut many = Minute { at: 1_800_000_000 + 60 * DAY, span: Span::default() };
+        many.span.limits.parts = (0..1_000).map(|limit| (format!("default/tier:t{limit}/minute"), part)).collect();
+        let others = {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                for number in 0..200 {
+                    let began = Instant::now();
+                    store.try_writing("other", number).await.expect("it is written");
+                    took.push(began.elapsed());
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+                took.sort();
+                (took[took.len() / 2], took[took.len() - 1])
+            })
+        };
+        let began = Instant::now();
+        store.add_figures("node-1", &many, &mut numbers).await.expect("it is written");
+        let named = began.elapsed();
+        store.remove_old_figures(many.at).await.expect("they are removed");
+        let (median, longest) = others.await.expect("they end");
+        eprintln!("a thousand names took {named:?}, with a week's removal {:?}", began.elapsed());
+        eprintln!("somebody else wrote in {median:?}, at most in {longest:?}");
     }
 }

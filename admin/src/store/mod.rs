@@ -36,6 +36,7 @@ pub use self::{
 pub(crate) use self::{
     audit::Audit,
     drafts::Draft,
+    figures::FigureRow,
     people::{NewSession, Session},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},

@@ -70,6 +70,9 @@ fn seconds_add_up_to_what_was_decided() {
     let busy = busy.expect("one");
     assert_eq!((&busy["no_limit"], &busy["unknown_domain"]), (&json!(1), &json!(1)), "{busy}");
     assert!(busy["p99_us"].as_u64().expect("measured") >= busy["p50_us"].as_u64().expect("measured"));
+    // Of 131, one in 16 was measured.
+    let figures = figures["series"][0]["points"].as_array().expect("a list").iter();
+    assert_eq!(figures.map(|point| point["measured"].as_u64().expect("a count")).sum::<u64>(), 131 / 16, "{busy}");
     // A second apart, each once.
     assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "{all:?}");
 
@@ -192,6 +195,44 @@ fn minutes_and_hours_are_the_sums_of_their_seconds() {
 }
 
 #[test]
+fn a_tier_has_each_request_once_whatever_becomes_of_its_limits() {
+    let folder = Folder::new();
+    let time = Time::at("2026-03-01T10:58:30Z");
+    let server = Server::start_at(folder.home(), "a", &time);
+    let ana = server.administrator();
+    let (etag, free) = ana.tier("free");
+    let limit = |id: &str| {
+        let mut limit = free["limits"][0].clone();
+        (limit["id"], limit["limit"]) = (json!(id), json!(1_000));
+        limit
+    };
+    let with = |ids: &[&str]| {
+        let mut tier = free.clone();
+        tier["limits"] = ids.iter().map(|id| limit(id)).collect();
+        tier
+    };
+    assert_eq!(ana.publish_tier(1, &etag, &with(&["a", "b"])).status, 201);
+    checks(&server, "ada", 10);
+    counted(&ana, 10, 0);
+    // Within the minute one of its limits goes, and within the hour the other.
+    assert_eq!(ana.publish_tier(2, "\"tier:free:2\"", &with(&["b"])).status, 201);
+    checks(&server, "ada", 7);
+    counted(&ana, 17, 0);
+    time.go_on(60);
+    assert_eq!(ana.publish_tier(3, "\"tier:free:3\"", &with(&["c"])).status, 201);
+    checks(&server, "ada", 5);
+    counted(&ana, 22, 0);
+    time.go_on(3_600);
+    let start = time.now_ms();
+    let tier = |step: &str| range(time.now_ms(), 7_200, step, "tier");
+    let sums =
+        |figures: &Value| points(figures, "default/tier:free", start).iter().map(|point| point.1).collect::<Vec<_>>();
+    wait_for(&ana, &tier("1m"), |figures| sums(figures) == [17, 5]);
+    wait_for(&ana, &tier("1h"), |figures| sums(figures) == [22]);
+    assert_eq!(ana.get("/api/v1/metrics/top?by=tier&of=all").json()["items"][0]["count"], 22);
+}
+
+#[test]
 fn what_is_old_goes() {
     let folder = Folder::new();
     let time = Time::at("2026-03-01T10:00:35Z");
@@ -249,7 +290,9 @@ fn the_heaviest_are_found_and_shown_cut() {
     let count = first["count"].as_u64().expect("a count");
     assert!((1_600..=2_200).contains(&count), "{top}");
     assert_eq!((&first["error"], &first["share"]), (&json!(0), &json!(1.0)));
-    assert!(first["per_minute"].as_f64().expect("a rate") > 0.0);
+    // All came within a minute.
+    assert_eq!(first["per_minute"], count);
+    assert_eq!(first["per_minute_seen"], count / 16, "{top}");
     assert_eq!(
         (&top["by"], &top["of"], &top["one_in"], &top["next"]),
         (&json!("key"), &json!("denied"), &json!(16), &Value::Null)
@@ -301,14 +344,39 @@ fn endpoints_without_a_rule_of_their_own_are_told() {
     let items = found["items"].as_array().expect("a list");
     let of = |endpoint: &str| items.iter().find(|item| item["endpoint"] == endpoint);
     // One in 16, of each in turn.
-    let users = of("/users/{id}").expect("folded");
+    // No rule has these names in its pattern.
+    let users = of("/us…/{id}").expect("folded");
     assert_eq!(
         (&users["method"], &users["rules"], &users["domain"]),
         (&json!("GET"), &json!(["all"]), &json!("default"))
     );
     assert!((200..=440).contains(&users["requests"].as_u64().expect("a count")), "{found}");
-    assert_eq!(of("/x").expect("no rule")["rules"], json!([]));
-    assert!(of("/login").is_none(), "a rule is for it: {found}");
+    assert!((10..=30).contains(&users["seen"].as_u64().expect("a count")), "{found}");
+    assert_eq!(of("/…").expect("no rule")["rules"], json!([]));
+    assert!(of("/login").is_none() && of("/lo…").is_none(), "a rule is for it: {found}");
+}
+
+/// However many decisions there are in a second; and nobody's name is told.
+#[test]
+fn endpoints_are_counted_at_any_rate_and_shown_as_keys_says() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid").endpoint("/inbox/ada@example.org").expect("short");
+    for _ in 0..40_000 {
+        let _ = server.engine.check(&request);
+    }
+    wait_for(&ana, "/api/v1/metrics", |figures| {
+        figures["newest"]["totals"]["allowed"]
+            .as_u64()
+            .zip(figures["newest"]["totals"]["denied"].as_u64())
+            .is_some_and(|(allowed, denied)| allowed + denied == 40_000)
+    });
+    let found = ana.get("/api/v1/metrics/endpoints").json();
+    let items = found["items"].as_array().expect("a list");
+    assert_eq!((items.len(), &items[0]["endpoint"]), (1, &json!("/in…/ada@…")), "{found}");
+    let requests = items[0]["requests"].as_u64().expect("a count");
+    assert!((39_900..=40_100).contains(&requests), "{found}");
 }
 
 /// The name of a limit of a single client has the client in it.
