@@ -17,8 +17,10 @@ use tidegate_admin::{DatabaseUrl, Keys};
 use tidegate_replay::LogFormat;
 
 use crate::{
+    access::AccessArguments,
     ask::AskArguments,
     policy::{diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments},
+    users::UserCommand,
 };
 
 const HELP: &str = "\
@@ -61,6 +63,11 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
     Backup(BackupArguments),
+    /// Adds and lists users, and gives them new passwords, whether or not a server runs.
+    User {
+        #[command(subcommand)]
+        command: UserCommand,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,6 +137,8 @@ pub(crate) struct ServeArguments {
     /// off.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_RECORD", default_value = "off", value_parser = share)]
     pub(crate) record: Share,
+    #[command(flatten)]
+    pub(crate) access: AccessArguments,
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,
@@ -260,7 +269,7 @@ fn max_keys(text: &str) -> Result<usize, String> {
 
 /// Whether it can be an address is seen when it is opened: what clap has to say about a value repeats it, with the password.
 #[expect(clippy::unnecessary_wraps, reason = "what a parser of clap gives")]
-fn database(text: &str) -> Result<DatabaseUrl, Infallible> {
+pub(crate) fn database(text: &str) -> Result<DatabaseUrl, Infallible> {
     Ok(DatabaseUrl::new(text))
 }
 

@@ -1,6 +1,7 @@
 //! The command line of Tidegate. Here a command is read, run, and its exit status given; nowhere else does the process
 //! end.
 
+mod access;
 mod ask;
 mod backup;
 mod cli;
@@ -11,6 +12,7 @@ mod replay;
 mod serve;
 mod session;
 mod settings;
+mod users;
 
 use std::process::ExitCode;
 
@@ -35,7 +37,10 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments, cli.no_color),
-        Command::Admin { command: AdminCommand::Backup(arguments) } => backup::run(arguments),
+        Command::Admin { command } => match command {
+            AdminCommand::Backup(arguments) => backup::run(arguments),
+            AdminCommand::User { command } => users::run(command),
+        },
         Command::Check(arguments) => ask::run(arguments),
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
         Command::Policy { command } => match command {

@@ -56,6 +56,7 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         keys: arguments.keys,
         record: arguments.record.0,
         check_url: Some(http_url.clone()),
+        access: arguments.access.settings(),
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
     let workers = arguments.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));

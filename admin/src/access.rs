@@ -31,7 +31,7 @@ use crate::{
     roles::{May, Need, Permission, Person, Role},
     secrets::{TOKEN_PREFIX, now},
     server::State,
-    store::{Session, sha256},
+    store::{Audit, Session, sha256},
 };
 
 pub(crate) const CSRF_HEADER: &str = "x-csrf-token";
@@ -68,6 +68,24 @@ impl Who {
         match self.may {
             May::Role(role) => Some(role),
             May::Node => None,
+        }
+    }
+
+    /// A line of the audit log on what he did.
+    pub(crate) fn did<'a>(&'a self, action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
+        Audit { actor: &self.name, address: &self.address, action, object, result }
+    }
+
+    /// Is it this user himself?
+    pub(crate) fn is_user(&self, id: i64) -> bool {
+        matches!(&self.by, Credential::Session(session) if session.user == id)
+    }
+
+    /// SHA-256 of the token of the session that asks.
+    pub(crate) fn token_of_session(&self) -> Option<&str> {
+        match &self.by {
+            Credential::Session(session) => Some(&session.token_sha256),
+            Credential::Token(_) => None,
         }
     }
 
@@ -192,7 +210,8 @@ async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
         return of_token(state, authorization, address).await;
     }
     let cookie = request.cookie(&state.cookie).ok_or(Problem::Unauthorized)?;
-    let session = state.store.session(&sha256(cookie.value()), now()).await?.ok_or(Problem::Unauthorized)?;
+    let session =
+        state.store.session(&sha256(cookie.value()), now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let token = request.headers().get(CSRF_HEADER).map(HeaderValue::as_bytes);
     if !is_safe(request.method()) && token != Some(session.csrf.as_bytes()) {
         return Err(Problem::Csrf);
@@ -233,13 +252,15 @@ fn note(written: impl Future<Output = sqlx::Result<()>> + 'static) {
 pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'static str>> {
     let ended = match &who.by {
         Credential::Token(id) => state.store.token_of(id, now()).await?.is_none().then_some("token ended"),
-        Credential::Session(session) => match state.store.session(&session.token_sha256, now()).await? {
-            Some(_) => None,
-            None => match state.store.role_of(session.user).await? {
-                Some(role) if role != session.role => Some("role changed"),
-                _ => Some("session ended"),
-            },
-        },
+        Credential::Session(session) => {
+            match state.store.session(&session.token_sha256, now(), state.session_life).await? {
+                Some(_) => None,
+                None => match state.store.role_of(session.user).await? {
+                    Some(role) if role != session.role => Some("role changed"),
+                    _ => Some("session ended"),
+                },
+            }
+        }
     };
     Ok(ended)
 }

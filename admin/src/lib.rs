@@ -3,7 +3,8 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `tries`, `setup`, `seen` and `access` (people), `routes` (the REST calls), `server`.
+//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen` and `access` (people), `routes` (the REST calls), `server`; `local`
+//! (people, for commands).
 
 mod access;
 mod alerts;
@@ -17,11 +18,13 @@ mod editing;
 mod events;
 mod figures;
 mod folder;
+mod local;
 mod news;
 mod objects;
 mod overrides;
 mod paging;
 mod passwords;
+mod people;
 mod policy_file;
 mod privacy;
 mod problem;
@@ -43,9 +46,11 @@ mod telemetry;
 mod tries;
 
 pub use figures::FiguresClock;
+pub use local::{People, PeopleError};
 pub use overrides::take_ended;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use privacy::Keys;
-pub use server::{Admin, Settings};
+pub use roles::{Role, UnknownRole};
+pub use server::{Access, Admin, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};

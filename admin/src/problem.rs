@@ -65,6 +65,8 @@ pub(crate) enum Problem {
     },
     /// A domain has at least one of these.
     LastOfItsKind(String),
+    /// Nobody does this to his own account; the words say who does.
+    OwnAccount(&'static str),
     /// Somebody has a run that has not ended; its id.
     AlreadyRunning(String),
     /// There is no result yet, or there will be none; the run's state.
@@ -141,6 +143,7 @@ pub(crate) enum Code {
     TooSlow,
     InUse,
     LastOfItsKind,
+    OwnAccount,
     AlreadyRunning,
     NoResult,
     NotEnded,
@@ -169,7 +172,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -180,6 +183,7 @@ impl Code {
         Self::TooSlow,
         Self::InUse,
         Self::LastOfItsKind,
+        Self::OwnAccount,
         Self::AlreadyRunning,
         Self::NoResult,
         Self::NotEnded,
@@ -245,8 +249,15 @@ impl Code {
                  change list may move them and delete the tier.",
             ),
             Self::LastOfItsKind => {
-                (409, "last_of_its_kind", "One must stay", "A domain keeps one tier, a policy one domain.")
+                let meaning = "A domain keeps one tier, a policy one domain, the server one administrator.";
+                (409, "last_of_its_kind", "One must stay", meaning)
             }
+            Self::OwnAccount => (
+                409,
+                "own_account",
+                "This is your own account",
+                "Nobody changes his own role or removes himself; another administrator does.",
+            ),
             Self::AlreadyRunning => (
                 409,
                 "already_running",
@@ -365,7 +376,7 @@ pub(crate) struct ProblemBody {
 /// An object that is not as it was read.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Conflicting {
-    /// `tier`, `rule`, `client` or `domain`; `policy` where the whole was to be replaced, `clients` where many were meant.
+    /// `tier`, `rule`, `client`, `domain` or `user`; `policy` where the whole was to be replaced, `clients` where many were meant.
     pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,
@@ -439,6 +450,7 @@ impl Problem {
             Self::Conflict(_) => Code::Conflict,
             Self::InUse { .. } => Code::InUse,
             Self::LastOfItsKind(_) => Code::LastOfItsKind,
+            Self::OwnAccount(_) => Code::OwnAccount,
             Self::AlreadyRunning(_) => Code::AlreadyRunning,
             Self::NoResult(_) => Code::NoResult,
             Self::NotEnded(_) => Code::NotEnded,
@@ -466,8 +478,8 @@ impl Problem {
             Self::BadJson(field) => field.message.clone(),
             Self::TooLarge { bytes_max } => format!("At most {bytes_max} bytes fit."),
             Self::Conflict(objects) => match objects.len() {
-                1 => "One object was changed since you read it. Nothing was published.".to_owned(),
-                count => format!("{count} objects were changed since you read them. Nothing was published."),
+                1 => "One object was changed since you read it. Nothing was done.".to_owned(),
+                count => format!("{count} objects were changed since you read them. Nothing was done."),
             },
             Self::InUse { what, .. } => {
                 format!("{what} is in use; move its users to another tier first, or in the same list.")
@@ -476,7 +488,7 @@ impl Problem {
             Self::AlreadyRunning(id) => format!("Your run `{id}` has not ended; wait for it, or stop it."),
             Self::NotEnded(state) => format!("The run is {state}; stop it first, or wait for it."),
             Self::NoResult(state) => format!("The run is {state}; a run that is done has a result."),
-            Self::Busy(what) => (*what).to_owned(),
+            Self::Busy(what) | Self::OwnAccount(what) => (*what).to_owned(),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),

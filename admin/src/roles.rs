@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Of a person or a token. Each may what those before it may.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
+pub enum Role {
     /// Sees everything but secrets, and tries policies.
     Viewer,
     /// Gives clients overrides and blocks of at most 24 hours.
@@ -44,11 +44,11 @@ impl FromStr for Role {
 
 /// A role of the database that this build does not have.
 #[derive(Debug)]
-pub(crate) struct UnknownRole(String);
+pub struct UnknownRole(String);
 
 impl fmt::Display for UnknownRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no role `{}`", self.0)
+        write!(f, "there is no role `{}`; the roles are viewer, operator, editor and admin", self.0)
     }
 }
 

@@ -17,6 +17,22 @@ pub(crate) fn token() -> Result<String, getrandom::Error> {
     secret().map(|secret| format!("{TOKEN_PREFIX}{secret}"))
 }
 
+/// How long sessions live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionLife {
+    /// Seconds without being used.
+    pub(crate) idle_s: i64,
+    /// Seconds, however much it is used.
+    pub(crate) whole_s: i64,
+}
+
+impl SessionLife {
+    /// When a session ends that is not used again, in Unix seconds; `expires_at` is when it does in any case.
+    pub(crate) fn end(self, last_seen_at: i64, expires_at: i64) -> i64 {
+        expires_at.min(last_seen_at + self.idle_s)
+    }
+}
+
 /// Seconds since the Unix epoch.
 pub(crate) fn now() -> i64 {
     jiff::Timestamp::now().as_second()

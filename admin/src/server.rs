@@ -44,7 +44,7 @@ use crate::{
     readiness::Readiness,
     recorder::Recorder,
     routes,
-    secrets::secret,
+    secrets::{SessionLife, secret},
     seen::Seen,
     setup::Setup,
     simulate::{Runs, Uploads},
@@ -93,6 +93,30 @@ pub struct Settings {
     pub record: Option<NonZeroU32>,
     /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
     pub check_url: Option<String>,
+    /// How people sign in.
+    pub access: Access,
+}
+
+/// How people sign in.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// How long a session lives without being used: whole seconds, 5 minutes or more.
+    pub session_idle: Duration,
+    /// How long a session lives, however much it is used: whole seconds.
+    pub session_life: Duration,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self { session_idle: Duration::from_hours(12), session_life: Duration::from_hours(7 * 24) }
+    }
+}
+
+impl Access {
+    pub(crate) fn session_life(&self) -> SessionLife {
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX >> 1);
+        SessionLife { idle_s: seconds(self.session_idle), whole_s: seconds(self.session_life) }
+    }
 }
 
 /// What handlers share.
@@ -112,6 +136,7 @@ pub(crate) struct State {
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
     pub(crate) seen: Seen,
+    pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
     pub(crate) check_url: Option<String>,
     /// Name of the session's cookie: browsers keep cookies by host, whatever the port.
@@ -169,6 +194,7 @@ impl Admin {
             keys,
             record,
             check_url,
+            access,
         } = settings;
         let mut folder = None;
         let (store, is_first_start) = if let Some(database) = &database {
@@ -235,6 +261,7 @@ impl Admin {
             setup,
             tries: Tries::new(),
             seen: Seen::default(),
+            session_life: access.session_life(),
             environment,
             check_url,
             document: routes::document(&cookie),

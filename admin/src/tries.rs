@@ -1,6 +1,9 @@
 //! How often somebody may try to sign in: limited by our own engine, by address, and by address and name.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
 
 use tidegate::{Engine, Identity, Request, Retry, Snapshot, formats::Format};
 
@@ -41,7 +44,8 @@ impl Tries {
     pub(crate) fn count(&self, address: &str, name: &str) -> Result<(), Problem> {
         let counted = |kind, value| Identity::new(kind, value).ok();
         // A name that is too long for anybody is counted by its address alone.
-        let who: Vec<_> = [counted("address", address), counted("name", name)].into_iter().flatten().collect();
+        let network = network(address);
+        let who: Vec<_> = [counted("address", &network), counted("name", name)].into_iter().flatten().collect();
         let Ok(request) = Request::new(&who) else { return Ok(()) };
         match self.0.check(&request).retry() {
             Retry::Now => Ok(()),
@@ -50,6 +54,15 @@ impl Tries {
             }
             Retry::Never => Err(Problem::TooMany { retry_after_s: 60 }),
         }
+    }
+}
+
+/// Whom an address is counted as: of IPv6 its network of 64 bits, since whoever has one has them all.
+fn network(address: &str) -> String {
+    match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).to_string(),
+        Ok(address) => address.to_string(),
+        Err(_) => address.to_owned(),
     }
 }
 
@@ -66,5 +79,9 @@ mod tests {
         assert_eq!(allowed("192.0.2.2", "ana"), 10, "another address");
         assert_eq!(allowed("192.0.2.1", &"x".repeat(5_000)), 40, "what is left of the address");
         assert!(matches!(tries.count("192.0.2.1", "carl"), Err(Problem::TooMany { retry_after_s: 1 })));
+        assert_eq!(allowed("2001:db8::1", "ana"), 10);
+        assert_eq!(allowed("2001:db8::2", "ana"), 0, "of the same network");
+        assert_eq!(allowed("2001:db8:0:1::2", "ana"), 10, "of another");
+        assert_eq!(allowed("::ffff:192.0.2.1", "carl"), 0, "the same as before");
     }
 }

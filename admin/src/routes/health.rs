@@ -29,7 +29,7 @@ async fn metrics(state: Data<State>) -> Result<HttpResponse, Problem> {
     telemetry.streams.set(small(state.events.readers()));
     telemetry.alerts.set(small(state.alerts.count()));
     // Where the database has trouble, the number of before stays, and the errors grow.
-    if let Ok(sessions) = state.store.count_sessions(now()).await {
+    if let Ok(sessions) = state.store.count_sessions(now(), state.session_life).await {
         telemetry.sessions.set(sessions);
     }
     let kept = state.figures.kept().counts();

@@ -9,9 +9,11 @@ mod figures;
 mod files;
 mod health;
 mod lint;
+mod me;
 mod meta;
 mod objects;
 mod page;
+mod people;
 mod policy;
 mod session;
 mod simulations;
@@ -35,6 +37,8 @@ use crate::{
 fn calls() -> Api {
     let mut api = Api::new();
     session::calls(&mut api);
+    me::calls(&mut api);
+    people::calls(&mut api);
     tokens::calls(&mut api);
     meta::calls(&mut api);
     policy::calls(&mut api);

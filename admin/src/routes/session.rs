@@ -9,20 +9,19 @@ use actix_web::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::people::ID_CHARACTERS;
 use crate::{
     access::{Anyone, By, address},
     api::Api,
     body::Body,
     passwords,
-    problem::{Code, FieldError, Problem},
+    people::{self, is_name},
+    problem::{Code, Problem},
     roles::{Person, Role},
     secrets::{instant, now, secret},
     server::State,
-    store::{Audit, NewSession, Session, sha256},
+    store::{Audit, Ending, NewSession, Session, sha256},
 };
-
-/// How long a session lives, in seconds.
-const LIFE_SECONDS: i64 = 12 * 60 * 60;
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Session", "Signing in and out.");
@@ -69,7 +68,7 @@ struct Shown {
     role: Role,
     /// For the header `X-CSRF-Token`.
     csrf: String,
-    /// RFC 3339.
+    /// When it ends unless it is used until then; RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     expires_at: String,
     /// Name of this installation, as the page shows it.
@@ -82,11 +81,12 @@ async fn show(by: By<Person>, state: Data<State>) -> Result<Json<Shown>, Problem
 
 fn shown(state: &State, session: &Session) -> Shown {
     let Session { name, role, csrf, expires_at, .. } = session;
+    let end = state.session_life.end(now(), *expires_at);
     Shown {
         name: name.clone(),
         role: *role,
         csrf: csrf.clone(),
-        expires_at: instant(*expires_at),
+        expires_at: instant(end),
         environment: state.environment.clone(),
     }
 }
@@ -100,8 +100,8 @@ async fn sign_in(
     let Credentials { name, password } = body.value;
     state.tries.count(&address(&request), &name)?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
-    let user = if is_name(&name) { state.store.user(&name).await? } else { None };
-    let hash = user.as_ref().map(|user| user.password_hash.clone());
+    let user = if is_name(&name) { state.store.login(&name).await? } else { None };
+    let hash = user.as_ref().and_then(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
         return begin(StatusCode::OK, &state, &request, user.id, &name).await;
@@ -136,14 +136,15 @@ async fn begin(
         user,
         csrf: &csrf,
         begins_at,
-        expires_at: begins_at + LIFE_SECONDS,
+        life: state.session_life,
         address: &address(request),
         browser: &browser(request),
     };
     state.store.begin_session(new, line).await?;
-    let session = state.store.session(&token_sha256, begins_at).await?.ok_or(Problem::Unauthorized)?;
+    let session =
+        state.store.session(&token_sha256, begins_at, state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let mut response = HttpResponse::build(status).json(shown(state, &session));
-    let cookie = cookie(state, token).max_age(time::Duration::seconds(LIFE_SECONDS)).finish();
+    let cookie = cookie(state, token).max_age(time::Duration::seconds(state.session_life.whole_s)).finish();
     response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
     Ok(response)
 }
@@ -163,8 +164,9 @@ fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'sta
 }
 
 async fn sign_out(by: By<Person>, state: Data<State>) -> Result<HttpResponse, Problem> {
-    let line = Audit { actor: &by.name, address: &by.address, action: "session.end", object: "", result: "done" };
-    state.store.end_session(&by.session()?.token_sha256, line).await?;
+    let session = by.session()?;
+    let id = session.token_sha256.get(..ID_CHARACTERS).unwrap_or_default();
+    state.store.end_sessions(session.user, Ending::One(id), by.did("session.end", "", "done")).await?;
     state.session_ended.send_replace(());
     let mut response = HttpResponse::NoContent().finish();
     let mut removal = cookie(&state, String::new()).finish();
@@ -210,19 +212,7 @@ async fn set_up(
     if !state.setup.admits(&code) {
         return Err(gone());
     }
-    let mut wrong = Vec::new();
-    if !is_name(&name) {
-        wrong.push(FieldError::invalid(
-            "/name",
-            "begin with a-z, go on with a-z, 0-9, `_`, `.` and `-`, 32 characters at most",
-        ));
-    }
-    if let Some(why) = passwords::refuse(&password) {
-        wrong.push(FieldError::invalid("/password", why));
-    }
-    if !wrong.is_empty() {
-        return Err(Problem::Invalid(wrong));
-    }
+    people::check(&name, &password)?;
     let hash = passwords::hash(password).await?;
     let line = Audit {
         actor: &name,
@@ -234,12 +224,4 @@ async fn set_up(
     let added = state.store.add_first_administrator(&name, &hash, now(), line).await?;
     state.setup.close();
     begin(StatusCode::CREATED, &state, &request, added.ok_or_else(gone)?, &name).await
-}
-
-/// `[a-z][a-z0-9_.-]{0,31}`.
-fn is_name(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    bytes.len() <= 32
-        && bytes.first().is_some_and(u8::is_ascii_lowercase)
-        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-'))
 }

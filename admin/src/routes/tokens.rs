@@ -17,7 +17,7 @@ use crate::{
     roles::{Admin, May, Role},
     secrets::{self, instant, now, secret},
     server::State,
-    store::{self, Added, Audit, sha256},
+    store::{self, Added, sha256},
 };
 
 /// How long a token lives unless its end is given, in days.
@@ -231,13 +231,9 @@ async fn add(
         None => format!("{}, {}", token.name, token.may.name()),
         Some(old) => format!("{}, {}, in place of {old}", token.name, token.may.name()),
     };
-    let line = Audit {
-        actor: &by.name,
-        address: &by.address,
-        action: if replaces.is_some() { "token.replace" } else { "token.make" },
-        object: &format!("token:{}", token.id),
-        result: &format!("done: {result}"),
-    };
+    let action = if replaces.is_some() { "token.replace" } else { "token.make" };
+    let (object, result) = (format!("token:{}", token.id), format!("done: {result}"));
+    let line = by.did(action, &object, &result);
     let ends = replaces.map(|id| (id, token.made_at + OVERLAP_S));
     match state.store.add_token(&token, &sha256(&secret), ends, COUNT_MAX, line).await? {
         Added::Done => {}
@@ -249,7 +245,7 @@ async fn add(
 
 async fn remove(by: By<Admin>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     let object = format!("token:{}", checked(&id)?);
-    let line = Audit { actor: &by.name, address: &by.address, action: "token.revoke", object: &object, result: "done" };
+    let line = by.did("token.revoke", &object, "done");
     if !state.store.remove_token(&id, line).await? {
         return Err(absent(&id));
     }

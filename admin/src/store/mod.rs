@@ -10,6 +10,7 @@ mod drafts;
 mod figures;
 mod people;
 mod postgres;
+mod sessions;
 mod sqlite;
 mod tokens;
 mod trouble;
@@ -19,6 +20,7 @@ use std::{
     convert::Infallible,
     future::Future,
     ops::{Deref, DerefMut},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -37,13 +39,18 @@ pub(crate) use self::{
     audit::Audit,
     drafts::Draft,
     figures::FigureRow,
-    people::{NewSession, Session},
+    people::{Edit, Outcome, User},
+    sessions::{Ending, NewSession, Session, SessionRow},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
-use crate::telemetry::{Asking, Meter};
+use crate::{
+    folder::DATABASE,
+    start::StartError,
+    telemetry::{Asking, Meter},
+};
 
 /// The database of one admin server, or in `PostgreSQL` of several.
 #[derive(Clone, Debug)]
@@ -91,6 +98,15 @@ impl Store {
         match &self.place {
             Place::File(file) => file.path.display().to_string(),
             Place::Server(server) => server.name.clone(),
+        }
+    }
+
+    /// Opens the database of the folder `data`, or the one at an address, beside whoever has it: it must be there, and as this
+    /// build's servers leave it.
+    pub(crate) async fn attach(data: &Path, database: Option<&DatabaseUrl>) -> Result<Self, StartError> {
+        match database {
+            Some(url) => Self::attach_to_server(url).await,
+            None => sqlite::attach(&data.join(DATABASE)).await,
         }
     }
 

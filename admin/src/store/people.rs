@@ -1,49 +1,83 @@
-//! Users and their sessions.
+//! Users: who may sign in, and with which role.
 
-use sqlx::{query, query_as};
+use sqlx::{query, query_as, query_scalar};
 
-use super::{Audit, Store};
-use crate::{roles::Role, telemetry::Asking};
+use super::{Audit, Change, Store};
+use crate::{
+    roles::{Role, UnknownRole},
+    secrets::SessionLife,
+};
 
 /// Who may sign in.
 #[derive(Clone, Debug)]
+pub(crate) struct Login {
+    pub(crate) id: i64,
+    /// argon2id, PHC string; `None`: he has no password.
+    pub(crate) password_hash: Option<String>,
+}
+
+/// A user, without what is secret.
+#[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) id: i64,
-    /// argon2id, PHC string.
-    pub(crate) password_hash: String,
-}
-
-/// Who is signed in.
-#[derive(Clone, Debug)]
-pub(crate) struct Session {
-    /// Of the cookie's token.
-    pub(crate) token_sha256: String,
-    /// Id of the user.
-    pub(crate) user: i64,
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// What a change must bring along in a header.
-    pub(crate) csrf: String,
+    pub(crate) has_password: bool,
+    /// Whom a provider knows him as; empty: nobody.
+    pub(crate) subject: String,
+    /// Grows with each change of the row.
+    pub(crate) revision: i64,
     /// Unix seconds.
-    pub(crate) expires_at: i64,
-    /// Unix seconds.
+    pub(crate) made_at: i64,
+    /// Unix seconds; 0: never.
     pub(crate) last_seen_at: i64,
+    /// How many have not ended.
+    pub(crate) sessions: i64,
 }
 
-/// A session that begins.
-pub(crate) struct NewSession<'a> {
-    /// Of the cookie's token.
-    pub(crate) token_sha256: &'a str,
-    /// Id of the user.
-    pub(crate) user: i64,
-    pub(crate) csrf: &'a str,
-    /// Unix seconds.
-    pub(crate) begins_at: i64,
-    /// Unix seconds.
-    pub(crate) expires_at: i64,
-    pub(crate) address: &'a str,
-    /// As it calls itself.
-    pub(crate) browser: &'a str,
+type Columns = (i64, String, String, i64, String, i64, i64, i64, i64);
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, name, role, CAST(CASE WHEN password_hash = '' THEN 0 ELSE 1 END AS BIGINT), subject,
+                    CAST(revision AS BIGINT), CAST(created_at AS BIGINT), CAST(last_seen_at AS BIGINT),
+                    (SELECT count(*) FROM sessions
+                     WHERE user_id = users.id AND expires_at > $1 AND sessions.last_seen_at > $2)
+             FROM users ",
+            $rest
+        )
+    };
+}
+
+impl TryFrom<Columns> for User {
+    type Error = sqlx::Error;
+
+    fn try_from(columns: Columns) -> sqlx::Result<Self> {
+        let (id, name, role, has_password, subject, revision, made_at, last_seen_at, sessions) = columns;
+        let (role, has_password) = (read_role(&role)?, has_password != 0);
+        Ok(Self { id, name, role, has_password, subject, revision, made_at, last_seen_at, sessions })
+    }
+}
+
+/// What a change of a user came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// The row is not as it was read, or is gone.
+    Changed,
+    /// There would be no administrator left.
+    LastAdministrator,
+}
+
+/// What becomes of a user.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Edit<'a> {
+    pub(crate) role: Option<Role>,
+    /// argon2id, PHC string.
+    pub(crate) password_hash: Option<&'a str>,
+    /// SHA-256 of the token of a session that goes on.
+    pub(crate) but_session: &'a str,
 }
 
 impl Store {
@@ -63,7 +97,8 @@ impl Store {
         let mut change = self.change().await?;
         let added: Option<(i64,)> = query_as(
             "INSERT INTO users (name, role, password_hash, created_at)
-             SELECT $1, 'admin', $2, $3 WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin') RETURNING id",
+             SELECT $1, 'admin', $2, $3 WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin')
+             ON CONFLICT (name) DO NOTHING RETURNING id",
         )
         .bind(name)
         .bind(password_hash)
@@ -77,72 +112,105 @@ impl Store {
         Ok(added.map(|(id,)| id))
     }
 
-    pub(crate) async fn user(&self, name: &str) -> sqlx::Result<Option<User>> {
+    /// What signing in takes.
+    pub(crate) async fn login(&self, name: &str) -> sqlx::Result<Option<Login>> {
         let found: Option<(i64, String)> = query_as("SELECT id, password_hash FROM users WHERE name = $1")
             .bind(name)
             .fetch_optional(&self.pool)
             .await?;
-        Ok(found.map(|(id, password_hash)| User { id, password_hash }))
+        Ok(found.map(|(id, hash)| Login { id, password_hash: Some(hash).filter(|hash| !hash.is_empty()) }))
     }
 
-    /// Begins a session, and forgets those that ended.
-    pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<()> {
+    /// All users, by name.
+    pub(crate) async fn users(&self, now: i64, life: SessionLife) -> sqlx::Result<Vec<User>> {
+        let found: Vec<Columns> =
+            query_as(select!("ORDER BY name")).bind(now).bind(now - life.idle_s).fetch_all(&self.pool).await?;
+        found.into_iter().map(User::try_from).collect()
+    }
+
+    pub(crate) async fn user(&self, name: &str, now: i64, life: SessionLife) -> sqlx::Result<Option<User>> {
+        let found: Option<Columns> = query_as(select!("WHERE name = $3"))
+            .bind(now)
+            .bind(now - life.idle_s)
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await?;
+        found.map(User::try_from).transpose()
+    }
+
+    /// Adds a user; false where somebody has the name.
+    pub(crate) async fn add_user(
+        &self,
+        (name, role, password_hash): (&str, Role, &str),
+        at: i64,
+        audit: Audit<'_>,
+    ) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE expires_at <= $1").bind(new.begins_at).execute(&mut *change).await?;
-        query(
-            "INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at, last_seen_at, address, browser)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        let added = query(
+            "INSERT INTO users (name, role, password_hash, created_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (name) DO NOTHING",
         )
-        .bind(new.token_sha256)
-        .bind(new.user)
-        .bind(new.csrf)
-        .bind(new.begins_at)
-        .bind(new.expires_at)
-        .bind(new.begins_at)
-        .bind(new.address)
-        .bind(new.browser)
+        .bind(name)
+        .bind(role.name())
+        .bind(password_hash)
+        .bind(at)
         .execute(&mut *change)
         .await?;
+        if added.rows_affected() == 0 {
+            return Ok(false);
+        }
         audit.write(&mut change).await?;
-        self.keep(change).await
+        self.keep(change).await?;
+        Ok(true)
     }
 
-    /// Notes that somebody was here.
-    pub(crate) async fn saw_session(&self, token_sha256: &str, user: i64, address: &str, at: i64) -> sqlx::Result<()> {
+    /// Changes a user who is still as he was read; `audit` says what. His sessions end, and where his role goes down, tokens
+    /// that he made for more than that do.
+    pub(crate) async fn change_user(
+        &self,
+        (id, revision): (i64, i64),
+        edit: Edit<'_>,
+        audit: &[Audit<'_>],
+    ) -> sqlx::Result<Outcome> {
         let mut change = self.change().await?;
-        query("UPDATE sessions SET last_seen_at = $1, address = $2 WHERE token_sha256 = $3")
-            .bind(at)
-            .bind(address)
-            .bind(token_sha256)
+        let Some((name, role, hash)) = present(&mut change, id, revision).await? else { return Ok(Outcome::Changed) };
+        let new = edit.role.unwrap_or(role);
+        if role == Role::Admin && new != Role::Admin && is_last(&mut change, id).await? {
+            return Ok(Outcome::LastAdministrator);
+        }
+        query("UPDATE users SET role = $1, password_hash = $2, revision = revision + 1 WHERE id = $3")
+            .bind(new.name())
+            .bind(edit.password_hash.unwrap_or(&hash))
+            .bind(id)
             .execute(&mut *change)
             .await?;
-        query("UPDATE users SET last_seen_at = $1 WHERE id = $2").bind(at).bind(user).execute(&mut *change).await?;
-        self.keep(change).await
+        query("DELETE FROM sessions WHERE user_id = $1 AND token_sha256 <> $2")
+            .bind(id)
+            .bind(edit.but_session)
+            .execute(&mut *change)
+            .await?;
+        revoke_above(&mut change, &name, Some(new)).await?;
+        for line in audit {
+            line.write(&mut change).await?;
+        }
+        self.keep(change).await?;
+        Ok(Outcome::Done)
     }
 
-    /// Sessions that have not ended.
-    pub(crate) async fn count_sessions(&self, now: i64) -> sqlx::Result<i64> {
-        let (count,): (i64,) =
-            query_as("SELECT count(*) FROM sessions WHERE expires_at > $1").bind(now).fetch_one(&self.pool).await?;
-        Ok(count)
-    }
-
-    pub(crate) async fn session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
-        self.measure(Asking::Session, self.read_session(token_sha256, now)).await
-    }
-
-    async fn read_session(&self, token_sha256: &str, now: i64) -> sqlx::Result<Option<Session>> {
-        let found: Option<(i64, String, String, String, i64, i64)> = query_as(
-            "SELECT users.id, name, role, csrf, expires_at, sessions.last_seen_at FROM sessions
-             JOIN users ON users.id = user_id WHERE token_sha256 = $1 AND expires_at > $2",
-        )
-        .bind(token_sha256)
-        .bind(now)
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some((user, name, role, csrf, expires_at, last_seen_at)) = found else { return Ok(None) };
-        let (token_sha256, role) = (token_sha256.to_owned(), read_role(&role)?);
-        Ok(Some(Session { token_sha256, user, name, role, csrf, expires_at, last_seen_at }))
+    /// Removes a user who is still as he was read, with his sessions, and the tokens that he made but those of nodes.
+    pub(crate) async fn remove_user(&self, (id, revision): (i64, i64), audit: Audit<'_>) -> sqlx::Result<Outcome> {
+        let mut change = self.change().await?;
+        let Some((name, role, _)) = present(&mut change, id, revision).await? else { return Ok(Outcome::Changed) };
+        if role == Role::Admin && is_last(&mut change, id).await? {
+            return Ok(Outcome::LastAdministrator);
+        }
+        for sql in ["DELETE FROM sessions WHERE user_id = $1", "DELETE FROM users WHERE id = $1"] {
+            query(sql).bind(id).execute(&mut *change).await?;
+        }
+        revoke_above(&mut change, &name, None).await?;
+        audit.write(&mut change).await?;
+        self.keep(change).await?;
+        Ok(Outcome::Done)
     }
 
     /// The role that a user has now; `None`: he is gone.
@@ -151,15 +219,40 @@ impl Store {
             query_as("SELECT role FROM users WHERE id = $1").bind(user).fetch_optional(&self.pool).await?;
         found.map(|(role,)| read_role(&role)).transpose()
     }
-
-    pub(crate) async fn end_session(&self, token_sha256: &str, audit: Audit<'_>) -> sqlx::Result<()> {
-        let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE token_sha256 = $1").bind(token_sha256).execute(&mut *change).await?;
-        audit.write(&mut change).await?;
-        self.keep(change).await
-    }
 }
 
-fn read_role(name: &str) -> sqlx::Result<Role> {
-    name.parse::<Role>().map_err(|error| sqlx::Error::Decode(error.into()))
+/// Name, role and hash of a user who is still as he was read.
+async fn present(change: &mut Change, id: i64, revision: i64) -> sqlx::Result<Option<(String, Role, String)>> {
+    let found: Option<(String, String, String)> =
+        query_as("SELECT name, role, password_hash FROM users WHERE id = $1 AND revision = $2")
+            .bind(id)
+            .bind(revision)
+            .fetch_optional(&mut **change)
+            .await?;
+    found.map(|(name, role, hash)| Ok((name, read_role(&role)?, hash))).transpose()
+}
+
+/// Is there no other administrator?
+async fn is_last(change: &mut Change, id: i64) -> sqlx::Result<bool> {
+    let others: i64 = query_scalar("SELECT count(*) FROM users WHERE role = 'admin' AND id <> $1")
+        .bind(id)
+        .fetch_one(&mut **change)
+        .await?;
+    Ok(others == 0)
+}
+
+/// Takes the tokens away that somebody made for more than this role; for `None`, for any.
+async fn revoke_above(change: &mut Change, name: &str, role: Option<Role>) -> sqlx::Result<()> {
+    for above in Role::ALL.into_iter().filter(|above| Some(*above) > role) {
+        query("DELETE FROM tokens WHERE made_by = $1 AND role = $2")
+            .bind(name)
+            .bind(above.name())
+            .execute(&mut **change)
+            .await?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_role(name: &str) -> sqlx::Result<Role> {
+    name.parse().map_err(|error: UnknownRole| sqlx::Error::Decode(error.into()))
 }

@@ -10,14 +10,14 @@ use std::{
 
 use sqlx::{
     ConnectOptions, Connection, PgConnection, Row,
-    any::AnyPoolOptions,
+    any::{AnyConnectOptions, AnyPoolOptions},
     migrate::{MigrateError, Migrator},
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
     query, query_scalar,
 };
 use tokio::time::{sleep, timeout};
 
-use super::{DatabaseUrl, Place, Store, address::Address};
+use super::{DatabaseUrl, Place, Store, address::Address, sqlite};
 use crate::start::StartError;
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -79,6 +79,33 @@ impl Store {
             error => other(&name, error),
         })?;
         connection.close().await.map_err(explain)?;
+        let store = Self::connected(any, &postgres, &name).await?;
+        let is_first = store.is_unused().await.map_err(explain)?;
+        if is_first {
+            fill(&store).await.map_err(explain)?;
+        }
+        Ok((store, is_first))
+    }
+
+    /// Opens the database at this address beside the servers that have it.
+    pub(super) async fn attach_to_server(url: &DatabaseUrl) -> Result<Self, StartError> {
+        let Address { any, postgres, name } = url.parse().map_err(StartError::Address)?;
+        let explain = |error| explain(&name, &postgres, &error);
+        let waited = || StartError::Unreachable { database: name.clone(), why: "it does not answer".to_owned() };
+        let mut connection = timeout(PATIENCE, postgres.connect()).await.map_err(|_| waited())?.map_err(explain)?;
+        look(&mut connection, &name, &postgres).await?;
+        let applied = query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL").fetch_one(&mut connection);
+        let mut version = 0;
+        if applied.await.map_err(explain)? {
+            let newest = query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
+            version = newest.fetch_one(&mut connection).await.map_err(explain)?;
+        }
+        sqlite::check_applied(version, &name)?;
+        connection.close().await.map_err(explain)?;
+        Self::connected(any, &postgres, &name).await
+    }
+
+    async fn connected(any: AnyConnectOptions, postgres: &PgConnectOptions, name: &str) -> Result<Self, StartError> {
         sqlx::any::install_default_drivers();
         let pool = AnyPoolOptions::new()
             .max_connections(8)
@@ -88,18 +115,9 @@ impl Store {
             })
             .connect_with(any)
             .await
-            .map_err(explain)?;
-        let store = Self {
-            pool,
-            place: Place::Server(Server { name: name.clone(), options: Box::new(postgres.clone()) }),
-            turn: Arc::default(),
-            meter: Arc::default(),
-        };
-        let is_first = store.is_unused().await.map_err(explain)?;
-        if is_first {
-            fill(&store).await.map_err(explain)?;
-        }
-        Ok((store, is_first))
+            .map_err(|error| explain(name, postgres, &error))?;
+        let server = Server { name: name.to_owned(), options: Box::new(postgres.clone()) };
+        Ok(Self { pool, place: Place::Server(server), turn: Arc::default(), meter: Arc::default() })
     }
 
     /// Has nothing ever been published here? Versions may be lost, but so are then the lines that tell of them.

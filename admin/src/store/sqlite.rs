@@ -1,6 +1,7 @@
 //! `SQLite`: opening the database of a folder, and refusing to start on one that is not whole.
 
 use std::{
+    cmp::Ordering,
     fmt::Write,
     fs,
     future::ready,
@@ -76,6 +77,37 @@ impl Store {
         store.close().await;
         folder.finish().map_err(|error| other(&path, &error))?;
         Self::open(folder).await
+    }
+}
+
+/// Opens the database at `path` beside whoever has it.
+pub(super) async fn attach(path: &Path) -> Result<Store, StartError> {
+    if !path.is_file() {
+        return Err(other(
+            path,
+            &"there is no database; name its folder with --data, or start a server, which makes one",
+        ));
+    }
+    look(path).await?;
+    let store = connect(path, SqliteJournalMode::Wal).await?;
+    let applied: i64 = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations")
+        .fetch_one(&store.pool)
+        .await
+        .map_err(|error| explain(path, &error))?;
+    check_applied(applied, &name(path))?;
+    Ok(store)
+}
+
+/// Refuses a database that a server of this build has not opened yet.
+pub(super) fn check_applied(applied: i64, database: &str) -> Result<(), StartError> {
+    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+    match applied.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(StartError::Newer { database: database.to_owned(), found: applied, known }),
+        Ordering::Less => {
+            let why = "an older build has written it; start a server of this one once, which brings it up to date";
+            Err(StartError::Database { database: database.to_owned(), why: why.to_owned() })
+        }
     }
 }
 

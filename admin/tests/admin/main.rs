@@ -14,6 +14,7 @@ mod home;
 mod lists;
 mod objects;
 mod page;
+mod people;
 mod permissions;
 mod postgres;
 mod publishing;

@@ -11,7 +11,18 @@ use crate::support::{Client, fresh};
 /// make it.
 const TABLE: &[(&str, &[&str])] = &[
     ("nothing", &["GET /openapi.json", "POST /session", "GET /setup", "POST /setup"]),
-    ("person", &["GET /session", "DELETE /session"]),
+    ("known", &["GET /me"]),
+    (
+        "person",
+        &[
+            "GET /session",
+            "DELETE /session",
+            "PUT /me/password",
+            "GET /me/sessions",
+            "DELETE /me/sessions",
+            "DELETE /me/sessions/{session}",
+        ],
+    ),
     (
         "viewer",
         &[
@@ -36,6 +47,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "POST /policy/validate",
             "GET /policy/versions",
             "GET /policy/versions/{version}",
+            "GET /roles",
             "GET /rules",
             "GET /rules/{id}",
             "GET /simulations",
@@ -81,7 +93,23 @@ const TABLE: &[(&str, &[&str])] = &[
             "PUT /tiers/{id}",
         ],
     ),
-    ("admin", &["GET /tokens", "POST /tokens", "DELETE /tokens/{id}", "POST /tokens/{id}/replace"]),
+    (
+        "admin",
+        &[
+            "GET /tokens",
+            "POST /tokens",
+            "DELETE /tokens/{id}",
+            "POST /tokens/{id}/replace",
+            "GET /users",
+            "POST /users",
+            "DELETE /users/{id}",
+            "GET /users/{id}",
+            "PATCH /users/{id}",
+            "GET /users/{id}/sessions",
+            "DELETE /users/{id}/sessions",
+            "DELETE /users/{id}/sessions/{session}",
+        ],
+    ),
     ("node", &[]),
 ];
 
@@ -97,6 +125,11 @@ const CALLERS: &[(&str, &[&str])] = &[
     ("a token of an operator", &["nothing", "viewer", "operator", "known"]),
     ("a token of an editor", &["nothing", "viewer", "operator", "editor", "known"]),
     ("a token of an admin", &["nothing", "viewer", "operator", "editor", "admin", "known"]),
+    ("a session of a viewer", &["nothing", "viewer", "known", "person"]),
+    ("a session of an operator", &["nothing", "viewer", "operator", "known", "person"]),
+    ("a session of an editor", &["nothing", "viewer", "operator", "editor", "known", "person"]),
+    ("an ended session", &["nothing"]),
+    ("an idle session", &["nothing"]),
     ("a session of an admin", &["nothing", "viewer", "operator", "editor", "admin", "known", "person"]),
 ];
 
@@ -117,7 +150,7 @@ fn calls(client: &Client) -> BTreeMap<String, String> {
 
 #[test]
 fn every_call_is_made_by_those_who_may_and_by_nobody_else() {
-    let (_folder, server) = fresh();
+    let (folder, server) = fresh();
     let ana = server.administrator();
     let table: BTreeMap<String, String> = TABLE
         .iter()
@@ -132,6 +165,13 @@ fn every_call_is_made_by_those_who_may_and_by_nobody_else() {
     assert_eq!(ana.send("DELETE", &format!("/api/v1/tokens/{id}"), &[], None).status, 204);
     let made_up = |bearer: &str| Client { bearer: bearer.to_owned(), ..server.stranger() };
     let script = |of: &str| ana.script(&json!({ "role": of })).0;
+    let person = |role: &str| ana.add(role, &server);
+    let (ended_session, idle) = (server.sign_in(), server.sign_in());
+    let because = |client: &Client, set: &str| {
+        folder.home().execute(&format!("UPDATE sessions SET {set} WHERE csrf = '{}'", client.csrf));
+    };
+    because(&ended_session, &format!("expires_at = {}", Timestamp::now().as_second() - 1));
+    because(&idle, &format!("last_seen_at = {}", Timestamp::now().as_second() - 12 * 3_600 - 1));
     let callers: BTreeMap<&str, Client> = [
         ("nobody", server.stranger()),
         ("a made-up session", Client { token: "A".repeat(43), ..server.stranger() }),
@@ -143,6 +183,11 @@ fn every_call_is_made_by_those_who_may_and_by_nobody_else() {
         ("a token of an operator", script("operator")),
         ("a token of an editor", script("editor")),
         ("a token of an admin", script("admin")),
+        ("a session of a viewer", person("viewer")),
+        ("a session of an operator", person("operator")),
+        ("a session of an editor", person("editor")),
+        ("an ended session", ended_session),
+        ("an idle session", idle),
         ("a session of an admin", ana.clone()),
     ]
     .into();
@@ -152,7 +197,7 @@ fn every_call_is_made_by_those_who_may_and_by_nobody_else() {
         let client = &callers[caller];
         for (call, needs) in &table {
             let (method, path) = call.split_once(' ').expect("two words");
-            let path = path.replace("{id}", "user:x").replace("{version}", "1");
+            let path = path.replace("{id}", "user:x").replace("{version}", "1").replace("{session}", "x");
             // Whoever may is told that there is no such parameter, so nothing is done.
             let answer = client.send(method, &format!("/api/v1{path}?no-such-parameter"), &[], None);
             let expected = match () {
@@ -175,7 +220,7 @@ fn without_the_sessions_own_token_people_only_look() {
     let forged = Client { csrf: String::new(), ..ana.clone() };
     for (call, needs) in calls(&ana) {
         let (method, path) = call.split_once(' ').expect("two words");
-        let path = path.replace("{id}", "user:x").replace("{version}", "1");
+        let path = path.replace("{id}", "user:x").replace("{version}", "1").replace("{session}", "x");
         let answer = forged.send(method, &format!("/api/v1{path}?no-such-parameter"), &[], None);
         let expected = if method == "GET" || needs == "nothing" { (422, "invalid") } else { (403, "csrf") };
         assert_eq!((answer.status, answer.json()["code"].as_str().expect("a code")), expected, "{call}");

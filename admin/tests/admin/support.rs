@@ -80,6 +80,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         keys: Keys::default(),
         record: None,
         check_url: Some("http://127.0.0.1:1".to_owned()),
+        access: tidegate_admin::Access::default(),
     };
     (settings, engine, url)
 }
@@ -150,8 +151,12 @@ impl Server {
 
     /// A new session of the administrator that [`administrator`](Self::administrator) made.
     pub(crate) fn sign_in(&self) -> Client {
+        self.sign_in_as("ana", PASSWORD)
+    }
+
+    pub(crate) fn sign_in_as(&self, name: &str, password: &str) -> Client {
         let mut client = self.stranger();
-        client.enter("/api/v1/session", &json!({ "name": "ana", "password": PASSWORD }));
+        client.enter("/api/v1/session", &json!({ "name": name, "password": password }));
         client
     }
 
@@ -239,6 +244,14 @@ impl Client {
     /// The same session, asking another server on the same database.
     pub(crate) fn at(&self, other: &Server) -> Self {
         Self { url: other.url.clone(), ..self.clone() }
+    }
+
+    /// Adds a user who is called as his role, and signs him in.
+    pub(crate) fn add(&self, role: &str, server: &Server) -> Self {
+        let body = json!({ "name": role, "role": role, "password": PASSWORD });
+        let added = self.post("/api/v1/users", &body);
+        assert_eq!(added.status, 201, "{added:?}");
+        server.sign_in_as(role, PASSWORD)
     }
 
     /// A script with a new token, which is made of this: a role, or a scope. What it is called, and its id.

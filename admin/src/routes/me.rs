@@ -1,0 +1,101 @@
+//! What somebody sees and changes of himself.
+
+use actix_web::web::{Data, Json, Path};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::people::{SessionItem, end, list};
+use crate::{
+    access::By,
+    api::{Api, NoContent},
+    body::Body,
+    objects::Kind,
+    paging::{List, Page},
+    passwords,
+    problem::{Code, Problem},
+    query::Query,
+    roles::{Known, May, Person, Role},
+    secrets::now,
+    server::State,
+    store::{Edit, Ending, Outcome},
+};
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("My account", "What everybody sees and changes of himself.");
+    api.get("/me", me).says("Who asks", "A person, or a token.");
+    api.put("/me/password", password)
+        .says("Change one's password", "The other sessions end.")
+        .example(json!({ "present": "a few words of mine", "password": "some other words" }))
+        .refuses(&[Code::TooMany, Code::Conflict]);
+    api.get("/me/sessions", sessions).says("One's sessions", "The one that was used last first.");
+    api.delete("/me/sessions", end_others).says("Sign out everywhere else", "");
+    api.delete("/me/sessions/{session}", end_one).says("End one of one's sessions", "").with("session", "Its id.");
+}
+
+/// Who asks.
+#[derive(Serialize, JsonSchema)]
+struct Me {
+    /// A user's name, or `token:NAME`.
+    name: String,
+    /// `null`: it is a node's token.
+    role: Option<Role>,
+    /// Is it one of a node?
+    is_node: bool,
+    /// Of the objects that it may change; `null`: all that the role may.
+    kinds: Option<Vec<Kind>>,
+}
+
+async fn me(by: By<Known>) -> Json<Me> {
+    let is_node = by.may == May::Node;
+    Json(Me { name: by.name.clone(), role: by.role(), is_node, kinds: by.kinds.clone() })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewPassword {
+    /// The one until now.
+    present: String,
+    password: String,
+}
+
+async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -> Result<NoContent, Problem> {
+    let session = by.session()?;
+    state.tries.count(&by.address, &by.name)?;
+    let NewPassword { present, password } = body.value;
+    if let Some(why) = passwords::refuse(&password) {
+        return Err(Problem::field("/password", why));
+    }
+    let object = format!("user:{}", by.name);
+    let hash = state.store.login(&by.name).await?.and_then(|login| login.password_hash);
+    if !passwords::verify(present, hash).await? {
+        state.store.audit(by.did("user.password", &object, "wrong password")).await?;
+        return Err(Problem::field("/present", "this is not your password"));
+    }
+    let hash = passwords::hash(password).await?;
+    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
+    let edit = Edit { role: None, password_hash: Some(&hash), but_session: &session.token_sha256 };
+    match state.store.change_user((user.id, user.revision), edit, &[by.did("user.password", &object, "done")]).await? {
+        Outcome::Done => {
+            state.session_ended.send_replace(());
+            Ok(NoContent)
+        }
+        Outcome::Changed | Outcome::LastAdministrator => Err(Problem::Conflict(Vec::new())),
+    }
+}
+
+async fn sessions(by: By<Person>, state: Data<State>, page: Query<Page>) -> Result<Json<List<SessionItem>>, Problem> {
+    list(&state, by.session()?.user, &page, by.token_of_session()).await
+}
+
+async fn end_others(by: By<Person>, state: Data<State>) -> Result<NoContent, Problem> {
+    let (session, object) = (by.session()?, format!("user:{}", by.name));
+    let line = by.did("session.revoke", &object, "done: all others");
+    end(&state, (session.user, &by.name), Ending::Others(&session.token_sha256), line).await
+}
+
+async fn end_one(by: By<Person>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    let object = format!("user:{}", by.name);
+    let line = by.did("session.revoke", &object, "done: one");
+    end(&state, (by.session()?.user, &by.name), Ending::One(&id), line).await
+}

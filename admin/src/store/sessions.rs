@@ -1,0 +1,176 @@
+//! Sessions: who is signed in, from where, since when.
+
+use sqlx::{query, query_as};
+
+use super::{Audit, Store, people::read_role};
+use crate::{roles::Role, secrets::SessionLife, telemetry::Asking};
+
+/// Who is signed in.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    /// Of the cookie's token.
+    pub(crate) token_sha256: String,
+    /// Id of the user.
+    pub(crate) user: i64,
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    /// What a change must bring along in a header.
+    pub(crate) csrf: String,
+    /// Unix seconds: when it ends however much it is used.
+    pub(crate) expires_at: i64,
+    /// Unix seconds.
+    pub(crate) last_seen_at: i64,
+}
+
+/// A session that begins.
+pub(crate) struct NewSession<'a> {
+    /// Of the cookie's token.
+    pub(crate) token_sha256: &'a str,
+    /// Id of the user.
+    pub(crate) user: i64,
+    pub(crate) csrf: &'a str,
+    /// Unix seconds.
+    pub(crate) begins_at: i64,
+    pub(crate) life: SessionLife,
+    pub(crate) address: &'a str,
+    /// As it calls itself.
+    pub(crate) browser: &'a str,
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub(crate) struct SessionRow {
+    pub(crate) token_sha256: String,
+    /// Unix seconds; so are the others.
+    pub(crate) created_at: i64,
+    pub(crate) expires_at: i64,
+    pub(crate) last_seen_at: i64,
+    pub(crate) address: String,
+    pub(crate) browser: String,
+}
+
+/// Which sessions of a user end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending<'a> {
+    All,
+    /// By the beginning of its SHA-256.
+    One(&'a str),
+    /// But the one with this SHA-256.
+    Others(&'a str),
+}
+
+impl Store {
+    /// Begins a session, and forgets those that ended.
+    pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
+            .bind(new.begins_at)
+            .bind(new.begins_at - new.life.idle_s)
+            .execute(&mut *change)
+            .await?;
+        query(
+            "INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at, last_seen_at, address, browser)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(new.token_sha256)
+        .bind(new.user)
+        .bind(new.csrf)
+        .bind(new.begins_at)
+        .bind(new.begins_at + new.life.whole_s)
+        .bind(new.begins_at)
+        .bind(new.address)
+        .bind(new.browser)
+        .execute(&mut *change)
+        .await?;
+        query("UPDATE users SET last_seen_at = $1 WHERE id = $2")
+            .bind(new.begins_at)
+            .bind(new.user)
+            .execute(&mut *change)
+            .await?;
+        audit.write(&mut change).await?;
+        self.keep(change).await
+    }
+
+    /// Notes that somebody was here.
+    pub(crate) async fn saw_session(&self, token_sha256: &str, user: i64, address: &str, at: i64) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        query("UPDATE sessions SET last_seen_at = $1, address = $2 WHERE token_sha256 = $3")
+            .bind(at)
+            .bind(address)
+            .bind(token_sha256)
+            .execute(&mut *change)
+            .await?;
+        query("UPDATE users SET last_seen_at = $1 WHERE id = $2").bind(at).bind(user).execute(&mut *change).await?;
+        self.keep(change).await
+    }
+
+    /// Sessions that have not ended.
+    pub(crate) async fn count_sessions(&self, now: i64, life: SessionLife) -> sqlx::Result<i64> {
+        let (count,): (i64,) = query_as("SELECT count(*) FROM sessions WHERE expires_at > $1 AND last_seen_at > $2")
+            .bind(now)
+            .bind(now - life.idle_s)
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(count)
+    }
+
+    /// The session of this token, unless it has ended.
+    pub(crate) async fn session(
+        &self,
+        token_sha256: &str,
+        now: i64,
+        life: SessionLife,
+    ) -> sqlx::Result<Option<Session>> {
+        self.measure(Asking::Session, self.read_session(token_sha256, now, life)).await
+    }
+
+    async fn read_session(&self, token_sha256: &str, now: i64, life: SessionLife) -> sqlx::Result<Option<Session>> {
+        let found: Option<(i64, String, String, String, i64, i64)> = query_as(
+            "SELECT users.id, name, role, csrf, expires_at, sessions.last_seen_at FROM sessions
+             JOIN users ON users.id = user_id
+             WHERE token_sha256 = $1 AND expires_at > $2 AND sessions.last_seen_at > $3",
+        )
+        .bind(token_sha256)
+        .bind(now)
+        .bind(now - life.idle_s)
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some((user, name, role, csrf, expires_at, last_seen_at)) = found else { return Ok(None) };
+        let (token_sha256, role) = (token_sha256.to_owned(), read_role(&role)?);
+        Ok(Some(Session { token_sha256, user, name, role, csrf, expires_at, last_seen_at }))
+    }
+
+    /// Those of a user that have not ended, the one that was used last first.
+    pub(crate) async fn sessions_of(&self, user: i64, now: i64, life: SessionLife) -> sqlx::Result<Vec<SessionRow>> {
+        query_as(
+            "SELECT token_sha256, created_at, expires_at, last_seen_at, address, browser FROM sessions
+             WHERE user_id = $1 AND expires_at > $2 AND last_seen_at > $3 ORDER BY last_seen_at DESC, token_sha256",
+        )
+        .bind(user)
+        .bind(now)
+        .bind(now - life.idle_s)
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Ends sessions of a user, and answers how many; where there is none, nothing is written.
+    pub(crate) async fn end_sessions(&self, user: i64, which: Ending<'_>, audit: Audit<'_>) -> sqlx::Result<u64> {
+        let mut change = self.change().await?;
+        let ended = match which {
+            Ending::All => query("DELETE FROM sessions WHERE user_id = $1").bind(user),
+            Ending::One(id) => query("DELETE FROM sessions WHERE user_id = $1 AND substr(token_sha256, 1, 16) = $2")
+                .bind(user)
+                .bind(id),
+            Ending::Others(token_sha256) => {
+                query("DELETE FROM sessions WHERE user_id = $1 AND token_sha256 <> $2").bind(user).bind(token_sha256)
+            }
+        };
+        let ended = ended.execute(&mut *change).await?.rows_affected();
+        if ended == 0 {
+            return Ok(0);
+        }
+        audit.write(&mut change).await?;
+        self.keep(change).await?;
+        Ok(ended)
+    }
+}
