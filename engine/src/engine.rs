@@ -389,13 +389,23 @@ impl<C: Clock> Engine<C> {
         &self,
         request: &Request<'_>,
         read_clock: impl Fn() -> Nanos,
+        decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
+    ) -> T {
+        self.with_plan_by(Snapshot::plan, request, read_clock, decide)
+    }
+
+    pub(crate) fn with_plan_by<T>(
+        &self,
+        plan_by: impl Fn(&Snapshot, &Request<'_>, Nanos, &KeyHasher, &mut Plan),
+        request: &Request<'_>,
+        read_clock: impl Fn() -> Nanos,
         mut decide: impl FnMut(&Arc<Live>, &Plan, Nanos) -> Result<T, Newer>,
     ) -> T {
         loop {
             let live = self.live.load();
             let now = read_clock();
             let mut plan = Plan::new();
-            live.snapshot.plan(request, now, &self.buckets.hasher, &mut plan);
+            plan_by(&live.snapshot, request, now, &self.buckets.hasher, &mut plan);
             // A bucket of a newer snapshot: that one is in place by now.
             if let Ok(decided) = decide(&live, &plan, now) {
                 return decided;

@@ -8,7 +8,7 @@ use crate::{
     engine::Engine,
     registry::LimitIndex,
     request::Request,
-    snapshot::Charge,
+    snapshot::{Charge, Snapshot},
 };
 
 /// What [`Engine::inspect`] found.
@@ -56,7 +56,8 @@ impl<C: Clock> Engine<C> {
     /// # Ok::<(), RequestError>(())
     /// ```
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
-        self.with_plan(request, |live, plan, now| {
+        let clock = || self.buckets().clock.now();
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, now| {
             let limits = plan.iter().enumerate().map(|(place, charge)| {
                 let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
                 let decided = NO_ANSWERS.decide(place, &account, now, || account.look(self.buckets(), now))?;

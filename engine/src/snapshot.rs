@@ -191,13 +191,29 @@ impl Snapshot {
     /// Adds the limits that `request` meets at time `now` to `plan`, which is empty: none in a domain that the policy does
     /// not have. A plan is kilobytes, so it is made where it stays.
     pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
+        self.plan_for::<false>(request, now, hasher, plan);
+    }
+
+    /// The same with the limits that a block stands before: those of the tier, which count again once it ends.
+    pub(crate) fn plan_behind_blocks(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
+        self.plan_for::<true>(request, now, hasher, plan);
+    }
+
+    fn plan_for<const BEHIND_BLOCKS: bool>(
+        &self,
+        request: &Request<'_>,
+        now: Nanos,
+        hasher: &KeyHasher,
+        plan: &mut Plan,
+    ) {
         if let Some(domain) = self.domains.get(request.domain) {
-            Planner { snapshot: self, domain, request, cost: request.cost, plan }.run(now, hasher);
+            let planner = Planner::<BEHIND_BLOCKS> { snapshot: self, domain, request, cost: request.cost, plan };
+            planner.run(now, hasher);
         }
     }
 }
 
-struct Planner<'s, 'r> {
+struct Planner<'s, 'r, const BEHIND_BLOCKS: bool> {
     snapshot: &'s Snapshot,
     domain: &'s Domain,
     request: &'r Request<'r>,
@@ -205,7 +221,7 @@ struct Planner<'s, 'r> {
     plan: &'r mut Plan,
 }
 
-impl<'s> Planner<'s, '_> {
+impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
     fn run(mut self, now: Nanos, hasher: &KeyHasher) {
         let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
         known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
@@ -254,7 +270,13 @@ impl<'s> Planner<'s, '_> {
         let own = match known.exception.map(|exception| &exception.grants) {
             None => 0..0,
             Some(Grants::Unlimited) => return,
-            Some(Grants::Blocked(limit)) => return self.add(*limit, known.counted, self.cost),
+            Some(Grants::Blocked(limit)) => {
+                self.add(*limit, known.counted, self.cost);
+                if !BEHIND_BLOCKS {
+                    return;
+                }
+                0..0
+            }
             Some(Grants::Limits(own)) => own.clone(),
         };
         let snapshot = self.snapshot;

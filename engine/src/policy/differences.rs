@@ -20,7 +20,7 @@ pub struct Difference {
     /// The id of the limit in which it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The field; `order` where limits are the same but for their order.
+    /// The field, `override.` before those of an override whose limits are compared; `order` where limits are the same but for their order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// What was there.
@@ -140,6 +140,16 @@ impl Of<'_> {
                 (None, Some(Value::Array(from)), Some(Value::Array(to))) if field == "limits" => {
                     self.compare_limits(from, to, found);
                 }
+                // The limits of an override one by one, like those of a tier.
+                (None, Some(Value::Object(from)), Some(Value::Object(to)))
+                    if field == "override" && from.contains_key("limits") && to.contains_key("limits") =>
+                {
+                    let of_override = found.len();
+                    self.compare_fields(None, from, to, found);
+                    for difference in found[of_override..].iter_mut().filter(|difference| difference.limit.is_none()) {
+                        difference.field = difference.field.take().map(|field| format!("override.{field}"));
+                    }
+                }
                 _ => found.push(self.difference(limit, Some(field), from.cloned(), to.cloned())),
             }
         }
@@ -222,5 +232,22 @@ mod tests {
             ])
         );
         assert_eq!(differences(&from, &from), []);
+    }
+
+    #[test]
+    fn limits_of_an_override_are_told_one_by_one() {
+        let with = |minute: u64, day: u64, reason: &str| {
+            let exception = json!({ "limits": [limit("minute", minute), limit("day", day)], "reason": reason });
+            policy(&json!({ "clients": [{ "kind": "user", "value": "bob", "override": exception }] }))
+        };
+        let found = differences(&with(1, 10, "a"), &with(2, 10, "b"));
+        let told: Vec<_> =
+            found.iter().map(|it| (&*it.kind, &*it.id, it.limit.as_deref(), it.field.as_deref())).collect();
+        let bob = ("client", "user:bob");
+        assert_eq!(
+            told,
+            [(bob.0, bob.1, Some("minute"), Some("limit")), (bob.0, bob.1, None, Some("override.reason"))]
+        );
+        assert_eq!((&found[0].from, &found[0].to), (&Some(json!(1)), &Some(json!(2))));
     }
 }
