@@ -192,7 +192,7 @@ fn is_newer_within(present: &Published, domain: &ObjectKey, base_version: u64) -
 }
 
 /// A domain keeps one tier, and a policy one domain.
-fn one_stays(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
+pub(crate) fn one_stays(policy: &Policy, removed: &[ObjectKey]) -> Result<(), Problem> {
     let is_last = |key: &&ObjectKey| match key.kind {
         Kind::Domain => policy.domains.is_empty(),
         Kind::Tier => policy.domains.get(&key.domain).is_some_and(|domain| domain.tiers.is_empty()),

@@ -21,6 +21,12 @@ pub(crate) struct Changed {
     pub(crate) removed: Vec<ObjectKey>,
 }
 
+impl Changed {
+    pub(crate) fn is_none(&self) -> bool {
+        self.touched.is_empty() && self.removed.is_empty()
+    }
+}
+
 pub(crate) fn changed(before: &Policy, after: &Policy) -> Changed {
     let (before, after) = (by_key(before), by_key(after));
     let touched = after.iter().filter(|(key, object)| before.get(key) != Some(object)).map(|(key, _)| key.clone());

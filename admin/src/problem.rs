@@ -419,6 +419,17 @@ impl Problem {
         }
     }
 
+    /// The same where `/NAME` is no field of the body, but a parameter of the address.
+    pub(crate) fn of_parameter(self, name: &str) -> Self {
+        let Self::Invalid(mut fields) = self else { return self };
+        for field in &mut fields {
+            if field.at == At::Pointer(format!("/{name}")) {
+                field.at = At::Parameter(name.to_owned());
+            }
+        }
+        Self::Invalid(fields)
+    }
+
     /// One field of the body is wrong.
     pub(crate) fn field(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid(vec![FieldError::invalid(pointer, message)])

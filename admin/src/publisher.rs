@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::AnyConnection;
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::Note, policy::Policy};
 use tokio::{
-    sync::{Mutex, Notify, watch},
+    sync::{Mutex, MutexGuard, Notify, watch},
     task::spawn_blocking,
     time::timeout,
 };
@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     changes::{
         ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, check_carry, check_message, conflict, edit, invalid,
-        still_wanted,
+        one_stays, still_wanted,
     },
     clients::Report,
     differences::{Changed, changed, undo},
@@ -38,6 +38,8 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 /// nothing ever after, and others wait for their turn.
 const PUBLISH_IN: Duration = Duration::from_mins(1);
 const LOOK_IN: Duration = Duration::from_secs(20);
+/// How long each waits for those who came before.
+const TURN_IN: Duration = Duration::from_secs(20);
 
 /// Who publishes, from where, and how a repeat is known.
 #[derive(Clone, Debug)]
@@ -92,6 +94,11 @@ impl Words {
     pub(crate) fn new(message: &str, base_version: u64) -> Result<Self, Problem> {
         check_message(message)?;
         Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new(), notes: Vec::new() })
+    }
+
+    /// The same, where the message is a parameter of the address.
+    pub(crate) fn of_query(message: &str, base_version: u64) -> Result<Self, Problem> {
+        Self::new(message, base_version).map_err(|problem| problem.of_parameter("message"))
     }
 
     pub(crate) fn with_notes(self, notes: Vec<Note>) -> Self {
@@ -227,7 +234,8 @@ impl Publisher {
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
             Ok((present, made.published.policy))
         });
-        made.await.map_err(|error| Problem::Internal(error.to_string()))?
+        let made = made.await.map_err(|error| Problem::Internal(error.to_string()))?;
+        self.with_removers(made).await
     }
 
     /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
@@ -252,7 +260,10 @@ impl Publisher {
                 .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
             parse_stored(&found.1)
         };
+        // What had ended went with the version after it, and was nobody's change.
+        let now = jiff::Timestamp::now();
         let mut of = document(back.to).await?;
+        overrides::end(&mut of, now);
         let before = match (back.mode, back.to) {
             (Mode::Whole, _) => None,
             (Mode::Own, 0 | 1) => {
@@ -263,10 +274,7 @@ impl Publisher {
             }
             (Mode::Own, to) => {
                 let mut before = document(to - 1).await?;
-                // What had ended went with the version, and was not its author's change.
-                let now = jiff::Timestamp::now();
                 overrides::end(&mut before, now);
-                overrides::end(&mut of, now);
                 Some(before)
             }
         };
@@ -274,16 +282,22 @@ impl Publisher {
             if if_match != present.policy_etag() {
                 return Err(Problem::Conflict(vec![present.as_conflict()]));
             }
+            let mut of_now = present.policy.clone();
+            overrides::end(&mut of_now, now);
             let policy = match &before {
                 None => of,
-                Some(before) => undo(before, &of, &present.policy)
+                Some(before) => undo(before, &of, &of_now)
                     .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?,
             };
-            let Changed { touched, removed } = changed(&present.policy, &policy);
-            if touched.is_empty() && removed.is_empty() {
+            if changed(&of_now, &policy).is_none() {
                 return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
             }
+            let Changed { touched, removed } = changed(&present.policy, &policy);
             still_wanted(&policy, &removed)?;
+            if before.is_some() {
+                // An older document is whole as it is.
+                one_stays(&policy, &removed)?;
+            }
             Ok(Edited { policy, touched, removed, report: None })
         };
         // What this build's compiler does not take of an older version.
@@ -300,21 +314,26 @@ impl Publisher {
         edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
-        // Dropped while it commits, the next to look finds it in the database, or does not.
-        let outcome = timeout(PUBLISH_IN, self.try_publishing(author, words, edit, refused)).await;
-        let outcome = outcome.unwrap_or(Err(Problem::Unknown));
+        let outcome = match self.turn().await {
+            Ok(_turn) => {
+                // Dropped while it commits, the next to look finds it in the database, or does not.
+                let publish = timeout(PUBLISH_IN, self.publish_in_turn(author, words, edit, refused));
+                publish.await.unwrap_or(Err(Problem::Unknown))
+            }
+            Err(busy) => Err(busy),
+        };
+        let outcome = self.with_removers(outcome).await;
         self.telemetry.published(&outcome);
         outcome
     }
 
-    async fn try_publishing(
+    async fn publish_in_turn(
         &self,
         author: Author,
         words: Words,
         edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
-        let _turn = self.turn.lock().await;
         // Nobody else publishes until it ends, on any server.
         let mut change = self.store.change().await?;
         self.take_over(&mut change).await?;
@@ -390,12 +409,41 @@ impl Publisher {
     /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
     /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
     pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
+        let _turn = self.turn().await?;
         let looked = timeout(LOOK_IN, async {
-            let _turn = self.turn.lock().await;
             let mut reading = self.store.reading().await?;
             self.take_over(&mut reading).await
         });
         looked.await.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned())))
+    }
+
+    /// Names in a conflict who removed what is gone, and when.
+    async fn with_removers<T>(&self, outcome: Result<T, Problem>) -> Result<T, Problem> {
+        let Err(Problem::Conflict(mut objects)) = outcome else { return outcome };
+        let gone = objects.iter_mut().filter(|object| object.present.is_none());
+        let mut gone: Vec<_> = gone
+            .filter_map(|object| Some(((object.domain.clone()?, object.kind, object.id.clone()?), object)))
+            .collect();
+        let keys: Vec<(&str, &str, &str)> =
+            gone.iter().map(|((domain, kind, id), _)| (domain.as_str(), *kind, id.as_str())).collect();
+        // Where the database has trouble, the conflict is told without.
+        for removal in self.store.removals(&keys).await.unwrap_or_default() {
+            let is_it = |(domain, kind, id): &(String, &str, String)| {
+                *domain == removal.domain && *kind == removal.kind && *id == removal.id
+            };
+            if let Some((_, object)) = gone.iter_mut().find(|(key, _)| is_it(key)) {
+                object.version = Some(removal.version);
+                object.changed_by = Some(removal.author);
+                object.changed_at = Some(removal.published_at);
+            }
+        }
+        Err(Problem::Conflict(objects))
+    }
+
+    /// Waits until those who came before have published.
+    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Problem> {
+        let waited = timeout(TURN_IN, self.turn.lock()).await;
+        waited.map_err(|_| Problem::Busy("Others are publishing. Nothing was changed."))
     }
 
     /// Puts in force what another server published since. Whoever calls it has the turn.

@@ -187,7 +187,7 @@ impl Api {
         if path != DOCUMENT {
             operation.refuses([Code::Internal, Code::Storage]);
             if !is_safe {
-                operation.refuses([Code::OutcomeUnknown]);
+                operation.refuses([Code::OutcomeUnknown, Code::Busy]);
             }
         }
         // What can be read has a head (RFC 9110, 9.1).

@@ -5,7 +5,7 @@
 //! `until` an instant (RFC 3339), `never`, or empty for the end that it has or a week from now. A column that is absent leaves
 //! what a client has.
 
-use csv::{ReaderBuilder, StringRecord, Trim};
+use csv::{ReaderBuilder, Trim};
 use jiff::Timestamp;
 use serde_json::json;
 use tidegate::policy::{Client, Limit, Override};
@@ -62,7 +62,11 @@ pub(super) fn read(text: &[u8]) -> Result<impl Iterator<Item = Line>, FieldError
     let (mut number, mut read) = (1, 0);
     Ok(reader.into_records().map(move |record| {
         // The reader's own count takes the second half of a line's end for the next line.
-        match record.as_ref().ok().and_then(StringRecord::position).map(|position| position.byte() as usize) {
+        let position = match &record {
+            Ok(record) => record.position(),
+            Err(error) => error.position(),
+        };
+        match position.map(|position| position.byte() as usize) {
             Some(byte) => {
                 let ends = text[byte..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
                 number += line_ends(&text[read..byte + ends]);

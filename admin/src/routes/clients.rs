@@ -48,12 +48,13 @@ pub(super) fn calls(api: &mut Api, id: &str) {
         .says(
             "Import clients from a CSV file",
             "All of it becomes one version, or nothing does. The first line names the columns, as `GET /clients/export` has \
-             them. `errors[].pointer` is `/LINE/COLUMN`.",
+             them. `errors[].pointer` is `/LINE/COLUMN`. With `If-Match` and the policy's entity tag, nothing is imported into \
+             another policy; `missing=remove` needs it.",
         )
         .example(json!("kind,value,tier,label\nuser,bob,pro,Bob's shop\n"))
         .answers_json::<Imported>(StatusCode::OK, "What it would do, or that there is nothing to do.")
         .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
-        .refuses(&[Code::NotFound, Code::Conflict]);
+        .refuses(&[Code::NotFound, Code::Conflict, Code::PreconditionRequired]);
     api.get("/clients/export", export)
         .says("The clients as a CSV file", "")
         .answers(StatusCode::OK, "text/csv", "A line for each client.")
@@ -265,15 +266,18 @@ async fn import(
     body: Csv,
 ) -> Result<HttpResponse, Problem> {
     let OfImport { domain, missing, dry_run, message } = query.0;
+    // A tag of the other server is not newer than what it is held to.
+    state.publisher.catch_up().await?;
     let message = message.unwrap_or_else(|| "import clients".to_owned());
     let present = state.publisher.published();
     let base_version = present.version.version;
-    let words = Words::new(&message, base_version)?;
+    let words = Words::of_query(&message, base_version)?;
     let of = (request.uri(), &if_match.0, &body.sha256);
     let author = caller.author(sha256(format!("{of:?}")));
     if let Some(answer) = state.publisher.answered(&author).await? {
         return Ok(Told(answer).respond_to(&request));
     }
+    let is_blind = missing == Missing::Remove && if_match.0.is_none();
     // Made once to be told, and again on the policy that is in force when its turn comes.
     let make = move |present: &Published| -> Result<Edited, Problem> {
         present.is_still(if_match.0.as_deref())?;
@@ -291,6 +295,10 @@ async fn import(
     let report: Report = first?;
     if dry_run || report.wrong == 0 && report.changes() == 0 {
         return Ok(HttpResponse::Ok().json(Imported { version: base_version, report }));
+    }
+    if is_blind {
+        // It would take out who was added since the file was written.
+        return Err(Problem::PreconditionRequired(vec!["policy".to_owned()]));
     }
     let edit = move |present: &Published| {
         let edited = make(present)?;

@@ -204,7 +204,6 @@ fn in_request(problem: Problem, within: &str) -> Problem {
     }
     let stands = |field: FieldError| {
         let at = match &field.at {
-            At::Pointer(pointer) if pointer == "/message" => At::Parameter("message".to_owned()),
             At::Pointer(pointer) => {
                 let below = pointer.strip_prefix("/changes/0/value").and_then(|below| below.strip_prefix(within));
                 At::Pointer(below.unwrap_or_default().to_owned())
@@ -213,7 +212,7 @@ fn in_request(problem: Problem, within: &str) -> Problem {
         };
         FieldError { at, ..field }
     };
-    match problem {
+    match problem.of_parameter("message") {
         Problem::Invalid(fields) => Problem::Invalid(fields.into_iter().map(stands).collect()),
         other => other,
     }

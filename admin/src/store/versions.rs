@@ -110,6 +110,24 @@ fn bind_rows<'q>(sql: &'q str, objects: &[(&'q str, &'q str, &'q str)]) -> Query
         .fold(query(AssertSqlSafe(sql)), |query, (domain, kind, id)| query.bind(*domain).bind(*kind).bind(*id))
 }
 
+/// Writes into `table` that these objects have this version.
+async fn set_versions(
+    change: &mut Change,
+    table: &str,
+    objects: &[(&str, &str, &str)],
+    version: i64,
+) -> sqlx::Result<()> {
+    for objects in objects.chunks(ROWS_MAX) {
+        let sql = format!(
+            "INSERT INTO {table} (domain, kind, id, version) VALUES {}
+             ON CONFLICT (domain, kind, id) DO UPDATE SET version = excluded.version",
+            rows(objects.len(), &format!(", {version}"))
+        );
+        bind_rows(&sql, objects).execute(&mut **change).await?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Adds the next version to `change`, and keeps both.
     pub(crate) async fn add_version(&self, mut change: Change, new: NewVersion<'_>) -> sqlx::Result<()> {
@@ -129,15 +147,8 @@ impl Store {
         .bind(carry)
         .execute(&mut *change)
         .await?;
-        for objects in new.touched.chunks(ROWS_MAX) {
-            let revision = format!(", {version}");
-            let sql = format!(
-                "INSERT INTO policy_revisions (domain, kind, id, version) VALUES {}
-                 ON CONFLICT (domain, kind, id) DO UPDATE SET version = excluded.version",
-                rows(objects.len(), &revision)
-            );
-            bind_rows(&sql, objects).execute(&mut *change).await?;
-        }
+        set_versions(&mut change, "policy_revisions", new.touched, version).await?;
+        set_versions(&mut change, "policy_removals", new.removed, version).await?;
         for objects in new.removed.chunks(ROWS_MAX) {
             let sql = format!(
                 "DELETE FROM policy_revisions WHERE (domain, kind, id) IN (VALUES {})",
@@ -176,6 +187,21 @@ impl Store {
     /// This version with its document.
     pub(crate) async fn version(&self, version: u64) -> sqlx::Result<Option<(Version, String)>> {
         Version::read(&mut *self.pool.acquire().await?, version).await
+    }
+
+    /// In which versions these objects were removed, as far as they were; of the first few hundred.
+    pub(crate) async fn removals(&self, objects: &[(&str, &str, &str)]) -> sqlx::Result<Vec<Revision>> {
+        let objects = &objects[..objects.len().min(ROWS_MAX)];
+        if objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT domain, kind, id, version, author, published_at FROM policy_removals JOIN policy_versions
+             USING (version) WHERE (domain, kind, id) IN (VALUES {})",
+            rows(objects.len(), "")
+        );
+        let found = bind_rows(&sql, objects).fetch_all(&self.pool).await?;
+        found.iter().map(Revision::from_row).collect()
     }
 
     /// At most `count` versions before `before`, newest first.

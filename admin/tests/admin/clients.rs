@@ -18,8 +18,12 @@ fn put(ana: &Client, path: &str, headers: &[(&str, &str)], body: &Value) -> Answ
 }
 
 fn import(ana: &Client, query: &str, text: &str) -> Answer {
+    import_with(ana, query, &[], text)
+}
+
+fn import_with(ana: &Client, query: &str, headers: &[(&str, &str)], text: impl Into<Vec<u8>>) -> Answer {
     let path = format!("/api/v1/clients/import?{query}");
-    ana.send("POST", &path, &[("content-type", "text/csv")], Some(text.as_bytes().to_owned()))
+    ana.send("POST", &path, &[&[("content-type", "text/csv")], headers].concat(), Some(text.into()))
 }
 
 #[test]
@@ -167,7 +171,9 @@ fn a_file_of_clients_is_tried_told_line_by_line_and_imported_whole() {
     assert_eq!(exported.header("content-type"), "text/csv; charset=utf-8");
     let same = import(&ana, "missing=remove", &exported.text).json();
     assert_eq!((&same["report"]["unchanged"], &same["version"]), (&json!(6), &json!(5)), "{same}");
-    let fewer = import(&ana, "missing=remove", "kind,value,tier\nuser,old,free\n");
+    assert_eq!(import(&ana, "missing=remove", "kind,value,tier\nuser,old,free\n").status, 428);
+    let tag = ana.get("/api/v1/policy").header("etag").to_owned();
+    let fewer = import_with(&ana, "missing=remove", &[("if-match", &tag)], "kind,value,tier\nuser,old,free\n");
     assert_eq!((fewer.status, &fewer.json()["report"]["removed"]), (201, &json!(5)));
     assert_eq!(ana.get("/api/v1/clients").json()["matching"], 1);
     for (text, wanted) in [
@@ -245,6 +251,12 @@ fn lines_are_counted_as_editors_count_them() {
         let text = ["\u{feff}kind,value,tier,note", "user,x,pro,\"two", "lines\"", "", "user,y,none,", "user,z,pro,"]
             .join(end);
         assert_eq!(wrong(&text), [(5, json!("tier"))], "{end:?}");
+        // What is not UTF-8 is a line like others.
+        let lines: [&[u8]; 6] = [b"kind,value,tier", b"", b"user,\xff,pro", b"user,\xff,pro", b"user,y,none", b""];
+        let tried = import_with(&ana, "dry_run=true", &[], lines.join(end.as_bytes()));
+        let lines = tried.json()["report"]["lines"].clone();
+        let numbers: Vec<_> = lines.as_array().expect("a list").iter().map(|line| line["line"].clone()).collect();
+        assert_eq!(numbers, [3, 4, 5], "{end:?}: {lines}");
     }
     // A kind has no colon, and this is not the user `a:b`.
     assert_eq!(wrong("kind,value,tier\nuser:a,b,pro\n"), [(2, json!("kind"))]);

@@ -154,3 +154,30 @@ fn a_list_is_tried_with_what_it_changes_and_what_is_hardly_meant() {
     assert_eq!(of_new(&live["warnings"]), expected);
     assert_eq!(ana.post("/api/v1/policy/validate", &list(&tier)).status, 412, "as a publish would");
 }
+
+/// When a block ends, the limits of the tier are there again.
+#[test]
+fn who_is_blocked_is_told_when_all_limits_would_let_him_pass() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let hour = json!({ "id": "hour", "algorithm": "token_bucket", "limit": 1, "period": "1h" });
+    let tier = json!({ "id": "slow", "limits": [hour] });
+    assert_eq!(ana.post("/api/v1/tiers", &tier).status, 201);
+    let client = json!({ "kind": "user", "value": "kim", "tier": "slow" });
+    assert_eq!(ana.post("/api/v1/clients", &client).status, 201);
+    assert!(server.check("kim").is_allowed());
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(60);
+    let block = json!({ "blocked": true, "until": until.to_string(), "reason": "a test" }).to_string().into_bytes();
+    let path = "/api/v1/clients/user:kim";
+    let etag = ana.get(path).header("etag").to_owned();
+    assert_eq!(ana.send("PUT", &format!("{path}/override"), &[("if-match", &etag)], Some(block)).status, 201);
+    let explained = ana.post("/api/v1/explain", &json!({ "identities": [{ "kind": "user", "value": "kim" }] })).json();
+    let limits: Vec<_> =
+        explained["limits"].as_array().expect("a list").iter().map(|limit| &limit["limit_id"]).collect();
+    assert_eq!(limits, ["default/client:user:kim/blocked", "default/tier:slow/hour"]);
+    assert_eq!(explained["decision"]["limit_id"], limits[0].clone(), "{explained}");
+    let wait = explained["decision"]["allowed_after_ms"].as_u64().expect("a number");
+    assert!(wait > 3_500_000, "the tier's limit is used up: {explained}");
+    // A check meets the block alone.
+    assert_eq!(server.check("kim").limit_id(), Some("default/client:user:kim/blocked"));
+}

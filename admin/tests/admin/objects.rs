@@ -77,7 +77,10 @@ fn a_list_makes_changes_and_removes_objects_in_one_version() {
     // Whoever comes with a tag of before is told that it is gone, also when a new one has its name.
     let old = [change("put", "client", "user:bob", Some(client.clone()))];
     let refused = publish(&ana, 3, &old, &tags);
-    assert_eq!((refused.status, &refused.json()["conflicts"][0]["present"]), (412, &Value::Null));
+    let gone = &refused.json()["conflicts"][0];
+    assert_eq!((refused.status, &gone["present"]), (412, &Value::Null));
+    assert_eq!((&gone["version"], &gone["changed_by"]), (&json!(3), &json!("ana")), "{gone}");
+    assert!(gone["changed_at"].is_string(), "{gone}");
     assert_eq!(publish(&ana, 3, &[change("create", "client", "user:bob", Some(client))], &json!({})).status, 201);
     assert_eq!(publish(&ana, 4, &old, &tags).status, 412);
     assert_eq!(ana.get("/api/v1/clients/user:bob").header("etag"), "\"client:user:bob:4\"");

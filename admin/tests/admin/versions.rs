@@ -1,5 +1,7 @@
 //! Published versions: looked at, compared, and taken back.
 
+use std::{thread, time::Duration};
+
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Client, fresh};
@@ -104,4 +106,43 @@ fn one_versions_own_changes_are_undone_and_later_ones_stay() {
     assert_eq!(ana.post("/api/v1/clients", &bob).status, 201);
     let refused = roll_back(&ana, Some(7), &own(6));
     assert_eq!((refused.status, &refused.json()["used_by"]["clients"]), (409, &json!(1)), "{refused:?}");
+}
+
+/// What has ended is nobody's change: it is undone by nobody, and nothing to go back for.
+#[test]
+fn ended_overrides_do_not_stand_in_the_way_of_going_back() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(2);
+    let bob = json!({
+        "kind": "user", "value": "bob", "tier": "pro",
+        "override": { "blocked": true, "until": until.to_string(), "reason": "a test" },
+    });
+    assert_eq!(ana.post("/api/v1/clients", &bob).status, 201);
+    let path = "/api/v1/clients/user:bob";
+    let etag = ana.get(path).header("etag").to_owned();
+    let label = json!({ "label": "Bob" }).to_string().into_bytes();
+    assert_eq!(ana.send("PATCH", path, &[("if-match", &etag)], Some(label)).status, 201);
+    while jiff::Timestamp::now() <= until {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let undone = roll_back(&ana, Some(3), &json!({ "to": 3, "mode": "own" }));
+    assert_eq!(undone.status, 201, "{undone:?}");
+    assert_eq!(ana.get(path).json()["value"], json!({ "kind": "user", "value": "bob", "tier": "pro" }));
+    // As in version 2, but for the override.
+    let same = roll_back(&ana, Some(4), &json!({ "to": 2 }));
+    assert_eq!((same.status, same.pointers()), (422, vec!["/to".to_owned()]), "{same:?}");
+    // A domain keeps one tier, and a policy one domain, however it is changed.
+    let alone = json!({
+        "base_version": 4, "message": "another",
+        "changes": [{ "op": "create", "kind": "domain", "id": "web", "value": {} },
+                    { "op": "create", "kind": "tier", "id": "one", "domain": "web", "value": { "id": "one", "unlimited": true } }],
+    });
+    assert_eq!(ana.post("/api/v1/policy/changes", &alone).status, 201);
+    let tier = json!({ "id": "two", "unlimited": true });
+    assert_eq!(ana.post("/api/v1/tiers?domain=web", &tier).status, 201);
+    let first = ana.get("/api/v1/tiers/one?domain=web").header("etag").to_owned();
+    assert_eq!(ana.send("DELETE", "/api/v1/tiers/one?domain=web", &[("if-match", &first)], None).status, 201);
+    let last = roll_back(&ana, Some(7), &json!({ "to": 6, "mode": "own" }));
+    assert_eq!((last.status, &last.json()["code"]), (409, &json!("last_of_its_kind")), "{last:?}");
 }
