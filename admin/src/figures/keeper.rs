@@ -83,8 +83,8 @@ impl Figures {
                             kept.written += 1;
                             kept.trouble = None;
                         }
-                        // What cannot be removed now is removed a minute later.
-                        if let Err(error) = store.remove_old_figures(minute.at).await {
+                        // What is not removed now is removed a minute later.
+                        if !is_ending && let Err(error) = store.remove_old_figures(minute.at).await {
                             tracing::warn!(%error, "old figures were not removed");
                         }
                         continue;
