@@ -25,5 +25,9 @@ CREATE TABLE tokens (
     last_used_address TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- A line that takes the place of another would be a change of it.
+CREATE TRIGGER audit_adds BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+BEGIN SELECT RAISE(ABORT, 'the audit log is only added to'); END;
+
 CREATE INDEX audit_by_actor ON audit (actor, id);
 CREATE INDEX audit_by_object ON audit (object, id);

@@ -198,8 +198,29 @@ pub(crate) async fn guard(
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let found = Found(find(&request).await.map(Rc::new));
-    request.extensions_mut().insert(found);
-    next.call(request).await
+    request.extensions_mut().insert(found.clone());
+    let response = next.call(request).await?;
+    let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
+    if let Some(problem) = problem.filter(|problem| is_refusal(problem)) {
+        write(response.request(), found.0.ok().as_deref(), problem.to_string());
+    }
+    Ok(response)
+}
+
+/// Is it for the audit log? Who shows nothing at all is not.
+fn is_refusal(problem: &Problem) -> bool {
+    matches!(problem, Problem::Forbidden(_) | Problem::Csrf | Problem::UnknownToken | Problem::TooMany { .. })
+}
+
+/// Writes a refusal, beside the answer.
+fn write(request: &HttpRequest, who: Option<&Who>, result: String) {
+    let Some(state) = request.app_data::<web::Data<State>>().cloned() else { return };
+    let actor = who.map(|who| who.name.clone()).unwrap_or_default();
+    let (address, object) = (address(request), format!("{} {}", request.method(), request.path()));
+    rt::spawn(async move {
+        let line = Audit { actor: &actor, address: &address, action: "refused", object: &object, result: &result };
+        state.refusals.write(&state.store, line).await;
+    });
 }
 
 async fn find(request: &ServiceRequest) -> Result<Who, Problem> {

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen` and `access` (people), `routes` (the REST calls), `server`; `local`
+//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen`, `refusals` and `access` (people), `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -33,6 +33,7 @@ mod publisher;
 mod query;
 mod readiness;
 mod recorder;
+mod refusals;
 mod roles;
 mod routes;
 mod secrets;

@@ -43,6 +43,7 @@ use crate::{
     publisher::Publisher,
     readiness::Readiness,
     recorder::Recorder,
+    refusals::Refusals,
     routes,
     secrets::{SessionLife, secret},
     seen::Seen,
@@ -136,6 +137,7 @@ pub(crate) struct State {
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
     pub(crate) seen: Seen,
+    pub(crate) refusals: Refusals,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
     pub(crate) check_url: Option<String>,
@@ -261,6 +263,7 @@ impl Admin {
             setup,
             tries: Tries::new(),
             seen: Seen::default(),
+            refusals: Refusals::default(),
             session_life: access.session_life(),
             environment,
             check_url,
@@ -347,6 +350,7 @@ impl Admin {
         let ended = tokio::select! {
             ended = server => ended,
             never = follow_policy(publisher, events, figures.node()) => match never {},
+            never = self.state.refusals.run(store) => match never {},
             never = follow_audit(store, events) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = self.state.figures.run() => match never {},
@@ -359,6 +363,7 @@ impl Admin {
         };
         let runs = Arc::clone(&self.state.runs);
         let _ = spawn_blocking(move || runs.close()).await;
+        self.state.refusals.turn(&self.state.store).await;
         figures.end();
         // It has no panics to tell of; a database that does not answer is not waited for.
         drop(timeout(Duration::from_secs(DRAIN_SECONDS), keeper).await);

@@ -199,9 +199,9 @@ impl Parameter {
 impl Answer {
     fn json(&self) -> Value {
         let mut answer = json!({ "description": self.description });
-        if let Some((media, schema)) = &self.content {
+        for (media, schema) in &self.content {
             let schema = schema.clone().unwrap_or_else(|| json!({ "type": "string" }));
-            answer["content"] = json!({ *media: { "schema": schema } });
+            answer["content"][*media] = json!({ "schema": schema });
         }
         for (name, description) in &self.headers {
             answer["headers"][name] = json!({ "description": description, "schema": { "type": "string" } });

@@ -96,8 +96,8 @@ struct Body {
 #[derive(Default)]
 struct Answer {
     description: String,
-    /// Media type, and the schema if it is JSON.
-    content: Option<(&'static str, Option<Value>)>,
+    /// Media types, and the schema of one that is JSON.
+    content: Vec<(&'static str, Option<Value>)>,
     /// Names, and what they carry.
     headers: Vec<(&'static str, &'static str)>,
 }
@@ -323,7 +323,7 @@ impl Call {
     pub(crate) fn answers(&mut self, status: StatusCode, media: &'static str, description: &str) -> &mut Self {
         let answer = self.operation.answers.entry(status.as_u16()).or_default();
         description.clone_into(&mut answer.description);
-        answer.content = Some((media, None));
+        answer.content.push((media, None));
         self
     }
 }

@@ -220,7 +220,7 @@ impl Operation {
         let schema = self.schemas().answered::<T>();
         let answer = Answer {
             description: status.canonical_reason().unwrap_or_default().to_owned(),
-            content: Some(("application/json", Some(schema))),
+            content: vec![("application/json", Some(schema))],
             headers: headers.to_vec(),
         };
         self.answers.insert(status.as_u16(), answer);

@@ -316,12 +316,13 @@ async fn import(
     Ok(told(publish.await)?.respond_to(&request))
 }
 
-async fn export(_: By<Viewer>, state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn export(by: By<Viewer>, state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
     let published = state.publisher.published();
     query.of(&published)?;
     let text =
         spawn_blocking(move || published.policy.domains.get(&query.domain).map_or(Ok(Vec::new()), clients::export));
     let text = text.await.map_err(|error| Problem::Internal(error.to_string()))?.map_err(Problem::Internal)?;
+    state.store.audit(by.did("clients.export", "", "done")).await?;
     Ok(HttpResponse::Ok()
         .content_type("text/csv; charset=utf-8")
         .insert_header((CONTENT_DISPOSITION, "attachment; filename=\"clients.csv\""))

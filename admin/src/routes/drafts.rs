@@ -53,6 +53,7 @@ async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Res
     if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX).await? {
         return Err(Problem::Full(format!("{COUNT_MAX} drafts are kept; remove some first.")));
     }
+    state.store.audit(by.did("draft.save", &format!("draft:{}", draft.id), "done")).await?;
     Ok(Created { location: format!("{PREFIX}/drafts/{}", draft.id), body: draft })
 }
 
@@ -100,10 +101,11 @@ async fn draft(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Js
     Ok(Json(WithList { draft, list }))
 }
 
-async fn remove(_: By<Editor>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+async fn remove(by: By<Editor>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     check_id(&id)?;
     if !state.store.remove_draft(&id).await? {
         return Err(absent(&id));
     }
+    state.store.audit(by.did("draft.remove", &format!("draft:{id}"), "done")).await?;
     Ok(NoContent)
 }

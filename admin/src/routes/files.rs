@@ -108,7 +108,7 @@ struct OfExport {
     version: Option<u64>,
 }
 
-async fn export(_: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
+async fn export(by: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
     let OfExport { format, version } = query.0;
     let published = state.publisher.published();
     let version = version.unwrap_or(published.version.version);
@@ -125,6 +125,7 @@ async fn export(_: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> Re
         text.map_err(|problems| Problem::Internal(problems.to_string()))
     });
     let text = written.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    state.store.audit(by.did("policy.export", &format!("version:{version}"), "done")).await?;
     let name = format!("attachment; filename=\"policy-{version}.{}\"", format.name());
     Ok(HttpResponse::Ok()
         .content_type("text/plain; charset=utf-8")

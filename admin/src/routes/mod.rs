@@ -1,6 +1,7 @@
 //! The REST calls, by subject.
 
 mod alerts;
+mod audit;
 mod clients;
 mod documentation;
 mod drafts;
@@ -53,6 +54,7 @@ fn calls() -> Api {
     figures::calls(&mut api);
     alerts::calls(&mut api);
     stream::calls(&mut api);
+    audit::calls(&mut api);
     documentation::calls(&mut api);
     api
 }

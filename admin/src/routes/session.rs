@@ -107,14 +107,13 @@ async fn sign_in(
         return begin(StatusCode::OK, &state, &request, user.id, &name).await;
     }
     let line = Audit {
-        // Whoever asks chooses it: no more than a name's length is kept.
-        actor: &name.chars().filter(|letter| !letter.is_control()).take(32).collect::<String>(),
+        actor: &name,
         address: &address(&request),
         action: "session.begin",
         object: "",
         result: "wrong name or password",
     };
-    state.store.audit(line).await?;
+    state.refusals.write(&state.store, line).await;
     Err(Problem::WrongCredentials)
 }
 

@@ -70,6 +70,7 @@ pub(super) fn calls(api: &mut Api) {
 
 async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
     let run = simulate::start(&state, by.name.clone(), body.0.value).await?;
+    state.store.audit(by.did("simulation.start", &format!("simulation:{}", run.id), "done")).await?;
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }
 
@@ -92,12 +93,16 @@ async fn run(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json
     Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
 }
 
-async fn stop(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
-    Ok(Json(state.runs.stop(&id).ok_or_else(|| absent(&id))?))
+async fn stop(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+    let run = state.runs.stop(&id).ok_or_else(|| absent(&id))?;
+    state.store.audit(by.did("simulation.stop", &format!("simulation:{}", run.id), "done")).await?;
+    Ok(Json(run))
 }
 
-async fn forget(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
-    state.runs.forget(&id).ok_or_else(|| absent(&id))?.map(|()| NoContent)
+async fn forget(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    state.runs.forget(&id).ok_or_else(|| absent(&id))??;
+    state.store.audit(by.did("simulation.forget", &format!("simulation:{id}"), "done")).await?;
+    Ok(NoContent)
 }
 
 /// Looks at what a run found; reading it takes a while.

@@ -102,6 +102,7 @@ async fn send(
         other => Problem::field("", other.to_string()),
     })?;
     let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, format, look);
+    state.store.audit(by.did("upload.add", &format!("upload:{}", upload.id), "done")).await?;
     Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
 }
 
@@ -152,9 +153,10 @@ async fn uploads(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result
     Ok(Json(page.along(newest_first, |upload| &upload.id)?))
 }
 
-async fn remove(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+async fn remove(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     if !state.uploads.remove(&id) {
         return Err(Problem::NotFound(format!("There is no upload `{id}`; it may have expired.")));
     }
+    state.store.audit(by.did("upload.remove", &format!("upload:{id}"), "done")).await?;
     Ok(NoContent)
 }

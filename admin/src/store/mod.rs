@@ -36,7 +36,7 @@ pub use self::{
     backup::{BackupError, Copied, backup},
 };
 pub(crate) use self::{
-    audit::Audit,
+    audit::{Audit, AuditLine, Sought},
     drafts::Draft,
     figures::FigureRow,
     people::{Edit, Outcome, User},

@@ -2,6 +2,7 @@
 
 mod access;
 mod alerts;
+mod audit;
 mod clients;
 mod documentation;
 mod documented;

@@ -27,6 +27,7 @@ const TABLE: &[(&str, &[&str])] = &[
         "viewer",
         &[
             "GET /alerts",
+            "GET /audit",
             "GET /clients",
             "GET /clients/export",
             "GET /clients/{id}",
@@ -96,6 +97,7 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "admin",
         &[
+            "GET /audit/export",
             "GET /tokens",
             "POST /tokens",
             "DELETE /tokens/{id}",

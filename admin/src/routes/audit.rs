@@ -1,0 +1,188 @@
+//! The audit log: looked through by everybody who sees the rest, and taken out by administrators. Nothing here changes it.
+
+use std::io;
+
+use actix_web::{
+    HttpResponse,
+    http::{StatusCode, header::CONTENT_DISPOSITION},
+    web::{Bytes, Data, Json},
+};
+use futures_util::stream;
+use jiff::{Timestamp, tz::TimeZone};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{
+    access::By,
+    api::Api,
+    paging::{List, Page},
+    problem::Problem,
+    query::Query,
+    roles::{Admin, Viewer},
+    server::State,
+    store::{AuditLine, Sought, Store},
+};
+
+/// Lines that are read at a time.
+const LINES: i64 = 1_000;
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Audit log", "Who did what, who signed in, and who was refused. It is only ever added to.");
+    api.get("/audit", lines).says(
+        "Lines, newest first",
+        "Of refusals 60 a minute are written one by one; how many more there were is one line.",
+    );
+    api.get("/audit/export", export)
+        .says("All lines that are looked for, oldest first", "As a CSV file, or as JSON, an object a line.")
+        .answers(StatusCode::OK, "text/csv", "A line for each, after one with the names of the columns.")
+        .answers(StatusCode::OK, "application/x-ndjson", "A line for each.");
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Asked {
+    /// Only what this one did: a user's name, or `token:NAME`.
+    #[serde(default)]
+    actor: String,
+    /// Only this: `policy.publish`, or `policy` for all that begins with `policy.`.
+    #[serde(default)]
+    action: String,
+    /// Only what was about this object, such as `user:ben`.
+    #[serde(default)]
+    object: String,
+    /// Only lines with this text, in letters of either case.
+    #[serde(default)]
+    q: String,
+    /// Only lines of this second and later; RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    from: Option<String>,
+    /// Only lines of before this second; RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    to: Option<String>,
+}
+
+impl Asked {
+    fn sought(self) -> Result<Sought, Problem> {
+        let Self { actor, action, object, q: text, from, to } = self;
+        let second = |name: &str, text: Option<String>| {
+            let Some(text) = text else { return Ok(String::new()) };
+            let at: Timestamp =
+                text.parse().map_err(|error: jiff::Error| Problem::parameter(name, error.to_string()))?;
+            Ok::<_, Problem>(at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S").to_string())
+        };
+        let (from, to) = (second("from", from)?, second("to", to)?);
+        for (name, text) in [("actor", &actor), ("action", &action), ("object", &object), ("q", &text)] {
+            // Not every database can be asked for it.
+            if text.contains('\0') {
+                return Err(Problem::parameter(name, "no text has a NUL character"));
+            }
+        }
+        Ok(Sought { actor, action, object, text, from, to })
+    }
+}
+
+/// A cursor is the number of the line that the page before ended with.
+async fn lines(
+    _: By<Viewer>,
+    state: Data<State>,
+    asked: Query<Asked>,
+    page: Query<Page>,
+) -> Result<Json<List<AuditLine>>, Problem> {
+    let before: Option<i64> = page.after(|cursor| cursor.parse().ok())?;
+    let sought = asked.0.sought()?;
+    let lines = state.store.audit_before(&sought, before.unwrap_or(i64::MAX), page.limit() as u32 + 1).await?;
+    Ok(Json(page.cut(lines, |last| last.id.to_string())))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Form {
+    #[default]
+    Csv,
+    /// JSON, an object a line.
+    Ndjson,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct OfExport {
+    /// How it is written.
+    #[serde(default)]
+    format: Form,
+}
+
+/// What is left to send.
+struct Export {
+    store: Store,
+    sought: Sought,
+    form: Form,
+    /// Number of the line that was sent last.
+    sent: i64,
+    /// Number of the last line; lines that are written meanwhile are not in it.
+    last: i64,
+    has_begun: bool,
+}
+
+impl Export {
+    /// The next piece; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let lines = self.store.audit_between(&self.sought, (self.sent, self.last), LINES).await;
+        let lines = lines.map_err(|error| error.to_string())?;
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        match lines.last() {
+            Some(last) => self.sent = last.id,
+            None if is_first && self.form == Form::Csv => {}
+            None => return Ok(None),
+        }
+        let text = match self.form {
+            Form::Csv => csv(&lines, is_first)?,
+            Form::Ndjson => {
+                let json = lines.iter().map(|line| serde_json::to_string(line).map(|json| json + "\n"));
+                json.collect::<Result<String, _>>().map_err(|error| error.to_string())?.into_bytes()
+            }
+        };
+        Ok(Some(text.into()))
+    }
+}
+
+fn csv(lines: &[AuditLine], with_head: bool) -> Result<Vec<u8>, String> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let failed = |error: csv::Error| error.to_string();
+    if with_head {
+        writer.write_record(["id", "at", "actor", "address", "action", "object", "result"]).map_err(failed)?;
+    }
+    for AuditLine { id, at, actor, address, action, object, result } in lines {
+        let texts = [at, actor, address, action, object, result].map(|text| harmless(text));
+        writer.write_record(std::iter::once(id.to_string()).chain(texts)).map_err(failed)?;
+    }
+    writer.into_inner().map_err(|error| error.to_string())
+}
+
+/// Strangers choose some of it, as the name in a try to sign in; a spreadsheet takes what begins like this for a formula.
+fn harmless(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t']) { format!("'{text}") } else { text.to_owned() }
+}
+
+async fn export(
+    by: By<Admin>,
+    state: Data<State>,
+    asked: Query<Asked>,
+    of: Query<OfExport>,
+) -> Result<HttpResponse, Problem> {
+    let (sought, form) = (asked.0.sought()?, of.format);
+    let last = state.store.newest_audit().await?;
+    state.store.audit(by.did("audit.export", "", "done")).await?;
+    let export = Export { store: state.store.clone(), sought, form, sent: 0, last, has_begun: false };
+    // What breaks off half way ends the connection, so nobody takes it for the whole.
+    let pieces = stream::try_unfold(export, async |mut export| {
+        let piece = export.next().await.map_err(io::Error::other)?;
+        Ok::<_, io::Error>(piece.map(|piece| (piece, export)))
+    });
+    let (media, name) = match form {
+        Form::Csv => ("text/csv; charset=utf-8", "audit.csv"),
+        Form::Ndjson => ("application/x-ndjson", "audit.ndjson"),
+    };
+    Ok(HttpResponse::Ok()
+        .content_type(media)
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")))
+        .streaming(Box::pin(pieces)))
+}

@@ -1,0 +1,182 @@
+//! The audit log: what is in it, looking through it, taking it out; and that nothing changes it.
+
+use std::{thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    home::block_on,
+    support::{Client, PASSWORD, Server, fresh},
+};
+
+fn lines(client: &Client, query: &str) -> Vec<Value> {
+    let answer = client.get(&format!("/api/v1/audit{query}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["items"].as_array().expect("items").clone()
+}
+
+/// The newest line of this query, which may be written beside the answer that it is about.
+fn newest(client: &Client, query: &str) -> Value {
+    let found = (0..100).find_map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        lines(client, query).first().cloned()
+    });
+    assert!(found.is_some(), "no line of {query}");
+    found.unwrap_or_default()
+}
+
+fn has(line: &Value, of: &Value) {
+    for (name, value) in of.as_object().expect("an object") {
+        assert_eq!(&line[name], value, "{line}");
+    }
+}
+
+#[test]
+fn changes_sign_ins_and_refusals_are_in_it() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let viewer = ana.add("viewer", &server);
+    has(
+        &newest(&ana, "?action=session.begin"),
+        &json!({ "actor": "viewer", "address": "127.0.0.1", "result": "done" }),
+    );
+    has(
+        &newest(&ana, "?object=user:viewer"),
+        &json!({ "actor": "ana", "action": "user.add", "result": "done: viewer" }),
+    );
+    let wrong = json!({ "name": "eve", "password": "wrong" });
+    assert_eq!(server.stranger().post("/api/v1/session", &wrong).status, 401);
+    has(&newest(&ana, "?actor=eve"), &json!({ "action": "session.begin", "result": "wrong name or password" }));
+    assert_eq!(viewer.post("/api/v1/tiers", &json!({ "id": "x", "unlimited": true })).status, 403);
+    let line = newest(&ana, "?actor=viewer&action=refused");
+    has(&line, &json!({ "object": "POST /api/v1/tiers", "address": "127.0.0.1" }));
+    assert!(line["result"].as_str().expect("text").contains("`editor`"), "{line}");
+    let made_up = Client { bearer: "tg_made-up".to_owned(), ..server.stranger() };
+    assert_eq!(made_up.get("/api/v1/policy").status, 401);
+    has(
+        &newest(&ana, "?q=no+such+token"),
+        &json!({ "actor": "", "action": "refused", "object": "GET /api/v1/policy" }),
+    );
+    let forged = Client { csrf: "x".to_owned(), ..ana.clone() };
+    assert_eq!(forged.post("/api/v1/drafts", &json!({})).status, 403);
+    has(&newest(&ana, "?q=X-CSRF-token"), &json!({ "action": "refused", "object": "POST /api/v1/drafts" }));
+    // Whoever shows nothing is nobody.
+    assert_eq!(server.stranger().get("/api/v1/session").status, 401);
+    let (script, id) = ana.script(&json!({ "role": "viewer" }));
+    assert_eq!(script.get("/api/v1/policy/export").status, 200);
+    has(&newest(&ana, "?action=policy.export"), &json!({ "actor": "token:script", "object": "version:1" }));
+    has(&newest(&ana, "?action=token.use"), &json!({ "actor": "token:script", "object": format!("token:{id}") }));
+    assert_eq!(script.get("/api/v1/clients/export").status, 200);
+    has(&newest(&ana, "?action=clients.export"), &json!({ "actor": "token:script" }));
+    assert!(lines(&ana, "?q=%27/api/v1/session%27").is_empty());
+    assert_eq!(viewer.send("DELETE", "/api/v1/session", &[], None).status, 204);
+    has(&newest(&ana, "?action=session.end"), &json!({ "actor": "viewer", "result": "done" }));
+}
+
+#[test]
+fn it_is_looked_through_page_by_page() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for limit in [200, 300, 400, 500] {
+        let (tag, mut tier) = ana.tier("free");
+        tier["limits"][0]["limit"] = json!(limit);
+        let version = ana.get("/api/v1/policy").json()["version"].as_u64().expect("a number");
+        assert_eq!(ana.publish_tier(version, &tag, &tier).status, 201);
+    }
+    let publishes = lines(&ana, "?action=policy");
+    assert_eq!(publishes.iter().filter(|line| line["actor"] == "ana").count(), 4, "what begins with policy.");
+    assert_eq!(lines(&ana, "?action=poli"), Vec::<Value>::new());
+    let objects: Vec<&str> = publishes.iter().take(2).filter_map(|line| line["object"].as_str()).collect();
+    assert_eq!(objects, ["version:5", "version:4"], "newest first");
+    // All pages together are the whole.
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = ana.get(&format!("/api/v1/audit?limit=2{cursor}")).json();
+        all.extend(page["items"].as_array().expect("items").clone());
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(all, lines(&ana, "?limit=500"));
+    // By time, to the second; by text, in which no letter means more than itself.
+    let at = publishes[0]["at"].as_str().expect("an instant");
+    let of = |query: &str| lines(&ana, query).iter().any(|line| line["object"] == "version:5");
+    assert!(of(&format!("?from={at}")) && !of(&format!("?to={at}")));
+    assert!(of("?to=2099-01-01T00:00:00%2B02:00") && !of("?from=2099-01-01T00:00:00Z"));
+    assert!(of("?q=VERSION:5") && !of("?q=version_5") && !of("?q=%25") && !of("?q=~"));
+    for wrong in ["?from=yesterday", "?to=1", "?actor=%00", "?cursor=x", "?limit=0", "?who=ana"] {
+        assert_eq!(ana.get(&format!("/api/v1/audit{wrong}")).status, 422, "{wrong}");
+    }
+}
+
+#[test]
+fn it_is_taken_out_whole() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    // More than are read at a time, one of which a spreadsheet would take for a formula.
+    let rows: Vec<String> =
+        (0..2_100).map(|n| format!("('2026-01-01T00:00:00Z', '=cmd', '', 'test', 'o,{n}', 'done')")).collect();
+    folder
+        .home()
+        .execute(&format!("INSERT INTO audit (at, actor, address, action, object, result) VALUES {}", rows.join(", ")));
+    let csv = ana.get("/api/v1/audit/export?action=test");
+    assert_eq!((csv.status, csv.header("content-type")), (200, "text/csv; charset=utf-8"));
+    assert!(csv.header("content-disposition").contains("audit.csv"));
+    let mut of_csv = csv.text.lines();
+    assert_eq!(of_csv.next(), Some("id,at,actor,address,action,object,result"));
+    for (n, line) in of_csv.by_ref().take(2_100).enumerate() {
+        assert!(line.ends_with(&format!(",2026-01-01T00:00:00Z,'=cmd,,test,\"o,{n}\",done")), "{line}");
+    }
+    assert_eq!(of_csv.next(), None);
+    let json = ana.get("/api/v1/audit/export?format=ndjson&action=test");
+    assert_eq!(json.header("content-type"), "application/x-ndjson");
+    let objects: Vec<Value> = json.text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        (objects.len(), &objects[2_099]["object"], &objects[0]["actor"]),
+        (2_100, &json!("o,2099"), &json!("=cmd"))
+    );
+    assert_eq!(ana.get("/api/v1/audit/export?action=none").text, "id,at,actor,address,action,object,result\n");
+    assert_eq!(ana.get("/api/v1/audit/export?action=none&format=ndjson").text, "");
+    assert_eq!(lines(&ana, "?action=audit.export").len(), 4);
+}
+
+#[test]
+fn a_flood_of_refusals_is_counted() {
+    let (folder, mut server) = fresh();
+    let ana = server.administrator();
+    let made_up = Client { bearer: "tg_made-up".to_owned(), ..server.stranger() };
+    for _ in 0..80 {
+        assert_eq!(made_up.get("/api/v1/policy").status, 401);
+    }
+    let are_written = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        lines(&ana, "?action=refused&limit=500").len() == 60
+    });
+    assert!(are_written);
+    server.stop();
+    // What was left out is told at the latest when the server ends.
+    let server = Server::start(folder.home());
+    let ana = server.sign_in_as("ana", PASSWORD);
+    let told = lines(&ana, "?action=refused&limit=500");
+    assert_eq!(told.len(), 61, "60 one by one, and one for the others");
+    assert_eq!((&told[0]["actor"], &told[0]["result"]), (&json!("tidegate"), &json!("20 more within a minute")));
+}
+
+#[test]
+fn nothing_changes_a_line() {
+    let (folder, _server) = fresh();
+    block_on(async {
+        let mut connection = folder.home().connect().await;
+        let replace = if folder.home().is_postgres() {
+            "INSERT INTO audit OVERRIDING SYSTEM VALUE SELECT * FROM audit ON CONFLICT (id) DO UPDATE SET actor = 'x'"
+        } else {
+            "INSERT OR REPLACE INTO audit SELECT id, at, 'x', address, action, object, result FROM audit"
+        };
+        for sql in ["UPDATE audit SET actor = 'x'", "DELETE FROM audit", replace] {
+            let refused = sqlx::query(sql).execute(&mut connection).await;
+            let why = refused.expect_err("it is refused").to_string();
+            assert!(why.contains("the audit log is only added to"), "{sql}: {why}");
+        }
+    });
+}
