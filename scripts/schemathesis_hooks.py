@@ -18,6 +18,8 @@ SESSION.headers["cookie"] = "{}={}".format(os.environ["TIDEGATE_COOKIE"], os.env
 
 SESSION.headers["x-csrf-token"] = os.environ["TIDEGATE_CSRF"]
 
+PERSON = json.loads(os.environ["TIDEGATE_PERSON"])
+
 asked, succeeded = set(), set()
 counter = itertools.count()
 
@@ -47,6 +49,28 @@ def seed():
     if not ids("/clients", has_override="true") or not ids("/clients", tier="free"):
         reason = {"unlimited": True, "reason": "a test"}
         post("/clients", {"kind": "user", "value": f"seed-{next(counter)}", "tier": "free", "override": reason})
+
+
+def seed_people():
+    """Users and tokens, where others have taken them away."""
+    for _ in range(2 - len(others())):
+        post("/users", {"name": f"seed-{next(counter)}", "role": "viewer", "password": "a few words of a seed"})
+    for _ in range(2 - len(ids("/tokens"))):
+        post("/tokens", {"name": f"seed {next(counter)}", "role": "viewer"})
+
+
+def others():
+    """Users but the one who asks, who is to stay."""
+    return [user for user in ids("/users") if user != PERSON["name"]]
+
+
+def other_session():
+    """A session of who asks, but the one that asks."""
+    found = [session["id"] for session in get("/me/sessions")["items"] if not session["is_this"]]
+    if not found:
+        requests.post(URL + "/session", json=PERSON, timeout=10)
+        found = [session["id"] for session in get("/me/sessions")["items"] if not session["is_this"]]
+    return found[0] if found else None
 
 
 def written_whole(value):
@@ -83,6 +107,8 @@ def before_call(context, case, kwargs):
             return
     if path.startswith(("/clients", "/drafts")):
         seed()
+    if path.startswith(("/users", "/tokens")):
+        seed_people()
     if case.headers is not None:
         case.headers.pop("Idempotency-Key", None)
     for parameter, value in (("domain", "default"), ("message", "a test")):
@@ -95,10 +121,14 @@ def before_call(context, case, kwargs):
         if path == "/clients/bulk":
             case.body["expected"] = get("/clients", **case.body["matching"])["matching"]
     if path == "/session" and method == "POST":
-        case.body = json.loads(os.environ["TIDEGATE_PERSON"])
+        case.body = dict(PERSON)
+    if path == "/me/password" and not wrong:
+        case.body = {"present": PERSON["password"], "password": PERSON["password"]}
     if "{id}" in path:
         of_override = path.endswith("/override")
         known = ids("/" + path.split("/")[1], **({"has_override": "true"} if of_override and method != "PUT" else {}))
+        if path.startswith("/users"):
+            known = others()
         # One of each is left for those that come later.
         if len(known) > (method == "DELETE"):
             case.path_parameters["id"] = known[draw % len(known)]
@@ -114,6 +144,8 @@ def before_call(context, case, kwargs):
             kind = path.split("/")[1]
             of_client = dict(zip(("kind", "value"), own.split(":", 1)))
             case.body.update({"tiers": {"id": own}, "rules": {"id": own}, "clients": of_client}.get(kind, {}))
+    if "{session}" in path and (session := other_session()):
+        case.path_parameters.update({"session": session} | ({"id": PERSON["name"]} if "{id}" in path else {}))
     if method in ("PUT", "PATCH", "DELETE") or "If-Match" in (case.headers or {}):
         whole = path in ("/policy/rollback", "/clients/import")
         of = "/policy" if whole else case.formatted_path.removesuffix("/override")

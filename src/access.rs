@@ -1,10 +1,10 @@
 //! Settings of how people sign in at the dashboard.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
-use tidegate_admin::Access;
+use tidegate_admin::{Access, TlsFiles};
 
 /// The shortest that a session may live without being used, in nanoseconds: that it was used is written once a minute.
 const IDLE_MIN: u64 = 5 * 60 * 1_000_000_000;
@@ -17,6 +17,13 @@ pub(crate) struct AccessArguments {
     /// How long a session lives, however much it is used.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SESSION_LIFE", default_value = "7d", value_parser = idle)]
     session_life: u64,
+    /// The certificate of the dashboard and its REST calls, with those that lead to a known one; PEM. They are served over TLS
+    /// then. It is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TLS_CERT", requires = "admin_tls_key")]
+    admin_tls_cert: Option<PathBuf>,
+    /// The key of that certificate; PEM.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
+    admin_tls_key: Option<PathBuf>,
 }
 
 impl AccessArguments {
@@ -24,7 +31,14 @@ impl AccessArguments {
         Access {
             session_idle: Duration::from_nanos(self.session_idle),
             session_life: Duration::from_nanos(self.session_life),
+            tls: self.tls(),
         }
+    }
+
+    /// The files of the certificate.
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.admin_tls_cert.clone().zip(self.admin_tls_key.clone())?;
+        Some(TlsFiles { certificate, key })
     }
 }
 

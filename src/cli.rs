@@ -91,8 +91,8 @@ Examples:
 
 Ctrl+C or SIGTERM lets open requests end and stops. What was published survives a crash at any time.")]
 pub(crate) struct ServeArguments {
-    /// Where the dashboard and its REST calls listen. Beyond loopback, put TLS before it: browsers then send the session
-    /// over https only.
+    /// Where the dashboard and its REST calls listen. Beyond loopback, give it a certificate, or put a proxy with TLS before it:
+    /// browsers then send the session over https only.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:8080")]
     pub(crate) admin: SocketAddr,
     /// Where people reach the dashboard, when that is not where it listens: behind a proxy with TLS.

@@ -39,8 +39,11 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
 
 async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
-    let (admin_url, http_url) = (arguments.admin_url.clone().map_or_else(|| url(&admin), Ok)?, url(&http)?);
-    let is_exposed = !arguments.admin.ip().is_loopback() && arguments.admin_url.is_none();
+    let has_tls = arguments.access.tls().is_some();
+    let scheme = if has_tls { "https" } else { "http" };
+    let admin_url = arguments.admin_url.clone().map_or_else(|| url(scheme, &admin), Ok)?;
+    let http_url = url("http", &http)?;
+    let is_exposed = !has_tls && !arguments.admin.ip().is_loopback() && arguments.admin_url.is_none();
     let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
@@ -72,7 +75,8 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
     if is_exposed {
         complain(
             "warning: the dashboard is reachable from other machines, without TLS; browsers keep a session over https only, so \
-             put a proxy with TLS before it and name its address with --admin-url, or listen on loopback",
+             give it a certificate with --admin-tls-cert, put a proxy with TLS before it and name its address with --admin-url, \
+             or listen on loopback",
         );
     }
     say(greeting(arguments, &admin, &admin_url, &http_url).as_bytes())?;
@@ -113,9 +117,9 @@ fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Fail
     })
 }
 
-fn url(listener: &TcpListener) -> Result<String, Failure> {
+fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
     let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
-    Ok(format!("http://{address}"))
+    Ok(format!("{scheme}://{address}"))
 }
 
 /// Where everything is, and what to do first.

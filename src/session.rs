@@ -1,13 +1,18 @@
 //! Somebody who is signed in at a running admin server, for as long as one command takes.
 
-use std::{ffi::OsString, io, net::IpAddr, thread, time::Duration};
+use std::{ffi::OsString, io, net::IpAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use clap::Args;
+use rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use ureq::{
     Agent, Error,
     http::{HeaderValue, Method, Request, Uri},
+    tls::{Certificate, RootCerts, TlsConfig, TlsProvider},
 };
 
 use crate::output::{Failure, printable, remark};
@@ -28,6 +33,9 @@ pub(crate) struct SessionArguments {
     /// Where the admin server is.
     #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN", default_value = "http://127.0.0.1:8080", value_parser = admin)]
     pub(crate) admin: String,
+    /// Certificates to know the admin server by, instead of those that this machine trusts; PEM. For https.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
+    pub(crate) ca: Option<PathBuf>,
     /// Who signs in, where there is no token.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_USER")]
     pub(crate) user: Option<String>,
@@ -82,7 +90,7 @@ impl<'a> Session<'a> {
     ) -> Result<T, Failure> {
         if let Some(token) = variable(TOKEN)? {
             warn_in_the_clear(&arguments.admin, "token");
-            return work(&Self { authorization: format!("Bearer {}", token.trim()), ..Self::unknown(arguments) });
+            return work(&Self { authorization: format!("Bearer {}", token.trim()), ..Self::unknown(arguments)? });
         }
         let session = Self::sign_in(arguments)?;
         let outcome = work(&session);
@@ -91,8 +99,9 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    fn unknown(arguments: &'a SessionArguments) -> Self {
+    fn unknown(arguments: &'a SessionArguments) -> Result<Self, Failure> {
         let agent = Agent::config_builder()
+            .tls_config(tls(arguments)?)
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
             .max_redirects(0)
@@ -101,7 +110,7 @@ impl<'a> Session<'a> {
             .build()
             .new_agent();
         let (authorization, cookie, csrf) = (String::new(), String::new(), String::new());
-        Self { admin: &arguments.admin, agent, authorization, cookie, csrf }
+        Ok(Self { admin: &arguments.admin, agent, authorization, cookie, csrf })
     }
 
     fn sign_in(arguments: &'a SessionArguments) -> Result<Self, Failure> {
@@ -115,7 +124,7 @@ impl<'a> Session<'a> {
         })?;
         warn_in_the_clear(&arguments.admin, "password");
         let password = password(user)?;
-        let mut session = Self::unknown(arguments);
+        let mut session = Self::unknown(arguments)?;
         let body = json!({ "name": user, "password": password });
         let mut patience = Duration::from_nanos(arguments.timeout);
         let answer = loop {
@@ -211,11 +220,20 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Rather than of the connection.
+fn is_of_tls(error: &io::Error) -> bool {
+    error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()).is_some()
+}
+
 /// Why there was no answer, and what to do.
 fn told(error: &Error) -> String {
     const IS_IT_RUNNING: &str = "is `tidegate serve` running? --admin says where";
     match error {
         Error::Timeout(_) => "no answer in time; --timeout waits longer".to_owned(),
+        Error::Rustls(error) => format!("it is not known for who it says: {error}; --ca names whom to believe"),
+        Error::Io(error) if is_of_tls(error) => {
+            format!("it is not known for who it says: {error}; --ca names whom to believe")
+        }
         Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             "no answer in time; --timeout waits longer".to_owned()
         }
@@ -234,8 +252,30 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     text.map_err(|_| Failure(format!("{name}: not UTF-8 text")))
 }
 
+/// Whom to believe that it is the admin server; nobody has to be, where it is not asked by https.
+fn tls(arguments: &SessionArguments) -> Result<TlsConfig, Failure> {
+    let mut known = Vec::new();
+    if arguments.admin.starts_with("https:") {
+        let ders = match &arguments.ca {
+            Some(file) => CertificateDer::pem_file_iter(file)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| Failure::of_file(&file.display().to_string(), error))?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        known = ders.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+        if known.is_empty() {
+            return Err(Failure("no certificates to know the admin server by; --ca names a file".to_owned()));
+        }
+    }
+    Ok(TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
+        .root_certs(RootCerts::Specific(Arc::new(known)))
+        .build())
+}
+
 fn warn_in_the_clear(admin: &str, what: &str) {
-    if !is_loopback(admin) {
+    if !is_loopback(admin) && !admin.starts_with("https:") {
         remark(format_args!("{admin}: not this machine, and without TLS: the {what} can be read on the way"));
     }
 }
@@ -260,12 +300,13 @@ fn is_loopback(admin: &str) -> bool {
 
 /// The address of an admin server, without a slash at its end; also as `tidegate serve` takes it, without `http://`.
 fn admin(text: &str) -> Result<String, String> {
-    const FORM: &str = "write http:// and where it listens: http://127.0.0.1:8080";
+    const FORM: &str = "write http:// or https:// and where it listens: http://127.0.0.1:8080";
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = text.parse().map_err(|error| format!("{error}; {FORM}"))?;
     match uri.scheme_str() {
-        Some("http") if uri.query().is_none() && uri.host().is_some() => Ok(text.trim_end_matches('/').to_owned()),
-        Some("https") => Err(format!("TLS is not built yet; {FORM}")),
+        Some("http" | "https") if uri.query().is_none() && uri.host().is_some() => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
         _ => Err(FORM.to_owned()),
     }
 }
@@ -292,9 +333,8 @@ mod tests {
     fn admin_servers_are_named_by_http_urls_or_as_they_listen() {
         assert_eq!(admin("http://localhost:8080/").as_deref(), Ok("http://localhost:8080"));
         assert_eq!(admin("127.0.0.1:9000").as_deref(), Ok("http://127.0.0.1:9000"));
-        for (text, says) in
-            [("https://localhost", "TLS"), ("ftp://x", "http://"), ("", "http://"), ("http://a/?b", "http://")]
-        {
+        assert_eq!(admin("https://limits.example/").as_deref(), Ok("https://limits.example"));
+        for (text, says) in [("ftp://x", "http://"), ("", "http://"), ("http://a/?b", "http://")] {
             assert!(admin(text).is_err_and(|error| error.contains(says)), "{text}");
         }
     }

@@ -222,8 +222,8 @@ fn what_goes_wrong_at_the_server_is_told() {
     );
     let door = secret(&["--admin", &place.served.checks]);
     assert!(door.stderr.contains("not an admin server"), "{door:?}");
-    let tls = secret(&["--admin", "https://localhost"]);
-    assert!(tls.stderr.contains("TLS is not built yet"), "{tls:?}");
+    let tls = secret(&["--admin", &place.served.admin.replace("http:", "https:"), "--ca", "missing.pem"]);
+    assert!(tls.stderr.contains("missing.pem"), "{tls:?}");
     for refused in [no_password, nobody, door, tls] {
         assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     }

@@ -227,14 +227,15 @@ async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
     let state = request.app_data::<web::Data<State>>();
     let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
     let address = address(request.request());
-    if let Some(authorization) = request.headers().get(AUTHORIZATION) {
-        return of_token(state, authorization, address).await;
+    if let Some(secret) = request.headers().get(AUTHORIZATION).and_then(secret_of) {
+        return of_token(state, secret, address).await;
     }
     let cookie = request.cookie(&state.cookie).ok_or(Problem::Unauthorized)?;
     let session =
         state.store.session(&sha256(cookie.value()), now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    let token = request.headers().get(CSRF_HEADER).map(HeaderValue::as_bytes);
-    if !is_safe(request.method()) && token != Some(session.csrf.as_bytes()) {
+    // Digests are compared, which tells nothing about the token by its time.
+    let token = request.headers().get(CSRF_HEADER).map(|token| sha256(token.as_bytes()));
+    if !is_safe(request.method()) && token != Some(sha256(&session.csrf)) {
         return Err(Problem::Csrf);
     }
     let id = &session.token_sha256;
@@ -246,10 +247,13 @@ async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
     Ok(Who { name, address, may, kinds: None, by: Credential::Session(session) })
 }
 
-async fn of_token(state: &State, authorization: &HeaderValue, address: String) -> Result<Who, Problem> {
-    let secret = authorization.to_str().ok().and_then(|value| value.split_once(' '));
-    let secret = secret.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim());
-    let secret = secret.filter(|secret| secret.starts_with(TOKEN_PREFIX)).ok_or(Problem::UnknownToken)?;
+/// The secret of one of our tokens. A proxy may have sent another header of this name along.
+fn secret_of(authorization: &HeaderValue) -> Option<&str> {
+    let (scheme, secret) = authorization.to_str().ok()?.split_once(' ')?;
+    Some(secret.trim()).filter(|secret| scheme.eq_ignore_ascii_case("bearer") && secret.starts_with(TOKEN_PREFIX))
+}
+
+async fn of_token(state: &State, secret: &str, address: String) -> Result<Who, Problem> {
     let id = sha256(secret);
     let token = state.store.token_of(&id, now()).await?.ok_or(Problem::UnknownToken)?;
     let name = format!("token:{}", token.name);

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen`, `refusals` and `access` (people), `routes` (the REST calls), `server`; `local`
+//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen`, `refusals` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -44,6 +44,7 @@ mod simulate;
 mod start;
 mod store;
 mod telemetry;
+mod tls;
 mod tries;
 
 pub use figures::FiguresClock;
@@ -55,3 +56,4 @@ pub use roles::{Role, UnknownRole};
 pub use server::{Access, Admin, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
+pub use tls::TlsFiles;

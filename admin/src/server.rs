@@ -52,12 +52,15 @@ use crate::{
     start::StartError,
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
+    tls::{Tls, TlsFiles},
     tries::Tries,
 };
 
 /// What the page may do: nothing but be itself and ask this server.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                                        connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// Browsers come by TLS for a year, whatever a link says.
+const TRANSPORT_SECURITY: &str = "max-age=31536000";
 /// How long a stop waits for requests that are being answered, in seconds.
 const DRAIN_SECONDS: u64 = 5;
 /// How long it waits for readers of streams to take their last event.
@@ -105,11 +108,13 @@ pub struct Access {
     pub session_idle: Duration,
     /// How long a session lives, however much it is used: whole seconds.
     pub session_life: Duration,
+    /// The certificate of the listener; without one it speaks no TLS.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Default for Access {
     fn default() -> Self {
-        Self { session_idle: Duration::from_hours(12), session_life: Duration::from_hours(7 * 24) }
+        Self { session_idle: Duration::from_hours(12), session_life: Duration::from_hours(7 * 24), tls: None }
     }
 }
 
@@ -145,6 +150,8 @@ pub(crate) struct State {
     pub(crate) cookie: String,
     /// Cookies only over TLS: everywhere but on loopback.
     pub(crate) secure_cookies: bool,
+    /// Do browsers come by TLS?
+    pub(crate) is_https: bool,
     /// What the REST calls are.
     pub(crate) document: Document,
     /// Tells a server with another page from this one.
@@ -170,6 +177,7 @@ pub struct Admin {
     setup_code: Option<String>,
     is_first_start: bool,
     policy_file: Option<PolicyFileOutcome>,
+    tls: Option<Tls>,
     // Nobody else takes the folder while this lives.
     _folder: Option<DataFolder>,
     _scratch: Option<TempDir>,
@@ -198,6 +206,7 @@ impl Admin {
             check_url,
             access,
         } = settings;
+        let tls = access.tls.clone().map(Tls::open).transpose()?;
         let mut folder = None;
         let (store, is_first_start) = if let Some(database) = &database {
             Store::of_server(database, write_first).await?
@@ -235,14 +244,8 @@ impl Admin {
             let (setup, code) = Setup::open().map_err(random)?;
             (setup, Some(code))
         };
-        let address = listener.local_addr();
-        let is_loopback = address.as_ref().is_ok_and(|address| address.ip().is_loopback());
-        let secure_cookies = match &url {
-            Some(url) => url.starts_with("https:"),
-            None => !is_loopback,
-        };
-        let port = address.map_or(0, |address| address.port());
-        let cookie = format!("tidegate_session_{port}");
+        let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
+            Cookies::of(&listener, url.as_deref(), tls.is_some());
         let telemetry = Arc::new(Telemetry::new(store.meter()));
         // Tells the events of this process from those of the one before.
         let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
@@ -270,6 +273,7 @@ impl Admin {
             document: routes::document(&cookie),
             cookie,
             secure_cookies,
+            is_https,
             build: routes::build(),
             session_ended: watch::Sender::new(()),
             stopping: watch::Sender::new(false),
@@ -280,6 +284,7 @@ impl Admin {
             setup_code,
             is_first_start,
             policy_file,
+            tls,
             _folder: folder,
             _scratch: scratch,
         })
@@ -325,9 +330,12 @@ impl Admin {
         .max_connections(CONNECTIONS_MAX)
         .client_request_timeout(REQUEST_TIMEOUT)
         .shutdown_timeout(DRAIN_SECONDS)
-        .disable_signals()
-        .listen(self.listener)?
-        .run();
+        .disable_signals();
+        let server = match &self.tls {
+            None => server.listen(self.listener)?,
+            Some(tls) => server.listen_rustls_0_23(self.listener, tls.config()?)?,
+        };
+        let server = server.run();
         let handle = server.handle();
         let drain = async {
             stop.await;
@@ -355,6 +363,7 @@ impl Admin {
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = self.state.figures.run() => match never {},
             never = self.state.publisher.follow() => match never {},
+            never = follow_certificate(self.tls) => match never {},
             never = record(self.state.recorder.as_deref()) => match never {},
             never = self.state.uploads.run() => match never {},
             never = self.state.runs.run_out() => match never {},
@@ -369,6 +378,35 @@ impl Admin {
         drop(timeout(Duration::from_secs(DRAIN_SECONDS), keeper).await);
         store.close().await;
         ended
+    }
+}
+
+/// How sessions are kept by browsers.
+struct Cookies {
+    name: String,
+    are_secure: bool,
+    is_https: bool,
+}
+
+impl Cookies {
+    /// Of a server that people reach at `url`, or else at its listener.
+    fn of(listener: &TcpListener, url: Option<&str>, has_tls: bool) -> Self {
+        let address = listener.local_addr();
+        let is_loopback = address.as_ref().is_ok_and(|address| address.ip().is_loopback());
+        let is_https = has_tls || url.is_some_and(|url| url.starts_with("https:"));
+        let are_secure = is_https || (url.is_none() && !is_loopback);
+        let port = address.map_or(0, |address| address.port());
+        // With this prefix no other host, and nobody without TLS, can set it.
+        let name = format!("{}tidegate_session_{port}", if is_https { "__Host-" } else { "" });
+        Self { name, are_secure, is_https }
+    }
+}
+
+/// Follows the files of the certificate, for ever.
+async fn follow_certificate(tls: Option<Tls>) -> Infallible {
+    match tls {
+        Some(tls) => tls.follow().await,
+        None => pending().await,
     }
 }
 
@@ -403,15 +441,15 @@ async fn dress(
     // Only to find an answer in the log again: without random numbers it has none.
     let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
     let (method, path) = (request.method().clone(), request.path().to_owned());
-    let telemetry = request.app_data::<web::Data<State>>().map(|state| Arc::clone(&state.telemetry));
+    let state = request.app_data::<web::Data<State>>().cloned();
     let response = next.call(request).await?;
     // Of an answer without its body nothing is made: a stream would not end.
     let mut response = match method {
         Method::HEAD => response.map_body(|_, body| Head(body.size())).map_into_right_body(),
         _ => response.map_into_left_body(),
     };
-    if let Some(telemetry) = telemetry {
-        telemetry.answered(response.status().as_u16());
+    if let Some(state) = &state {
+        state.telemetry.answered(response.status().as_u16());
     }
     if let Some(error) = response.response().error().filter(|_| response.status().is_server_error()) {
         tracing::error!(id, %method, path, %error, "request failed");
@@ -421,8 +459,15 @@ async fn dress(
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    if state.is_some_and(|state| state.is_https) {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(TRANSPORT_SECURITY));
     }
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

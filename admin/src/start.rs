@@ -73,6 +73,11 @@ pub enum StartError {
     Engine(PublishError),
     /// The operating system gives no random numbers.
     Random(String),
+    /// The certificate or its key cannot be used.
+    Tls {
+        /// What is wrong, with the file.
+        why: String,
+    },
     /// What was given as the address of a database is none.
     Address(String),
     /// The server of the database does not answer.
@@ -143,6 +148,7 @@ impl fmt::Display for StartError {
             ),
             Self::PolicyFile { name, problems } => write!(f, "the policy in {name} is wrong\n{problems}"),
             Self::Engine(error) => write!(f, "the engine does not take the policy: {error}"),
+            Self::Tls { why } => write!(f, "no TLS: {why}"),
             Self::Random(why) => write!(f, "the operating system gives no random numbers: {why}"),
             Self::Address(why) => write!(f, "--database: {why}"),
             Self::Unreachable { database, why } => write!(

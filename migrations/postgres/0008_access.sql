@@ -1,9 +1,6 @@
 -- Who may what: rows of people that can be changed, sessions that can be listed, tokens of scripts and nodes.
 ALTER TABLE users ADD COLUMN revision BIGINT NOT NULL DEFAULT 1;     -- grows with each change of the row
 ALTER TABLE users ADD COLUMN last_seen_at BIGINT NOT NULL DEFAULT 0; -- Unix seconds; 0: never
-ALTER TABLE users ADD COLUMN subject TEXT COLLATE "C" NOT NULL DEFAULT ''; -- whom a provider knows it as, ISSUER#SUBJECT; empty: nobody
-
-CREATE UNIQUE INDEX users_by_subject ON users (subject) WHERE subject <> '';
 
 -- Those of before are idle for ever: who has one signs in again.
 ALTER TABLE sessions ADD COLUMN last_seen_at BIGINT NOT NULL DEFAULT 0;

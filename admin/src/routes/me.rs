@@ -67,7 +67,7 @@ async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -
         return Err(Problem::field("/password", why));
     }
     let object = format!("user:{}", by.name);
-    let hash = state.store.login(&by.name).await?.and_then(|login| login.password_hash);
+    let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
     if !passwords::verify(present, hash).await? {
         state.refusals.write(&state.store, by.did("user.password", &object, "wrong password")).await;
         return Err(Problem::field("/present", "this is not your password"));

@@ -84,10 +84,6 @@ struct User {
     id: String,
     etag: String,
     role: Role,
-    /// Can he sign in with one?
-    has_password: bool,
-    /// Does a provider sign him in?
-    has_provider: bool,
     #[schemars(extend("format" = "date-time"))]
     made_at: String,
     /// To the minute; `null`: never.
@@ -103,8 +99,6 @@ impl From<store::User> for User {
             etag: etag(&user),
             id: user.name,
             role: user.role,
-            has_password: user.has_password,
-            has_provider: !user.subject.is_empty(),
             made_at: instant(user.made_at),
             last_seen_at: (user.last_seen_at != 0).then(|| instant(user.last_seen_at)),
             sessions: user.sessions,

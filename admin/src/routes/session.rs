@@ -101,7 +101,7 @@ async fn sign_in(
     state.tries.count(&address(&request), &name)?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
     let user = if is_name(&name) { state.store.login(&name).await? } else { None };
-    let hash = user.as_ref().and_then(|user| user.password_hash.clone());
+    let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
         return begin(StatusCode::OK, &state, &request, user.id, &name).await;

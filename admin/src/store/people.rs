@@ -12,8 +12,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) id: i64,
-    /// argon2id, PHC string; `None`: he has no password.
-    pub(crate) password_hash: Option<String>,
+    /// argon2id, PHC string.
+    pub(crate) password_hash: String,
 }
 
 /// A user, without what is secret.
@@ -22,9 +22,6 @@ pub(crate) struct User {
     pub(crate) id: i64,
     pub(crate) name: String,
     pub(crate) role: Role,
-    pub(crate) has_password: bool,
-    /// Whom a provider knows him as; empty: nobody.
-    pub(crate) subject: String,
     /// Grows with each change of the row.
     pub(crate) revision: i64,
     /// Unix seconds.
@@ -35,13 +32,12 @@ pub(crate) struct User {
     pub(crate) sessions: i64,
 }
 
-type Columns = (i64, String, String, i64, String, i64, i64, i64, i64);
+type Columns = (i64, String, String, i64, i64, i64, i64);
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, role, CAST(CASE WHEN password_hash = '' THEN 0 ELSE 1 END AS BIGINT), subject,
-                    CAST(revision AS BIGINT), CAST(created_at AS BIGINT), CAST(last_seen_at AS BIGINT),
+            "SELECT id, name, role, revision, created_at, last_seen_at,
                     (SELECT count(*) FROM sessions
                      WHERE user_id = users.id AND expires_at > $1 AND sessions.last_seen_at > $2)
              FROM users ",
@@ -54,9 +50,9 @@ impl TryFrom<Columns> for User {
     type Error = sqlx::Error;
 
     fn try_from(columns: Columns) -> sqlx::Result<Self> {
-        let (id, name, role, has_password, subject, revision, made_at, last_seen_at, sessions) = columns;
-        let (role, has_password) = (read_role(&role)?, has_password != 0);
-        Ok(Self { id, name, role, has_password, subject, revision, made_at, last_seen_at, sessions })
+        let (id, name, role, revision, made_at, last_seen_at, sessions) = columns;
+        let role = read_role(&role)?;
+        Ok(Self { id, name, role, revision, made_at, last_seen_at, sessions })
     }
 }
 
@@ -118,7 +114,7 @@ impl Store {
             .bind(name)
             .fetch_optional(&self.pool)
             .await?;
-        Ok(found.map(|(id, hash)| Login { id, password_hash: Some(hash).filter(|hash| !hash.is_empty()) }))
+        Ok(found.map(|(id, password_hash)| Login { id, password_hash }))
     }
 
     /// All users, by name.

@@ -105,3 +105,55 @@ fn what_can_be_read_has_a_head() {
     assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"), "{stream:?}");
     assert_eq!(server.stranger().send("HEAD", "/api/v1/tiers", &[], None).status, 401);
 }
+
+#[test]
+fn every_answer_says_what_a_page_may() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let asked = [
+        ("GET", "/docs/api", 200),
+        ("GET", "/docs/api.css", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/api/v1/openapi.json", 200),
+        ("GET", "/api/v1/tiers", 200),
+        ("GET", "/api/v1/audit/export", 200),
+        ("GET", "/api/v1/tiers/none", 404),
+        ("GET", "/assets/none.js", 404),
+        ("PATCH", "/api/v1/tiers", 405),
+        ("POST", "/api/v1/drafts", 400),
+        ("GET", "/api/v1/tiers?x", 422),
+    ];
+    let answers = asked.map(|(method, path, status)| {
+        let answer = ana.send(method, path, &[], None);
+        assert_eq!(answer.status, status, "{method} {path}");
+        answer
+    });
+    for answer in answers.iter().chain([&server.stranger().get("/api/v1/tiers"), &server.stranger().get("/")]) {
+        let policy = answer.header("content-security-policy");
+        let says: Vec<&str> = policy.split(';').map(str::trim).collect();
+        let expected = [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'self'",
+            "frame-ancestors 'none'",
+        ];
+        assert_eq!(says, expected, "{answer:?}");
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+            ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+            // Only where browsers come by TLS.
+            ("strict-transport-security", ""),
+        ] {
+            assert_eq!(answer.header(name), value, "{answer:?}");
+        }
+        assert!(!answer.header("cache-control").is_empty() && !answer.header("x-request-id").is_empty());
+    }
+}

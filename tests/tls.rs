@@ -1,0 +1,228 @@
+//! The dashboard and its REST calls over TLS: certificates, new ones while it runs, and what browsers are told.
+
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "what the tests of the server itself need")]
+mod server;
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use serde_json::json;
+use server::Served;
+use support::{Run, command, tidegate, tidegate_reading};
+use tempfile::TempDir;
+
+const PASSWORD: &str = "correct horse battery";
+
+/// Somebody who signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// Writes a certificate of this machine, and its key.
+    fn write(&self, certificate: &Path, key: &Path) {
+        let own = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
+        let signed = params.signed_by(&own, &self.issuer).expect("a certificate");
+        fs::write(certificate, signed.pem()).expect("room for a file");
+        fs::write(key, own.serialize_pem()).expect("room for a file");
+    }
+
+    /// A connection of somebody who knows only this one; `None` where the server is not known to him.
+    fn connect(&self, served: &Served) -> Option<Connection> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM")).expect("a certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().expect("versions");
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let name = "127.0.0.1".try_into().expect("an address");
+        let mut tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut socket = TcpStream::connect(address(served)).expect("it listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket).ok()?;
+        }
+        Some(Connection(StreamOwned::new(tls, socket)))
+    }
+}
+
+struct Connection(StreamOwned<ClientConnection, TcpStream>);
+
+impl Connection {
+    /// Sends a request, and answers head and body.
+    fn ask(&mut self, method: &str, path: &str, body: &str) -> (String, String) {
+        let length = body.len();
+        let kind = "content-type: application/json";
+        write!(self.0, "{method} {path} HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}")
+            .expect("it reads");
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut byte).expect("a head");
+            answer.push(byte[0]);
+        }
+        let head = String::from_utf8(answer).expect("text").to_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        self.0.read_exact(&mut body).expect("a body");
+        (head, String::from_utf8(body).expect("text"))
+    }
+}
+
+fn address(served: &Served) -> &str {
+    served.admin.strip_prefix("https://").expect("it speaks TLS")
+}
+
+struct Place {
+    served: Served,
+    authority: Authority,
+    certificate: PathBuf,
+    key: PathBuf,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let authority = Authority::new();
+        authority.write(&certificate, &key);
+        let text = |path: &Path| path.to_str().expect("text").to_owned();
+        let files = ["--admin-tls-cert", &text(&certificate), "--admin-tls-key", &text(&key)];
+        let served = Served::start_with(&folder.path().join("data"), &files);
+        Self { served, authority, certificate, key, folder }
+    }
+}
+
+#[test]
+fn browsers_are_told_to_come_by_tls_only() {
+    let place = Place::new();
+    let mut connection = place.authority.connect(&place.served).expect("it is known");
+    let body = json!({ "code": place.served.code(), "name": "ana", "password": PASSWORD }).to_string();
+    let (head, _) = connection.ask("POST", "/api/v1/setup", &body);
+    assert!(head.starts_with("http/1.1 201 "), "{head}");
+    let cookie = head.lines().find(|line| line.starts_with("set-cookie: ")).expect("a cookie");
+    for part in ["set-cookie: __host-tidegate_session_", "; secure", "; httponly", "; samesite=strict", "; path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains("domain"), "{cookie}");
+    // A page, an answer, refusals: all of them say so.
+    for (path, status) in
+        [("/docs/api", 200), ("/api/v1/openapi.json", 200), ("/api/v1/tiers", 401), ("/assets/none.js", 404)]
+    {
+        let (head, _) = connection.ask("GET", path, "");
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
+        assert!(head.contains("strict-transport-security: max-age=31536000\r\n"), "{head}");
+    }
+    // Whoever speaks no TLS gets no answer.
+    let mut plain = TcpStream::connect(address(&place.served)).expect("it listens");
+    write!(plain, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").expect("it reads");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+}
+
+#[test]
+fn a_new_certificate_is_taken_while_connections_go_on() {
+    let place = Place::new();
+    // What is no certificate, or another's key, keeps the one that there is.
+    let (good, key) = (fs::read(&place.certificate).expect("it is there"), fs::read(&place.key).expect("it is there"));
+    fs::write(&place.certificate, "nonsense").expect("room for a file");
+    thread::sleep(Duration::from_secs(3));
+    assert!(place.authority.connect(&place.served).is_some());
+    fs::write(&place.certificate, good).expect("room for a file");
+    fs::write(&place.key, KeyPair::generate().expect("a key").serialize_pem()).expect("room for a file");
+    thread::sleep(Duration::from_secs(3));
+    assert!(place.authority.connect(&place.served).is_some());
+    fs::write(&place.key, key).expect("room for a file");
+    let other = Authority::new();
+    assert!(other.connect(&place.served).is_none());
+    let mut open = place.authority.connect(&place.served).expect("it is known");
+    other.write(&place.certificate, &place.key);
+    // It is used all the time: the server ends those that are not.
+    let is_taken = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(200));
+        assert!(open.ask("GET", "/healthz", "").0.starts_with("http/1.1 200 "), "what is open goes on");
+        other.connect(&place.served).is_some()
+    });
+    assert!(is_taken);
+    assert!(open.ask("GET", "/healthz", "").0.starts_with("http/1.1 200 "), "also then");
+    assert!(place.authority.connect(&place.served).is_none(), "and no other is shown");
+}
+
+#[test]
+fn commands_come_by_tls_and_know_whom_they_ask() {
+    let place = Place::new();
+    let data = place.folder.path().join("data");
+    let added = tidegate_reading(
+        PASSWORD.as_bytes(),
+        ["admin", "user", "add", "ana", "--role", "admin", "--data", data.to_str().expect("text")],
+    );
+    assert_eq!(added.status, Some(0), "{added:?}");
+    let ca = place.folder.path().join("ca.pem");
+    fs::write(&ca, &place.authority.pem).expect("room for a file");
+    let export = |ca: &Path| {
+        let output = command()
+            .args(["policy", "export", "--user", "ana", "--admin", &place.served.admin, "--ca"])
+            .arg(ca)
+            .env("TIDEGATE_PASSWORD", PASSWORD)
+            .output()
+            .expect("the binary runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Run { stdout: text(output.stdout), stderr: text(output.stderr), status: output.status.code() }
+    };
+    let known = export(&ca);
+    assert!(known.status == Some(0) && known.stdout.contains("[domains.default]"), "{known:?}");
+    assert_eq!(known.stderr, "");
+    fs::write(&ca, Authority::new().pem).expect("room for a file");
+    let unknown = export(&ca);
+    assert!(unknown.status == Some(2) && unknown.stderr.contains("--ca"), "{unknown:?}");
+    assert_eq!(unknown.stdout, "");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    Authority::new().write(Path::new(&at("cert.pem")), Path::new(&at("key.pem")));
+    fs::write(at("empty.pem"), "").expect("room for a file");
+    fs::write(at("other.pem"), KeyPair::generate().expect("a key").serialize_pem()).expect("room for a file");
+    for (certificate, key, says) in [
+        ("none.pem", "key.pem", "none.pem"),
+        ("empty.pem", "key.pem", "empty.pem: there is no certificate in it"),
+        ("cert.pem", "empty.pem", "empty.pem"),
+        ("cert.pem", "other.pem", "cert.pem"),
+    ] {
+        let (certificate, key) = (at(certificate), at(key));
+        let arguments = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", &at("data")];
+        let run =
+            tidegate(arguments.iter().copied().chain(["--admin-tls-cert", &certificate, "--admin-tls-key", &key]));
+        assert!(run.status == Some(2) && run.stderr.contains(says), "{run:?}");
+    }
+    let one = tidegate(["serve", "--admin-tls-cert", &at("cert.pem")]);
+    assert!(one.status == Some(2) && one.stderr.contains("--admin-tls-key"), "{one:?}");
+    assert!(!folder.path().join("data").exists(), "nothing was made");
+}
