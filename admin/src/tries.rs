@@ -49,12 +49,16 @@ impl Tries {
         let Ok(request) = Request::new(&who) else { return Ok(()) };
         match self.0.check(&request).retry() {
             Retry::Now => Ok(()),
-            Retry::After(wait) => {
-                Err(Problem::TooMany { retry_after_s: (wait + Duration::from_millis(999)).as_secs() })
-            }
+            Retry::After(wait) => Err(Problem::TooMany { retry_after_s: whole_seconds(wait) }),
             Retry::Never => Err(Problem::TooMany { retry_after_s: 60 }),
         }
     }
+}
+
+/// Rounded up, and never none: who comes at once would come too early.
+fn whole_seconds(wait: Duration) -> u64 {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    seconds.max(1)
 }
 
 /// Whom an address is counted as: of IPv6 its network of 64 bits, since whoever has one has them all.
@@ -69,6 +73,14 @@ fn network(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_is_told_in_whole_seconds() {
+        for (ns, seconds) in [(0, 1), (1, 1), (999_999, 1), (1_000_000_000, 1), (1_000_000_001, 2), (6_000_000_000, 6)]
+        {
+            assert_eq!(whole_seconds(Duration::from_nanos(ns)), seconds, "{ns}");
+        }
+    }
 
     #[test]
     fn tries_are_limited_by_address_and_name() {
