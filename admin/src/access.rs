@@ -81,6 +81,17 @@ impl Who {
         matches!(&self.by, Credential::Session(session) if session.user == id)
     }
 
+    /// Refuses who may not end or remove what `author` made: he himself may, and an editor.
+    pub(crate) fn check_own(&self, author: &str) -> Result<(), Problem> {
+        if self.name == author || self.role().is_some_and(|role| role >= Role::Editor) {
+            return Ok(());
+        }
+        let shows = self.shows();
+        Err(Problem::Forbidden(format!(
+            "This is of {author}; others need the role `editor`. What you show is {shows}."
+        )))
+    }
+
     /// SHA-256 of the token of the session that asks.
     pub(crate) fn token_of_session(&self) -> Option<&str> {
         match &self.by {

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -125,6 +126,11 @@ pub(crate) struct Edited {
 
 /// Makes the changes on the present policy, if no object that they touch has changed since it was read.
 pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Problem> {
+    edit_at(Timestamp::now(), present, list)
+}
+
+/// As [`edit`], at this instant: overrides that are made then last from then on.
+pub(crate) fn edit_at(now: Timestamp, present: &Published, list: &ChangeList) -> Result<Edited, Problem> {
     check_form(list, present.version.version)?;
     let changes = || list.changes.iter().map(|change| (change, change.key()));
     // What is to be new has no tag yet.
@@ -154,7 +160,7 @@ pub(crate) fn edit(present: &Published, list: &ChangeList) -> Result<Edited, Pro
             conflicts.push(conflict(present, &key));
             continue;
         }
-        match (change.object(&pointer, found.as_ref()), place) {
+        match (change.object(&pointer, found.as_ref(), now), place) {
             (Ok(None), Some(place)) => removed.extend(editing.remove(&key, place)),
             (Ok(Some(object)), _) if object.id().is_some_and(|id| id != key.id) => {
                 let message = format!("the id is `{}` and cannot be changed", key.id);
@@ -328,7 +334,7 @@ impl Change {
     }
 
     /// What the object, that was `found` so, is to be; `None`: it is to go.
-    fn object(&self, pointer: &str, found: Option<&Object>) -> Result<Option<Object>, FieldError> {
+    fn object(&self, pointer: &str, found: Option<&Object>, now: Timestamp) -> Result<Option<Object>, FieldError> {
         let pointer = format!("{pointer}/value");
         let value = match (self.op, &self.value) {
             (Op::Delete, None) => return Ok(None),
@@ -352,8 +358,7 @@ impl Change {
                     _ => None,
                 };
                 let given = self.value.as_ref().unwrap_or(&Value::Null);
-                overrides::complete(&mut client, given, before, jiff::Timestamp::now())
-                    .map_err(|error| error.below(&pointer))?;
+                overrides::complete(&mut client, given, before, now).map_err(|error| error.below(&pointer))?;
                 Object::Client(client)
             }
             Kind::Domain => {

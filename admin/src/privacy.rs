@@ -81,6 +81,11 @@ impl Privacy {
         }
     }
 
+    /// One of many of whom no more is told than that he is not another.
+    pub(crate) fn number(kind: &str, number: usize) -> String {
+        format!("{kind}:#{}", number + 1)
+    }
+
     fn hashed(&self, kind: &str, value: &str) -> String {
         // Its length keeps a kind from running into the value; being cut keeps the hash from being gone on with.
         let hash = Sha256::new().chain_update(self.secret).chain_update([kind.len() as u8]);

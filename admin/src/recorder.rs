@@ -108,7 +108,7 @@ pub(crate) struct Recorded {
     /// Requests that are kept.
     pub(crate) requests: usize,
     /// Time of the first of them.
-    from: Option<Utc>,
+    pub(crate) from: Option<Utc>,
     /// Time of the last.
     to: Option<Utc>,
     /// Memory that they take.

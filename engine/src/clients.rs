@@ -172,6 +172,15 @@ impl<T> ClientMap<T> {
         }
     }
 
+    /// The client of this very value.
+    pub(crate) fn get(&self, matcher: &Matcher) -> Option<&T> {
+        match matcher {
+            Matcher::Exact(value) => self.exact.get(value),
+            Matcher::Block(block) => self.blocks.get(block),
+            Matcher::Prefix(prefix) => self.prefixes.get(prefix.as_bytes()),
+        }
+    }
+
     /// The client that `value` is.
     #[inline]
     pub(crate) fn find(&self, value: &str) -> Option<&T> {

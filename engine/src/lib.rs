@@ -30,7 +30,7 @@
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
 //! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
-//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
+//! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
@@ -80,6 +80,7 @@ mod sync;
 mod table;
 mod tally;
 pub mod time;
+mod values;
 #[cfg(feature = "wait")]
 mod wait;
 mod word;
@@ -112,6 +113,7 @@ pub use reservation::Reservation;
 pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
 pub use tally::{Counts, Totals};
+pub use values::NamedValues;
 
 /// The code of the documents is compiled and run.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use tidegate::{Problems, PublishError, Request, Retry, Snapshot, policy, time::Nanos};
 
 use crate::{Utc, compare::outcome::Totals};
-use decisions::Decisions;
+use decisions::{Decisions, without_whom};
 use people::People;
 use strip::{Counts, Strips};
 
@@ -47,6 +47,8 @@ pub struct Compare {
     strips: Strips,
     decisions: Decisions,
     sample: Option<Box<Sample>>,
+    /// Paths are seen without whom they name.
+    is_hiding: bool,
 }
 
 impl Compare {
@@ -61,6 +63,7 @@ impl Compare {
             strips: Strips::default(),
             decisions: Decisions::default(),
             sample: None,
+            is_hiding: false,
         })
     }
 
@@ -72,15 +75,19 @@ impl Compare {
         self
     }
 
-    /// Keeps the paths of requests without the identities that they name.
+    /// Takes the identities of a request out of its path, before anything sees it: `/users/{user}`. Rules are found by what is
+    /// left, so that no decision tells whom the path names.
     #[must_use]
     pub fn hiding(mut self) -> Self {
-        self.decisions.is_hiding = true;
+        self.is_hiding = true;
         self
     }
 
     /// Has a request decided by both, and answers what `B` says. Requests come in order of time.
     pub fn ask(&mut self, now: Nanos, request: &Request<'_>) -> Retry {
+        let hidden = request.parts().endpoint.filter(|_| self.is_hiding).map(|path| without_whom(request, path));
+        // It is cut to what fits.
+        let request = &hidden.as_deref().and_then(|path| request.endpoint(path).ok()).unwrap_or(*request);
         let parts = request.parts();
         let mut whole = u8::MAX;
         if let Some(sample) = &self.sample {

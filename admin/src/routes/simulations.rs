@@ -29,7 +29,8 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Start a run",
             "Two policies decide the same traffic, request by request, on a clock of their own. It waits for its turn; `sim:ID` \
-             of the event stream tells how far it is. One run at a time for each user.",
+             of the event stream tells how far it is. One run at a time for each user. Over recorded requests, where identities are \
+             not shown as they are, policies have no values but those of the policy in force and of versions that are asked for.",
         )
         .example(json!({
             "b": { "version": 1 },
@@ -52,10 +53,16 @@ pub(super) fn calls(api: &mut Api) {
         .says("A run", "Once it is done, with what it found in short.")
         .with("id", "Its id.");
     api.post("/simulations/{id}/stop", stop)
-        .says("Stop a run", "One that has ended by then stays as it is: what it found is not lost.")
+        .says(
+            "Stop a run",
+            "One that has ended by then stays as it is: what it found is not lost. Its author may, and an editor.",
+        )
         .with("id", "Its id.");
     api.delete("/simulations/{id}", forget)
-        .says("Forget a run", "With what it found. One that has not ended must be stopped first.")
+        .says(
+            "Forget a run",
+            "With what it found. One that has not ended must be stopped first. Its author may, and an editor.",
+        )
         .with("id", "Its id.")
         .refuses(&[Code::NotEnded]);
     api.get("/simulations/{id}/timeline", timeline)
@@ -93,13 +100,20 @@ async fn run(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json
     Ok(Json(state.runs.run(&id).ok_or_else(|| absent(&id))?))
 }
 
+/// Of whoever asks, or of others if he may.
+fn check_own(by: &By<Viewer>, state: &State, id: &str) -> Result<(), Problem> {
+    by.check_own(&state.runs.run(id).ok_or_else(|| absent(id))?.author)
+}
+
 async fn stop(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Json<Run>, Problem> {
+    check_own(&by, &state, &id)?;
     let run = state.runs.stop(&id).ok_or_else(|| absent(&id))?;
     state.store.audit(by.did("simulation.stop", &format!("simulation:{}", run.id), "done")).await?;
     Ok(Json(run))
 }
 
 async fn forget(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    check_own(&by, &state, &id)?;
     state.runs.forget(&id).ok_or_else(|| absent(&id))??;
     state.store.audit(by.did("simulation.forget", &format!("simulation:{id}"), "done")).await?;
     Ok(NoContent)

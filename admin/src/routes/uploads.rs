@@ -49,7 +49,9 @@ pub(super) fn calls(api: &mut Api) {
         .example(json!("192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] \"GET /v1/search HTTP/1.1\" 200 2326\n"))
         .refuses(&[Code::Full]);
     api.get("/uploads", uploads).says("Logs that are here, newest first", "");
-    api.delete("/uploads/{id}", remove).says("Remove a log", "").with("id", "Its id.");
+    api.delete("/uploads/{id}", remove)
+        .says("Remove a log", "Whoever sent it may, and an editor.")
+        .with("id", "Its id.");
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -154,8 +156,10 @@ async fn uploads(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result
 }
 
 async fn remove(by: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    let absent = || Problem::NotFound(format!("There is no upload `{id}`; it may have expired."));
+    by.check_own(&state.uploads.author(&id).ok_or_else(absent)?)?;
     if !state.uploads.remove(&id) {
-        return Err(Problem::NotFound(format!("There is no upload `{id}`; it may have expired.")));
+        return Err(absent());
     }
     state.store.audit(by.did("upload.remove", &format!("upload:{id}"), "done")).await?;
     Ok(NoContent)

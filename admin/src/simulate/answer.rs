@@ -21,7 +21,7 @@ use super::{
     ask::{Prepare, Prepared},
     run::About,
 };
-use crate::privacy::{Keys, Privacy};
+use crate::privacy::Privacy;
 
 /// Between two words about progress.
 const TELL: Duration = Duration::from_millis(250);
@@ -37,6 +37,9 @@ pub(super) enum Ended {
     Stopped,
     Failed(String),
 }
+
+/// Says of an identity, by kind and value, whether a policy names it.
+type IsNamed = dyn Fn(&str, &str) -> bool;
 
 /// How far a run is: requests, and the time on its own clock.
 pub(super) type Progress = (u64, Option<Utc>);
@@ -60,18 +63,20 @@ pub(super) fn answer(
     let broken = |error: io::Error| {
         if stop.load() { Ended::Stopped } else { Ended::Failed(format!("the log cannot be read to its end: {error}")) }
     };
+    let mut is_named: Box<IsNamed> = Box::new(|_, _| false);
     let mut source = match traffic {
         Prepare::Made { made, seed, start } => Source::Made(made.traffic(start, seed)),
         Prepare::Log { file, format, domain, .. } => {
             let file = Stoppable::new(file, stop);
             Source::Log(Box::new(LogTraffic::new(file, format, &domain, PLAIN_BYTES_MAX).map_err(broken)?))
         }
-        Prepare::Recorded { records, sample } => {
+        Prepare::Recorded { records, sample, hidden } => {
             if let Some(sample) = sample {
                 compare = compare.of_sample(Box::new(move |kind, value| sample.has(kind, value)));
             }
-            if privacy.keys != Keys::Clear {
+            if let Some(named) = hidden {
                 compare = compare.hiding();
+                is_named = Box::new(move |kind, value| named.has(kind, value));
             }
             Source::Recorded(RecordedTraffic::new(records))
         }
@@ -99,8 +104,10 @@ pub(super) fn answer(
     tell((compare.requests(), at));
     // Somebody's own rows and files are told as they are.
     let is_others = matches!(source, Source::Recorded(_));
-    let show = move |kind: &str, value: &str, number| {
-        if is_others { privacy.key(kind, value, number) } else { format!("{kind}:{value}") }
+    let show = move |kind: &str, value: &str, number| match () {
+        () if !is_others => format!("{kind}:{value}"),
+        () if is_named(kind, value) => Privacy::number(kind, number),
+        () => privacy.key(kind, value, number),
     };
     source.tell(&mut about);
     Ok((compare.finish(show), about))

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate::{Problems, Snapshot, policy::Policy, time::Nanos};
+use tidegate::{NamedValues, Problems, Snapshot, policy::Policy, time::Nanos};
 use tidegate_replay::{
     LogFormat, Utc,
     compare::{as_one_node, room_for},
@@ -17,7 +17,8 @@ use tidegate_replay::{
 use super::{now, run::About};
 use crate::{
     body::pointer_of,
-    changes::{TriedList, default_domain, edit, invalid},
+    changes::{TriedList, default_domain, edit_at, invalid},
+    privacy::Keys,
     problem::{FieldError, Problem},
     published::{Published, Shared},
     publisher::parse_stored,
@@ -27,6 +28,11 @@ use crate::{
 
 /// A question that is longer is not kept with its answer.
 const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// What is said of a value that no published policy has.
+const NEW_VALUE: &str = "recorded identities are not shown as they are (--keys), so a run over them takes no value that neither \
+                         the policy in force nor the version it is compared with has; publish it first, or try it on \
+                         made-up traffic";
 
 /// What a run is asked for.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +64,13 @@ enum Chosen {
     Draft(String),
     /// This one.
     Document(Policy),
+}
+
+impl Chosen {
+    /// Was it published as it is?
+    fn is_published(&self) -> bool {
+        matches!(self, Self::Live | Self::Version(_))
+    }
 }
 
 /// Some traffic.
@@ -119,9 +132,23 @@ pub(crate) struct Prepared {
 
 /// Traffic that is there.
 pub(crate) enum Prepare {
-    Made { made: Made, seed: u64, start: Nanos },
-    Log { file: File, format: LogFormat, domain: String, upload: String },
-    Recorded { records: Vec<Arc<[u8]>>, sample: Option<Sampler> },
+    Made {
+        made: Made,
+        seed: u64,
+        start: Nanos,
+    },
+    Log {
+        file: File,
+        format: LogFormat,
+        domain: String,
+        upload: String,
+    },
+    Recorded {
+        records: Vec<Arc<[u8]>>,
+        sample: Option<Sampler>,
+        /// Where identities are hidden: whom the policies name.
+        hidden: Option<NamedValues>,
+    },
 }
 
 /// Makes a question ready: what the database knows is asked here, the work is done where nobody waits for it.
@@ -166,54 +193,24 @@ pub(super) fn wrong_rows(problems: Vec<RowProblem>, pointer: impl Fn(&RowProblem
 fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2]) -> Result<Prepared, Problem> {
     let asked = serde_json::to_string(&ask).ok().filter(|asked| asked.len() <= KEPT_BYTES_MAX);
     let asked = asked.and_then(|asked| serde_json::from_str(&asked).ok()).map(Arc::new);
+    let Gathered { mut traffic, of, about, start, domain } = gather(state, ask.traffic)?;
+    let are_published = [ask.a.is_published(), ask.b.is_published()];
     let [stored_a, stored_b] = stored;
-    let mut policies = [document(present, ask.a, stored_a, "/a")?, document(present, ask.b, stored_b, "/b")?];
-    let (traffic, of, about) = match ask.traffic {
-        Asked::Made(MadeAsk { rows, seed, start, domain }) => {
-            let start = start.unwrap_or_else(now);
-            let made = Made::new(rows, &domain).map_err(|problems| {
-                wrong_rows(problems, |problem| match problem.field {
-                    "" => "/traffic/made/rows".to_owned(),
-                    field => format!("/traffic/made/rows/{}/{field}", problem.row),
-                })
-            })?;
-            check_domain(&policies, &domain, "/traffic/made/domain")?;
-            let lacking: Vec<Vec<usize>> =
-                policies.iter().flatten().map(|(policy, _)| made.without_tier(policy).collect()).collect();
-            if let [first, rest @ ..] = &lacking[..]
-                && let Some(row) = first.iter().find(|row| rest.iter().all(|other| other.contains(row)))
-            {
-                let pointer = format!("/traffic/made/rows/{row}/tier");
-                return Err(Problem::field(pointer, "none of the policies has this tier"));
-            }
+    let mut policies =
+        [document(present, ask.a, stored_a, "/a", start)?, document(present, ask.b, stored_b, "/b", start)?];
+    if let Some((domain, pointer)) = domain {
+        check_domain(&policies, &domain, pointer)?;
+    }
+    match &mut traffic {
+        Prepare::Made { made, .. } => {
+            check_tiers(&policies, made)?;
             policies.iter_mut().flatten().for_each(|(policy, _)| made.assign(policy));
-            let of = made.expected();
-            (Prepare::Made { made, seed: seed.into(), start: start.0 }, of, About::default())
         }
-        Asked::Log(LogAsk { upload, domain }) => {
-            check_domain(&policies, &domain, "/traffic/log/domain")?;
-            let pointer = "/traffic/log/upload";
-            let found = state.uploads.open_file(&upload).map_err(|error| {
-                Problem::field(pointer, format!("the upload cannot be read: {error}; send it again"))
-            })?;
-            let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
-            let (found, file) = found.ok_or_else(absent)?;
-            let (of, about) = (found.look.requests, About { refused: Some(found.look.refused), ..About::default() });
-            (Prepare::Log { file, format: found.format, domain, upload }, of, about)
+        Prepare::Recorded { hidden, .. } if state.privacy.keys != Keys::Clear => {
+            *hidden = Some(only_published_values(present, &policies, are_published)?);
         }
-        Asked::Recorded => {
-            let recorder = state.recorder.as_ref().ok_or_else(|| {
-                Problem::field("/traffic", "nothing is recorded; start the server with --record, such as --record 1/10")
-            })?;
-            let (records, about) = recorder.recorded();
-            if records.is_empty() {
-                return Err(Problem::field("/traffic", "nothing was recorded yet"));
-            }
-            let sample = (!recorder.is_whole()).then(|| recorder.sampler());
-            let of = records.len() as u64;
-            (Prepare::Recorded { records, sample }, of, About { recorded: Some(about), ..About::default() })
-        }
-    };
+        Prepare::Log { .. } | Prepare::Recorded { .. } => {}
+    }
     let identities = match &traffic {
         Prepare::Made { made, .. } => made.clients(),
         // Each request may come from somebody else; the limits that it can meet are those of all its identities.
@@ -224,6 +221,91 @@ fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2])
     Ok(Prepared { policies, traffic, of, room, asked, policy_version: present.version.version, about })
 }
 
+/// Traffic as it was asked for.
+struct Gathered {
+    traffic: Prepare,
+    /// About how many requests there are.
+    of: u64,
+    about: About,
+    /// When it begins: changes are made then, so that the same question has the same answer whenever it is asked.
+    start: Utc,
+    /// Where it goes, if that was said, and where it was said.
+    domain: Option<(String, &'static str)>,
+}
+
+fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
+    Ok(match asked {
+        Asked::Made(MadeAsk { rows, seed, start, domain }) => {
+            let start = start.unwrap_or_else(now);
+            let made = Made::new(rows, &domain).map_err(|problems| {
+                wrong_rows(problems, |problem| match problem.field {
+                    "" => "/traffic/made/rows".to_owned(),
+                    field => format!("/traffic/made/rows/{}/{field}", problem.row),
+                })
+            })?;
+            let of = made.expected();
+            let traffic = Prepare::Made { made, seed: seed.into(), start: start.0 };
+            let domain = Some((domain, "/traffic/made/domain"));
+            Gathered { traffic, of, about: About::default(), start, domain }
+        }
+        Asked::Log(LogAsk { upload, domain }) => {
+            let pointer = "/traffic/log/upload";
+            let found = state.uploads.open_file(&upload).map_err(|error| {
+                Problem::field(pointer, format!("the upload cannot be read: {error}; send it again"))
+            })?;
+            let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
+            let (found, file) = found.ok_or_else(absent)?;
+            let (of, about) = (found.look.requests, About { refused: Some(found.look.refused), ..About::default() });
+            let traffic = Prepare::Log { file, format: found.format, domain: domain.clone(), upload };
+            let start = found.look.from.unwrap_or_else(now);
+            Gathered { traffic, of, about, start, domain: Some((domain, "/traffic/log/domain")) }
+        }
+        Asked::Recorded => {
+            let recorder = state.recorder.as_ref().ok_or_else(|| {
+                Problem::field("/traffic", "nothing is recorded; start the server with --record, such as --record 1/10")
+            })?;
+            let (records, about) = recorder.recorded();
+            let Some(start) = about.from else {
+                return Err(Problem::field("/traffic", "nothing was recorded yet"));
+            };
+            let sample = (!recorder.is_whole()).then(|| recorder.sampler());
+            let of = records.len() as u64;
+            let about = About { recorded: Some(about), ..About::default() };
+            Gathered { traffic: Prepare::Recorded { records, sample, hidden: None }, of, about, start, domain: None }
+        }
+    })
+}
+
+/// One of the policies has the tier of each row.
+fn check_tiers(policies: &[Option<Ready>; 2], made: &Made) -> Result<(), Problem> {
+    let lacking: Vec<Vec<usize>> =
+        policies.iter().flatten().map(|(policy, _)| made.without_tier(policy).collect()).collect();
+    if let [first, rest @ ..] = &lacking[..]
+        && let Some(row) = first.iter().find(|row| rest.iter().all(|other| other.contains(row)))
+    {
+        let pointer = format!("/traffic/made/rows/{row}/tier");
+        return Err(Problem::field(pointer, "none of the policies has this tier"));
+    }
+    Ok(())
+}
+
+/// The values that tell one identity from another in the policy in force, and in the versions that are asked for. Refuses
+/// policies with others: whoever may choose values could ask after the beginnings of one that is hidden, until he has it.
+fn only_published_values(
+    present: &Published,
+    policies: &[Option<Ready>; 2],
+    are_published: [bool; 2],
+) -> Result<NamedValues, Problem> {
+    let sides =
+        || policies.iter().zip(are_published).filter_map(|(ready, published)| Some((ready.as_ref()?, published)));
+    let versions = sides().filter(|(_, published)| *published).map(|((policy, _), _)| policy);
+    let named = NamedValues::of(versions.chain([&present.policy]));
+    for ((policy, refused), _) in sides().filter(|(_, published)| !published) {
+        named.check(policy, NEW_VALUE).map_err(|problems| refused(&problems, policy))?;
+    }
+    Ok(named)
+}
+
 /// A policy, and what becomes of its problems.
 type Ready = (Policy, Box<dyn Fn(&Problems, &Policy) -> Problem>);
 
@@ -232,13 +314,15 @@ fn document(
     chosen: Chosen,
     stored: Option<String>,
     pointer: &'static str,
+    start: Utc,
 ) -> Result<Option<Ready>, Problem> {
+    let start = Timestamp::from_nanosecond(start.0.into()).unwrap_or(Timestamp::MAX);
     // What this build does not take of an older version.
     let as_a_whole = move |problems: &Problems, _: &Policy| Problem::field(pointer, problems.to_string());
     let with_changes = |list: TriedList, below: &'static str| {
         let list = list.on(present);
         let at = format!("{pointer}{below}");
-        let edited = edit(present, &list).map_err(|problem| problem.below(&at))?;
+        let edited = edit_at(start, present, &list).map_err(|problem| problem.below(&at))?;
         let refused = move |problems: &Problems, policy: &Policy| invalid(problems, policy, &list).below(&at);
         Ok::<Ready, Problem>((edited.policy, Box::new(refused)))
     };

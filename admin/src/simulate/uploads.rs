@@ -148,6 +148,11 @@ impl Uploads {
         self.remove_those(|upload| upload.id == id && !upload.saved);
     }
 
+    /// Who sent it.
+    pub(crate) fn author(&self, id: &str) -> Option<String> {
+        self.held().ready.iter().find(|upload| upload.id == id).map(|upload| upload.author.clone())
+    }
+
     /// False: it is not there.
     pub(crate) fn remove(&self, id: &str) -> bool {
         self.remove_those(|upload| upload.id == id) > 0

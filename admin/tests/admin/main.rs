@@ -11,6 +11,7 @@ mod explain;
 mod figures;
 mod files;
 mod health;
+mod hidden;
 mod home;
 mod lists;
 mod objects;

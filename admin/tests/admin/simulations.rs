@@ -19,24 +19,24 @@ use crate::{
     support::{Answer, Client, Server, fresh},
 };
 
-const SIMULATIONS: &str = "/api/v1/simulations";
+pub(crate) const SIMULATIONS: &str = "/api/v1/simulations";
 
 /// Makes one of the tier `free` ten a minute instead of a hundred.
-fn tighter() -> Value {
+pub(crate) fn tighter() -> Value {
     json!({ "changes": { "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": {
         "id": "free", "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 10, "period": "1m" }],
     } }] } })
 }
 
 /// Twenty clients, of which each comes some sixty times in a minute.
-fn made() -> Value {
+pub(crate) fn made() -> Value {
     json!({ "made": {
         "rows": [{ "clients": 20, "rate": 60, "per": "1m", "for": "1m", "pattern": "poisson", "path": "/a" }],
         "seed": 7, "start": "2026-01-05T09:00:00Z",
     } })
 }
 
-fn start(client: &Client, ask: &Value) -> String {
+pub(crate) fn start(client: &Client, ask: &Value) -> String {
     let answer = client.post(SIMULATIONS, ask);
     assert_eq!(answer.status, 202, "{answer:?}");
     let id = answer.json()["id"].as_str().expect("an id").to_owned();
@@ -55,13 +55,13 @@ fn ended(client: &Client, id: &str) -> Value {
     }
 }
 
-fn done(client: &Client, ask: &Value) -> Value {
+pub(crate) fn done(client: &Client, ask: &Value) -> Value {
     let run = ended(client, &start(client, ask));
     assert_eq!(run["state"], "done", "{run}");
     run
 }
 
-fn of_run(client: &Client, run: &Value, rest: &str) -> Answer {
+pub(crate) fn of_run(client: &Client, run: &Value, rest: &str) -> Answer {
     client.get(&format!("{SIMULATIONS}/{}{rest}", run["id"].as_str().expect("an id")))
 }
 
@@ -451,8 +451,29 @@ fn a_real_log_gives_the_same_bytes_again() {
     }
 }
 
+/// What a change would give for a week it gives for a week of the traffic.
+#[test]
+fn an_override_that_is_tried_begins_with_the_traffic() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let blocked = json!({ "kind": "user", "value": "made-1-1", "override": { "reason": "tried", "blocked": true } });
+    let b = json!({ "changes": { "changes": [
+        { "op": "create", "kind": "client", "id": "user:made-1-1", "value": blocked },
+    ] } });
+    let rows = json!([{ "clients": 1, "rate": 1, "per": "1h", "for": "10d" }]);
+    let found = ["2016-02-01T00:00:00Z", "2026-01-05T09:00:00Z", "2046-02-01T00:00:00Z"].map(|start| {
+        let ask = json!({ "b": b, "traffic": { "made": { "rows": rows, "start": start } } });
+        let run = done(&ana, &ask);
+        assert_eq!(run["summary"]["b"]["first_denial"]["at"], start);
+        let again = done(&ana, &run["asked"]);
+        assert_eq!(again["summary"], run["summary"]);
+        run["summary"]["b"]["denied"].clone()
+    });
+    assert_eq!(found, [json!(168), json!(168), json!(168)], "an hour each, for seven days");
+}
+
 /// Requests of ten users from ten addresses, each user 30 times.
-fn traffic(server: &Server) {
+pub(crate) fn traffic(server: &Server) {
     for number in 0..300 {
         let (ip, user) = (format!("198.51.100.{}", number / 30), format!("secret-user-{}", number % 10));
         let who = [Identity::new("ip", &ip).expect("valid"), Identity::new("user", &user).expect("valid")];
@@ -462,7 +483,7 @@ fn traffic(server: &Server) {
     }
 }
 
-fn recording(keys: Keys, one_in: u32) -> (Folder, Server) {
+pub(crate) fn recording(keys: Keys, one_in: u32) -> (Folder, Server) {
     let folder = Folder::new();
     let server = Server::start_with(folder.home(), |settings| {
         (settings.keys, settings.record) = (keys, NonZeroU32::new(one_in));
@@ -473,8 +494,8 @@ fn recording(keys: Keys, one_in: u32) -> (Folder, Server) {
 #[test]
 fn recorded_requests_are_tried_and_shown_as_the_setting_says() {
     for (keys, user, ip) in [
-        (Keys::Clear, "user:secret-user-0", "ip:198.51.100.0"),
-        (Keys::Truncated, "user:secr…#2", "ip:198.51.100.0/24#1"),
+        (Keys::Clear, "user:secret-user-1", "ip:198.51.100.0"),
+        (Keys::Truncated, "user:secr…#3", "ip:198.51.100.0/24#1"),
         (Keys::Hashed, "", ""),
     ] {
         let (folder, server) = recording(keys, 1);
@@ -483,13 +504,11 @@ fn recorded_requests_are_tried_and_shown_as_the_setting_says() {
         let meta = ana.get("/api/v1/meta").json();
         assert_eq!((&meta["keys"], &meta["recorder"]["requests"]), (&json!(keys.to_string()), &json!(300)), "{meta}");
         // One of the users has a limit of his own, which is named by him.
-        let mut b = tighter();
         let own = json!({ "id": "own", "algorithm": "token_bucket", "limit": 5, "period": "1h" });
         let client =
             json!({ "kind": "user", "value": "secret-user-0", "override": { "reason": "tried", "limits": [own] } });
-        let change = json!({ "op": "create", "kind": "client", "id": "user:secret-user-0", "value": client });
-        b["changes"]["changes"].as_array_mut().expect("a list").push(change);
-        let run = done(&ana, &json!({ "b": b, "traffic": "recorded" }));
+        assert_eq!(ana.post("/api/v1/clients", &client).status, 201);
+        let run = done(&ana, &json!({ "a": { "version": 1 }, "b": tighter(), "traffic": "recorded" }));
         assert_eq!(run["keys"], json!(keys.to_string()));
         let summary = &run["summary"];
         // Ten of thirty each, whatever is shown: no two values become one.
@@ -513,8 +532,12 @@ fn recorded_requests_are_tried_and_shown_as_the_setting_says() {
         let own = summary["limits"].as_array().expect("a list").last().expect("some")["limit_id"].clone();
         let own = own.as_str().expect("text").strip_prefix("default/client:").and_then(|own| own.strip_suffix("/own"));
         assert!(keys_shown.contains(&own.expect("it is the client's")), "{own:?} {keys_shown:?}");
+        // Whom the policy names has a number alone.
+        let named = if keys == Keys::Clear { "user:secret-user-0" } else { "user:#2" };
+        assert_eq!(own, Some(named));
         if keys == Keys::Hashed {
-            assert!(keys_shown.iter().all(|key| key.rsplit(':').next().expect("a part").len() == 16), "{keys_shown:?}");
+            let is_hash = |key: &str| key.rsplit(':').next().expect("a part").len() == 16;
+            assert!(keys_shown.iter().all(|key| *key == named || is_hash(key)), "{keys_shown:?}");
         } else {
             assert!(keys_shown.contains(&user) && keys_shown.contains(&ip), "{keys_shown:?}");
         }

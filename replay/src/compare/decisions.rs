@@ -3,7 +3,7 @@
 
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
-use tidegate::{Identity, RequestParts, Retry, time::Nanos};
+use tidegate::{ENDPOINT_BYTES_MAX as ENDPOINT_MAX, Identity, Request, RequestParts, Retry, time::Nanos};
 
 use super::{Names, SIDES, side::Said};
 use crate::Utc;
@@ -141,8 +141,6 @@ pub(crate) struct Decisions {
     pub(crate) counts: [u64; 3],
     methods: Names,
     endpoints: Names,
-    /// Paths are kept without whom they name.
-    pub(crate) is_hiding: bool,
 }
 
 /// Decisions in order of time, and their names.
@@ -176,8 +174,7 @@ impl Decisions {
                 method: parts.method.map(|method| self.methods.place(cut(method))),
                 endpoint: parts.endpoint.map(|endpoint| {
                     let path = endpoint.split(['?', '#']).next().unwrap_or_default();
-                    let hidden = self.is_hiding.then(|| without(parts.identities, path));
-                    self.endpoints.place(cut(hidden.as_deref().unwrap_or(path)))
+                    self.endpoints.place(cut(path))
                 }),
                 cost: parts.cost,
                 sides: said.map(Verdict::from),
@@ -200,6 +197,14 @@ impl Decisions {
 /// Not longer than is kept.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(ENDPOINT_BYTES_MAX)]
+}
+
+/// The path of a request without its query and without whom it names.
+pub(crate) fn without_whom(request: &Request<'_>, endpoint: &str) -> String {
+    let path = endpoint.split(['?', '#']).next().unwrap_or_default();
+    let mut hidden = without(request.parts().identities, path);
+    hidden.truncate(hidden.floor_char_boundary(ENDPOINT_MAX));
+    hidden
 }
 
 /// A path with `{KIND}` instead of whom it names, as `/users/{user}`: a whole part of it, or in a part if the name is not so

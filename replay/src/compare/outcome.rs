@@ -387,7 +387,7 @@ fn buckets(strip: &Strip, bucket_ms: u64) -> Vec<Bucket> {
 
 /// Counts what there is to count, and names everybody by `show`.
 pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) -> String) -> Outcome {
-    let Compare { sides, totals, people, strips, decisions, sample } = compare;
+    let Compare { sides, totals, people, strips, decisions, sample, .. } = compare;
     let key = |(number, person): (usize, &Person)| {
         let (kind, value) = person.name.split_once(':').unwrap_or(("", &person.name));
         show(kind, value, number)
