@@ -2,20 +2,28 @@
 //! patterns that take requests away from a tighter rule.
 
 mod bounds;
+mod overlaps;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
-use self::bounds::{admits_more, bounds};
+use self::{
+    bounds::{admits_more, bounds},
+    overlaps::overlaps,
+};
 use crate::{
     clients::Matcher,
     closeness::Closeness,
     explain::kinds,
-    pattern::{Part, Pattern},
+    pattern::Pattern,
     policy::{Domain, Limit, Mode, Policy, Rule},
 };
+
+/// The most overlaps of patterns that are looked at in a domain, so that no policy takes long: a hundred rules for every path
+/// beside ten thousand others have as many.
+const OVERLAPS_MAX: usize = 1 << 20;
 
 /// Something that is hardly meant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -76,7 +84,8 @@ impl fmt::Display for Warning {
 }
 
 impl Policy {
-    /// Looks for what is hardly meant. The policy is taken as valid.
+    /// Looks for what is hardly meant. The policy is taken as valid. Where patterns of its rules overlap in more than a million
+    /// ways, some of what rules do beside each other is not told.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -207,56 +216,47 @@ impl<'p> Lint<'p> {
 
     /// Of the rules that count the same kinds only the closest applies.
     fn rules_beside_each_other(&mut self) {
-        let rules: Vec<(&Rule, Vec<&str>, Closeness<'_>)> = self
-            .domain
-            .rules
-            .iter()
-            .filter(|rule| rule.enabled)
-            .filter_map(|rule| Some((rule, kinds(rule), Closeness::new(Pattern::parse(&rule.endpoint).ok()?, rule))))
-            .collect();
-        for (wide, kinds, closeness) in &rules {
-            let closer = || rules.iter().filter(|(_, others, other)| others == kinds && other < closeness);
-            let all =
-                closer().find(|(rule, _, other)| covers(&other.pattern, &closeness.pattern) && accepts_all(rule, wide));
-            if let Some((rule, ..)) = all {
-                let message = format!("rule `{}` is closer to every request that it is for", rule.id);
-                self.warn(WarningCode::NeverMatches, "rule", &wide.id, None, message);
-                continue;
-            }
-            for (rule, ..) in closer()
-                .filter(|(rule, _, other)| covers(&closeness.pattern, &other.pattern) && accepts_all(wide, rule))
-            {
-                let mut enforced = wide.limits.iter().filter(|limit| limit.mode == Mode::Enforce);
-                let escaped = enforced.find(|limit| admits_more(&rule.limits, rule.cost, limit, wide.cost));
-                if let Some(limit) = escaped {
-                    let message = format!(
-                        "its requests are no longer counted by rule `{}`, and it allows more than `{}` there",
-                        wide.id, limit.id
-                    );
-                    self.warn(WarningCode::Shadows, "rule", &rule.id, None, message);
-                }
+        let mut by_kinds: BTreeMap<Vec<&str>, Vec<(&Rule, Closeness<'_>)>> = BTreeMap::new();
+        for rule in self.domain.rules.iter().filter(|rule| rule.enabled) {
+            let Ok(pattern) = Pattern::parse(&rule.endpoint) else { continue };
+            by_kinds.entry(kinds(rule)).or_default().push((rule, Closeness::new(pattern, rule)));
+        }
+        let mut left = OVERLAPS_MAX;
+        for rules in by_kinds.values() {
+            let overlaps = overlaps(rules.iter().map(|(_, closeness)| &closeness.pattern), &mut left);
+            for ((wide, closeness), below) in rules.iter().zip(overlaps) {
+                let closer = below.iter().map(|place| &rules[*place]).filter(|(_, other)| other < closeness);
+                self.rule_beside_closer(wide, closeness, closer);
             }
         }
     }
-}
 
-/// Does every path of `narrow` match `wide`?
-fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
-    let (wide, narrow) = match (wide, narrow) {
-        (Pattern::Any, _) => return true,
-        (_, Pattern::Any) => return false,
-        (Pattern::Path(wide), Pattern::Path(narrow)) => (wide, narrow),
-    };
-    let mut narrow = narrow.iter();
-    for part in wide {
-        match (part, narrow.next()) {
-            (Part::Rest, Some(_)) => return true,
-            (Part::Parameter, Some(Part::Literal(literal))) if !literal.is_empty() => {}
-            (part, Some(other)) if part == other && *part != Part::Rest => {}
-            _ => return false,
+    /// `closer` are the rules that are closer than `wide` to each of their requests, and all of whose paths `wide` matches.
+    fn rule_beside_closer<'r>(
+        &mut self,
+        wide: &Rule,
+        closeness: &Closeness<'_>,
+        closer: impl Iterator<Item = &'r (&'r Rule, Closeness<'r>)> + Clone,
+    ) {
+        // A pattern that covers another is less close, or the same.
+        let mut same = closer.clone().filter(|(_, other)| other.pattern == closeness.pattern);
+        if let Some((rule, _)) = same.find(|(rule, _)| accepts_all(rule, wide)) {
+            let message = format!("rule `{}` is closer to every request that it is for", rule.id);
+            self.warn(WarningCode::NeverMatches, "rule", &wide.id, None, message);
+            return;
+        }
+        for (rule, _) in closer.filter(|(rule, _)| accepts_all(wide, rule)) {
+            let mut enforced = wide.limits.iter().filter(|limit| limit.mode == Mode::Enforce);
+            let escaped = enforced.find(|limit| admits_more(&rule.limits, rule.cost, limit, wide.cost));
+            if let Some(limit) = escaped {
+                let message = format!(
+                    "its requests are no longer counted by rule `{}`, and it allows more than `{}` there",
+                    wide.id, limit.id
+                );
+                self.warn(WarningCode::Shadows, "rule", &rule.id, None, message);
+            }
         }
     }
-    narrow.next().is_none()
 }
 
 /// Beside the path: does `wide` take every request that `narrow` takes?
