@@ -101,9 +101,13 @@ pub(crate) struct ServeArguments {
     /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
     pub(crate) http: SocketAddr,
-    /// Folder of the database; made when it is absent.
+    /// Folder of the database, and of what-if's runs and logs; made when it is absent. With --database it holds runs and logs,
+    /// if it is given.
     #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
     pub(crate) data: PathBuf,
+    /// Was the folder given, in whatever place?
+    #[arg(skip)]
+    pub(crate) is_data_given: bool,
     #[arg(long, value_name = "URL", env = "TIDEGATE_DATABASE", hide_env_values = true, value_parser = database,
         help = "A PostgreSQL database instead of the one in the folder: postgres://USER:PASSWORD@HOST/NAME. Two servers may \
                 have the same; what is published through one reaches the other. Flags are seen by others on the machine: give \

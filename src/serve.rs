@@ -51,6 +51,7 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         url: arguments.admin_url.clone(),
         data: arguments.data.clone(),
         database: arguments.database.clone(),
+        keeps_files: arguments.is_data_given,
         listener: admin,
         engine: Arc::clone(&engine),
         environment: arguments.environment.clone(),

@@ -6,7 +6,10 @@ use std::{ffi::OsString, fs, io, path::PathBuf};
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use toml::{Table, Value};
 
-use crate::{cli::Cli, output::Failure};
+use crate::{
+    cli::{Cli, Command},
+    output::Failure,
+};
 
 /// Read when no file is named and it is there.
 const FILE: &str = "tidegate.toml";
@@ -55,7 +58,11 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
         // It was right without the file's settings, so it is the file that is wrong.
         matches = parse(&line).map_err(|error| failure(error.to_string()))?;
     }
-    Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)
+    let mut cli = Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)?;
+    if let (Command::Serve(serve), Some((_, given))) = (&mut cli.command, matches.subcommand()) {
+        serve.is_data_given = given.value_source("data").is_some_and(|source| source != ValueSource::DefaultValue);
+    }
+    Ok(cli)
 }
 
 /// The file's name and what it holds.

@@ -16,6 +16,7 @@ use tidegate::algorithm::NUMBER_MAX;
 use tokio::time;
 
 use crate::{
+    heavy::Heavy,
     problem::{FieldError, Problem},
     store::sha256,
 };
@@ -76,13 +77,17 @@ impl FromRequest for MergePatch {
 #[derive(Debug)]
 pub(crate) struct Files<T>(pub(crate) Body<T>);
 
-impl<T: DeserializeOwned + 'static> FromRequest for Files<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest for Files<T> {
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let bytes = bytes(request, payload, JSON, FILE_BYTES_MAX, FILE_PATIENCE);
-        Box::pin(async move { Body::read(&bytes.await?).map(Self) })
+        let heavy = Heavy::from_request(request, payload).into_inner();
+        Box::pin(async move {
+            let bytes = bytes.await?;
+            heavy?.work(move || Body::read(&bytes)).await?.map(Self)
+        })
     }
 }
 

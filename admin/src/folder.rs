@@ -15,6 +15,7 @@ const LOCK: &str = "tidegate.lock";
 pub(crate) const DATABASE: &str = "tidegate.db";
 /// The first database while it is made: renamed when it is whole.
 const UNFINISHED: &str = "tidegate.db.new";
+/// Where the secret of hashed identities was kept that is in the database now.
 const SECRET: &str = "tidegate.secret";
 /// Length of that secret.
 pub(crate) const SECRET_BYTES: usize = 32;
@@ -33,18 +34,9 @@ impl DataFolder {
     /// Takes the folder, which is made when it is absent.
     pub(crate) fn take(path: &Path) -> Result<Self, StartError> {
         let broken = |why: io::Error| StartError::Folder { path: path.to_owned(), why: why.to_string() };
-        make_private(path).map_err(broken)?;
-        let lock = path.join(LOCK);
-        let mut lock =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(broken)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StartError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(broken(error)),
-        }
+        let mut folder = Self::beside_database(path)?;
         let mut marker = String::new();
-        lock.read_to_string(&mut marker).map_err(broken)?;
-        let mut folder = Self { path: path.to_owned(), lock, database_lock: None, is_new: false };
+        folder.lock.read_to_string(&mut marker).map_err(broken)?;
         if folder.database().try_exists().map_err(broken)? {
             return Ok(folder);
         }
@@ -60,6 +52,19 @@ impl DataFolder {
         }
         folder.is_new = true;
         Ok(folder)
+    }
+
+    /// Takes the folder for what lies beside a database that is elsewhere.
+    pub(crate) fn beside_database(path: &Path) -> Result<Self, StartError> {
+        let broken = |why: io::Error| StartError::Folder { path: path.to_owned(), why: why.to_string() };
+        make_private(path).map_err(broken)?;
+        let lock = path.join(LOCK);
+        let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(broken)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), lock, database_lock: None, is_new: false }),
+            Err(TryLockError::WouldBlock) => Err(StartError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(broken(error)),
+        }
     }
 
     /// Has it no database yet?
@@ -101,25 +106,27 @@ impl DataFolder {
     }
 }
 
-/// What keys are hashed with where nobody shall read them: a secret of the folder, made at first use.
-pub(crate) fn hashing_secret(folder: &Path) -> io::Result<[u8; SECRET_BYTES]> {
-    let path = folder.join(SECRET);
-    match fs::read(&path) {
-        Ok(bytes) => {
+/// What identities were hashed with by builds that kept it in a file of the folder, if one has; a new secret otherwise.
+pub(crate) fn first_secret(folder: Option<&Path>) -> io::Result<[u8; SECRET_BYTES]> {
+    match folder.map(|folder| fs::read(folder.join(SECRET))) {
+        Some(Ok(bytes)) => {
             let wrong = |_| io::Error::other(format!("{SECRET} is not what was written; remove it for a new one"));
             return bytes.try_into().map_err(wrong);
         }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Err(_) => {}
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Some(Err(_)) | None => {}
     }
     let mut secret = [0; SECRET_BYTES];
     getrandom::fill(&mut secret).map_err(io::Error::other)?;
-    let unfinished = folder.join(format!("{SECRET}.new"));
-    let mut file = private().open(&unfinished)?;
-    file.write_all(&secret)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)?;
     Ok(secret)
+}
+
+/// The database has it: the file goes.
+pub(crate) fn forget_secret(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(SECRET)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// How a file is written that nobody else reads.

@@ -18,6 +18,7 @@ mod editing;
 mod events;
 mod figures;
 mod folder;
+mod heavy;
 mod local;
 mod news;
 mod objects;

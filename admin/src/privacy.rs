@@ -19,7 +19,7 @@ pub enum Keys {
     /// credential, which nobody should be able to copy from a screen, and the beginning is enough to know one's own.
     #[default]
     Truncated,
-    /// A hash with a secret of the data folder: the same value has the same hash, and nobody can tell which it is.
+    /// A hash with a secret of the database: the same value has the same hash, and nobody can tell which it is.
     Hashed,
 }
 

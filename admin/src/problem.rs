@@ -340,7 +340,8 @@ impl Code {
                 503,
                 "busy",
                 "The server is busy",
-                "There is no room for another run. The header `Retry-After` says in how many seconds to come again.",
+                "There is no room for another run, or as much is worked on as may be at a time. The header `Retry-After` says in how many \
+                 seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

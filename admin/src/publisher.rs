@@ -34,6 +34,9 @@ use crate::{
 /// By which a repeat is known.
 pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
+/// The longest answer that is kept whole for a repeat.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
 /// How long a publish may take, and a look for those of others. A database whose machine went away without a word says
 /// nothing ever after, and others wait for their turn.
 const PUBLISH_IN: Duration = Duration::from_mins(1);
@@ -127,6 +130,23 @@ pub(crate) struct Answer {
     ended: Vec<String>,
 }
 
+impl Answer {
+    /// As JSON, and as it is kept for a repeat: a long one without what it says object by object and line by line.
+    fn written(mut self) -> serde_json::Result<(String, String)> {
+        let whole = serde_json::to_string(&self)?;
+        let kept = if whole.len() > KEPT_BYTES_MAX {
+            self.changes = None;
+            if let Some(report) = &mut self.report {
+                report.lines.clear();
+            }
+            serde_json::to_string(&self)?
+        } else {
+            whole.clone()
+        };
+        Ok((whole, kept))
+    }
+}
+
 /// An object that a version changed.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ChangedObject {
@@ -144,6 +164,8 @@ struct Made {
     touched: Vec<ObjectKey>,
     removed: Vec<ObjectKey>,
     answer: String,
+    /// What a repeat is answered.
+    kept: String,
 }
 
 /// A version that was published, and that this server's engine does not decide by.
@@ -258,7 +280,8 @@ impl Publisher {
                 .version(version)
                 .await?
                 .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
-            parse_stored(&found.1)
+            let parsed = spawn_blocking(move || parse_stored(&found.1)).await;
+            parsed.map_err(|error| Problem::Internal(error.to_string()))?
         };
         // What had ended went with the version after it, and was nobody's change.
         let now = jiff::Timestamp::now();
@@ -351,7 +374,7 @@ impl Publisher {
         let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
         let version = &made.published.version;
-        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.answer.clone() };
+        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let new = NewVersion {
             version,
             document: &made.document,
@@ -549,14 +572,14 @@ fn make(
         notes: words.notes,
         ended: names,
     };
-    let answer = serde_json::to_string(&answer).map_err(|error| Problem::Internal(error.to_string()))?;
+    let (answer, kept) = answer.written().map_err(|error| Problem::Internal(error.to_string()))?;
     let revised = Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
     let mut revisions = present.revisions.clone();
     for key in &removed {
         revisions.remove(key);
     }
     revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
-    Ok(Made { published: Published { version, policy, revisions }, snapshot, document, touched, removed, answer })
+    Ok(Made { published: Published { version, policy, revisions }, snapshot, document, touched, removed, answer, kept })
 }
 
 /// A document that was published.

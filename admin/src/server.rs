@@ -7,7 +7,7 @@ use std::{
     io,
     net::TcpListener,
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -35,7 +35,8 @@ use crate::{
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock},
-    folder::{DataFolder, SECRET_BYTES, hashing_secret},
+    folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
+    heavy::Heavy,
     news::{follow_audit, follow_policy},
     policy_file::{PolicyFile, PolicyFileOutcome},
     privacy::{Keys, Privacy},
@@ -77,6 +78,9 @@ pub struct Settings {
     pub data: PathBuf,
     /// A database on a server of `PostgreSQL`, instead of one in the folder. Several admin servers may have the same.
     pub database: Option<DatabaseUrl>,
+    /// With a `database`: are runs of what-if and uploaded logs kept in the folder `data`? They are in a temporary one
+    /// otherwise, and go with the process. Each server needs a folder of its own.
+    pub keeps_files: bool,
     /// Where it listens.
     pub listener: TcpListener,
     /// The engine that decides by what is published here.
@@ -137,6 +141,7 @@ pub(crate) struct State {
     pub(crate) readiness: Readiness,
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
+    pub(crate) heavy: Heavy,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
     pub(crate) setup: Setup,
@@ -194,6 +199,7 @@ impl Admin {
         let Settings {
             data,
             database,
+            keeps_files,
             listener,
             engine,
             environment,
@@ -207,17 +213,7 @@ impl Admin {
             access,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose()?;
-        let mut folder = None;
-        let (store, is_first_start) = if let Some(database) = &database {
-            Store::of_server(database, write_first).await?
-        } else {
-            let folder = folder.insert(DataFolder::take(&data)?);
-            if folder.is_new() {
-                (Store::create(folder, write_first).await?, true)
-            } else {
-                (Store::open(folder).await?, false)
-            }
-        };
+        let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
         let policy_file = match policy {
@@ -233,16 +229,14 @@ impl Admin {
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
-        let secret = hashing_secret(place).map_err(broken)?;
+        let secret = hashing_secret(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
-        let has_administrator = store.has_administrator().await.map_err(failed)?;
-        let (setup, setup_code) = if has_administrator {
+        let (setup, setup_code) = if store.has_administrator().await.map_err(failed)? {
             (Setup::default(), None)
         } else {
-            let (setup, code) = Setup::open().map_err(random)?;
-            (setup, Some(code))
+            Setup::open().map(|(setup, code)| (setup, Some(code))).map_err(random)?
         };
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
             Cookies::of(&listener, url.as_deref(), tls.is_some());
@@ -261,6 +255,7 @@ impl Admin {
             readiness: Readiness::default(),
             privacy,
             recorder,
+            heavy: Heavy::default(),
             uploads: Arc::new(uploads),
             runs: Arc::new(runs),
             setup,
@@ -408,6 +403,35 @@ async fn follow_certificate(tls: Option<Tls>) -> Infallible {
         Some(tls) => tls.follow().await,
         None => pending().await,
     }
+}
+
+/// Opens the database, and takes the folder where it has one. True: it was made just now.
+async fn take_store(
+    data: &Path,
+    database: Option<&DatabaseUrl>,
+    keeps_files: bool,
+) -> Result<(Store, Option<DataFolder>, bool), StartError> {
+    if let Some(database) = database {
+        let folder = keeps_files.then(|| DataFolder::beside_database(data)).transpose()?;
+        let (store, is_first_start) = Store::of_server(database, write_first).await?;
+        return Ok((store, folder, is_first_start));
+    }
+    let mut folder = DataFolder::take(data)?;
+    let is_first_start = folder.is_new();
+    let store =
+        if is_first_start { Store::create(&mut folder, write_first).await? } else { Store::open(&mut folder).await? };
+    Ok((store, Some(folder), is_first_start))
+}
+
+/// What identities are hashed with, from the database; what older builds kept in this folder is taken over.
+async fn hashing_secret(store: &Store, folder: Option<&Path>) -> Result<[u8; SECRET_BYTES], StartError> {
+    let broken =
+        |why: io::Error| StartError::Folder { path: folder.unwrap_or(Path::new("")).to_owned(), why: why.to_string() };
+    let first = first_secret(folder).map_err(broken)?;
+    let kept = store.hashing_secret(&first).await;
+    let kept = kept.map_err(|error| StartError::Database { database: store.name(), why: error.to_string() })?;
+    folder.map_or(Ok(()), forget_secret).map_err(broken)?;
+    Ok(kept)
 }
 
 /// Takes in what checks recorded, for ever.

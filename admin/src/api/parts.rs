@@ -11,7 +11,7 @@ use actix_web::{
     dev,
     http::{
         StatusCode,
-        header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION},
+        header::{ContentType, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION},
     },
     web::{Data, Json, Path, Payload},
 };
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::{Answer, Operation};
 use crate::{
     body::{Body, Csv, Files, MERGE_PATCH, MergePatch},
+    heavy::{Heavy, Written},
     problem::{Code, Problem},
     query::Query,
     roles::Need,
@@ -61,6 +62,14 @@ impl<T: JsonSchema> Part for Body<T> {
 impl<T: JsonSchema> Part for Files<T> {
     fn describe(operation: &mut Operation) {
         Body::<T>::describe(operation);
+        Heavy::describe(operation);
+    }
+}
+
+/// Some of the work may not come to its turn.
+impl Part for Heavy {
+    fn describe(operation: &mut Operation) {
+        operation.refuses([Code::Busy]);
     }
 }
 
@@ -73,6 +82,7 @@ impl Part for MergePatch {
 impl Part for Csv {
     fn describe(operation: &mut Operation) {
         operation.takes("text/csv", json!({ "type": "string" }));
+        Heavy::describe(operation);
     }
 }
 
@@ -234,6 +244,21 @@ impl<T: JsonSchema> Answers for Json<T> {
     }
 }
 
+/// 200.
+impl<T: JsonSchema> Answers for Written<T> {
+    fn describe(operation: &mut Operation) {
+        Json::<T>::describe(operation);
+    }
+}
+
+impl<T> Responder for Written<T> {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Ok().content_type(ContentType::json()).body(self.text)
+    }
+}
+
 /// 200, with an entity tag.
 #[derive(Debug)]
 pub(crate) struct Tagged<T> {
@@ -252,6 +277,20 @@ impl<T: Serialize> Responder for Tagged<T> {
 impl<T: JsonSchema> Answers for Tagged<T> {
     fn describe(operation: &mut Operation) {
         operation.answers_json::<T>(StatusCode::OK, &[("ETag", "The entity tag, for `If-Match`.")]);
+    }
+}
+
+impl<T> Responder for Tagged<Written<T>> {
+    type Body = BoxBody;
+
+    fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::Ok().insert_header((ETAG, self.etag)).content_type(ContentType::json()).body(self.body.text)
+    }
+}
+
+impl<T: JsonSchema> Answers for Tagged<Written<T>> {
+    fn describe(operation: &mut Operation) {
+        Tagged::<T>::describe(operation);
     }
 }
 

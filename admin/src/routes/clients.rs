@@ -11,7 +11,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::policy::{Client, Override};
-use tokio::task::spawn_blocking;
 
 use super::{
     objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, domain_of, publish_one},
@@ -24,6 +23,7 @@ use crate::{
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain},
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
+    heavy::Heavy,
     objects::{Kind, client_id, client_order, client_place},
     overrides,
     paging::{Find, List, Page, Sort},
@@ -286,12 +286,11 @@ async fn import(
         let changed = changed(&present.policy, &policy);
         Ok(Edited { policy, touched: changed.touched, removed: changed.removed, report: Some(report) })
     };
-    let (make, first) = spawn_blocking(move || {
+    let work = move || {
         let first = make(&present).map(|edited| edited.report.unwrap_or_default());
         (make, first)
-    })
-    .await
-    .map_err(|error| Problem::Internal(error.to_string()))?;
+    };
+    let (make, first) = state.heavy.work(work).await?;
     let report: Report = first?;
     if dry_run || report.wrong == 0 && report.changes() == 0 {
         return Ok(HttpResponse::Ok().json(Imported { version: base_version, report }));
@@ -316,12 +315,16 @@ async fn import(
     Ok(told(publish.await)?.respond_to(&request))
 }
 
-async fn export(by: By<Viewer>, state: Data<State>, query: Query<InDomain>) -> Result<HttpResponse, Problem> {
+async fn export(
+    by: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    query: Query<InDomain>,
+) -> Result<HttpResponse, Problem> {
     let published = state.publisher.published();
     query.of(&published)?;
-    let text =
-        spawn_blocking(move || published.policy.domains.get(&query.domain).map_or(Ok(Vec::new()), clients::export));
-    let text = text.await.map_err(|error| Problem::Internal(error.to_string()))?.map_err(Problem::Internal)?;
+    let text = heavy.work(move || published.policy.domains.get(&query.domain).map_or(Ok(Vec::new()), clients::export));
+    let text = text.await?.map_err(Problem::Internal)?;
     state.store.audit(by.did("clients.export", "", "done")).await?;
     Ok(HttpResponse::Ok()
         .content_type("text/csv; charset=utf-8")

@@ -15,10 +15,10 @@ use tidegate::{
     Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
     policy::{Override, Rule},
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
-    access::By, api::Api, body::Body, changes::default_domain, objects::client_id, problem::Problem,
+    access::By, api::Api, body::Body, changes::default_domain, heavy::Heavy, objects::client_id, problem::Problem,
     published::Published, roles::Viewer, server::State,
 };
 
@@ -137,12 +137,11 @@ struct LimitState<'a> {
 }
 
 /// Charges nothing.
-async fn explain(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<HttpResponse, Problem> {
+async fn explain(_: By<Viewer>, state: Data<State>, heavy: Heavy, body: Body<Asked>) -> Result<HttpResponse, Problem> {
     let asked = Arc::new(body.value);
     for _ in 0..TRIES {
         let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.published());
-        // With a hundred thousand clients this takes long enough for others to notice.
-        let explained = in_background(move || explain_by(&asked, &engine, &published));
+        let explained = heavy.work(move || explain_by(&asked, &engine, &published));
         if let Some(text) = explained.await?? {
             return Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text));
         }
@@ -297,8 +296,4 @@ fn wait_ms(retry: Retry) -> Option<u64> {
         Retry::After(wait) => Some(ms(wait)),
         Retry::Never => None,
     }
-}
-
-pub(super) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    spawn_blocking(work).await.map_err(|error| Problem::Internal(error.to_string()))
 }

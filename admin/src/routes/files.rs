@@ -20,7 +20,6 @@ use tidegate::{
     import::{self, Note, Source},
     policy::{Difference, Domain, Policy, differences},
 };
-use tokio::task::spawn_blocking;
 
 use super::policy::{Caller, told};
 use crate::{
@@ -30,6 +29,7 @@ use crate::{
     changes::{Edited, still_wanted},
     clients::Missing,
     differences::changed,
+    heavy::Heavy,
     objects::sort_clients,
     overrides::take_ended,
     problem::{Code, FieldError, Problem},
@@ -108,10 +108,16 @@ struct OfExport {
     version: Option<u64>,
 }
 
-async fn export(by: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> Result<HttpResponse, Problem> {
+async fn export(
+    by: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    query: Query<OfExport>,
+) -> Result<HttpResponse, Problem> {
     let OfExport { format, version } = query.0;
     let published = state.publisher.published();
     let version = version.unwrap_or(published.version.version);
+    let place = heavy.place().await?;
     let stored = if version == published.version.version {
         None
     } else {
@@ -119,12 +125,12 @@ async fn export(by: By<Viewer>, state: Data<State>, query: Query<OfExport>) -> R
         let (_, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
         Some(document)
     };
-    let written = spawn_blocking(move || {
+    let written = place.work(move || {
         let stored = stored.map(|document| parse_stored(&document)).transpose()?;
         let text = stored.as_ref().unwrap_or(&published.policy).write(format.into());
         text.map_err(|problems| Problem::Internal(problems.to_string()))
     });
-    let text = written.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    let text = written.await??;
     state.store.audit(by.did("policy.export", &format!("version:{version}"), "done")).await?;
     let name = format!("attachment; filename=\"policy-{version}.{}\"", format.name());
     Ok(HttpResponse::Ok()
@@ -219,7 +225,7 @@ async fn import(
     if let Some(answer) = state.publisher.answered(&author).await? {
         return Ok(told(Ok(Ok(answer)))?.respond_to(&request));
     }
-    let read = spawn_blocking(move || {
+    let read = state.heavy.work(move || {
         let (files, notes) = read(&of, &body.value.files)?;
         let (mut before, mut policy) = (present.policy.clone(), beside(&present.policy, files.clone(), &of)?);
         // What has ended is no difference.
@@ -229,7 +235,7 @@ async fn import(
         let tried = Tried { version, differences: differences(&before, &policy), notes, ended };
         Ok::<_, Problem>((files, tried, of))
     });
-    let (files, tried, of) = read.await.map_err(|error| Problem::Internal(error.to_string()))??;
+    let (files, tried, of) = read.await??;
     if of.dry_run || tried.differences.is_empty() {
         return Ok(HttpResponse::Ok().json(tried));
     }

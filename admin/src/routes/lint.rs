@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::web::{Data, Json};
+use actix_web::web::Data;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
@@ -10,12 +10,12 @@ use tidegate::{
     policy::{Difference, Policy, differences},
 };
 
-use super::explain::in_background;
 use crate::{
     access::By,
     api::Api,
     body::Body,
     changes::ChangeList,
+    heavy::{Heavy, Written},
     problem::{Code, Problem},
     published::Shared,
     roles::Viewer,
@@ -59,12 +59,13 @@ struct Lint {
     warnings: Vec<Warned>,
 }
 
-async fn lint(_: By<Viewer>, state: Data<State>) -> Result<Json<Lint>, Problem> {
+async fn lint(_: By<Viewer>, state: Data<State>, heavy: Heavy) -> Result<Written<Lint>, Problem> {
     let published = state.publisher.published();
-    let policy_version = published.version.version;
-    let warnings = in_background(move || published.policy.lint()).await?;
-    let warnings = warnings.into_iter().map(|warning| Warned::of(warning, None)).collect();
-    Ok(Json(Lint { policy_version, warnings }))
+    let lint = move || {
+        let warnings = published.policy.lint().into_iter().map(|warning| Warned::of(warning, None)).collect();
+        Ok(Lint { policy_version: published.version.version, warnings })
+    };
+    heavy.place().await?.write(lint).await
 }
 
 /// What publishing a list would do.
@@ -79,8 +80,15 @@ struct Validated {
 }
 
 /// Refuses what a publish would refuse; publishes nothing.
-async fn validate(_: By<Viewer>, state: Data<State>, body: Body<ChangeList>) -> Result<Json<Validated>, Problem> {
-    let (before, after) = state.publisher.try_list(body.value).await?;
+async fn validate(
+    _: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    body: Body<ChangeList>,
+) -> Result<Written<Validated>, Problem> {
+    let place = heavy.place().await?;
+    let (place, tried) = place.whole(async move { state.publisher.try_list(body.value).await }).await?;
+    let (before, after) = tried?;
     let compare = move |before: Shared, after: Policy| {
         let known: BTreeSet<Warning> = before.policy.lint().into_iter().collect();
         let found = after.lint();
@@ -96,5 +104,5 @@ async fn validate(_: By<Viewer>, state: Data<State>, body: Body<ChangeList>) -> 
             warnings: warnings.collect(),
         }
     };
-    in_background(move || compare(before, after)).await.map(Json)
+    place.write(move || Ok(compare(before, after))).await
 }

@@ -24,6 +24,7 @@ use crate::{
     api::{Answers, Api, Operation, Part, Tagged},
     body::Body,
     changes::ChangeList,
+    heavy::{Heavy, Written},
     problem::{Code, Problem},
     publisher::{self, Author, IDEMPOTENCY_KEY},
     roles::{Editor, Need, Viewer},
@@ -60,10 +61,14 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
-async fn policy(_: By<Viewer>, state: Data<State>) -> Tagged<WithDocument> {
+async fn policy(_: By<Viewer>, state: Data<State>, heavy: Heavy) -> Result<Tagged<Written<WithDocument>>, Problem> {
     let published = state.publisher.published();
-    let body = WithDocument { version: published.version.clone(), document: published.policy.clone() };
-    Tagged { etag: published.policy_etag(), body }
+    let etag = published.policy_etag();
+    let body = heavy
+        .place()
+        .await?
+        .write(move || Ok(WithDocument { version: published.version.clone(), document: published.policy.clone() }));
+    Ok(Tagged { etag, body: body.await? })
 }
 
 async fn publish(_: By<Editor>, state: Data<State>, caller: Caller, body: Body<ChangeList>) -> Result<Told, Problem> {

@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::policy::{Difference, Policy, differences};
-use tokio::task::spawn_blocking;
 
 use super::policy::{Caller, Told, told};
 use crate::{
     access::By,
     api::{Api, IfMatch},
     body::Body,
+    heavy::{Heavy, Written},
     paging::{List, Page},
     problem::{Code, Problem},
     publisher::{RollBack, parse_stored},
@@ -49,12 +49,10 @@ async fn versions(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Resul
     Ok(Json(page.cut(items, |last| last.version.to_string())))
 }
 
-async fn stored(state: &State, version: u64) -> Result<WithDocument, Problem> {
+/// A version, and the text of its document.
+async fn stored(state: &State, version: u64) -> Result<(Version, String), Problem> {
     let found = state.store.version(version).await?;
-    let (version, document) = found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))?;
-    let document = spawn_blocking(move || parse_stored(&document)).await;
-    let document = document.map_err(|error| Problem::Internal(error.to_string()))??;
-    Ok(WithDocument { version, document })
+    found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))
 }
 
 /// A published version, with its policy.
@@ -66,8 +64,15 @@ pub(super) struct WithDocument {
     pub(super) document: Policy,
 }
 
-async fn version(_: By<Viewer>, state: Data<State>, version: Path<u64>) -> Result<Json<WithDocument>, Problem> {
-    Ok(Json(stored(&state, *version).await?))
+async fn version(
+    _: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    version: Path<u64>,
+) -> Result<Written<WithDocument>, Problem> {
+    let place = heavy.place().await?;
+    let (version, document) = stored(&state, *version).await?;
+    place.write(move || Ok(WithDocument { version, document: parse_stored(&document)? })).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -87,14 +92,21 @@ struct Differences {
     differences: Vec<Difference>,
 }
 
-async fn diff(_: By<Viewer>, state: Data<State>, between: Query<Between>) -> Result<Json<Differences>, Problem> {
+async fn diff(
+    _: By<Viewer>,
+    state: Data<State>,
+    heavy: Heavy,
+    between: Query<Between>,
+) -> Result<Written<Differences>, Problem> {
     let to = between.to.unwrap_or_else(|| state.publisher.published().version.version);
     let from = between.from.unwrap_or(to.saturating_sub(1));
-    let (old, new) = (stored(&state, from).await?, stored(&state, to).await?);
-    // With a hundred thousand clients others would wait.
-    let differences = spawn_blocking(move || differences(&old.document, &new.document)).await;
-    let differences = differences.map_err(|error| Problem::Internal(error.to_string()))?;
-    Ok(Json(Differences { from, to, differences }))
+    let place = heavy.place().await?;
+    let ((_, old), (_, new)) = (stored(&state, from).await?, stored(&state, to).await?);
+    let compare = move || {
+        let differences = differences(&parse_stored(&old)?, &parse_stored(&new)?);
+        Ok(Differences { from, to, differences })
+    };
+    place.write(compare).await
 }
 
 async fn roll_back(

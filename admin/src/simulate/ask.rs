@@ -164,8 +164,8 @@ pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared
         }
     }
     let stored = [stored(&state, &present, &ask.a, "/a").await?, stored(&state, &present, &ask.b, "/b").await?];
-    let prepared = tokio::task::spawn_blocking(move || ready(&state, &present, ask, stored)).await;
-    prepared.map_err(|error| Problem::Internal(error.to_string()))?
+    let heavy = state.heavy.clone();
+    heavy.work(move || ready(&state, &present, ask, stored)).await?
 }
 
 /// What the database keeps of a policy that was chosen: a version that is not in force, or a draft.

@@ -10,6 +10,7 @@ mod drafts;
 mod figures;
 mod people;
 mod postgres;
+mod secret;
 mod sessions;
 mod sqlite;
 mod tokens;

@@ -11,6 +11,7 @@ use sqlx::{
 use tidegate::algorithm::Carry;
 
 use super::{Audit, Change, Store};
+use crate::secrets::now;
 
 /// Hex SHA-256.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
@@ -93,6 +94,9 @@ pub(crate) struct Answered {
     pub(crate) answer: String,
 }
 
+/// How long a repeat is known by its key, in seconds: 7 days.
+const KEYS_S: i64 = 7 * 86_400;
+
 /// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
 /// database and back.
 const ROWS_MAX: usize = 500;
@@ -156,15 +160,19 @@ impl Store {
             );
             bind_rows(&sql, objects).execute(&mut *change).await?;
         }
+        let now = now();
+        query("DELETE FROM publish_keys WHERE at < $1").bind(now - KEYS_S).execute(&mut *change).await?;
         if let Some((key, answered)) = new.answered {
             query(
-                "INSERT INTO publish_keys (\"user\", key, request_sha256, answer, version) VALUES ($1, $2, $3, $4, $5)",
+                "INSERT INTO publish_keys (\"user\", key, request_sha256, answer, version, at)
+                 VALUES ($1, $2, $3, $4, $5, $6)",
             )
             .bind(author)
             .bind(key)
             .bind(&answered.request_sha256)
             .bind(&answered.answer)
             .bind(version)
+            .bind(now)
             .execute(&mut *change)
             .await?;
         }

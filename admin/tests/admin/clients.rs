@@ -308,3 +308,23 @@ fn an_override_without_an_end_stays_without_one() {
     let eve = ana.get("/api/v1/clients/user:eve").json();
     assert_eq!(eve["value"]["override"], json!({ "blocked": true, "reason": "new" }));
 }
+
+/// A long answer is kept without its lines.
+#[test]
+fn a_repeat_of_a_large_import_is_answered_in_short() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let lines = (0..3_000).map(|number| format!("user,one-of-many-{number},free\n"));
+    let file = format!("kind,value,tier\n{}", lines.collect::<String>());
+    let send = || {
+        let headers = [("content-type", "text/csv"), ("idempotency-key", "k"), ("if-match", "\"policy:1\"")];
+        ana.send("POST", "/api/v1/clients/import?message=many", &headers, Some(file.clone().into_bytes()))
+    };
+    let (first, second) = (send(), send());
+    assert_eq!((first.status, second.status), (201, 201), "{second:?}");
+    let count = |answer: &Answer| answer.json()["report"]["lines"].as_array().expect("lines").len();
+    assert_eq!((count(&first), count(&second)), (3_000, 0));
+    assert!(first.text.len() > 64 << 10 && second.text.len() < 1 << 10);
+    assert_eq!(second.json()["report"]["new"], 3_000);
+    assert_eq!(second.json()["version"], first.json()["version"]);
+}

@@ -1,12 +1,15 @@
 //! Whoever may ask what-if over recorded requests learns no more of their identities than `--keys` shows, however he asks.
 
+use std::num::NonZeroU32;
+
 use serde_json::{Value, json};
 use tidegate::{Identity, Request};
-use tidegate_admin::Keys;
+use tidegate_admin::{Keys, StartError};
 
 use crate::{
-    simulations::{SIMULATIONS, done, made, of_run, recording, start, tighter, traffic},
-    support::{Client, Server},
+    home::{Folder, Home},
+    simulations::{SEVENS, SIMULATIONS, done, made, of_run, recording, start, tighter, traffic},
+    support::{Client, Server, open_with},
 };
 
 const KEY: &str = "sk_abcdef";
@@ -147,6 +150,79 @@ fn a_path_tells_nobody() {
         run["summary"]["newly_denied"]["requests"].clone()
     };
     assert_eq!((denied("/of/ada-lovelace"), denied("/of/{user}"), denied("/of/*")), (json!(0), json!(9), json!(9)));
+}
+
+/// How a user is shown in a run over recorded requests.
+fn hash(server: &Server, ana: &Client) -> String {
+    come(server);
+    let run = done(ana, &json!({ "b": tighter(), "traffic": "recorded" }));
+    let row = of_run(ana, &run, "/decisions?limit=1").json()["items"][0]["identities"][0].clone();
+    row.as_str().and_then(|key| key.strip_prefix("api_key:")).expect("a hash").to_owned()
+}
+
+/// One value has one hash on every server of the database, and after a restart.
+#[test]
+fn a_hash_stays_what_it_is() {
+    let (folder, mut server) = recording(Keys::Hashed, 1);
+    let ana = server.administrator();
+    let first = hash(&server, &ana);
+    let again = |home: &Home| {
+        let server = Server::start_with(home, |settings| {
+            (settings.keys, settings.record) = (Keys::Hashed, NonZeroU32::new(1));
+        });
+        hash(&server, &server.sign_in())
+    };
+    if folder.home().is_postgres() {
+        assert_eq!(again(folder.home()), first, "beside the first");
+    }
+    server.stop();
+    assert_eq!(again(folder.home()), first, "after it");
+    folder.home().execute(&format!("UPDATE secrets SET value = '{SEVENS}'"));
+    assert_ne!(again(folder.home()), first, "it is the database's secret");
+}
+
+/// Older builds kept the secret in the folder.
+#[test]
+fn a_secret_of_the_folder_is_taken_over_once() {
+    let folder = Folder::with_file();
+    let start = || {
+        Server::start_with(folder.home(), |settings| {
+            (settings.keys, settings.record) = (Keys::Hashed, NonZeroU32::new(1));
+        })
+    };
+    let mut server = start();
+    drop(server.administrator());
+    server.stop();
+    folder.home().execute("DELETE FROM secrets");
+    let file = folder.home().data.join("tidegate.secret");
+    std::fs::write(&file, [7; 32]).expect("it is written");
+    let mut server = start();
+    let taken = hash(&server, &server.sign_in());
+    assert!(!file.exists());
+    server.stop();
+    folder.home().execute(&format!("UPDATE secrets SET value = '{SEVENS}'"));
+    let server = start();
+    assert_eq!(hash(&server, &server.sign_in()), taken);
+}
+
+/// Where a folder is given beside a database, runs outlive the server there; one server has it.
+#[test]
+fn runs_stay_in_a_folder_that_is_given() {
+    for keeps_files in [true, false] {
+        let folder = Folder::new();
+        let start = || Server::start_with(folder.home(), |settings| settings.keeps_files = keeps_files);
+        let mut server = start();
+        let run = done(&server.administrator(), &json!({ "b": tighter(), "traffic": made() }));
+        let is_kept = keeps_files || !folder.home().is_postgres();
+        if is_kept {
+            let refused = open_with(folder.home(), |settings| settings.keeps_files = true).expect_err("it is taken");
+            assert!(matches!(refused, StartError::InUse(_)), "{refused:?}");
+        }
+        server.stop();
+        let server = start();
+        let decisions = of_run(&server.sign_in(), &run, "/decisions?limit=1");
+        assert_eq!(decisions.status, if is_kept { 200 } else { 404 });
+    }
 }
 
 /// Viewers stop and remove what they made; what others made an editor does.

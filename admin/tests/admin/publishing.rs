@@ -153,6 +153,28 @@ fn a_key_makes_a_repeat_the_same_request() {
     assert_eq!(server.engine.version(), 2);
 }
 
+/// A repeat is known for seven days. The next publish forgets older keys.
+#[test]
+fn a_key_is_known_for_a_week() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let publish = |key: &str, base: u64, etag: &str, limit: u64| {
+        let body = tier_change(base, etag, &with_limit(ana.tier("free").1, limit)).to_string().into_bytes();
+        ana.send("POST", "/api/v1/policy/changes", &[("idempotency-key", key)], Some(body))
+    };
+    let etag = ana.tier("free").0;
+    let first = publish("k-1", 1, &etag, 7);
+    assert_eq!(first.status, 201, "{first:?}");
+    assert_eq!(publish("k-2", 2, "\"tier:free:2\"", 8).status, 201);
+    folder.home().execute("UPDATE publish_keys SET at = at - 604700");
+    assert_eq!(publish("k-3", 3, "\"tier:free:3\"", 9).status, 201);
+    assert_eq!(publish("k-1", 1, &etag, 7).text, first.text);
+    folder.home().execute("UPDATE publish_keys SET at = at - 200 WHERE key <> 'k-3'");
+    assert_eq!(publish("k-4", 4, "\"tier:free:4\"", 10).status, 201);
+    assert_eq!(publish("k-1", 1, &etag, 7).status, 412, "it is another request by now");
+    assert_eq!(publish("k-3", 3, "\"tier:free:3\"", 9).json()["version"], 4);
+}
+
 #[test]
 fn a_list_that_is_wrong_changes_nothing_and_says_where() {
     let (_folder, server) = fresh();

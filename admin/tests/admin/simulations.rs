@@ -629,14 +629,17 @@ fn a_large_policy_can_be_tried() {
     assert_eq!((&run["asked"], &run["summary"]["newly_denied"]["requests"]), (&Value::Null, &json!(0)));
 }
 
+/// A secret of sevens.
+pub(crate) const SEVENS: &str = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+
 #[test]
 fn a_sample_says_what_it_cannot_tell() {
-    // Who is in the sample hangs on the folder's secret.
+    // Who is in the sample hangs on the database's secret.
     let folder = Folder::with_file();
     let mut server = Server::start(folder.home());
     drop(server.administrator());
     server.stop();
-    std::fs::write(folder.home().data.join("tidegate.secret"), [7; 32]).expect("it is written");
+    folder.home().execute(&format!("UPDATE secrets SET value = '{SEVENS}'"));
     let server = Server::start_with(folder.home(), |settings| {
         (settings.keys, settings.record) = (Keys::Hashed, NonZeroU32::new(3));
     });

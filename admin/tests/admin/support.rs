@@ -31,8 +31,15 @@ pub(crate) struct Server {
 
 /// Opens a server on this home, without serving.
 pub(crate) fn open(home: &Home) -> Result<(), StartError> {
+    open_with(home, |_| ())
+}
+
+/// With settings that `change` makes other than usual.
+pub(crate) fn open_with(home: &Home, change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
+    let mut settings = settings(home).0;
+    change(&mut settings);
     let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(Admin::open(settings(home).0)).map(drop)
+    runtime.block_on(Admin::open(settings)).map(drop)
 }
 
 /// A clock for figures that stands until it is set.
@@ -70,6 +77,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
     let settings = Settings {
         data: home.data.clone(),
         database: home.url(),
+        keeps_files: false,
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
