@@ -1,5 +1,7 @@
 //! Schemas of what is taken and answered, by name, as the types themselves give them.
 
+use std::collections::BTreeSet;
+
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use tidegate::algorithm::NUMBER_MAX;
@@ -62,8 +64,14 @@ impl Schemas {
     /// All schemas that were asked for, and those that they refer to.
     pub(super) fn by_name(&mut self) -> Map<String, Value> {
         let mut all = self.answered.take_definitions(true);
+        let taken = self.taken.take_definitions(true);
+        let fields = |schema: &Value| schema["properties"].as_object().map(|fields| fields.keys().cloned().collect());
+        let is_one = |(name, schema): (&String, &Value)| {
+            all.get(name).is_none_or(|other| fields(other) == fields(schema) as Option<BTreeSet<String>>)
+        };
+        debug_assert!(taken.iter().all(is_one), "two types have one name");
         // A type that is both sent and answered is described as it may be sent, which allows all that we answer.
-        all.extend(self.taken.take_definitions(true));
+        all.extend(taken);
         all
     }
 }

@@ -177,7 +177,7 @@ async fn add(by: By<Admin>, state: Data<State>, body: Body<NewUser>) -> Result<C
 /// What of a user is to be other.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Changed {
+struct UserChange {
     role: Option<Role>,
     password: Option<String>,
 }
@@ -187,10 +187,10 @@ async fn change(
     state: Data<State>,
     tag: IfMatch,
     id: Path<String>,
-    body: Body<Changed>,
+    body: Body<UserChange>,
 ) -> Result<Tagged<User>, Problem> {
     let user = find_tagged(&state, &id, tag).await?;
-    let Changed { role, password } = body.value;
+    let UserChange { role, password } = body.value;
     if by.is_user(user.id) {
         return Err(Problem::OwnAccount("Another administrator changes your role; /me/password your password."));
     }
