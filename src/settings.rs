@@ -138,3 +138,30 @@ fn flag(long: &str, value: &Value, is_switch: bool) -> Result<Option<OsString>, 
     };
     Ok(Some(format!("--{long}={value}").into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder beside a database is used if somebody named it, in whatever place.
+    #[test]
+    fn a_folder_is_given_or_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("it is written");
+            format!("--config={}", path.display())
+        };
+        for (line, is_given) in [
+            (vec![file("empty", "")], false),
+            (vec![file("empty", ""), "--data=./tidegate-data".to_owned()], true),
+            (vec![file("full", "data = \"./tidegate-data\"")], true),
+        ] {
+            let line = ["tidegate", "serve"].into_iter().map(OsString::from).chain(line.iter().map(OsString::from));
+            let Ok(Cli { command: Command::Serve(serve), .. }) = read(line.collect()) else {
+                panic!("it is read");
+            };
+            assert_eq!((serve.is_data_given, &*serve.data), (is_given, std::path::Path::new("./tidegate-data")));
+        }
+    }
+}

@@ -8,6 +8,9 @@ use crate::{
     problem::{Problems, Report},
 };
 
+/// Fields that are told of a policy with other values.
+const TOLD_MAX: usize = 20;
+
 /// The values by which policies tell one identity from another of the same kind: of their clients, and of `where` in their
 /// rules. `*`, which is everybody, names nobody.
 ///
@@ -51,12 +54,12 @@ impl NamedValues {
     ///
     /// # Errors
     ///
-    /// Those fields, each with `message`.
+    /// Those fields, the first twenty, each with `message`.
     pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
         let mut found = Vec::new();
         each(policy, |kind, value, place| {
             let is_known = |matcher: &Matcher| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
-            if telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
+            if found.len() < TOLD_MAX && telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
                 let mut report = Report::new(&mut found);
                 let mut report = report.field("domains");
                 let mut report = report.field(place.domain);

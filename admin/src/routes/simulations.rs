@@ -30,7 +30,7 @@ pub(super) fn calls(api: &mut Api) {
             "Start a run",
             "Two policies decide the same traffic, request by request, on a clock of their own. It waits for its turn; `sim:ID` \
              of the event stream tells how far it is. One run at a time for each user. Over recorded requests, where identities are \
-             not shown as they are, policies have no values but those of the policy in force and of versions that are asked for.",
+             not shown as they are, policies have no values but those of the policy in force.",
         )
         .example(json!({
             "b": { "version": 1 },

@@ -29,10 +29,9 @@ use crate::{
 /// A question that is longer is not kept with its answer.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// What is said of a value that no published policy has.
-const NEW_VALUE: &str = "recorded identities are not shown as they are (--keys), so a run over them takes no value that neither \
-                         the policy in force nor the version it is compared with has; publish it first, or try it on \
-                         made-up traffic";
+/// What is said of a value that the policy in force does not have.
+const NEW_VALUE: &str = "recorded identities are not shown as they are (--keys), so a run over them takes no value that the \
+                         policy in force does not have; publish it first, or try it on made-up traffic";
 
 /// What a run is asked for.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -64,13 +63,6 @@ enum Chosen {
     Draft(String),
     /// This one.
     Document(Policy),
-}
-
-impl Chosen {
-    /// Was it published as it is?
-    fn is_published(&self) -> bool {
-        matches!(self, Self::Live | Self::Version(_))
-    }
 }
 
 /// Some traffic.
@@ -194,7 +186,6 @@ fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2])
     let asked = serde_json::to_string(&ask).ok().filter(|asked| asked.len() <= KEPT_BYTES_MAX);
     let asked = asked.and_then(|asked| serde_json::from_str(&asked).ok()).map(Arc::new);
     let Gathered { mut traffic, of, about, start, domain } = gather(state, ask.traffic)?;
-    let are_published = [ask.a.is_published(), ask.b.is_published()];
     let [stored_a, stored_b] = stored;
     let mut policies =
         [document(present, ask.a, stored_a, "/a", start)?, document(present, ask.b, stored_b, "/b", start)?];
@@ -207,7 +198,7 @@ fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2])
             policies.iter_mut().flatten().for_each(|(policy, _)| made.assign(policy));
         }
         Prepare::Recorded { hidden, .. } if state.privacy.keys != Keys::Clear => {
-            *hidden = Some(only_published_values(present, &policies, are_published)?);
+            *hidden = Some(only_live_values(present, &policies)?);
         }
         Prepare::Log { .. } | Prepare::Recorded { .. } => {}
     }
@@ -289,18 +280,12 @@ fn check_tiers(policies: &[Option<Ready>; 2], made: &Made) -> Result<(), Problem
     Ok(())
 }
 
-/// The values that tell one identity from another in the policy in force, and in the versions that are asked for. Refuses
-/// policies with others: whoever may choose values could ask after the beginnings of one that is hidden, until he has it.
-fn only_published_values(
-    present: &Published,
-    policies: &[Option<Ready>; 2],
-    are_published: [bool; 2],
-) -> Result<NamedValues, Problem> {
-    let sides =
-        || policies.iter().zip(are_published).filter_map(|(ready, published)| Some((ready.as_ref()?, published)));
-    let versions = sides().filter(|(_, published)| *published).map(|((policy, _), _)| policy);
-    let named = NamedValues::of(versions.chain([&present.policy]));
-    for ((policy, refused), _) in sides().filter(|(_, published)| !published) {
+/// The values that tell one identity from another in the policy in force. Refuses policies with others: whoever may choose
+/// values could ask after the beginnings of one that is hidden, until he has it; and who is named by an older version alone
+/// is shown by a hash elsewhere, of which the instants of his requests would tell whose it is.
+fn only_live_values(present: &Published, policies: &[Option<Ready>; 2]) -> Result<NamedValues, Problem> {
+    let named = NamedValues::of([&present.policy]);
+    for (policy, refused) in policies.iter().flatten() {
         named.check(policy, NEW_VALUE).map_err(|problems| refused(&problems, policy))?;
     }
     Ok(named)

@@ -138,6 +138,26 @@ fn whom_a_policy_names_is_shown_by_a_number() {
     }
 }
 
+/// Whom an older version named would be found again by the instants of his requests, beside the hash of another run.
+#[test]
+fn an_older_version_names_nobody_either() {
+    let (_folder, server) = recording(Keys::Hashed, 1);
+    let ana = server.administrator();
+    let client = json!({ "kind": "api_key", "value": KEY, "tier": "pro" });
+    let made = ana.post("/api/v1/clients", &client);
+    assert_eq!(made.status, 201);
+    come(&server);
+    let ask = json!({ "a": { "version": 2 }, "b": tighter(), "traffic": "recorded" });
+    let rows = of_run(&ana, &done(&ana, &ask), "/decisions").text;
+    assert!(rows.contains("api_key:#1"), "{rows}");
+    let tag = ana.get(&format!("/api/v1/clients/api_key:{KEY}")).header("etag").to_owned();
+    let gone = ana.send("DELETE", &format!("/api/v1/clients/api_key:{KEY}"), &[("if-match", &tag)], None);
+    assert_eq!(gone.status, 201, "{gone:?}");
+    done(&ana, &json!({ "b": tighter(), "traffic": "recorded" }));
+    let refused = ana.post(SIMULATIONS, &ask);
+    assert_eq!((refused.status, refused.pointers()), (422, vec!["/a".to_owned()]), "{refused:?}");
+}
+
 /// A rule for somebody's own path would tell whose it is.
 #[test]
 fn a_path_tells_nobody() {
