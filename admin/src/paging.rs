@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::problem::Problem;
+use crate::{problem::Problem, store::plain};
 
 /// Items on a page unless told otherwise, and at most.
 const LIMIT: usize = 100;
@@ -47,6 +47,31 @@ pub(crate) struct Find {
     q: Option<String>,
     /// By name, or `-name`: the other way round. With it, a cursor holds whatever is added or removed meanwhile.
     pub(crate) sort: Option<Sort>,
+}
+
+/// Which items of a list that has its own order, the newest first.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Search {
+    /// Only those with this text in what is said of them, in letters of either case.
+    #[serde(default)]
+    q: String,
+}
+
+impl Search {
+    /// Has one of these texts what is looked for?
+    pub(crate) fn matches(&self, texts: &[&str]) -> bool {
+        let q = self.q.to_lowercase();
+        texts.iter().any(|text| text.to_lowercase().contains(&q))
+    }
+
+    /// The same for a database: what its `LIKE` is given.
+    pub(crate) fn pattern(&self) -> Result<String, Problem> {
+        if self.q.contains('\0') {
+            // Not every database can be asked for it.
+            return Err(Problem::parameter("q", "no text has a NUL character"));
+        }
+        Ok(format!("%{}%", plain(&self.q.to_lowercase())))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]

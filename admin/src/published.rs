@@ -196,13 +196,13 @@ async fn write_whole(
         removed: &columns(&removed),
         answered: None,
         file,
-        audit: Audit {
+        audit: &[Audit {
             actor: SERVER,
             address: "",
             action: "policy.publish",
             object: &format!("version:{}", version.version),
             result: "done",
-        },
+        }],
     };
     store.add_version(change, new).await
 }

@@ -4,7 +4,7 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, iter, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,11 @@ const PUBLISH_IN: Duration = Duration::from_mins(1);
 const LOOK_IN: Duration = Duration::from_secs(20);
 /// How long each waits for those who came before.
 const TURN_IN: Duration = Duration::from_secs(20);
+
+/// What the audit log calls a publish, where it is none of those that have a name of their own.
+const PUBLISH: &str = "policy.publish";
+/// Of how many objects a publish has lines of their own there.
+const OBJECT_LINES_MAX: usize = 100;
 
 /// Who publishes, from where, and how a repeat is known.
 #[derive(Clone, Debug)]
@@ -90,13 +95,26 @@ pub(crate) struct Words {
     carry: BTreeMap<String, Carry>,
     /// What an import did not carry over as it was.
     notes: Vec<Note>,
+    /// What the audit log calls it.
+    action: &'static str,
 }
 
 impl Words {
     /// With used quota kept.
     pub(crate) fn new(message: &str, base_version: u64) -> Result<Self, Problem> {
         check_message(message)?;
-        Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new(), notes: Vec::new() })
+        Ok(Self {
+            message: message.trim().to_owned(),
+            base_version,
+            carry: BTreeMap::new(),
+            notes: Vec::new(),
+            action: PUBLISH,
+        })
+    }
+
+    /// The same by another name in the audit log.
+    pub(crate) fn doing(self, action: &'static str) -> Self {
+        Self { action, ..self }
     }
 
     /// The same, where the message is a parameter of the address.
@@ -225,6 +243,7 @@ impl Publisher {
             base_version: list.base_version,
             carry: list.carry.clone(),
             notes: Vec::new(),
+            action: PUBLISH,
         };
         let list = Arc::new(list);
         let same = Arc::clone(&list);
@@ -251,6 +270,7 @@ impl Publisher {
                 base_version: list.base_version,
                 carry: list.carry.clone(),
                 notes: Vec::new(),
+                action: PUBLISH,
             };
             let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
@@ -273,7 +293,7 @@ impl Publisher {
             Mode::Whole => format!("back to version {}", back.to),
             Mode::Own => format!("without the changes of version {}", back.to),
         });
-        let words = Words::new(&message, self.published().version.version)?;
+        let words = Words::new(&message, self.published().version.version)?.doing("policy.rollback");
         let document = async |version: u64| {
             let found = self
                 .store
@@ -364,6 +384,7 @@ impl Publisher {
             return Ok(answer);
         }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
+        let action = words.action;
         let kinds = author.kinds.clone();
         let edit = move |present: &Published| {
             let edited = edit(present)?;
@@ -375,6 +396,13 @@ impl Publisher {
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
         let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
+        let object = format!("version:{}", version.version);
+        let keys = |keys: &[ObjectKey], action| keys.iter().map(|key| (key.to_string(), action)).collect::<Vec<_>>();
+        let changed = [keys(&made.touched, "object.change"), keys(&made.removed, "object.remove")].concat();
+        let line =
+            |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
+        let of_objects = changed.iter().take(OBJECT_LINES_MAX).map(|(key, action)| line(action, key, &object));
+        let lines: Vec<Audit<'_>> = iter::once(line(action, &object, "done")).chain(of_objects).collect();
         let new = NewVersion {
             version,
             document: &made.document,
@@ -382,13 +410,7 @@ impl Publisher {
             removed: &columns(&made.removed),
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
             file: None,
-            audit: Audit {
-                actor: &author.name,
-                address: &author.address,
-                action: "policy.publish",
-                object: &format!("version:{}", version.version),
-                result: "done",
-            },
+            audit: &lines,
         };
         self.store.add_version(change, new).await?;
         self.enforce(made.snapshot, version.version, &version.carry)?;

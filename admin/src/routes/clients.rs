@@ -271,7 +271,7 @@ async fn import(
     let message = message.unwrap_or_else(|| "import clients".to_owned());
     let present = state.publisher.published();
     let base_version = present.version.version;
-    let words = Words::of_query(&message, base_version)?;
+    let words = Words::of_query(&message, base_version)?.doing("clients.import");
     let of = (request.uri(), &if_match.0, &body.sha256);
     let author = caller.author(sha256(format!("{of:?}")));
     if let Some(answer) = state.publisher.answered(&author).await? {
@@ -340,7 +340,8 @@ async fn bulk(
     body: Body<Bulk>,
 ) -> Result<Told, Problem> {
     let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
-    let words = Words::new(&body.value.message, state.publisher.published().version.version)?;
+    let version = state.publisher.published().version.version;
+    let words = Words::new(&body.value.message, version)?.doing("clients.bulk");
     let edit = move |present: &Published| {
         present.is_still(if_match.0.as_deref())?;
         body.value.edit(present)

@@ -10,7 +10,7 @@ use crate::{
     api::{Api, Created, NoContent, PREFIX},
     body::Body,
     changes::{ChangeList, check_line},
-    paging::{List, Page},
+    paging::{List, Page, Search},
     problem::{Code, Problem},
     query::Query,
     roles::{Editor, Viewer},
@@ -58,7 +58,12 @@ async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Res
 }
 
 /// Newest first. A cursor is `SAVED_AT,ID` of the draft that the page before ended with.
-async fn drafts(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Draft>>, Problem> {
+async fn drafts(
+    _: By<Viewer>,
+    state: Data<State>,
+    page: Query<Page>,
+    search: Query<Search>,
+) -> Result<Json<List<Draft>>, Problem> {
     let after = page.after(|cursor| {
         let (saved_at, id) = cursor.split_once(',')?;
         saved_at.parse::<Timestamp>().ok()?;
@@ -66,7 +71,8 @@ async fn drafts(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<
     })?;
     // Greater than any time.
     let after = after.as_ref().map_or(("~", ""), |(saved_at, id)| (saved_at, id));
-    let items = state.store.drafts(&text(Timestamp::now()), after, page.limit() as u32 + 1).await?;
+    let (now, pattern) = (text(Timestamp::now()), search.pattern()?);
+    let items = state.store.drafts(&now, &pattern, after, page.limit() as u32 + 1).await?;
     let cursor = |last: &Draft| format!("{},{}", last.saved_at, last.id);
     Ok(Json(page.cut(items, cursor)))
 }

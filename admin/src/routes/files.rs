@@ -219,7 +219,7 @@ async fn import(
     let (present, of, body) = (state.publisher.published(), query.0, body.0);
     let name = body.value.files.first().map_or("", |file| file.name.as_str());
     let message = of.message.clone().unwrap_or_else(|| default_message(name));
-    let words = Words::of_query(&message, present.version.version)?;
+    let words = Words::of_query(&message, present.version.version)?.doing("policy.import");
     let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
     // Made the first time, there is nothing left to do for it.
     if let Some(answer) = state.publisher.answered(&author).await? {

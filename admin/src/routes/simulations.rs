@@ -15,7 +15,7 @@ use crate::{
     access::By,
     api::{Accepted, Api, NoContent, PREFIX},
     body::{Body, Files},
-    paging::{List, Nothing, Page},
+    paging::{List, Nothing, Page, Search},
     problem::{Code, Problem},
     query::Query,
     roles::Viewer,
@@ -88,8 +88,16 @@ async fn preview(_: By<Viewer>, state: Data<State>, body: Body<PreviewAsk>) -> R
     Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
 }
 
-async fn runs(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Run>>, Problem> {
-    Ok(Json(page.along(state.runs.all(), |run| &run.id)?))
+/// `q` is looked for in authors and states.
+async fn runs(
+    _: By<Viewer>,
+    state: Data<State>,
+    page: Query<Page>,
+    search: Query<Search>,
+) -> Result<Json<List<Run>>, Problem> {
+    let mut runs = state.runs.all();
+    runs.retain(|run| search.matches(&[&run.author, run.state.name()]));
+    Ok(Json(page.along(runs, |run| &run.id)?))
 }
 
 fn absent(id: &str) -> Problem {

@@ -23,7 +23,7 @@ use tokio::{task::spawn_blocking, time};
 use crate::{
     access::By,
     api::{Api, Created, NoContent, PREFIX},
-    paging::{List, Page},
+    paging::{List, Page, Search},
     problem::{Code, FieldError, Problem},
     query::Query,
     roles::Viewer,
@@ -149,8 +149,15 @@ fn full(error: &std::io::Error) -> Problem {
     Problem::Storage(format!("The log cannot be written to the data folder: {error}"))
 }
 
-async fn uploads(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Upload>>, Problem> {
+/// `q` is looked for in authors and ids.
+async fn uploads(
+    _: By<Viewer>,
+    state: Data<State>,
+    page: Query<Page>,
+    search: Query<Search>,
+) -> Result<Json<List<Upload>>, Problem> {
     let mut newest_first = state.uploads.all();
+    newest_first.retain(|upload| search.matches(&[&upload.author, &upload.id]));
     newest_first.reverse();
     Ok(Json(page.along(newest_first, |upload| &upload.id)?))
 }

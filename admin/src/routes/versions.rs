@@ -15,7 +15,7 @@ use crate::{
     api::{Api, IfMatch},
     body::Body,
     heavy::{Heavy, Written},
-    paging::{List, Page},
+    paging::{List, Page, Search},
     problem::{Code, Problem},
     publisher::{RollBack, parse_stored},
     query::Query,
@@ -43,9 +43,15 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::PreconditionRequired]);
 }
 
-async fn versions(_: By<Viewer>, state: Data<State>, page: Query<Page>) -> Result<Json<List<Version>>, Problem> {
-    let before = page.after(|cursor| cursor.parse().ok())?;
-    let items = state.store.versions(before.unwrap_or(u64::MAX), page.limit() as u32 + 1).await?;
+/// `q` is looked for in authors and messages.
+async fn versions(
+    _: By<Viewer>,
+    state: Data<State>,
+    page: Query<Page>,
+    search: Query<Search>,
+) -> Result<Json<List<Version>>, Problem> {
+    let before = page.after(|cursor| cursor.parse().ok())?.unwrap_or(u64::MAX);
+    let items = state.store.versions(&search.pattern()?, before, page.limit() as u32 + 1).await?;
     Ok(Json(page.cut(items, |last| last.version.to_string())))
 }
 

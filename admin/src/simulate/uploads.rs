@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Upload {
     pub(crate) id: String,
-    author: String,
+    pub(crate) author: String,
     /// As it was sent.
     bytes: u64,
     /// Stays after a run, until it expires.

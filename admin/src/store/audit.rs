@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::QueryAs, query_as, query_scalar};
 
-use super::Store;
+use super::{Store, plain};
 
 /// One line of the log.
 #[derive(Clone, Copy, Debug)]
@@ -148,9 +148,4 @@ impl Sought {
             .bind(self.from.clone())
             .bind(self.to.clone())
     }
-}
-
-/// A text in which no letter means anything to `LIKE`.
-fn plain(text: &str) -> String {
-    text.replace('~', "~~").replace('%', "~%").replace('_', "~_")
 }

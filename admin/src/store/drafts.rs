@@ -43,17 +43,24 @@ impl Store {
         Ok(true)
     }
 
-    /// Newest first, at most `count`, after the one that was saved at `saved_at` and has this id.
-    pub(crate) async fn drafts(&self, now: &str, after: (&str, &str), count: u32) -> sqlx::Result<Vec<Draft>> {
+    /// Those whose author or message is like `pattern`, newest first, at most `count`, after the one that was saved at `saved_at` and has this id.
+    pub(crate) async fn drafts(
+        &self,
+        now: &str,
+        pattern: &str,
+        after: (&str, &str),
+        count: u32,
+    ) -> sqlx::Result<Vec<Draft>> {
         query_as(
             "SELECT id, author, message, saved_at, ends_at FROM drafts
              WHERE ends_at > $1 AND (saved_at < $2 OR (saved_at = $2 AND id > $3))
-             ORDER BY saved_at DESC, id LIMIT $4",
+             AND lower(author || ' ' || message) LIKE $5 ESCAPE '~' ORDER BY saved_at DESC, id LIMIT $4",
         )
         .bind(now)
         .bind(after.0)
         .bind(after.1)
         .bind(i64::from(count))
+        .bind(pattern)
         .fetch_all(&self.pool)
         .await
     }

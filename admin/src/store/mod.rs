@@ -193,6 +193,11 @@ impl Store {
     }
 }
 
+/// A text in which no letter means anything to `LIKE ... ESCAPE '~'`.
+pub(crate) fn plain(text: &str) -> String {
+    text.replace('~', "~~").replace('%', "~%").replace('_', "~_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,7 +76,7 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) answered: Option<(&'a str, &'a Answered)>,
     /// Name of the file that it comes from.
     pub(crate) file: Option<&'a str>,
-    pub(crate) audit: Audit<'a>,
+    pub(crate) audit: &'a [Audit<'a>],
 }
 
 /// What was published last from a file.
@@ -187,7 +187,9 @@ impl Store {
             .execute(&mut *change)
             .await?;
         }
-        new.audit.write(&mut change).await?;
+        for line in new.audit {
+            line.write(&mut change).await?;
+        }
         self.announce(&mut change).await?;
         self.keep(change).await
     }
@@ -212,13 +214,14 @@ impl Store {
         found.iter().map(Revision::from_row).collect()
     }
 
-    /// At most `count` versions before `before`, newest first.
-    pub(crate) async fn versions(&self, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
+    /// At most `count` versions before `before` whose author or message is like `pattern`, newest first.
+    pub(crate) async fn versions(&self, pattern: &str, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
         query_as(
-            "SELECT version, sha256, author, message, published_at, carry FROM policy_versions WHERE version < $1
-             ORDER BY version DESC LIMIT $2",
+            "SELECT version, sha256, author, message, published_at, carry FROM policy_versions
+             WHERE version < $1 AND lower(author || ' ' || message) LIKE $2 ESCAPE '~' ORDER BY version DESC LIMIT $3",
         )
         .bind(i64::try_from(before).unwrap_or(i64::MAX))
+        .bind(pattern)
         .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await

@@ -74,6 +74,25 @@ fn changes_sign_ins_and_refusals_are_in_it() {
 }
 
 #[test]
+fn a_publish_names_what_it_changed_and_how_it_came() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    assert_eq!(ana.post("/api/v1/tiers", &json!({ "id": "x", "unlimited": true })).status, 201);
+    has(&newest(&ana, "?object=version:2"), &json!({ "action": "policy.publish", "result": "done" }));
+    has(&newest(&ana, "?object=tier:x"), &json!({ "action": "object.change", "result": "version:2", "actor": "ana" }));
+    let tag = [("if-match", "\"policy:2\"")];
+    assert_eq!(ana.send("POST", "/api/v1/policy/rollback", &tag, Some(br#"{"to":1}"#.to_vec())).status, 201);
+    has(&newest(&ana, "?object=version:3"), &json!({ "action": "policy.rollback" }));
+    has(&newest(&ana, "?object=tier:x"), &json!({ "action": "object.remove", "result": "version:3" }));
+    let clients: String = (0..150).map(|n| format!("user,u{n},pro\n")).collect();
+    let text = format!("kind,value,tier\n{clients}").into_bytes();
+    let imported = ana.send("POST", "/api/v1/clients/import", &[("content-type", "text/csv")], Some(text));
+    assert_eq!(imported.status, 201, "{imported:?}");
+    has(&newest(&ana, "?object=version:4"), &json!({ "action": "clients.import" }));
+    assert_eq!(lines(&ana, "?q=version:4&limit=500").len(), 101, "the first hundred of many");
+}
+
+#[test]
 fn it_is_looked_through_page_by_page() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

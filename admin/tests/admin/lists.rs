@@ -74,6 +74,16 @@ fn every_list_is_paged_alike() {
         assert!(ids.contains(&&*sorted[0]) && ids.iter().all(|id| id.contains(q)), "{path}: {ids:?}");
         assert_eq!(found["matching"], ids.len(), "{path}");
     }
+    // The others are the newest first, and found by what is said of them.
+    for (path, q, least) in [("policy/versions", "ANA", 3), ("drafts", "ana", 3), ("drafts", "B", 1)] {
+        let found = walk(&ana, &format!("/api/v1/{path}"), &format!("q={q}&limit=2")).concat();
+        assert!(found.len() >= least, "{path}?q={q}: {found:?}");
+    }
+    for path in ["policy/versions", "drafts", "simulations", "uploads"] {
+        for q in ["nobody%20said%20this", "%25", "_"] {
+            assert_eq!(walk(&ana, &format!("/api/v1/{path}"), &format!("q={q}")).concat(), [""; 0], "{path}?q={q}");
+        }
+    }
 }
 
 #[test]
