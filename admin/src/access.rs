@@ -46,6 +46,8 @@ pub(crate) fn is_safe(method: &Method) -> bool {
 pub(crate) struct Who {
     /// As the audit log has it: a user's name, or `token:NAME`.
     pub(crate) name: String,
+    /// The user himself, or who answers for the token.
+    pub(crate) behind: String,
     /// Of the connection.
     pub(crate) address: String,
     pub(crate) may: May,
@@ -255,7 +257,7 @@ async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
         note(async move { store.saw_session(&id, user, &address, now()).await });
     }
     let (name, may) = (session.name.clone(), May::Role(session.role));
-    Ok(Who { name, address, may, kinds: None, by: Credential::Session(session) })
+    Ok(Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) })
 }
 
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.
@@ -272,7 +274,7 @@ async fn of_token(state: &State, secret: &str, address: String) -> Result<Who, P
         let (store, id, name, address) = (state.store.clone(), token.id.clone(), name.clone(), address.clone());
         note(async move { store.saw_token(&id, &name, &address, now()).await });
     }
-    Ok(Who { name, address, may: token.may, kinds: token.kinds, by: Credential::Token(id) })
+    Ok(Who { name, behind: token.made_by, address, may: token.may, kinds: token.kinds, by: Credential::Token(id) })
 }
 
 /// Writes that somebody was here, beside his request: it does not wait for it, nor fail with it.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use tidegate::policy::{Client, Override, Policy};
 
 use crate::{
-    objects::{Kind, ObjectKey, client_id},
+    changes::Edited,
+    objects::{self, Kind, Object, ObjectKey, client_id},
     problem::{FieldError, Problem},
 };
 
@@ -20,13 +21,36 @@ const OPERATOR_HOURS: i64 = 24;
 
 /// What an operator may do to the override `before`: nothing where it is an editor's, which lasts longer than an operator may
 /// give one.
-pub(crate) fn check_short(before: Option<&Override>, now: Timestamp) -> Result<(), Problem> {
+fn check_short(before: Option<&Override>, now: Timestamp) -> Result<(), Problem> {
     let is_short = |until: &str| until.parse::<Timestamp>().is_ok_and(|until| until <= longest(now));
     match before.map(|before| before.until.as_deref()) {
         None => Ok(()),
         Some(Some(until)) if is_short(until) => Ok(()),
         Some(_) => Err(too_long("This override lasts longer than 24 hours: changing it")),
     }
+}
+
+/// Refuses an operator's change where it is more than an override that he may give, instead of one that he may change: what
+/// he was told before his turn came may have been changed by others.
+pub(crate) fn check_only(present: &Policy, edited: &Edited) -> Result<(), Problem> {
+    let now = Timestamp::now();
+    let client = |policy: &Policy, key: &ObjectKey| match objects::find(policy, key) {
+        Some((_, Object::Client(client))) => Some(client),
+        _ => None,
+    };
+    for key in edited.touched.iter().chain(&edited.removed) {
+        let (mut before, mut after) = (client(present, key), client(&edited.policy, key));
+        let take = |client: &mut Option<Client>| client.as_mut().and_then(|client| client.exception.take());
+        check_short(take(&mut before).as_ref(), now)?;
+        check_short(take(&mut after).as_ref(), now)?;
+        // A client that has nothing but an override comes and goes with it.
+        let rest =
+            |client: Option<Client>| client.filter(|it| (&it.tier, &it.label, &it.note) != (&None, &None, &None));
+        if key.kind != Kind::Client || rest(before) != rest(after) {
+            return Err(Problem::Forbidden(format!("Changing {key} needs the role `editor`; yours is `operator`.")));
+        }
+    }
+    Ok(())
 }
 
 /// Bounds an override that an operator gives: it ends within 24 hours, and after 24 hours unless he says otherwise.
@@ -150,6 +174,43 @@ mod tests {
 
     fn client(json: Value) -> Client {
         serde_json::from_value(json).expect("a client")
+    }
+
+    /// Whatever he was shown before his turn came.
+    #[test]
+    fn an_operator_changes_short_overrides_alone() {
+        let policy = |bob: Value| -> Policy {
+            let clients = if bob.is_null() { json!([]) } else { json!([bob]) };
+            serde_json::from_value(json!({ "domains": { "default": { "clients": clients } } })).expect("a policy")
+        };
+        let key = ObjectKey { kind: Kind::Client, domain: "default".to_owned(), id: "user:bob".to_owned() };
+        let may = |before: Value, after: Value| {
+            let edited =
+                Edited { policy: policy(after), touched: vec![key.clone()], removed: Vec::new(), report: None };
+            check_only(&policy(before), &edited).is_ok()
+        };
+        let until = |hours: i64| text(Timestamp::now() + SignedDuration::from_hours(hours));
+        let bob = |tier: &str, given: Value| json!({ "kind": "user", "value": "bob", "tier": tier, "override": given });
+        let block = |until: Value| json!({ "blocked": true, "until": until, "reason": "r" });
+        let (short, long, endless) = (block(json!(until(1))), block(json!(until(30))), block(Value::Null));
+        assert!(may(bob("pro", Value::Null), bob("pro", short.clone())));
+        assert!(may(bob("pro", short.clone()), bob("pro", Value::Null)));
+        let alone = json!({ "kind": "user", "value": "bob", "override": short });
+        assert!(may(Value::Null, alone.clone()) && may(alone, Value::Null));
+        assert!(!may(bob("pro", Value::Null), bob("pro", long.clone())), "too long");
+        for editors in [long, endless] {
+            assert!(!may(bob("pro", editors.clone()), bob("pro", short.clone())), "it is an editor's");
+            assert!(!may(bob("pro", editors), bob("pro", Value::Null)));
+        }
+        assert!(!may(bob("pro", Value::Null), bob("free", short.clone())), "the tier is another");
+        assert!(!may(Value::Null, bob("pro", short)), "a tier is given");
+        let tier = Edited {
+            policy: policy(Value::Null),
+            touched: vec![ObjectKey { kind: Kind::Tier, domain: "default".to_owned(), id: "free".to_owned() }],
+            removed: Vec::new(),
+            report: None,
+        };
+        assert!(check_only(&policy(Value::Null), &tier).is_err());
     }
 
     #[test]

@@ -89,8 +89,13 @@ pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<boo
 }
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    let _place = PLACES.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
-    let _turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
+    let place = PLACES.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
+    let turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
+    let work = move || {
+        // Held until it is done, though whoever asked goes away.
+        let _held = (place, turn);
+        work()
+    };
     web::block(work).await.map_err(|error| Problem::Internal(error.to_string()))
 }
 

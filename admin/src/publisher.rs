@@ -13,7 +13,7 @@ use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::No
 use tokio::{
     sync::{Mutex, MutexGuard, Notify, watch},
     task::spawn_blocking,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::{
@@ -41,6 +41,8 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// nothing ever after, and others wait for their turn.
 const PUBLISH_IN: Duration = Duration::from_mins(1);
 const LOOK_IN: Duration = Duration::from_secs(20);
+/// How soon is looked again after a look that failed.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How long each waits for those who came before.
 const TURN_IN: Duration = Duration::from_secs(20);
 
@@ -56,6 +58,8 @@ pub(crate) struct Author {
     pub(crate) address: String,
     /// Of the objects that this one may change; `None`: all.
     pub(crate) kinds: Option<Vec<Kind>>,
+    /// He may give short overrides, and change nothing else.
+    pub(crate) only_overrides: bool,
     pub(crate) idempotency_key: Option<String>,
     /// Of what makes the request this one: method, path, conditions and body.
     pub(crate) request_sha256: String,
@@ -202,12 +206,22 @@ pub(crate) struct Publisher {
     telemetry: telemetry::Shared,
     /// One publish at a time.
     turn: Mutex<()>,
+    /// There may be a version that is not in force here yet.
+    news: Notify,
 }
 
 impl Publisher {
     pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published, telemetry: telemetry::Shared) -> Self {
         let published = watch::Sender::new(Arc::new(published));
-        Self { store, engine, published, not_applied: watch::Sender::default(), telemetry, turn: Mutex::default() }
+        Self {
+            store,
+            engine,
+            published,
+            not_applied: watch::Sender::default(),
+            telemetry,
+            turn: Mutex::default(),
+            news: Notify::new(),
+        }
     }
 
     /// The policy in force.
@@ -365,6 +379,10 @@ impl Publisher {
             }
             Err(busy) => Err(busy),
         };
+        if let Err(Problem::Unknown) = &outcome {
+            // It may be there.
+            self.news.notify_one();
+        }
         let outcome = self.with_removers(outcome).await;
         self.telemetry.published(&outcome);
         outcome
@@ -385,10 +403,13 @@ impl Publisher {
         }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
         let action = words.action;
-        let kinds = author.kinds.clone();
+        let (kinds, only_overrides) = (author.kinds.clone(), author.only_overrides);
         let edit = move |present: &Published| {
             let edited = edit(present)?;
             may_change(kinds.as_deref(), &edited)?;
+            if only_overrides {
+                overrides::check_only(&present.policy, &edited)?;
+            }
             Ok(edited)
         };
         // With a hundred thousand clients this takes long enough for others to notice.
@@ -431,11 +452,10 @@ impl Publisher {
 
     /// Follows what other servers publish into the same database, for as long as this one runs.
     pub(crate) async fn follow(&self) -> Infallible {
-        let news = Notify::new();
         let follow = async {
             let mut is_well = true;
             loop {
-                news.notified().await;
+                self.news.notified().await;
                 let followed = self.catch_up().await;
                 if let Err(problem) = &followed
                     && is_well
@@ -443,10 +463,14 @@ impl Publisher {
                     tracing::error!(%problem, "what other servers publish does not reach this one; trying again");
                 }
                 is_well = followed.is_ok();
+                if !is_well {
+                    sleep(AGAIN_AFTER).await;
+                    self.news.notify_one();
+                }
             }
         };
         tokio::select! {
-            never = self.store.listen(|| news.notify_one()) => never,
+            never = self.store.listen(|| self.news.notify_one()) => never,
             never = follow => never,
         }
     }

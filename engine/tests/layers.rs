@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "policy",
     "pattern",
     "clients",
+    "values",
     "closeness",
     "explain",
     "snapshot",

@@ -190,7 +190,11 @@ pub(super) async fn publish_one(
     let of = (request.method(), request.uri(), header(IF_MATCH), header(IF_NONE_MATCH), body_sha256);
     let sha256 = sha256(format!("{of:?}"));
     let key = ObjectKey { kind, domain, id };
-    let list = ChangeList::of_one(op, key, value, etag, &state.publisher.published(), message);
+    let published = state.publisher.published();
+    // It is to be there, as whatever (RFC 9110, 13.1.1).
+    let is_any = etag.as_deref() == Some("*") && objects::find(&published.policy, &key).is_some();
+    let etag = if is_any { Some(published.etag(&key)) } else { etag };
+    let list = ChangeList::of_one(op, key, value, etag, &published, message);
     publish_list(state, caller.author(sha256), list).await.map_err(|problem| in_request(problem, within))
 }
 

@@ -27,7 +27,7 @@ use crate::{
     heavy::{Heavy, Written},
     problem::{Code, Problem},
     publisher::{self, Author, IDEMPOTENCY_KEY},
-    roles::{Editor, Need, Viewer},
+    roles::{Editor, Need, Role, Viewer},
     server::State,
 };
 
@@ -116,10 +116,11 @@ pub(super) struct Caller {
 impl Caller {
     /// As the author of what the request publishes; `sha256` is that of what makes it this one.
     pub(super) fn author(self, sha256: String) -> Author {
-        let Self { who, idempotency_key } = self;
-        let Who { name, address, kinds, .. } = &*who;
+        let idempotency_key = self.idempotency_key;
+        let Who { name, address, kinds, .. } = &*self.who;
         let (name, address, kinds) = (name.clone(), address.clone(), kinds.clone());
-        Author { name, address, kinds, idempotency_key, request_sha256: sha256 }
+        let only_overrides = self.who.role() < Some(Role::Editor);
+        Author { name, address, kinds, only_overrides, idempotency_key, request_sha256: sha256 }
     }
 }
 

@@ -104,7 +104,7 @@ async fn sign_in(
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
-        return begin(StatusCode::OK, &state, &request, user.id, &name).await;
+        return begin(StatusCode::OK, &state, &request, (user.id, &user.password_hash), &name).await;
     }
     let line = Audit {
         actor: &name,
@@ -122,7 +122,7 @@ async fn begin(
     status: StatusCode,
     state: &State,
     request: &HttpRequest,
-    user: i64,
+    (user, password_hash): (i64, &str),
     name: &str,
 ) -> Result<HttpResponse, Problem> {
     let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
@@ -133,13 +133,16 @@ async fn begin(
     let new = NewSession {
         token_sha256: &token_sha256,
         user,
+        password_hash,
         csrf: &csrf,
         begins_at,
         life: state.session_life,
         address: &address(request),
         browser: &browser(request),
     };
-    state.store.begin_session(new, line).await?;
+    if !state.store.begin_session(new, line).await? {
+        return Err(Problem::WrongCredentials);
+    }
     let session =
         state.store.session(&token_sha256, begins_at, state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let mut response = HttpResponse::build(status).json(shown(state, &session));
@@ -222,5 +225,5 @@ async fn set_up(
     };
     let added = state.store.add_first_administrator(&name, &hash, now(), line).await?;
     state.setup.close();
-    begin(StatusCode::CREATED, &state, &request, added.ok_or_else(gone)?, &name).await
+    begin(StatusCode::CREATED, &state, &request, (added.ok_or_else(gone)?, &hash), &name).await
 }

@@ -212,7 +212,8 @@ fn new(
         name,
         may,
         kinds,
-        made_by: by.name.clone(),
+        // A token that a token made goes when its maker's maker goes.
+        made_by: by.behind.clone(),
         made_at,
         ends_at,
         last_used_at: 0,

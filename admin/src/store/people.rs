@@ -160,8 +160,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Changes a user who is still as he was read; `audit` says what. His sessions end, and where his role goes down, tokens
-    /// that he made for more than that do.
+    /// Changes a user who is still as he was read; `audit` says what. His sessions end, and so do tokens
+    /// that he made: where his role goes down, those for more than that, where others gave him a password, all but those of
+    /// nodes.
     pub(crate) async fn change_user(
         &self,
         (id, revision): (i64, i64),
@@ -185,7 +186,9 @@ impl Store {
             .bind(edit.but_session)
             .execute(&mut *change)
             .await?;
-        revoke_above(&mut change, &name, Some(new)).await?;
+        // Who is given a new password by somebody else may have lost more than that.
+        let is_reset = edit.password_hash.is_some() && edit.but_session.is_empty();
+        revoke_above(&mut change, &name, Some(new).filter(|_| !is_reset)).await?;
         for line in audit {
             line.write(&mut change).await?;
         }

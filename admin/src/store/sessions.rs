@@ -26,8 +26,9 @@ pub(crate) struct Session {
 pub(crate) struct NewSession<'a> {
     /// Of the cookie's token.
     pub(crate) token_sha256: &'a str,
-    /// Id of the user.
+    /// Id of the user, and the hash that his password was held to: he may have another by now, or be gone.
     pub(crate) user: i64,
+    pub(crate) password_hash: &'a str,
     pub(crate) csrf: &'a str,
     /// Unix seconds.
     pub(crate) begins_at: i64,
@@ -60,17 +61,17 @@ pub(crate) enum Ending<'a> {
 }
 
 impl Store {
-    /// Begins a session, and forgets those that ended.
-    pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<()> {
+    /// Begins a session, and forgets those that ended. False: the user is gone, or has another password.
+    pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
             .bind(new.begins_at)
             .bind(new.begins_at - new.life.idle_s)
             .execute(&mut *change)
             .await?;
-        query(
+        let begun = query(
             "INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at, last_seen_at, address, browser)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+             SELECT $1, id, $3, $4, $5, $6, $7, $8 FROM users WHERE id = $2 AND password_hash = $9",
         )
         .bind(new.token_sha256)
         .bind(new.user)
@@ -80,15 +81,20 @@ impl Store {
         .bind(new.begins_at)
         .bind(new.address)
         .bind(new.browser)
+        .bind(new.password_hash)
         .execute(&mut *change)
         .await?;
+        if begun.rows_affected() == 0 {
+            return Ok(false);
+        }
         query("UPDATE users SET last_seen_at = $1 WHERE id = $2")
             .bind(new.begins_at)
             .bind(new.user)
             .execute(&mut *change)
             .await?;
         audit.write(&mut change).await?;
-        self.keep(change).await
+        self.keep(change).await?;
+        Ok(true)
     }
 
     /// Notes that somebody was here.
@@ -172,5 +178,39 @@ impl Store {
         audit.write(&mut change).await?;
         self.keep(change).await?;
         Ok(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{folder::DataFolder, published::write_first};
+
+    /// While a password is hashed, an administrator may give its user another.
+    #[tokio::test]
+    async fn no_session_begins_by_a_password_that_was_changed_meanwhile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut data = DataFolder::take(folder.path()).expect("it is free");
+        let store = Store::create(&mut data, write_first).await.expect("it is made");
+        let audit = Audit { actor: "ana", address: "", action: "test", object: "", result: "done" };
+        let user =
+            store.add_first_administrator("ana", "hash", 1, audit).await.expect("it is added").expect("the first");
+        let begin = async |password_hash: &str| {
+            let life = SessionLife { idle_s: 60, whole_s: 60 };
+            let new = NewSession {
+                token_sha256: "t",
+                user,
+                password_hash,
+                csrf: "c",
+                begins_at: 1,
+                life,
+                address: "",
+                browser: "",
+            };
+            store.begin_session(new, audit).await.expect("an answer")
+        };
+        assert!(!begin("another hash").await);
+        assert!(store.session("t", 1, SessionLife { idle_s: 60, whole_s: 60 }).await.expect("an answer").is_none());
+        assert!(begin("hash").await);
     }
 }

@@ -84,8 +84,8 @@ fn a_publish_names_what_it_changed_and_how_it_came() {
     assert_eq!(ana.send("POST", "/api/v1/policy/rollback", &tag, Some(br#"{"to":1}"#.to_vec())).status, 201);
     has(&newest(&ana, "?object=version:3"), &json!({ "action": "policy.rollback" }));
     has(&newest(&ana, "?object=tier:x"), &json!({ "action": "object.remove", "result": "version:3" }));
-    let clients: String = (0..150).map(|n| format!("user,u{n},pro\n")).collect();
-    let text = format!("kind,value,tier\n{clients}").into_bytes();
+    let clients: Vec<String> = (0..150).map(|n| format!("user,u{n},pro\n")).collect();
+    let text = format!("kind,value,tier\n{}", clients.concat()).into_bytes();
     let imported = ana.send("POST", "/api/v1/clients/import", &[("content-type", "text/csv")], Some(text));
     assert_eq!(imported.status, 201, "{imported:?}");
     has(&newest(&ana, "?object=version:4"), &json!({ "action": "clients.import" }));

@@ -114,6 +114,31 @@ fn what_cannot_be_a_token_is_refused_with_the_field() {
     assert_eq!(ana.get("/api/v1/tokens").json()["items"], json!([]));
 }
 
+/// Whoever answers for them: also where a token made a token.
+#[test]
+fn tokens_go_with_who_answers_for_them() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let user = "/api/v1/users/admin";
+    let change = |of: &Value| {
+        let tag = ana.get(user).header("etag").to_owned();
+        let changed = ana.send("PATCH", user, &[("if-match", &tag)], Some(of.to_string().into_bytes()));
+        assert_eq!(changed.status, 200, "{changed:?}");
+    };
+    let ben = ana.add("admin", &server);
+    for end in [json!({ "password": "another few words" }), json!({ "role": "viewer" })] {
+        let ben = if end["role"].is_null() { ben.clone() } else { server.sign_in_as("admin", "another few words") };
+        let (first, _) = ben.script(&json!({ "role": "admin" }));
+        let (second, id) = first.script(&json!({ "role": "admin", "name": "second" }));
+        let (node, _) = first.script(&json!({ "scope": "node", "name": "node" }));
+        assert_eq!(listed(&ana, &id).expect("it is there")["made_by"], "admin");
+        change(&end);
+        for (script, status) in [(&first, 401), (&second, 401), (&node, 403)] {
+            assert_eq!(script.get("/api/v1/tiers").status, status, "{end}");
+        }
+    }
+}
+
 #[test]
 fn the_stream_of_a_revoked_token_ends() {
     use std::io::{BufRead, BufReader};
