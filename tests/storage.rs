@@ -280,8 +280,9 @@ impl Drop for Database {
 fn a_server_that_is_killed_takes_nothing_with_it() {
     let database = Database::new("kills");
     let folder = TempDir::new().expect("a folder");
-    let start = || Served::start_with(folder.path(), &["--max-keys", "1000", "--database", &database.url]);
-    let survivor = start();
+    let start =
+        |own: &str| Served::start_with(&folder.path().join(own), &["--max-keys", "1000", "--database", &database.url]);
+    let survivor = start("survivor");
     let session = Session::of_first_administrator(&survivor);
     let publish = |admin: &str, version: u64| {
         session.publish(admin, version, &format!("\"tier:free:{version}\""), 1_001 + version)
@@ -292,7 +293,7 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
     };
     let mut version = 1;
     for kill in 0..20 {
-        let mut victim = start();
+        let mut victim = start("victim");
         let admin = victim.admin.clone();
         let acknowledged = thread::scope(|scope| {
             let (told, first) = mpsc::channel();
@@ -321,7 +322,7 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
 fn the_tools_of_postgres_copy_and_put_back() {
     let folder = TempDir::new().expect("a folder");
     let (from, to) = (Database::new("dump"), Database::new("restore"));
-    let served = Served::start_with(folder.path(), &["--database", &from.url]);
+    let served = Served::start_with(&folder.path().join("from"), &["--database", &from.url]);
     let session = Session::of_first_administrator(&served);
     assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 7), Some(2));
     let copy = folder.path().join("copy.dump");
@@ -338,6 +339,6 @@ fn the_tools_of_postgres_copy_and_put_back() {
     };
     run(line);
     run(&format!("pg_restore --no-owner --dbname='{}' {}", to.url, copy.display()));
-    let other = Served::start_with(folder.path(), &["--database", &to.url]);
+    let other = Served::start_with(&folder.path().join("to"), &["--database", &to.url]);
     assert_eq!(in_force(&other, &session), (2, 7));
 }

@@ -15,6 +15,7 @@ use crate::store::{Store, Trouble, trouble};
 const WAITING_MAX: usize = 60;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_AT_END: Duration = Duration::from_millis(200);
 
 /// How minutes got into the store.
 #[derive(Debug, Default)]
@@ -101,15 +102,13 @@ impl Figures {
                         }
                     }
                 }
-                if is_ending {
-                    return;
-                }
                 {
                     let mut now = self.now();
                     now.minutes.push_front(minute);
                     self.bound(&mut now);
                 }
-                sleep(PAUSE).await;
+                // A stop waits for a few seconds.
+                sleep(if is_ending { PAUSE_AT_END } else { PAUSE }).await;
             }
             if is_ending {
                 return;
