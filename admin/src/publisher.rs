@@ -23,6 +23,7 @@ use crate::{
     },
     clients::Report,
     differences::{Changed, changed, undo},
+    fleet::Fleet,
     objects::{Kind, ObjectKey},
     overrides,
     problem::Problem,
@@ -68,6 +69,9 @@ pub(crate) struct RollBack {
     /// Of the version that this makes.
     #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
+    /// Publish what a node that is connected cannot read: it keeps the policy that it has.
+    #[serde(default)]
+    force: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -90,13 +94,21 @@ pub(crate) struct Words {
     carry: BTreeMap<String, Carry>,
     /// What an import did not carry over as it was.
     notes: Vec<Note>,
+    /// Whatever nodes can read.
+    force: bool,
 }
 
 impl Words {
     /// With used quota kept.
     pub(crate) fn new(message: &str, base_version: u64) -> Result<Self, Problem> {
         check_message(message)?;
-        Ok(Self { message: message.trim().to_owned(), base_version, carry: BTreeMap::new(), notes: Vec::new() })
+        Ok(Self {
+            message: message.trim().to_owned(),
+            base_version,
+            carry: BTreeMap::new(),
+            notes: Vec::new(),
+            force: false,
+        })
     }
 
     /// The same, where the message is a parameter of the address.
@@ -160,7 +172,6 @@ pub(crate) struct ChangedObject {
 struct Made {
     published: Published,
     snapshot: Snapshot,
-    document: String,
     touched: Vec<ObjectKey>,
     removed: Vec<ObjectKey>,
     answer: String,
@@ -182,14 +193,22 @@ pub(crate) struct Publisher {
     published: watch::Sender<Shared>,
     not_applied: watch::Sender<Option<NotApplied>>,
     telemetry: telemetry::Shared,
+    fleet: Arc<Fleet>,
     /// One publish at a time.
     turn: Mutex<()>,
 }
 
 impl Publisher {
-    pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published, telemetry: telemetry::Shared) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        engine: Arc<Engine>,
+        published: Published,
+        telemetry: telemetry::Shared,
+        fleet: Arc<Fleet>,
+    ) -> Self {
         let published = watch::Sender::new(Arc::new(published));
-        Self { store, engine, published, not_applied: watch::Sender::default(), telemetry, turn: Mutex::default() }
+        let not_applied = watch::Sender::default();
+        Self { store, engine, published, not_applied, telemetry, fleet, turn: Mutex::default() }
     }
 
     /// The policy in force.
@@ -225,6 +244,7 @@ impl Publisher {
             base_version: list.base_version,
             carry: list.carry.clone(),
             notes: Vec::new(),
+            force: list.force,
         };
         let list = Arc::new(list);
         let same = Arc::clone(&list);
@@ -251,6 +271,7 @@ impl Publisher {
                 base_version: list.base_version,
                 carry: list.carry.clone(),
                 notes: Vec::new(),
+                force: list.force,
             };
             let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
@@ -273,7 +294,7 @@ impl Publisher {
             Mode::Whole => format!("back to version {}", back.to),
             Mode::Own => format!("without the changes of version {}", back.to),
         });
-        let words = Words::new(&message, self.published().version.version)?;
+        let words = Words { force: back.force, ..Words::new(&message, self.published().version.version)? };
         let document = async |version: u64| {
             let found = self
                 .store
@@ -370,14 +391,20 @@ impl Publisher {
             may_change(kinds.as_deref(), &edited)?;
             Ok(edited)
         };
+        let force = words.force;
         // With a hundred thousand clients this takes long enough for others to notice.
         let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
+        let schema = made.published.policy.schema();
+        let nodes = self.fleet.cannot_read(schema);
+        if !nodes.is_empty() && !force {
+            return Err(Problem::NodeCannotRead { nodes, schema });
+        }
         let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let new = NewVersion {
             version,
-            document: &made.document,
+            document: &made.published.document,
             touched: &columns(&made.touched),
             removed: &columns(&made.removed),
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
@@ -493,14 +520,7 @@ impl Publisher {
                 "Another server has published version {newest}, which this one cannot follow: {error}"
             ))
         })?;
-        // Of several versions, whoever forgets used quota has the last word.
-        let mut carry = Carries::default();
-        for choices in Version::carries(connection, present).await? {
-            for (limit, choice) in choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()) {
-                let sum = carry.0.entry(limit).or_insert(choice);
-                *sum = if *sum == Carry::Reset { Carry::Reset } else { choice };
-            }
-        }
+        let carry = Version::carries(connection, present, newest).await?;
         self.enforce(snapshot, newest, &carry)?;
         let Version { author, message, .. } = &published.version;
         tracing::info!(version = newest, author, note = ?message, "policy published by another server");
@@ -579,7 +599,8 @@ fn make(
         revisions.remove(key);
     }
     revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
-    Ok(Made { published: Published { version, policy, revisions }, snapshot, document, touched, removed, answer, kept })
+    let published = Published { version, document: document.into(), policy, revisions };
+    Ok(Made { published, snapshot, touched, removed, answer, kept })
 }
 
 /// A document that was published.
