@@ -178,6 +178,9 @@ impl Notes {
 
 /// The policy, if it compiles, with the report in the order of `sources` and their lines.
 fn finish(sources: &[Source<'_>], policy: Policy, notes: Notes) -> Result<Imported, ImportError> {
+    if let ([source, ..], true) = (sources, policy.domains.is_empty()) {
+        return Err(ImportError::new(0, *source, None, "", "there are no limits in it"));
+    }
     Snapshot::compile(&policy).map_err(|problems| {
         let files = sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ");
         ImportError { place: None, file: files, problems }
