@@ -418,11 +418,13 @@ impl Publisher {
         let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let object = format!("version:{}", version.version);
-        let keys = |keys: &[ObjectKey], action| keys.iter().map(|key| (key.to_string(), action)).collect::<Vec<_>>();
-        let changed = [keys(&made.touched, "object.change"), keys(&made.removed, "object.remove")].concat();
+        let touched = made.touched.iter().map(|key| (key, "object.change"));
+        let removed = made.removed.iter().map(|key| (key, "object.remove"));
+        let changed = touched.chain(removed).take(OBJECT_LINES_MAX).map(|(key, action)| (key.to_string(), action));
+        let changed: Vec<(String, &str)> = changed.collect();
         let line =
             |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
-        let of_objects = changed.iter().take(OBJECT_LINES_MAX).map(|(key, action)| line(action, key, &object));
+        let of_objects = changed.iter().map(|(key, action)| line(action, key, &object));
         let lines: Vec<Audit<'_>> = iter::once(line(action, &object, "done")).chain(of_objects).collect();
         let new = NewVersion {
             version,

@@ -68,7 +68,7 @@ fn changes_sign_ins_and_refusals_are_in_it() {
     has(&newest(&ana, "?action=token.use"), &json!({ "actor": "token:script", "object": format!("token:{id}") }));
     assert_eq!(script.get("/api/v1/clients/export").status, 200);
     has(&newest(&ana, "?action=clients.export"), &json!({ "actor": "token:script" }));
-    assert!(lines(&ana, "?q=%27/api/v1/session%27").is_empty());
+    assert!(lines(&ana, "?action=refused&object=GET+/api/v1/session").is_empty());
     assert_eq!(viewer.send("DELETE", "/api/v1/session", &[], None).status, 204);
     has(&newest(&ana, "?action=session.end"), &json!({ "actor": "viewer", "result": "done" }));
 }
