@@ -190,7 +190,10 @@ impl Model {
             // Windows count whole tokens; buckets round somewhere below one.
             let is_whole = self.counts_whole() || old.counts_whole();
             let most = if is_whole { most.next_multiple_of(GRAINS) } else { most + 1 };
-            self.push(None, at, least.min(full), most.min(full), false);
+            // A debt that lasts beyond the end of time is not told apart: all of it is used.
+            let is_endless = old.room_from(at, old.numbers.capacity(), Side::Most).is_none();
+            let most = if is_endless { full } else { most.min(full) };
+            self.push(None, at, least.min(full), most, false);
         }
     }
 

@@ -53,6 +53,29 @@ fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
     }
 }
 
+/// The same where the new capacity is about the debt itself, of which the end of time cannot be told.
+#[test]
+fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
+    let most = tidegate::algorithm::NUMBER_MAX;
+    for implementation in [&Steps as &dyn Implementation, &Engines] {
+        holds(
+            implementation,
+            numbers(TokenBucket, 1, 1_000_000_000, None),
+            vec![
+                Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
+                Step { key: 0, gap: Part(968), lag: 0, op: Settle(0, Max) },
+                Step {
+                    key: 0,
+                    gap: Zero,
+                    lag: 0,
+                    op: Publish(numbers(TokenBucket, most, 18_618_970_000_000_000, None)),
+                },
+                Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(1)) },
+            ],
+        );
+    }
+}
+
 /// What was charged above the capacity stays used when there is room for it.
 #[test]
 fn an_excess_above_the_burst_stays_used_when_the_limit_is_raised() {
