@@ -157,6 +157,18 @@ impl<T> Default for ClientMap<T> {
 }
 
 impl<T> ClientMap<T> {
+    /// For about so many clients of a kind.
+    pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
+        let mut map = Self::default();
+        // Addresses are blocks, most others exact.
+        if kind == "ip" {
+            map.blocks.reserve(clients);
+        } else {
+            map.exact.reserve(clients);
+        }
+        map
+    }
+
     /// Adds a client; false when its value was there.
     pub(crate) fn insert(&mut self, matcher: Matcher, client: T) -> bool {
         match matcher {

@@ -297,21 +297,27 @@ fn zone_of(report: &mut Report<'_>, domain: &policy::Domain) -> Zone {
 }
 
 /// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key.
-fn kinds_of(domain: &policy::Domain) -> Vec<Kind> {
-    let per = |rule: &'_ policy::Rule| match &rule.per {
-        Per::One(kind) => vec![kind.clone()],
-        Per::Each(kinds) => kinds.clone(),
+fn kinds_of<'p>(domain: &'p policy::Domain) -> Vec<Kind> {
+    let per = |rule: &'p policy::Rule| match &rule.per {
+        Per::One(kind) => std::slice::from_ref(kind),
+        Per::Each(kinds) => kinds,
     };
-    let mut names: BTreeSet<String> = domain.defaults.keys().cloned().collect();
-    names.extend(domain.clients.iter().map(|client| client.kind.clone()));
-    names.extend(domain.rules.iter().flat_map(|rule| per(rule).into_iter().chain(rule.condition.keys().cloned())));
-    let kind = |name: String| Kind {
-        hash: kind_hash(&name),
+    let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
+    let mut clients: HashMap<&str, usize> = HashMap::new();
+    // Neighbours are mostly of one kind.
+    for same in domain.clients.chunk_by(|one, other| one.kind == other.kind) {
+        *clients.entry(&same[0].kind).or_default() += same.len();
+    }
+    names.extend(clients.keys());
+    names
+        .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
+    let kind = |name: &str| Kind {
+        hash: kind_hash(name),
         name: name.into(),
         default_tier: None,
-        clients: ClientMap::default(),
+        clients: ClientMap::with_room_for(name, clients.get(name).copied().unwrap_or(0)),
     };
-    names.into_iter().filter(|name| is_kind(name) && name != EVERYONE).map(kind).collect()
+    names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
 }
 
 fn matcher(report: &mut Report<'_>, kind: &str, value: &str) -> Option<Matcher> {

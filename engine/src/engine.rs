@@ -247,6 +247,13 @@ impl<C: Clock> Engine<C> {
         self.buckets.overflow_charges.count()
     }
 
+    /// How full the table is, from 0 to 1: the part of its slots that hold a live key, estimated from a few thousand of them. It
+    /// has room for `max_keys` at two thirds.
+    #[must_use]
+    pub fn fill(&self) -> f64 {
+        self.buckets.table.fill(self.buckets.clock.now())
+    }
+
     /// How often a key that everybody hits was given a lease since the engine was made: its tokens are then spent from
     /// several places, a few for each processor, and `remaining` may be too high by up to a 16th of its limit's burst.
     ///

@@ -21,6 +21,10 @@ pub use differences::{Difference, differences};
 #[cfg(feature = "schema")]
 use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
+/// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
+/// `timezone` and `sliding_window_log`.
+pub const SCHEMA: u32 = 2;
+
 /// The whole document.
 ///
 /// ```
@@ -37,6 +41,25 @@ pub struct Policy {
     /// Domains by name. Requests that name none are in `default`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "form::each_key_once"))]
     pub domains: BTreeMap<String, Domain>,
+}
+
+impl Policy {
+    /// The oldest schema that has all that this document says: who knows an older one cannot read it.
+    #[must_use]
+    pub fn schema(&self) -> u32 {
+        let of_domain = |domain: &Domain| {
+            let tiers = domain.tiers.iter().map(|tier| &tier.limits);
+            let rules = domain.rules.iter().map(|rule| &rule.limits);
+            let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
+            let mut limits = tiers.chain(rules).chain(own.map(|exception| &exception.limits)).flatten();
+            let is_of_second = |limit: &Limit| {
+                limit.algorithm == Algorithm::SlidingWindowLog
+                    || ["day", "week", "month"].contains(&limit.period.as_str())
+            };
+            domain.timezone.is_some() || limits.any(is_of_second)
+        };
+        if self.domains.values().any(of_domain) { 2 } else { 1 }
+    }
 }
 
 /// One domain: a name space of tiers, clients and rules.

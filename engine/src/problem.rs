@@ -52,35 +52,55 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Collects problems below one field of the document.
+/// Collects problems below one field of the document. Its path is written when something is wrong there: a policy may have
+/// a hundred thousand clients, nearly all of them right.
 pub(crate) struct Report<'r> {
-    path: String,
+    at: Place<'r>,
     found: &'r mut Vec<Problem>,
+}
+
+/// A field, by the fields that it is in.
+#[derive(Clone, Copy)]
+enum Place<'r> {
+    Document,
+    Field { within: &'r Place<'r>, name: &'r str },
+    Item { within: &'r Place<'r>, name: &'r str, place: usize },
 }
 
 impl<'r> Report<'r> {
     pub(crate) fn new(found: &'r mut Vec<Problem>) -> Self {
-        Self { path: String::new(), found }
+        Self { at: Place::Document, found }
     }
 
     /// The report of a field below this one.
-    pub(crate) fn field(&mut self, name: &str) -> Report<'_> {
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Report { path, found: self.found }
+    pub(crate) fn field<'f>(&'f mut self, name: &'f str) -> Report<'f> {
+        Report { at: Place::Field { within: &self.at, name }, found: self.found }
     }
 
     /// The report of an item of the list `name` below this field.
-    pub(crate) fn item(&mut self, name: &str, place: usize) -> Report<'_> {
-        self.field(&format!("{name}[{place}]"))
+    pub(crate) fn item<'f>(&'f mut self, name: &'f str, place: usize) -> Report<'f> {
+        Report { at: Place::Item { within: &self.at, name, place }, found: self.found }
     }
 
     /// This field is wrong.
     pub(crate) fn wrong(&mut self, message: impl Into<String>) {
-        self.found.push(Problem { path: self.path.clone(), line: None, message: message.into() });
+        self.found.push(Problem { path: self.at.to_string(), line: None, message: message.into() });
     }
 
     /// A parameter of this field does not fit.
     pub(crate) fn unfit(&mut self, unfit: Unfit) {
         self.field(unfit.field).wrong(unfit.message);
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Field { within, name } | Self::Item { within, name, .. }) = self else { return Ok(()) };
+        within.fmt(f)?;
+        let dot = if matches!(within, Self::Document) { "" } else { "." };
+        match self {
+            Self::Item { place, .. } => write!(f, "{dot}{name}[{place}]"),
+            _ => write!(f, "{dot}{name}"),
+        }
     }
 }

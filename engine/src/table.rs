@@ -45,6 +45,9 @@ use crate::{
 /// Slots of a line. Loom checks the same code over lines of one slot, so two candidates a key.
 const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
 
+/// About so many slots tell how full it is.
+const FILL_SLOTS: usize = 4_096;
+
 /// Bytes of table per key that it is made for: the slots of 1.5 keys.
 pub const BYTES_PER_KEY: usize = 24;
 
@@ -217,6 +220,16 @@ impl Table {
     pub(crate) fn has(&self, key: Key) -> bool {
         let mut slots = self.candidates(key.hash).into_iter().flatten().map(Swap::load);
         slots.any(|slot| slot.holds(key.bits))
+    }
+
+    /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
+    pub(crate) fn fill(&self, now: Nanos) -> f64 {
+        let step = (self.cells.len() / FILL_SLOTS).max(1);
+        // Off the multiples of a line, so that every place in one has its share.
+        let looked_at = self.cells.iter().step_by(if step > 1 { step | 1 } else { step });
+        let (live, all) = looked_at
+            .fold((0u32, 0u32), |(live, all), cell| (live + u32::from(!Swap::load(cell).is_free(now)), all + 1));
+        f64::from(live) / f64::from(all.max(1))
     }
 
     /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
