@@ -1,28 +1,29 @@
-//! Figures: what the engine counted, once a second, with the rates since the second before. Seconds are kept in memory for
-//! a quarter of an hour, minutes and hours in the store.
+//! Figures: what the engine and the nodes of the fleet counted, once a second, with the rates since the second before.
+//! Seconds are kept in memory for a quarter of an hour, minutes and hours in the store.
 
 mod clock;
-mod counters;
 mod endpoints;
 mod keeper;
-mod latency;
-mod owners;
 mod range;
+mod remotes;
 mod ring;
 mod sample;
 mod series;
 mod span;
+mod sums;
 mod top;
-mod watcher;
 
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tidegate::{Engine, Hitter, Totals};
+use tidegate::{Engine, Hitter};
+use tidegate_fleet::{Counted, Counters, Watcher, owner_of, wire::Report};
+pub(crate) use tidegate_fleet::{ENTRIES, HALF_LIFE, ONE_IN, Owner};
 use tidegate_replay::of_client;
 use tokio::{
     sync::Notify,
@@ -31,25 +32,22 @@ use tokio::{
 };
 
 pub use self::clock::FiguresClock;
-use self::{
-    counters::{Counted, Counters},
-    endpoints::Endpoints,
-    owners::owner_of,
-    ring::Ring,
-    sample::{AllTotals, LimitFigures, NodeRow, OwnerFigures, OwnersEvent, PartFigures, Rates, rates_over},
-    top::{Identity, Top},
-    watcher::Watcher,
-};
 pub(crate) use self::{
     endpoints::{Endpoint, Met, Shown},
     keeper::{Counts, Kept, Numbers},
-    owners::Owner,
     range::{Asked, Range},
     ring::{HOUR, MINUTE, Minute},
     sample::{Sample, Second},
     span::{Part, Span, Whole},
     top::{Heaviest, Of, TopBy},
-    watcher::{ENTRIES, HALF_LIFE, ONE_IN},
+};
+use self::{
+    endpoints::{Endpoints, Seen},
+    remotes::Remotes,
+    ring::Ring,
+    sample::{AllTotals, LimitFigures, OwnerFigures, OwnersEvent, PartFigures, Rates, rates_over},
+    sums::Sums,
+    top::{Hit, Identity, Top},
 };
 use crate::{
     events::{Events, Topic},
@@ -60,14 +58,14 @@ use crate::{
 /// Milliseconds between two samples.
 const TICK_MS: i64 = 1_000;
 
-/// The figures of the engine of this process.
+/// The figures of the engine of this process, and of the nodes that tell it theirs.
 #[derive(Debug)]
 pub(crate) struct Figures {
     engine: Arc<Engine>,
     node: String,
     clock: FiguresClock,
     privacy: Privacy,
-    watcher: Arc<Watcher>,
+    watcher: Arc<Watcher<Seen>>,
     events: Arc<Events>,
     now: Mutex<Now>,
     /// There is a minute to be written.
@@ -85,18 +83,26 @@ struct Now {
     ring: Ring,
     top: Top,
     endpoints: Endpoints,
-    row: Option<NodeRow>,
-    /// To be written, oldest first.
-    minutes: VecDeque<Minute>,
+    remotes: Remotes,
+    own: Own,
+    /// To be written, oldest first, each with its node.
+    minutes: VecDeque<(String, Minute)>,
 }
 
-/// What the next sample's rates are worked out from.
+/// What the engine of this process counted in the last second.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    /// How long it was.
+    pub(crate) interval_ms: u64,
+    pub(crate) whole: Whole,
+}
+
+/// What was counted until the last sample.
 #[derive(Debug)]
 struct Before {
     at: Instant,
-    totals: Totals,
+    whole: Whole,
     shadow_denied: u64,
-    degraded: u64,
 }
 
 impl Figures {
@@ -109,7 +115,7 @@ impl Figures {
     ) -> Self {
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         engine.observe(ONE_IN, Arc::clone(&watcher));
-        let before = Before { at: Instant::now(), totals: engine.totals(), shadow_denied: 0, degraded: 0 };
+        let before = Before { at: Instant::now(), whole: Whole::default(), shadow_denied: 0 };
         let now = Now {
             newest: Arc::default(),
             before,
@@ -118,7 +124,8 @@ impl Figures {
             ring: Ring::default(),
             top: Top::default(),
             endpoints: Endpoints::default(),
-            row: None,
+            remotes: Remotes::default(),
+            own: Own::default(),
             minutes: VecDeque::new(),
         };
         let is_over = Notify::new();
@@ -151,9 +158,25 @@ impl Figures {
         jiff::Timestamp::from_millisecond(self.clock.now_ms()).unwrap_or_default()
     }
 
+    /// What decides in this process.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// Name of this node.
     pub(crate) fn node(&self) -> &str {
         &self.node
+    }
+
+    /// What this node counted in the last second.
+    pub(crate) fn own(&self) -> Own {
+        self.now().own.clone()
+    }
+
+    /// Takes in what another node counted.
+    pub(crate) fn take_in(&self, report: &Report) {
+        let Now { remotes, counters, .. } = &mut *self.now();
+        remotes.take_in(report, &self.engine, counters);
     }
 
     /// How minutes got into the store.
@@ -169,7 +192,7 @@ impl Figures {
     /// The heaviest keys, or limits, tiers or rules, the first first; at most so many.
     pub(crate) async fn heaviest(self: &Arc<Self>, by: TopBy, of: Of, count: usize) -> Result<Vec<Heaviest>, Problem> {
         if by == TopBy::Key {
-            return Ok(self.now().top.heaviest(of, count, |hitter| self.heavy_key(hitter)));
+            return Ok(self.now().top.heaviest(of, count, |hit| self.heavy_key(hit)));
         }
         let (figures, seconds) = (Arc::clone(self), self.now().ring.within(0..i64::MAX));
         // There may be a thousand limits in each of 900 seconds.
@@ -178,19 +201,28 @@ impl Figures {
     }
 
     /// A limit's name; that of a limit of a single client has the client in it.
-    fn shown(&self, limit: &str) -> String {
+    pub(crate) fn shown(&self, limit: &str) -> String {
         let Some(of) = of_client(limit) else { return limit.to_owned() };
         let (kind, value) = of.client.split_once(':').unwrap_or_default();
         format!("{}/client:{kind}:{}/{}", of.domain, self.privacy.show(kind, value), of.limit)
     }
 
     /// The limit of a key, and who is counted together, as they may be shown.
-    fn heavy_key(&self, hitter: &Hitter) -> (String, Vec<Identity>) {
-        let identities = hitter.identities.iter().map(|(kind, value)| Identity {
-            value: self.privacy.show(kind, &String::from_utf8_lossy(value)),
-            kind: kind.clone(),
-        });
-        (self.shown(self.engine.limit_name(hitter.limit)), identities.collect())
+    fn heavy_key(&self, hit: &Hit) -> (String, Vec<Identity>) {
+        let shown =
+            |(kind, value): &(String, String)| Identity { value: self.privacy.show(kind, value), kind: kind.clone() };
+        (self.shown(&hit.limit), hit.identities.iter().map(shown).collect())
+    }
+
+    /// What the watcher knows of a key.
+    fn hit(&self, hitter: Hitter) -> Hit {
+        let who = |(kind, value): (String, Vec<u8>)| (kind, String::from_utf8_lossy(&value).into_owned());
+        Hit {
+            limit: self.engine.limit_name(hitter.limit).to_owned(),
+            identities: hitter.identities.into_iter().map(who).collect(),
+            count: hitter.count,
+            error: hitter.error,
+        }
     }
 
     /// Samples the engine once a second, on the second, for ever.
@@ -205,12 +237,13 @@ impl Figures {
     /// The first sample: what there was before is nobody's second.
     fn begin(&self) {
         let mut now = self.now();
-        let mut counted = now.counters.count(&self.engine);
+        let mut counted = now.counters.count(&self.engine, &self.watcher.take());
         now.before.shadow_denied = counted.shadow_denied();
+        now.before.whole = mem::take(&mut counted.whole);
         for figure in counted.present.iter_mut().chain(&mut counted.owners) {
             figure.new = Part::default();
         }
-        let sample = self.sample(&now, 0, &Whole::default(), &counted);
+        let sample = self.sample(&now, 0, &counted);
         self.tell(&mut now, sample, &counted);
     }
 
@@ -219,46 +252,45 @@ impl Figures {
         let mut now = self.now();
         let at = Instant::now();
         let interval_ms = (at - now.before.at).as_millis() as u64;
-        let totals = self.engine.totals();
-        let counted = now.counters.count(&self.engine);
-        let before = now.before.totals;
-        let whole = Whole {
-            allowed: totals.allowed.saturating_sub(before.allowed),
-            denied: totals.denied.saturating_sub(before.denied),
-            no_limit: totals.no_limit.saturating_sub(before.no_limit),
-            unknown_domain: totals.unknown_domain.saturating_sub(before.unknown_domain),
-            degraded: taken.degraded,
-            latency: taken.latency,
-        };
-        now.before.at = at;
-        now.before.totals = totals;
-        now.before.shadow_denied += counted.shadow_denied();
-        now.before.degraded += whole.degraded;
+        let mut counted = now.counters.count(&self.engine, &taken);
+        let sums = Sums::of(&counted);
+        now.endpoints.add(&taken.also, sums.whole.decisions(), sums.whole.latency.samples());
+        now.own = Own { interval_ms, whole: sums.whole.clone() };
 
         let t = self.clock.now_ms();
         // It is taken just after the second that it is about.
         let second = (t - TICK_MS / 2).div_euclid(TICK_MS);
         let name = |limit| self.engine.limit_name(limit);
-        let over = now.ring.add(second, whole.clone(), counted.busy_limits(), counted.busy_owners(), name);
-        now.endpoints.add(&taken.seen, whole.decisions(), whole.latency.samples());
-        if now.top.follow(&self.watcher.hitters, t) {
-            self.events.post(Topic::Top, "top", &now.top.event(t, |hitter| self.heavy_key(hitter)));
+        let Now { ring, remotes, .. } = &mut *now;
+        let over = ring.add(second, sums, name);
+        let mut told = remotes.count(second, ring, name);
+        let minutes = mem::take(&mut told.minutes);
+        remotes.add_to(&mut counted, told);
+        now.before.at = at;
+        now.before.whole.add(&counted.whole);
+        now.before.shadow_denied += counted.shadow_denied();
+        if now.top.is_due() {
+            let (mut denied, mut hot) = now.remotes.heaviest();
+            denied.extend(self.watcher.hitters.denied().into_iter().map(|hitter| self.hit(hitter)));
+            hot.extend(self.watcher.hitters.hot().into_iter().map(|hitter| self.hit(hitter)));
+            now.top.follow(denied, hot, t);
+            self.events.post(Topic::Top, "top", &now.top.event(t, |hit| self.heavy_key(hit)));
         }
-        let sample = self.sample(&now, interval_ms, &whole, &counted);
+        let sample = self.sample(&now, interval_ms, &counted);
         let rates = sample.rates;
         if now.history.len() == ring::SECONDS as usize {
             now.history.pop_front();
         }
         now.history.push_back(Second { t, allowed: rates.allowed, denied: rates.denied });
         self.tell(&mut now, sample, &counted);
-        if let Some(minute) = over {
-            self.keep_minute(&mut now, minute);
-        }
+        let own = over.map(|minute| (self.node.clone(), minute));
+        self.keep_minutes(&mut now, own.into_iter().chain(minutes));
     }
 
-    fn sample(&self, now: &Now, interval_ms: u64, whole: &Whole, counted: &Counted) -> Sample {
+    fn sample(&self, now: &Now, interval_ms: u64, counted: &Counted) -> Sample {
         let rate = rates_over(interval_ms);
-        let Totals { allowed, denied, no_limit, unknown_domain } = now.before.totals;
+        let Before { whole: all, shadow_denied, .. } = &now.before;
+        let whole = &counted.whole;
         let limits = counted.present.iter().map(|&figure| LimitFigures {
             limit_id: self.engine.limit_name(figure.limit).to_owned(),
             figures: PartFigures::new(figure, &rate),
@@ -268,12 +300,12 @@ impl Figures {
             policy_version: self.engine.version(),
             interval_ms,
             totals: AllTotals {
-                allowed,
-                denied,
-                no_limit,
-                unknown_domain,
-                shadow_denied: now.before.shadow_denied,
-                degraded: now.before.degraded,
+                allowed: all.allowed,
+                denied: all.denied,
+                no_limit: all.no_limit,
+                unknown_domain: all.unknown_domain,
+                shadow_denied: *shadow_denied,
+                degraded: all.degraded,
             },
             rates: Rates {
                 allowed: rate(whole.allowed),
@@ -286,7 +318,7 @@ impl Figures {
             p99_us: whole.latency.at_most_us(990),
             measured: whole.latency.samples(),
             keys_limited: now.top.keys_limited(),
-            overflow_charges: self.engine.overflow_charges(),
+            overflow_charges: self.engine.overflow_charges() + now.remotes.overflow_charges(),
             limits: limits.collect(),
         }
     }
@@ -304,23 +336,6 @@ impl Figures {
             });
             let items = items.collect();
             self.events.post(topic, event, &OwnersEvent { t: sample.t, interval_ms: sample.interval_ms, items });
-        }
-        let Rates { allowed, denied, .. } = sample.rates;
-        let all_per_second = allowed + denied;
-        let row = NodeRow {
-            node: self.node.clone(),
-            version: env!("CARGO_PKG_VERSION"),
-            policy_version: sample.policy_version,
-            decisions_per_second: all_per_second,
-            denied_share: if all_per_second > 0.0 { denied / all_per_second } else { 0.0 },
-            decisions: sample.decisions,
-            p99_us: sample.p99_us,
-            measured: sample.measured,
-            overflow_charges: sample.overflow_charges,
-        };
-        if now.row.as_ref() != Some(&row) {
-            self.events.post(Topic::Node, "node", &row);
-            now.row = Some(row);
         }
         now.newest = Arc::new(sample);
     }

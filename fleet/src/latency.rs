@@ -8,7 +8,7 @@ const BUCKETS: usize = 1 + 4 * 28;
 
 /// Counts of durations.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Latency([u64; BUCKETS]);
+pub struct Latency([u64; BUCKETS]);
 
 impl Default for Latency {
     fn default() -> Self {
@@ -17,34 +17,38 @@ impl Default for Latency {
 }
 
 impl Latency {
-    pub(crate) fn count(&mut self, ns: u64) {
+    /// Counts one that took so long.
+    pub fn count(&mut self, ns: u64) {
         self.0[bucket(ns)] += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the counts of another.
+    pub fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);
         }
     }
 
     /// How many there are.
-    pub(crate) fn samples(&self) -> u64 {
+    #[must_use]
+    pub fn samples(&self) -> u64 {
         self.0.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
     /// The buckets that have counts.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
 
-    /// `None`: there is no such bucket.
-    pub(crate) fn put(&mut self, bucket: usize, count: u64) -> Option<()> {
+    /// Sets the count of a bucket; `None`: there is no such bucket.
+    pub fn put(&mut self, bucket: usize, count: u64) -> Option<()> {
         *self.0.get_mut(bucket)? = count;
         Some(())
     }
 
     /// So many in a thousand took no longer than this, whole microseconds, rounded up; `None` without any.
-    pub(crate) fn at_most_us(&self, per_mille: u64) -> Option<u64> {
+    #[must_use]
+    pub fn at_most_us(&self, per_mille: u64) -> Option<u64> {
         let rank = self.samples().saturating_mul(per_mille).div_ceil(1_000).max(1);
         let mut seen = 0u64;
         self.buckets().find_map(|(bucket, count)| {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tidegate::{Observed, policy::Rule};
+use tidegate_fleet::Also;
 
 use crate::privacy::Privacy;
 
@@ -85,8 +86,8 @@ impl Default for Seen {
     }
 }
 
-impl Seen {
-    pub(crate) fn add(&mut self, observed: &Observed<'_>) {
+impl Also for Seen {
+    fn add(&mut self, observed: &Observed<'_>) {
         let Some((request, path)) = observed.request().and_then(|request| Some((request, request.endpoint?))) else {
             return;
         };
@@ -96,7 +97,9 @@ impl Seen {
             self.draw(Text { domain, method, path: Short::cut(path) });
         }
     }
+}
 
+impl Seen {
     /// Keeps each with the same probability, however many come (Vitter's algorithm R, 1985).
     fn draw(&mut self, text: Text) {
         self.came += 1;

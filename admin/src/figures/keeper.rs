@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::{Figures, Minute, Now};
 use crate::store::{Store, Trouble, trouble};
 
-/// Minutes that wait while the store cannot be written; then the oldest goes.
-const WAITING_MAX: usize = 60;
+/// Minutes, of all nodes, that wait while the store cannot be written; then the oldest goes.
+const WAITING_MAX: usize = 600;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_AT_END: Duration = Duration::from_millis(200);
@@ -50,10 +50,14 @@ impl Kept {
 }
 
 impl Figures {
-    pub(super) fn keep_minute(&self, now: &mut Now, minute: Minute) {
-        now.minutes.push_back(minute);
-        self.bound(now);
-        self.is_over.notify_one();
+    /// Has minutes written, each with its node.
+    pub(super) fn keep_minutes(&self, now: &mut Now, minutes: impl Iterator<Item = (String, Minute)>) {
+        let before = now.minutes.len();
+        now.minutes.extend(minutes);
+        if now.minutes.len() > before {
+            self.bound(now);
+            self.is_over.notify_one();
+        }
     }
 
     /// Lets go of the oldest minutes, where more wait than have room.
@@ -71,12 +75,14 @@ impl Figures {
             let is_ending = self.kept.lock().is_ending;
             if is_ending {
                 let mut now = self.now();
-                let begun = now.ring.finish(|limit| self.engine.limit_name(limit));
-                now.minutes.extend(begun);
+                let name = |limit| self.engine.limit_name(limit);
+                let Now { ring, remotes, minutes, .. } = &mut *now;
+                minutes.extend(ring.finish(name).map(|minute| (self.node.clone(), minute)));
+                remotes.finish(minutes, name);
             }
             loop {
-                let Some(minute) = self.now().minutes.pop_front() else { break };
-                let outcome = store.add_figures(&self.node, &minute, &mut numbers).await;
+                let Some((node, minute)) = self.now().minutes.pop_front() else { break };
+                let outcome = store.add_figures(&node, &minute, &mut numbers).await;
                 match outcome {
                     Ok(()) => {
                         {
@@ -104,7 +110,7 @@ impl Figures {
                 }
                 {
                     let mut now = self.now();
-                    now.minutes.push_front(minute);
+                    now.minutes.push_front((node, minute));
                     self.bound(&mut now);
                 }
                 // A stop waits for a few seconds.

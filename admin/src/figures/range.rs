@@ -5,12 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
+use tidegate_fleet::owner_of;
 use tokio::task::spawn_blocking;
 
 use super::{
     Figures,
-    owners::owner_of,
     ring::{HOUR, MINUTE, SECONDS, Second},
     series::{By, Gathering, Series},
 };
@@ -183,13 +182,14 @@ impl Figures {
         let name = |limit| self.engine.limit_name(limit);
         let add = |gathering: &mut Gathering| {
             for second in seconds {
-                let Second { at, whole, limits, owners } = &**second;
+                let Second { node, at, whole, limits, owners } = &**second;
+                let node = node.as_deref().unwrap_or(&self.node);
                 if gathering.by.owner().is_some() {
                     let parts = owners.parts().filter_map(|(limit, part)| Some((owner_of(name(limit))?, part)));
-                    gathering.add(*at, &self.node, whole, parts, owners.left_out);
+                    gathering.add(*at, node, whole, parts, owners.left_out);
                 } else {
                     let parts = limits.parts().map(|(limit, part)| (name(limit), part));
-                    gathering.add(*at, &self.node, whole, parts, limits.left_out);
+                    gathering.add(*at, node, whole, parts, limits.left_out);
                 }
             }
         };

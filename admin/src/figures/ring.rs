@@ -1,4 +1,5 @@
-//! The last quarter of an hour, second by second, in memory; and the minute that runs, until it is over.
+//! The last quarter of an hour, second by second, in memory, of this node and of those that tell it what they counted; and
+//! the minute that runs, until it is over.
 
 use std::{
     cmp::Reverse,
@@ -9,21 +10,26 @@ use std::{
 };
 
 use tidegate::LimitIndex;
+use tidegate_fleet::owner_of;
 
 use super::{
-    owners::owner_of,
     span::{PARTS_MAX, Part, Parts, Span, Whole},
+    sums::Sums,
 };
 
 /// Seconds that are kept: a quarter of an hour. Each takes about 1,000 bytes, and 16 for each limit, tier and rule that
 /// decided in it.
 pub(crate) const SECONDS: i64 = 900;
+/// Seconds of other nodes that are kept, all together.
+const OTHERS_MAX: usize = 20_000;
 pub(crate) const MINUTE: i64 = 60;
 pub(crate) const HOUR: i64 = 3_600;
 
 /// One second.
 #[derive(Debug)]
 pub(crate) struct Second {
+    /// The node that counted it; `None`: this one.
+    pub(crate) node: Option<Arc<str>>,
     /// Unix seconds when it began.
     pub(crate) at: i64,
     pub(crate) whole: Whole,
@@ -51,12 +57,25 @@ pub(crate) struct Minute {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
+    /// Of this node.
     seconds: VecDeque<Arc<Second>>,
-    /// Unix seconds when the running minute began; `None` before the first second.
+    running: Running,
+    /// Of other nodes, those in which they decided something.
+    others: VecDeque<Arc<Second>>,
+}
+
+/// The minute that runs, of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    /// Unix seconds when it began; `None` before the first second.
     minute: Option<i64>,
-    whole: Whole,
-    limits: HashMap<LimitIndex, Part>,
-    owners: HashMap<LimitIndex, Part>,
+    sums: Sums,
+}
+
+impl Second {
+    fn new(node: Option<Arc<str>>, at: i64, Sums { whole, limits, owners }: Sums) -> Self {
+        Self { node, at, whole, limits: Busy::of(limits), owners: Busy::of(owners) }
+    }
 }
 
 impl Busy {
@@ -69,7 +88,8 @@ impl Busy {
         self.parts.iter().map(move |&(limit, counts)| (limit, part(counts)))
     }
 
-    fn of(mut parts: Vec<(LimitIndex, Part)>) -> Self {
+    fn of(parts: HashMap<LimitIndex, Part>) -> Self {
+        let mut parts: Vec<(LimitIndex, Part)> = parts.into_iter().collect();
         let left_out = parts.len().saturating_sub(PARTS_MAX);
         if left_out > 0 {
             parts.sort_by_key(|(_, part)| Reverse(part.requests()));
@@ -82,47 +102,59 @@ impl Busy {
     }
 }
 
-impl Ring {
-    /// Adds what limits, and tiers and rules, counted in the second that began at `at`; answers the minute before if that is
-    /// over. A second of an earlier minute is over it too: the clock was set back, and the store adds up what falls into one
-    /// minute.
-    pub(crate) fn add<'n>(
-        &mut self,
-        at: i64,
-        whole: Whole,
-        limits: Vec<(LimitIndex, Part)>,
-        owners: Vec<(LimitIndex, Part)>,
-        name: impl Fn(LimitIndex) -> &'n str,
-    ) -> Option<Minute> {
+impl Running {
+    /// Adds what was counted in the second that began at `at`; answers the minute before if that is over. A second of an
+    /// earlier minute is over it too: the clock was set back, and the store adds up what falls into one minute.
+    pub(crate) fn add<'n>(&mut self, at: i64, sums: &Sums, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
         let minute = at - at.rem_euclid(MINUTE);
         let over = (self.minute != Some(minute)).then(|| self.finish(name)).flatten();
         self.minute = Some(minute);
-        self.whole.add(&whole);
-        for (parts, sums) in [(&limits, &mut self.limits), (&owners, &mut self.owners)] {
-            for &(limit, part) in parts {
-                sums.entry(limit).or_default().add(part);
-            }
-        }
-        if self.seconds.len() == SECONDS as usize {
-            self.seconds.pop_front();
-        }
-        self.seconds.push_back(Arc::new(Second { at, whole, limits: Busy::of(limits), owners: Busy::of(owners) }));
+        self.sums.add(sums);
         over
     }
 
     /// Ends the running minute before its time, if there is one.
     pub(crate) fn finish<'n>(&mut self, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
         let at = self.minute.take()?;
-        let limits = mem::take(&mut self.limits).into_iter().map(|(limit, part)| (name(limit).to_owned(), part));
-        let limits = Parts::of(limits);
-        let owners = mem::take(&mut self.owners).into_iter();
+        let Sums { whole, limits, owners } = mem::take(&mut self.sums);
+        let limits = Parts::of(limits.into_iter().map(|(limit, part)| (name(limit).to_owned(), part)));
+        let owners = owners.into_iter();
         let owners = Parts::of(owners.filter_map(|(limit, part)| Some((owner_of(name(limit))?.to_owned(), part))));
-        Some(Minute { at, span: Span { whole: mem::take(&mut self.whole), limits, owners } })
+        Some(Minute { at, span: Span { whole, limits, owners } })
+    }
+}
+
+impl Ring {
+    /// Adds what this node counted in the second that began at `at`; answers the minute before if that is over.
+    pub(crate) fn add<'n>(&mut self, at: i64, sums: Sums, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
+        let over = self.running.add(at, &sums, name);
+        if self.seconds.len() == SECONDS as usize {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(Arc::new(Second::new(None, at, sums)));
+        while self.others.front().is_some_and(|second| second.at <= at - SECONDS) {
+            self.others.pop_front();
+        }
+        over
     }
 
-    /// Those that began in this range of Unix seconds, in the order in which they were added.
+    /// Adds what another node told about the second that began at `at`.
+    pub(crate) fn add_of(&mut self, node: Arc<str>, at: i64, sums: Sums) {
+        if self.others.len() == OTHERS_MAX {
+            self.others.pop_front();
+        }
+        self.others.push_back(Arc::new(Second::new(Some(node), at, sums)));
+    }
+
+    /// Ends the running minute before its time, if there is one.
+    pub(crate) fn finish<'n>(&mut self, name: impl Fn(LimitIndex) -> &'n str) -> Option<Minute> {
+        self.running.finish(name)
+    }
+
+    /// Those that began in this range of Unix seconds: of this node in the order in which they were added, then of others.
     pub(crate) fn within(&self, range: Range<i64>) -> Vec<Arc<Second>> {
-        self.seconds.iter().filter(|second| range.contains(&second.at)).cloned().collect()
+        let all = self.seconds.iter().chain(&self.others);
+        all.filter(|second| range.contains(&second.at)).cloned().collect()
     }
 }
 
@@ -158,13 +190,9 @@ mod tests {
             let mut whole = Whole { allowed: second, denied: 1, ..Whole::default() };
             whole.latency.count(second * 1_000);
             let part = Part { allowed: second, denied: 1, shadow_denied: second % 3 };
-            minutes.extend(ring.add(
-                start + second.cast_signed(),
-                whole,
-                vec![(limit, part)],
-                vec![(limit, part)],
-                name,
-            ));
+            let parts = HashMap::from([(limit, part)]);
+            let sums = Sums { whole, limits: parts.clone(), owners: parts };
+            minutes.extend(ring.add(start + second.cast_signed(), sums, name));
         }
         minutes.extend(ring.finish(name));
         assert!(ring.finish(name).is_none());
@@ -188,13 +216,15 @@ mod tests {
         let mut ring = Ring::default();
         let one = Part { allowed: 1, ..Part::default() };
         for second in 0..2 * SECONDS {
-            let _ = ring.add(second, Whole { allowed: 1, ..Whole::default() }, vec![(limit, one)], Vec::new(), name);
+            let whole = Whole { allowed: 1, ..Whole::default() };
+            let sums = Sums { whole, limits: HashMap::from([(limit, one)]), ..Sums::default() };
+            let _ = ring.add(second, sums, name);
         }
         let kept: Vec<i64> = ring.within(0..i64::MAX).iter().map(|second| second.at).collect();
         assert_eq!((kept.len(), kept[0]), (SECONDS as usize, SECONDS));
         assert_eq!(ring.within(1_000..1_010).len(), 10);
         // Back by ten minutes: what was counted until then is a minute, and what comes is in one that was before.
-        let back = ring.add(1_200, Whole::default(), Vec::new(), Vec::new(), name).expect("a minute is over");
+        let back = ring.add(1_200, Sums::default(), name).expect("a minute is over");
         assert_eq!((back.at, back.span.whole.allowed), (1_740, 60));
         assert_eq!(ring.within(1_200..1_201).len(), 2);
         assert_eq!(ring.finish(name).expect("one runs").at, 1_200);

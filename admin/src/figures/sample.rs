@@ -1,10 +1,10 @@
-//! What is told of the engine once a second: a sample, rows of tiers and rules, and that of the node.
+//! What is told once a second: a sample, and rows of tiers and rules.
 
-use super::counters::Figure;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tidegate_fleet::Figure;
 
-/// What the engine has counted since the process started, and how fast.
+/// What was counted since the process started, by its engine and by the nodes that tell it, and how fast.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Sample {
     /// Unix milliseconds.
@@ -93,24 +93,6 @@ pub(crate) struct Second {
     /// Per second.
     pub(super) allowed: f64,
     pub(super) denied: f64,
-}
-
-/// A node, as it is now.
-#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
-pub(super) struct NodeRow {
-    pub(super) node: String,
-    /// Of its build.
-    pub(super) version: &'static str,
-    pub(super) policy_version: u64,
-    pub(super) decisions_per_second: f64,
-    /// Of those.
-    pub(super) denied_share: f64,
-    /// How many those were.
-    pub(super) decisions: u64,
-    pub(super) p99_us: Option<u64>,
-    /// Decisions that were measured: one in 16.
-    pub(super) measured: u64,
-    pub(super) overflow_charges: u64,
 }
 
 impl Sample {

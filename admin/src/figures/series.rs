@@ -8,11 +8,9 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tidegate_fleet::Owner;
 
-use super::{
-    owners::Owner,
-    span::{Part, Whole},
-};
+use super::span::{Part, Whole};
 
 /// Points in an answer, over all its series.
 const POINTS_MAX: usize = 20_000;

@@ -3,39 +3,13 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::latency::Latency;
+pub(crate) use tidegate_fleet::{Part, Whole};
 
 /// Limits whose parts a span keeps, and tiers and rules together; those with the most requests stay.
 pub(crate) const PARTS_MAX: usize = 1_000;
 
 /// The way in which [`Span::pack`] writes.
 const FORMAT: u8 = 2;
-
-/// What the part of a limit, a tier or a rule was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Part {
-    /// Requests that were allowed and charged to it. Of a tier or a rule also those that its shadows would have refused.
-    pub(crate) allowed: u64,
-    /// Requests that it was the first to refuse.
-    pub(crate) denied: u64,
-    /// Requests that it would have refused, were it no shadow.
-    pub(crate) shadow_denied: u64,
-}
-
-/// All decisions together.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Whole {
-    pub(crate) allowed: u64,
-    pub(crate) denied: u64,
-    /// Of those allowed, the ones that met no limit.
-    pub(crate) no_limit: u64,
-    /// Of those, the ones that named a domain which the policy does not have.
-    pub(crate) unknown_domain: u64,
-    /// Decided without the store that the limit is shared over: estimated from the sample.
-    pub(crate) degraded: u64,
-    /// How long decisions of the sample took.
-    pub(crate) latency: Latency,
-}
 
 /// A stretch of time; limits, tiers and rules are told apart by `K`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,47 +37,6 @@ impl<K> Default for Parts<K> {
 impl<K> Default for Span<K> {
     fn default() -> Self {
         Self { whole: Whole::default(), limits: Parts::default(), owners: Parts::default() }
-    }
-}
-
-impl Part {
-    pub(crate) fn add(&mut self, other: Self) {
-        add(&mut self.allowed, other.allowed);
-        add(&mut self.denied, other.denied);
-        add(&mut self.shadow_denied, other.shadow_denied);
-    }
-
-    /// What came to it since it was `then`.
-    pub(crate) fn since(self, then: Self) -> Self {
-        Self {
-            allowed: self.allowed.saturating_sub(then.allowed),
-            denied: self.denied.saturating_sub(then.denied),
-            shadow_denied: self.shadow_denied.saturating_sub(then.shadow_denied),
-        }
-    }
-
-    pub(crate) fn is_nothing(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Requests that a limit saw.
-    pub(crate) fn requests(self) -> u64 {
-        self.allowed.saturating_add(self.denied).saturating_add(self.shadow_denied)
-    }
-}
-
-impl Whole {
-    pub(crate) fn decisions(&self) -> u64 {
-        self.allowed.saturating_add(self.denied)
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        add(&mut self.allowed, other.allowed);
-        add(&mut self.denied, other.denied);
-        add(&mut self.no_limit, other.no_limit);
-        add(&mut self.unknown_domain, other.unknown_domain);
-        add(&mut self.degraded, other.degraded);
-        self.latency.add(&other.latency);
     }
 }
 
@@ -217,11 +150,6 @@ impl Parts<u64> {
         }
         Some(parts)
     }
-}
-
-/// What comes from the store may be any number.
-fn add(sum: &mut u64, more: u64) {
-    *sum = sum.saturating_add(more);
 }
 
 fn push(packed: &mut Vec<u8>, mut number: u64) {

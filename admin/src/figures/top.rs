@@ -8,13 +8,12 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate::{HeavyHitters, Hitter, LimitIndex};
+use tidegate::LimitIndex;
+use tidegate_fleet::{ONE_IN, Owner, owner_of};
 
 use super::{
-    owners::{Owner, owner_of},
     ring::{MINUTE, Second},
     span::Part,
-    watcher::ONE_IN,
 };
 
 /// Ticks between two looks.
@@ -59,9 +58,20 @@ pub(crate) struct Top {
     all: Vec<HeavyKey>,
 }
 
+/// A key that is heavy, on one node or on all together.
+#[derive(Clone, Debug)]
+pub(crate) struct Hit {
+    /// Full name.
+    pub(crate) limit: String,
+    /// Kinds and values of those who are counted together.
+    pub(crate) identities: Vec<(String, String)>,
+    pub(crate) count: u64,
+    pub(crate) error: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct HeavyKey {
-    pub(crate) hitter: Hitter,
+    pub(crate) hit: Hit,
     /// By how much its count grew between the looks of the last minute, oldest first.
     grown: VecDeque<u64>,
     /// When it was seen last, Unix milliseconds.
@@ -103,16 +113,17 @@ pub(super) struct TopEvent {
 }
 
 impl Top {
-    /// Looks again, if it is time.
-    pub(super) fn follow(&mut self, hitters: &HeavyHitters, t: i64) -> bool {
+    /// Is it time to look again?
+    pub(super) fn is_due(&mut self) -> bool {
         self.ticks += 1;
-        if !self.ticks.is_multiple_of(TICKS) {
-            return false;
-        }
+        self.ticks.is_multiple_of(TICKS)
+    }
+
+    /// Looks again, at those of all nodes.
+    pub(super) fn follow(&mut self, denied: Vec<Hit>, all: Vec<Hit>, t: i64) {
         self.looked_at = t;
-        self.denied = follow(&self.denied, hitters.denied(), t);
-        self.all = follow(&self.all, hitters.hot(), t);
-        true
+        self.denied = follow(&self.denied, together(denied), t);
+        self.all = follow(&self.all, together(all), t);
     }
 
     /// Keys that were denied within the last minute.
@@ -120,7 +131,7 @@ impl Top {
         self.denied.iter().filter(|key| key.grew_at > self.looked_at - JUST_NOW_MS).count()
     }
 
-    pub(super) fn event(&self, t: i64, show: impl Fn(&Hitter) -> (String, Vec<Identity>)) -> TopEvent {
+    pub(super) fn event(&self, t: i64, show: impl Fn(&Hit) -> (String, Vec<Identity>)) -> TopEvent {
         TopEvent { t, items: self.heaviest(Of::Denied, SHOWN, show) }
     }
 
@@ -129,23 +140,23 @@ impl Top {
         &self,
         of: Of,
         count: usize,
-        show: impl Fn(&Hitter) -> (String, Vec<Identity>),
+        show: impl Fn(&Hit) -> (String, Vec<Identity>),
     ) -> Vec<Heaviest> {
         let keys = match of {
             Of::Denied => &self.denied,
             Of::All => &self.all,
         };
         // Each decision is in exactly one count.
-        let all: u64 = keys.iter().map(|key| key.hitter.count).sum();
-        let heaviest = keys.iter().take(count).map(|HeavyKey { hitter, grown, .. }| {
-            let (id, identities) = show(hitter);
+        let all: u64 = keys.iter().map(|key| key.hit.count).sum();
+        let heaviest = keys.iter().take(count).map(|HeavyKey { hit, grown, .. }| {
+            let (id, identities) = show(hit);
             let per_minute = grown.iter().sum::<u64>();
             Heaviest {
                 id,
                 identities: Some(identities),
-                count: hitter.count,
-                error: hitter.error,
-                share: hitter.count as f64 / all as f64,
+                count: hit.count,
+                error: hit.error,
+                share: hit.count as f64 / all as f64,
                 per_minute,
                 per_minute_seen: per_minute.div_ceil(ONE_IN.get().into()),
             }
@@ -172,7 +183,7 @@ pub(super) fn of_seconds<'n>(
         (Of::All, None) => part.requests(),
         (Of::All, Some(_)) => part.allowed.saturating_add(part.denied),
     };
-    let newest = seconds.last().map_or(0, |second| second.at);
+    let newest = seconds.iter().map(|second| second.at).max().unwrap_or(0);
     // In the quarter of an hour, and in its last minute.
     let mut sums = HashMap::<LimitIndex, [u64; 2]>::new();
     for second in seconds {
@@ -209,21 +220,40 @@ pub(super) fn of_seconds<'n>(
     heaviest.collect()
 }
 
-fn follow(before: &[HeavyKey], now: Vec<Hitter>, t: i64) -> Vec<HeavyKey> {
-    type Key<'a> = (LimitIndex, &'a [(String, Vec<u8>)]);
-    let before: HashMap<Key<'_>, &HeavyKey> =
-        before.iter().map(|key| ((key.hitter.limit, key.hitter.identities.as_slice()), key)).collect();
-    let followed = now.into_iter().map(|hitter| {
-        let known = before.get(&(hitter.limit, hitter.identities.as_slice()));
+type Key<'h> = (&'h str, &'h [(String, String)]);
+
+impl Hit {
+    fn key(&self) -> Key<'_> {
+        (&self.limit, &self.identities)
+    }
+}
+
+/// Adds up what several nodes have of one key; the heaviest first.
+fn together(hits: Vec<Hit>) -> Vec<Hit> {
+    let mut sums = HashMap::<(String, Vec<(String, String)>), (u64, u64)>::new();
+    for Hit { limit, identities, count, error } in hits {
+        let sum = sums.entry((limit, identities)).or_default();
+        *sum = (sum.0.saturating_add(count), sum.1.saturating_add(error));
+    }
+    let hit = |((limit, identities), (count, error))| Hit { limit, identities, count, error };
+    let mut hits: Vec<Hit> = sums.into_iter().map(hit).collect();
+    hits.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.key().cmp(&other.key())));
+    hits
+}
+
+fn follow(before: &[HeavyKey], now: Vec<Hit>, t: i64) -> Vec<HeavyKey> {
+    let before: HashMap<Key<'_>, &HeavyKey> = before.iter().map(|key| (key.hit.key(), key)).collect();
+    let followed = now.into_iter().map(|hit| {
+        let known = before.get(&hit.key());
         // A newcomer took over somebody else's count, which is its error. A count that was halved has not grown.
-        let had = known.map_or(hitter.error, |known| known.hitter.count);
-        let grown = hitter.count.saturating_sub(had);
+        let had = known.map_or(hit.error, |known| known.hit.count);
+        let grown = hit.count.saturating_sub(had);
         let mut looks = known.map_or_else(VecDeque::new, |known| known.grown.clone());
         if looks.len() == LOOKS {
             looks.pop_front();
         }
         looks.push_back(grown);
-        HeavyKey { grown: looks, grew_at: if grown > 0 { t } else { known.map_or(0, |known| known.grew_at) }, hitter }
+        HeavyKey { grown: looks, grew_at: if grown > 0 { t } else { known.map_or(0, |known| known.grew_at) }, hit }
     });
     followed.collect()
 }

@@ -1,19 +1,24 @@
 //! Tiers and rules: what has limits, and is counted beside them.
 
+#[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What has limits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Owner {
+pub enum Owner {
+    /// A tier.
     Tier,
+    /// A rule.
     Rule,
 }
 
 impl Owner {
     /// Is this full name one of a tier, or of a rule?
-    pub(crate) fn is(self, full_name: &str) -> bool {
+    #[must_use]
+    pub fn is(self, full_name: &str) -> bool {
         let kind = match self {
             Self::Tier => "tier:",
             Self::Rule => "rule:",
@@ -23,7 +28,8 @@ impl Owner {
 }
 
 /// Full name of the tier or rule that has this limit, if one has it.
-pub(crate) fn owner_of(limit_id: &str) -> Option<&str> {
+#[must_use]
+pub fn owner_of(limit_id: &str) -> Option<&str> {
     let (owner, _) = limit_id.rsplit_once('/')?;
     (Owner::Tier.is(owner) || Owner::Rule.is(owner)).then_some(owner)
 }

@@ -1,18 +1,24 @@
-//! What the engine's counters say from second to second: of limits, and of tiers and rules, each request once.
+//! What an engine counted from second to second: all decisions together, those of limits, and those of tiers and rules, each
+//! request once.
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate::{Counts, Engine, LimitIndex};
+use tidegate::{Counts, Engine, LimitIndex, Totals};
 
-use super::{owners::owner_of, span::Part};
+use crate::{
+    counted::{Part, Whole},
+    owners::owner_of,
+    watcher::Sample,
+};
 
 /// Ticks for which a limit is still read that a publish took away: checks that had begun may count a little later.
 const LINGERING: u64 = 3;
 
 /// What was counted until now.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub struct Counters {
     ticks: u64,
+    totals: Totals,
     /// Every limit that there was.
     limits: HashMap<LimitIndex, Known>,
     /// By full name, the first limit that was seen of each tier and rule: it stands for the whole.
@@ -30,30 +36,45 @@ struct Known {
 }
 
 /// What was counted since the time before.
-#[derive(Debug, Default)]
-pub(super) struct Counted {
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// All decisions.
+    pub whole: Whole,
     /// The limits of the present policy, in its order.
-    pub(super) present: Vec<Figure>,
+    pub present: Vec<Figure>,
     /// Their tiers and rules, by the limit that stands for each, in the same order.
-    pub(super) owners: Vec<Figure>,
-    /// What the policy does not have any more.
-    pub(super) gone: Vec<Figure>,
-    pub(super) gone_owners: Vec<Figure>,
+    pub owners: Vec<Figure>,
+    /// Limits that the policy does not have any more.
+    pub gone: Vec<Figure>,
+    /// Tiers and rules of those alone.
+    pub gone_owners: Vec<Figure>,
 }
 
 /// Of one limit, tier or rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figure {
-    pub(super) limit: LimitIndex,
+pub struct Figure {
+    /// The limit; of a tier or a rule, the one that stands for it.
+    pub limit: LimitIndex,
     /// Since the engine was made.
-    pub(super) all: Part,
+    pub all: Part,
     /// Of that, since the time before.
-    pub(super) new: Part,
+    pub new: Part,
 }
 
 impl Counters {
-    pub(super) fn count(&mut self, engine: &Engine) -> Counted {
+    /// What `engine` counted since the call before, or since it was made; `sample`: what was seen in that time.
+    pub fn count<A>(&mut self, engine: &Engine, sample: &Sample<A>) -> Counted {
         self.ticks += 1;
+        let totals = engine.totals();
+        let before = std::mem::replace(&mut self.totals, totals);
+        let whole = Whole {
+            allowed: totals.allowed.saturating_sub(before.allowed),
+            denied: totals.denied.saturating_sub(before.denied),
+            no_limit: totals.no_limit.saturating_sub(before.no_limit),
+            unknown_domain: totals.unknown_domain.saturating_sub(before.unknown_domain),
+            degraded: sample.degraded,
+            latency: sample.latency.clone(),
+        };
         let counts = engine.limit_counts();
         let present = counts.into_iter().map(|(limit, counts)| self.count_limit(engine, limit, counts, true)).collect();
         let is_gone = |known: &Known| known.present < self.ticks && known.present + LINGERING >= self.ticks;
@@ -64,18 +85,36 @@ impl Counters {
             Some(self.count_limit(engine, limit, counts, false))
         });
         let gone = gone.collect();
-        let mut counted = Counted { present, gone, ..Counted::default() };
+        let mut counted = Counted { whole, present, gone, ..Counted::default() };
         self.count_owners(&mut counted);
         counted
     }
 
-    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> Figure {
+    /// Knows the limits of the present policy from now on, and so its tiers and rules.
+    pub fn meet(&mut self, engine: &Engine) {
+        for (limit, _) in engine.limit_counts() {
+            self.known(engine, limit);
+        }
+    }
+
+    /// The limit that stands for a tier or a rule, by its full name, if it is known.
+    #[must_use]
+    pub fn owner(&self, full_name: &str) -> Option<LimitIndex> {
+        self.owners.get(full_name).copied()
+    }
+
+    fn known(&mut self, engine: &Engine, limit: LimitIndex) -> &mut Known {
         let (owners, ticks) = (&mut self.owners, self.ticks);
-        let known = self.limits.entry(limit).or_insert_with(|| {
+        self.limits.entry(limit).or_insert_with(|| {
             let owner = owner_of(engine.limit_name(limit));
             let owner = owner.map(|owner| *owners.entry(owner.into()).or_insert(limit));
             Known { counts: Counts::default(), owner, present: ticks }
-        });
+        })
+    }
+
+    fn count_limit(&mut self, engine: &Engine, limit: LimitIndex, counts: Counts, is_present: bool) -> Figure {
+        let ticks = self.ticks;
+        let known = self.known(engine, limit);
         if is_present {
             known.present = ticks;
         }
@@ -103,17 +142,20 @@ impl Counters {
 
 impl Counted {
     /// Limits that decided something.
-    pub(super) fn busy_limits(&self) -> Vec<(LimitIndex, Part)> {
+    #[must_use]
+    pub fn busy_limits(&self) -> Vec<(LimitIndex, Part)> {
         busy(&self.present, &self.gone)
     }
 
     /// How often shadows would have refused a request.
-    pub(super) fn shadow_denied(&self) -> u64 {
+    #[must_use]
+    pub fn shadow_denied(&self) -> u64 {
         self.present.iter().chain(&self.gone).map(|figure| figure.new.shadow_denied).sum()
     }
 
     /// Tiers and rules that did, by the limit that stands for each.
-    pub(super) fn busy_owners(&self) -> Vec<(LimitIndex, Part)> {
+    #[must_use]
+    pub fn busy_owners(&self) -> Vec<(LimitIndex, Part)> {
         busy(&self.owners, &self.gone_owners)
     }
 }
@@ -130,7 +172,8 @@ fn of_owner(Counts { denied, owner_allowed, owner_shadow_denied, .. }: Counts) -
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{Identity, Request, Snapshot, formats::Format};
+    use serde_json::{from_value, json};
+    use tidegate::{Identity, Request, Snapshot};
 
     use super::*;
 
@@ -138,19 +181,13 @@ mod tests {
         let limits = limits.iter().map(|id| {
             let mode = if id.starts_with("try") { "shadow" } else { "enforce" };
             let limit = if *id == "few" { 1 } else { 1_000 };
-            format!(r#"{{ id = "{id}", algorithm = "fixed_window", limit = {limit}, period = "1d", mode = "{mode}" }}"#)
+            json!({ "id": id, "algorithm": "fixed_window", "limit": limit, "period": "1d", "mode": mode })
         });
-        let text = format!(
-            r#"
-            [domains.default]
-            defaults = {{ user = "free", ip = "free" }}
-            [[domains.default.tiers]]
-            id = "free"
-            limits = [{}]
-            "#,
-            limits.collect::<Vec<_>>().join(", ")
-        );
-        Snapshot::parse(&text, Format::Toml).expect("a good policy")
+        let limits: Vec<_> = limits.collect();
+        let policy = from_value(json!({ "domains": { "default": {
+            "defaults": { "user": "free", "ip": "free" }, "tiers": [{ "id": "free", "limits": limits }],
+        } } }));
+        Snapshot::compile(&policy.expect("a policy")).expect("a good policy")
     }
 
     /// A tier whose limits come and go counts each request once, in the second in which it came.
@@ -165,7 +202,7 @@ mod tests {
         };
         let mut counters = Counters::default();
         let mut second = |engine: &Engine| -> Vec<(String, Part)> {
-            let counted = counters.count(engine);
+            let counted = counters.count(engine, &Sample::<()>::default());
             let owners = counted.busy_owners().into_iter();
             owners
                 .map(|(limit, part)| (owner_of(engine.limit_name(limit)).unwrap_or_default().to_owned(), part))

@@ -1,0 +1,40 @@
+//! What was counted, by limits and by tiers and rules, before it is cut to what is kept.
+
+use std::collections::HashMap;
+
+use tidegate::LimitIndex;
+use tidegate_fleet::{Counted, Part, Whole};
+
+/// What was counted in a stretch of time.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) whole: Whole,
+    pub(crate) limits: HashMap<LimitIndex, Part>,
+    /// Tiers and rules, each by the limit that stands for it.
+    pub(crate) owners: HashMap<LimitIndex, Part>,
+}
+
+impl Sums {
+    /// What was counted since the time before.
+    pub(super) fn of(counted: &Counted) -> Self {
+        Self {
+            whole: counted.whole.clone(),
+            limits: counted.busy_limits().into_iter().collect(),
+            owners: counted.busy_owners().into_iter().collect(),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.whole.add(&other.whole);
+        for (sums, parts) in [(&mut self.limits, &other.limits), (&mut self.owners, &other.owners)] {
+            for (&limit, &part) in parts {
+                sums.entry(limit).or_default().add(part);
+            }
+        }
+    }
+
+    /// Was nothing decided?
+    pub(super) fn is_nothing(&self) -> bool {
+        self.whole == Whole::default()
+    }
+}

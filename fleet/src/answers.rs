@@ -1,0 +1,182 @@
+//! What an operator asks of an engine, answered: by a node, and by the admin server for the engine in its own process.
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+use tidegate::{Engine, Identity, Request, RequestError};
+
+use crate::{
+    lookout::Lookout,
+    wire::{Ask, PeekedLimit, Question, Told, WATCH_MS_MAX},
+};
+
+/// Answers for one engine.
+#[derive(Debug)]
+pub struct Answers {
+    engine: Arc<Engine>,
+    lookout: Lookout,
+}
+
+impl Answers {
+    /// For this engine. Decisions are shown to it from the first question for them on, which costs each check some
+    /// nanoseconds.
+    #[must_use]
+    pub fn of(engine: Arc<Engine>) -> Self {
+        Self { engine, lookout: Lookout::default() }
+    }
+
+    /// Answers. What watches takes as long as it is told to; the rest microseconds.
+    pub async fn answer(&self, ask: Ask) -> Told {
+        match ask {
+            Ask::Peek { request } => with(&request, |request| self.peek(request)),
+            Ask::Reset { request } => with(&request, |request| {
+                // That the keys are used no more is told with the answer, so it is done before.
+                Told::Reset { keys: self.engine.reset(request) as u64 }
+            }),
+            Ask::Watch { who, for_ms } => {
+                match self.lookout.see(&self.engine, Some(who), usize::MAX, time(for_ms)).await {
+                    Ok(decisions) => Told::Watch(decisions),
+                    Err(why) => failed(why),
+                }
+            }
+            Ask::Sample { count, for_ms } => match self.lookout.see(&self.engine, None, count, time(for_ms)).await {
+                Ok(decisions) => Told::Sample(decisions),
+                Err(why) => failed(why),
+            },
+            Ask::Resync {} => Told::Resync {},
+        }
+    }
+
+    fn peek(&self, request: &Request<'_>) -> Told {
+        let found = self.engine.inspect(request);
+        let limits = found.limits.iter().map(|limit| PeekedLimit {
+            limit_id: limit.limit_id.to_owned(),
+            limit: limit.state.limit(),
+            remaining: limit.state.remaining(),
+            reset_after_ms: u64::try_from(limit.state.reset_after().as_millis()).unwrap_or(u64::MAX),
+            is_shadow: limit.is_shadow,
+        });
+        Told::Peek {
+            policy_version: found.decision.policy_version(),
+            allowed: found.decision.is_allowed(),
+            limits: limits.collect(),
+        }
+    }
+}
+
+/// Answers about the request that is asked about, if it is one.
+fn with(question: &Question, answer: impl FnOnce(&Request<'_>) -> Told) -> Told {
+    let each = question.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
+    let told = each.collect::<Result<Vec<_>, _>>().and_then(|identities| {
+        let request = question.of(&identities)?;
+        Ok(answer(&request))
+    });
+    told.unwrap_or_else(failed)
+}
+
+impl Question {
+    /// As a request of these identities.
+    fn of<'q>(&'q self, identities: &'q [Identity<'q>]) -> Result<Request<'q>, RequestError> {
+        let mut request = Request::new(identities)?;
+        if let Some(domain) = &self.domain {
+            request = request.domain(domain);
+        }
+        if let Some(endpoint) = &self.endpoint {
+            request = request.endpoint(endpoint)?;
+        }
+        if let Some(method) = &self.method {
+            request = request.method(method);
+        }
+        Ok(request)
+    }
+}
+
+fn time(ms: u64) -> Duration {
+    Duration::from_millis(ms.min(WATCH_MS_MAX))
+}
+
+fn failed(why: impl Display) -> Told {
+    Told::Failed { why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Snapshot;
+    use tokio::{runtime, time::sleep};
+
+    use super::*;
+    use crate::wire::Who;
+
+    fn engine() -> Arc<Engine> {
+        let engine = Engine::with_max_keys(100);
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"user": "free"}, "tiers": [
+                {"id": "free", "limits": [{"id": "minute", "algorithm": "fixed_window", "limit": 3, "period": "1h"}]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        Arc::new(engine)
+    }
+
+    fn check(engine: &Engine, user: &str) -> bool {
+        let who = [Identity::new("user", user).expect("valid")];
+        engine.check(&Request::new(&who).expect("valid")).is_allowed()
+    }
+
+    fn question(user: &str) -> Question {
+        let identities = vec![Who { kind: "user".to_owned(), value: user.to_owned() }];
+        Question { domain: None, identities, endpoint: None, method: None }
+    }
+
+    fn run<T>(what: impl Future<Output = T>) -> T {
+        runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(what)
+    }
+
+    #[test]
+    fn a_peek_charges_nothing_and_a_reset_gives_all_back() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        run(async {
+            assert!((0..3).all(|_| check(&engine, "ada")));
+            for _ in 0..2 {
+                let Told::Peek { policy_version: 1, allowed: false, limits } =
+                    answers.answer(Ask::Peek { request: question("ada") }).await
+                else {
+                    panic!("it looks")
+                };
+                assert_eq!((limits.len(), limits[0].limit, limits[0].remaining), (1, 3, 0));
+                assert_eq!(limits[0].limit_id, "default/tier:free/minute");
+            }
+            assert_eq!(answers.answer(Ask::Reset { request: question("ada") }).await, Told::Reset { keys: 1 });
+            assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
+            // Of whom there is nothing.
+            assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, Told::Reset { keys: 0 });
+            let nobody = Question { identities: Vec::new(), ..question("ada") };
+            assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
+        });
+    }
+
+    #[test]
+    fn one_identity_is_watched_and_any_sampled() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        run(async {
+            let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
+            let (watched, sampled, ()) = tokio::join!(
+                answers.answer(Ask::Watch { who, for_ms: 300 }),
+                answers.answer(Ask::Sample { count: 2, for_ms: 300 }),
+                async {
+                    sleep(Duration::from_millis(50)).await;
+                    for user in ["ada", "bob", "ada", "ada", "ada"] {
+                        check(&engine, user);
+                    }
+                },
+            );
+            let Told::Watch(watched) = watched else { panic!("{watched:?}") };
+            let allowed: Vec<bool> = watched.decisions.iter().map(|decision| decision.allowed).collect();
+            assert_eq!((watched.seen, allowed), (4, vec![true, true, true, false]));
+            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            assert_eq!((sampled.seen, sampled.decisions.len()), (5, 2));
+            assert_eq!(sampled.decisions[1].identities[0].value, "bob");
+        });
+    }
+}

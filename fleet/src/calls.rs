@@ -1,0 +1,174 @@
+//! A node's calls over HTTP.
+
+use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
+
+use reqwest::{Client, Response, StatusCode};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{Hello, STREAM};
+
+/// To make a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For a call to be answered.
+const ANSWER: Duration = Duration::from_secs(5);
+/// A connection that nothing came over for so long is used no more; the other side ends it at five.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// The secret by which the admin server knows a node.
+#[derive(Clone)]
+pub struct Token(Kept);
+
+#[derive(Clone)]
+enum Kept {
+    Text(String),
+    File(PathBuf),
+}
+
+impl Token {
+    /// This one.
+    #[must_use]
+    pub fn text(token: impl Into<String>) -> Self {
+        Self(Kept::Text(token.into()))
+    }
+
+    /// The one in this file, which is read before each connection: another one in it is used from then on.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self(Kept::File(path.into()))
+    }
+
+    pub(crate) fn read(&self) -> io::Result<String> {
+        match &self.0 {
+            Kept::Text(token) => Ok(token.clone()),
+            Kept::File(path) => fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No log has the secret.
+        f.write_str(match self.0 {
+            Kept::Text(_) => "Token(..)",
+            Kept::File(_) => "Token(file)",
+        })
+    }
+}
+
+/// Why a call has no answer that is of use.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// There was none.
+    Unreachable(String),
+    /// The admin server refused; its code and words.
+    Refused { status: u16, code: String, why: String },
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "the admin server cannot be reached: {why}"),
+            Self::Refused { status, code, why } => write!(f, "the admin server refuses ({status} {code}): {why}"),
+        }
+    }
+}
+
+/// The way to an admin server.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    client: Client,
+    url: String,
+    token: Token,
+}
+
+/// What a refusal says, as far as a node reads it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    detail: String,
+}
+
+impl Calls {
+    /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
+    pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls(url, trusted)?)
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .tcp_nodelay(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("tidegate-fleet/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| told(&error))?;
+        Ok(Self { client, url: url.to_owned(), token })
+    }
+
+    /// Opens the stream. Its body may last for ever.
+    pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
+        let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
+        let answered = tokio::time::timeout(ANSWER, request.send()).await;
+        let answered = answered.map_err(|_| CallError::Unreachable("it does not answer".to_owned()))?;
+        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(self.token()?);
+        let answered = request.timeout(ANSWER).json(body).send().await;
+        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await.map(drop)
+    }
+
+    fn token(&self) -> Result<String, CallError> {
+        self.token.read().map_err(|error| CallError::Unreachable(format!("there is no token: {error}")))
+    }
+}
+
+async fn judged(response: Response) -> Result<Response, CallError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    // Whoever stands between may answer anything.
+    let Problem { code, detail } = response.json().await.unwrap_or_default();
+    let why = if detail.is_empty() { "without a reason".to_owned() } else { detail };
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Err(CallError::Unreachable(format!("{status}: {why}")))
+        }
+        _ => Err(CallError::Refused { status: status.as_u16(), code, why }),
+    }
+}
+
+/// An error with what caused it.
+fn told(error: &reqwest::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}
+
+fn tls(url: &str, trusted: Option<&[u8]>) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    if url.starts_with("https:") {
+        // Single ones that cannot be read are nobody's business.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        for certificate in CertificateDer::pem_slice_iter(trusted.unwrap_or_default()) {
+            let certificate = certificate.map_err(|error| format!("the certificate of the authority: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("the certificate of the authority: {error}"))?;
+        }
+    }
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}

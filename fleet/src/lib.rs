@@ -1,0 +1,52 @@
+//! Tidegate's fleet: an engine that follows an admin server.
+//!
+//! What is published there is pushed to every node, checked, compiled beside the checks, swapped in, kept as the last good
+//! one, and acknowledged. Once a second a node tells what it counted; it answers what an operator asks. Three lines:
+//!
+//! ```no_run
+//! # async fn follow() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//! use tidegate::Engine;
+//! use tidegate_fleet::{Follower, Token};
+//!
+//! let engine = Arc::new(Engine::new());
+//! let follower = Follower::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
+//! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine))?;
+//! // ... engine.check(...); the engine follows until `following` is dropped.
+//! # drop(following);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Without the admin server it starts with the last good policy, and goes on with the one it has; it comes back by itself,
+//! with pauses that grow and are never those of its neighbours.
+//!
+//! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
+//! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
+//! `payload` (a document on its way), `sse` (the stream, read), `last_good` (what lies on the disk), `steps` (when to connect,
+//! and when to wait), `lookout` and `answers` (what an operator asks), `reports` (what is told), `calls` (HTTP), `follower`.
+
+mod answers;
+mod calls;
+mod counted;
+mod counters;
+mod follower;
+mod last_good;
+mod latency;
+mod lookout;
+mod owners;
+pub mod payload;
+mod reports;
+mod sse;
+mod steps;
+mod watcher;
+pub mod wire;
+
+pub use answers::Answers;
+pub use counted::{Part, Whole};
+pub use counters::{Counted, Counters, Figure};
+pub use follower::{Follower, Following, Source, StartError, Status, Token};
+pub use latency::Latency;
+pub use owners::{Owner, owner_of};
+pub use sse::{Event, EventReader, TooLong};
+pub use watcher::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher};

@@ -1,0 +1,138 @@
+//! What a node counted, second by second.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use tidegate::{Engine, Hitter, LimitIndex, clock::Clock};
+
+use crate::{
+    counted::{Part, Whole},
+    counters::Counters,
+    owners::owner_of,
+    watcher::{ONE_IN, Watcher},
+    wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Report, Who},
+};
+
+/// Makes the reports of one engine.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    engine: Arc<Engine>,
+    watcher: Arc<Watcher>,
+    counters: Counters,
+    sequence: u64,
+}
+
+impl Reporter {
+    /// What is counted from now on.
+    pub(crate) fn of(engine: Arc<Engine>) -> Self {
+        let watcher = Arc::new(Watcher::new(engine.clock().clone()));
+        engine.observe(ONE_IN, Arc::clone(&watcher));
+        let mut counters = Counters::default();
+        // What there was before is in no report.
+        counters.count(&engine, &watcher.take());
+        Self { engine, watcher, counters, sequence: 0 }
+    }
+
+    /// What was counted since the last one; without a name, which the caller gives it.
+    pub(crate) fn next(&mut self) -> Report {
+        let counted = self.counters.count(&self.engine, &self.watcher.take());
+        let Whole { allowed, denied, no_limit, unknown_domain, degraded, latency } = &counted.whole;
+        let name = |limit| Some(self.engine.limit_name(limit));
+        let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
+        let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
+        self.sequence += 1;
+        Report {
+            sequence: self.sequence,
+            at_ms: self.engine.clock().now() / 1_000_000,
+            policy_version: self.engine.version(),
+            counts: NodeCounts {
+                allowed: *allowed,
+                denied: *denied,
+                no_limit: *no_limit,
+                unknown_domain: *unknown_domain,
+                degraded: *degraded,
+            },
+            latency: latency.buckets().map(|(bucket, count)| (bucket as u16, count)).collect(),
+            limits,
+            limits_left_out,
+            owners,
+            owners_left_out,
+            fill: self.engine.fill(),
+            overflow_charges: self.engine.overflow_charges(),
+            denied: self.heavy(self.watcher.hitters.denied()),
+            hot: self.heavy(self.watcher.hitters.hot()),
+            ..Report::default()
+        }
+    }
+
+    fn heavy(&self, hitters: Vec<Hitter>) -> Vec<HeavyKey> {
+        let key = |hitter: Hitter| HeavyKey {
+            limit_id: self.engine.limit_name(hitter.limit).to_owned(),
+            identities: hitter
+                .identities
+                .into_iter()
+                .map(|(kind, value)| Who { kind, value: String::from_utf8_lossy(&value).into_owned() })
+                .collect(),
+            count: hitter.count,
+            error: hitter.error,
+        };
+        hitters.into_iter().take(HITTERS_MAX).map(key).collect()
+    }
+}
+
+/// Those with the most requests, by name, and how many others there are.
+fn busiest<'n>(
+    mut parts: Vec<(LimitIndex, Part)>,
+    name: impl Fn(LimitIndex) -> Option<&'n str>,
+) -> (Vec<PartCounts>, u64) {
+    let left_out = parts.len().saturating_sub(PARTS_MAX);
+    parts.sort_by_key(|(_, part)| Reverse(part.requests()));
+    parts.truncate(PARTS_MAX);
+    let counts = parts.into_iter().filter_map(|(limit, part)| {
+        let Part { allowed, denied, shadow_denied } = part;
+        Some(PartCounts { id: name(limit)?.to_owned(), allowed, denied, shadow_denied })
+    });
+    (counts.collect(), left_out as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::{Identity, Request, Snapshot};
+
+    use super::*;
+
+    #[test]
+    fn reports_add_up_to_what_was_counted() {
+        let engine = Arc::new(Engine::with_max_keys(1_000));
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"defaults": {"user": "free"}, "tiers": [
+                {"id": "free", "limits": [
+                    {"id": "hour", "algorithm": "fixed_window", "limit": 3, "period": "1h"},
+                    {"id": "day", "algorithm": "fixed_window", "limit": 30, "period": "1d"}
+                ]}
+            ]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let mut reporter = Reporter::of(Arc::clone(&engine));
+        let mut sum = (0, 0);
+        for second in 0..5u64 {
+            for _ in 0..second {
+                let who = [Identity::new("user", "ada").expect("valid")];
+                let _ = engine.check(&Request::new(&who).expect("valid"));
+            }
+            let report = reporter.next();
+            assert_eq!((report.sequence, report.policy_version), (second + 1, 1));
+            let counts = (report.counts.allowed, report.counts.denied);
+            // Each limit counts a request, and the tier counts it once.
+            let ids = report.limits.iter().map(|limit| limit.id.as_str());
+            assert_eq!(ids.filter(|id| id.ends_with("hour")).count(), usize::from(second > 0));
+            let sums = |parts: &[PartCounts]| {
+                parts.iter().fold((0, 0), |(allowed, denied), part| (allowed + part.allowed, denied + part.denied))
+            };
+            assert_eq!(sums(&report.limits), (2 * counts.0, counts.1));
+            assert_eq!(sums(&report.owners), counts);
+            assert!(report.owners.iter().all(|owner| owner.id == "default/tier:free"));
+            sum = (sum.0 + counts.0, sum.1 + counts.1);
+        }
+        assert_eq!(sum, (3, 7));
+    }
+}

@@ -1,0 +1,410 @@
+//! What nodes and the admin server say to each other: plain types, on either side.
+//!
+//! The admin server speaks in server-sent events on the stream that a node opened, whose names are the constants here; a
+//! node speaks by `POST`. Fields may be added: whoever does not know one overlooks it. An event or a question that a node
+//! does not know is overlooked, or answered so.
+
+use std::collections::BTreeMap;
+
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate::algorithm::Carry;
+
+use crate::counted::{Part, Whole};
+
+/// The stream of snapshots, below the admin server's address.
+pub const STREAM: &str = "/api/v1/snapshots/stream";
+/// Where a node acknowledges.
+pub const ACKNOWLEDGEMENTS: &str = "/api/v1/nodes/acknowledgements";
+/// Where a node tells what it counted.
+pub const REPORTS: &str = "/api/v1/nodes/reports";
+/// Where a node answers.
+pub const ANSWERS: &str = "/api/v1/nodes/answers";
+
+/// A [`Snapshot`].
+pub const SNAPSHOT: &str = "snapshot";
+/// The node has what it should have: [`Current`].
+pub const CURRENT: &str = "current";
+/// A [`Command`].
+pub const COMMAND: &str = "command";
+/// The node reads too slowly, and is to connect again.
+pub const RESTART: &str = "restart";
+/// The stream ends, and [`Bye`] says why.
+pub const BYE: &str = "bye";
+
+/// Bytes of a node's name.
+pub const NAME_BYTES_MAX: usize = 64;
+/// What a node's name looks like.
+pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
+/// Limits of a report, and tiers and rules together.
+pub const PARTS_MAX: usize = 1_000;
+/// Keys of each list of a report.
+pub const HITTERS_MAX: usize = 32;
+/// Decisions of an answer.
+pub const DECISIONS_MAX: usize = 100;
+/// How long a node may watch before it answers, milliseconds.
+pub const WATCH_MS_MAX: u64 = 1_500;
+/// Until when a command must be answered, milliseconds from when it was sent.
+pub const DEADLINE_MS: u64 = 2_000;
+
+/// Can this be a node's name?
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric();
+    name.len() <= NAME_BYTES_MAX
+        && name.bytes().next().is_some_and(is_letter)
+        && name.bytes().all(|byte| is_letter(byte) || b"._-".contains(&byte))
+}
+
+/// What a node says of itself when it connects: the query of the stream.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Hello {
+    /// Its name.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = NAME_BYTES_MAX), regex(pattern = NAME_PATTERN)))]
+    pub name: String,
+    /// Another for each start of its process.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = NAME_BYTES_MAX), regex(pattern = NAME_PATTERN)))]
+    pub instance: String,
+    /// Version of its build.
+    #[serde(default)]
+    pub build: String,
+    /// The newest schema of policies that it knows.
+    pub schema: u32,
+    /// Version of the policy that it has, if any.
+    pub version: Option<u64>,
+    /// SHA-256 of that policy's document, hex.
+    pub sha256: Option<String>,
+}
+
+/// A published policy, on its way to a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Under which it was published.
+    pub version: u64,
+    /// Of the document, hex.
+    pub sha256: String,
+    /// RFC 3339.
+    pub published_at: String,
+    /// What becomes of used quota, by full name of the limit; kept unless said.
+    #[serde(default)]
+    pub carry: BTreeMap<String, Carry>,
+    /// Bytes of the document as JSON.
+    pub bytes: u64,
+    /// The document: JSON, deflated, in base64.
+    pub document: String,
+}
+
+/// The policy that a node has is the one that it should have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Current {
+    /// Its version.
+    pub version: u64,
+}
+
+/// The stream ends.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bye {
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// What became of a snapshot on a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Acknowledgement {
+    /// Name of the node.
+    pub name: String,
+    /// Which start of it.
+    pub instance: String,
+    /// Of the policy.
+    pub version: u64,
+    /// When, by the node's clock, Unix milliseconds.
+    pub at_ms: u64,
+    /// From the last byte of the snapshot to the swap, milliseconds.
+    pub took_ms: u64,
+    /// Why it is not in force, if it is not.
+    #[serde(default)]
+    pub refused: Option<String>,
+    /// Why it is in force, but not kept for the next start, if it should be.
+    #[serde(default)]
+    pub not_kept: Option<String>,
+}
+
+/// What a node counted since its last report, and how it is.
+///
+/// A report is sent again as it was until it is answered, so that none is lost; one that came twice is counted once.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default)]
+pub struct Report {
+    /// Name of the node.
+    pub name: String,
+    /// Which start of it.
+    pub instance: String,
+    /// From 1, one more for each.
+    pub sequence: u64,
+    /// When it was made, by the node's clock, Unix milliseconds.
+    pub at_ms: u64,
+    /// Version of the policy in force; 0: none.
+    pub policy_version: u64,
+    /// Decisions since the last report.
+    pub counts: NodeCounts,
+    /// Buckets of the histogram of latencies that have counts, and how many.
+    pub latency: Vec<(u16, u64)>,
+    /// The limits of tiers and rules that decided since the last report, a thousand at most: each request once for each
+    /// limit.
+    pub limits: Vec<PartCounts>,
+    /// Further limits that decided, and are in `counts` alone.
+    pub limits_left_out: u64,
+    /// The tiers and rules that decided since the last report, a thousand at most: each request once for each of them.
+    pub owners: Vec<PartCounts>,
+    /// Further tiers and rules that decided, and are in `counts` alone.
+    pub owners_left_out: u64,
+    /// How full the table is, estimated: from 0 to 1.
+    pub fill: f64,
+    /// Charges to overflow buckets since the start, because the table was full.
+    pub overflow_charges: u64,
+    /// It decides by its last good policy, and has not heard the admin server since it started.
+    pub from_last_good: bool,
+    /// The keys that were denied most.
+    pub denied: Vec<HeavyKey>,
+    /// The keys that came most.
+    pub hot: Vec<HeavyKey>,
+}
+
+impl Report {
+    /// What it says of all decisions.
+    #[must_use]
+    pub fn whole(&self) -> Whole {
+        let NodeCounts { allowed, denied, no_limit, unknown_domain, degraded } = self.counts;
+        let mut whole = Whole { allowed, denied, no_limit, unknown_domain, degraded, ..Whole::default() };
+        for &(bucket, count) in &self.latency {
+            // A bucket that this build does not have is left out.
+            let _ = whole.latency.put(bucket.into(), count);
+        }
+        whole
+    }
+}
+
+/// Decisions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default)]
+pub struct NodeCounts {
+    /// Allowed.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Of those allowed, the ones that met no limit.
+    pub no_limit: u64,
+    /// Of those, the ones that named a domain which the policy does not have.
+    pub unknown_domain: u64,
+    /// Decided without the store that a limit is shared over, estimated.
+    pub degraded: u64,
+}
+
+/// Decisions of one limit, tier or rule.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct PartCounts {
+    /// Full name.
+    pub id: String,
+    /// Allowed.
+    pub allowed: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Would have been denied, by a shadow.
+    pub shadow_denied: u64,
+}
+
+impl PartCounts {
+    /// The same, without the name.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part { allowed: self.allowed, denied: self.denied, shadow_denied: self.shadow_denied }
+    }
+}
+
+/// A key that is among the heaviest of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct HeavyKey {
+    /// Full name of the limit.
+    pub limit_id: String,
+    /// Who is counted together; nobody: everyone.
+    pub identities: Vec<Who>,
+    /// Estimated decisions, halved every ten minutes.
+    pub count: u64,
+    /// By at most so many is the count too high.
+    pub error: u64,
+}
+
+/// An identity.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Who"))]
+#[serde(deny_unknown_fields)]
+pub struct Who {
+    /// Such as `user`.
+    pub kind: String,
+    /// Such as `ada`.
+    pub value: String,
+}
+
+/// What is asked of a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Command {
+    /// By which the answer is known.
+    pub id: String,
+    /// Within so many milliseconds the answer counts.
+    pub deadline_ms: u64,
+    /// An [`Ask`]; one of a newer build may be none.
+    pub ask: Value,
+}
+
+/// What can be asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(tag = "what", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Ask {
+    /// How every limit stands that a request would meet. Charges nothing.
+    Peek {
+        /// The request.
+        request: Question,
+    },
+    /// Forget what the identities of a request have used.
+    Reset {
+        /// The request.
+        request: Question,
+    },
+    /// The decisions about one identity that are made from now on.
+    Watch {
+        /// Whom.
+        who: Who,
+        /// For how long, milliseconds.
+        #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
+        for_ms: u64,
+    },
+    /// The next decisions, whomever they are about.
+    Sample {
+        /// So many at most.
+        #[cfg_attr(feature = "schema", schemars(range(min = 1, max = DECISIONS_MAX)))]
+        count: usize,
+        /// For how long, milliseconds.
+        #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
+        for_ms: u64,
+    },
+    /// Connect again, and take the policy anew.
+    Resync {},
+}
+
+/// A request that is asked about.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// `default` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// One to eight, each kind once.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = tidegate::IDENTITIES_MAX)))]
+    pub identities: Vec<Who>,
+    /// Path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Such as `GET`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+}
+
+/// A node's answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Answer {
+    /// Name of the node.
+    pub name: String,
+    /// Which start of it.
+    pub instance: String,
+    /// Of the command.
+    pub id: String,
+    /// What it has to say.
+    pub told: Told,
+}
+
+/// What a node has to say.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum Told {
+    /// How limits stand.
+    Peek {
+        /// Version of the policy that decides.
+        policy_version: u64,
+        /// Would it be allowed?
+        allowed: bool,
+        /// In the order in which they are checked.
+        limits: Vec<PeekedLimit>,
+    },
+    /// What was used is forgotten.
+    Reset {
+        /// Keys of which there was something to forget.
+        keys: u64,
+    },
+    /// Decisions about one identity.
+    Watch(Decisions),
+    /// Decisions.
+    Sample(Decisions),
+    /// It connects again.
+    Resync {},
+    /// It cannot.
+    Failed {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// One limit of a request, as it stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct PeekedLimit {
+    /// Full name.
+    pub limit_id: String,
+    /// Of tokens.
+    pub limit: u64,
+    /// What is left.
+    pub remaining: u64,
+    /// Until all is back, milliseconds.
+    pub reset_after_ms: u64,
+    /// It counts, and never denies.
+    pub is_shadow: bool,
+}
+
+/// Decisions that were seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Decisions {
+    /// Oldest first, a hundred at most.
+    pub decisions: Vec<SeenDecision>,
+    /// How many came, also those for which there was no room.
+    pub seen: u64,
+}
+
+/// A decision that was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct SeenDecision {
+    /// By the node's clock, Unix milliseconds.
+    pub at_ms: u64,
+    /// Was it allowed?
+    pub allowed: bool,
+    /// The limit that decided; `null` where none applied.
+    pub limit_id: Option<String>,
+    /// What it left.
+    pub remaining: Option<u64>,
+    /// Whom the request was about.
+    pub identities: Vec<Who>,
+    /// Its path, if it had one.
+    pub endpoint: Option<String>,
+}
