@@ -27,6 +27,14 @@ const HELP: &str = "\
 Every setting is a flag, a variable and a key of tidegate.toml, in that order of precedence:
   --admin 127.0.0.1:9000      TIDEGATE_ADMIN=127.0.0.1:9000      admin = \"127.0.0.1:9000\"";
 
+const ADMIN_HELP: &str = "\
+Examples:
+  tidegate admin
+  tidegate admin --admin 0.0.0.0:8080 --admin-url https://admin.example --data /var/lib/tidegate
+  tidegate admin backup backup.db
+
+Without a command this serves the dashboard and the REST calls, and answers no checks: nodes do, which follow it.";
+
 /// A rate limiter in three sizes: a library, a server, a fleet.
 ///
 /// Without a command it serves, with the settings of `tidegate serve`.
@@ -46,11 +54,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(ServeArguments),
-    /// Works on the database of a server.
+    /// Serves the control plane alone, for nodes that follow it; or works on the database of a server.
+    #[command(args_conflicts_with_subcommands = true, after_help = ADMIN_HELP)]
     Admin {
         #[command(subcommand)]
-        command: AdminCommand,
+        command: Option<AdminCommand>,
+        #[command(flatten)]
+        control: ControlArguments,
     },
+    Node(NodeArguments),
     Check(AskArguments),
     Replay(ReplayArguments),
     /// Checks, compares, imports, exports and publishes policies.
@@ -91,6 +103,27 @@ Examples:
 
 Ctrl+C or SIGTERM lets open requests end and stops. What was published survives a crash at any time.")]
 pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) control: ControlArguments,
+    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
+    pub(crate) http: SocketAddr,
+    /// Room for so many keys at once, 24 bytes each.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
+        value_parser = max_keys)]
+    pub(crate) max_keys: usize,
+    /// Threads that answer checks; one for each processor unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
+    pub(crate) workers: Option<usize>,
+    /// Keep the requests of one identity in N for fifteen minutes, in memory, so that policies can be tried on them: 1/N or
+    /// off.
+    #[arg(long, value_name = "SHARE", env = "TIDEGATE_RECORD", default_value = "off", value_parser = share)]
+    pub(crate) record: Share,
+}
+
+/// What a control plane is made of.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArguments {
     /// Where the dashboard and its REST calls listen. Beyond loopback, give it a certificate, or put a proxy with TLS before it:
     /// browsers then send the session over https only.
     #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_ADMIN", default_value = "127.0.0.1:8080")]
@@ -98,9 +131,6 @@ pub(crate) struct ServeArguments {
     /// Where people reach the dashboard, when that is not where it listens: behind a proxy with TLS.
     #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN_URL", value_parser = base_url)]
     pub(crate) admin_url: Option<String>,
-    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
-    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
-    pub(crate) http: SocketAddr,
     /// Folder of the database, and of what-if's runs and logs; made when it is absent. With --database it holds runs and logs,
     /// if it is given.
     #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
@@ -120,13 +150,6 @@ pub(crate) struct ServeArguments {
     /// Publish the file of --policy even where the live policy was edited since.
     #[arg(long, env = "TIDEGATE_POLICY_FORCE", value_parser = FalseyValueParser::new())]
     pub(crate) policy_force: bool,
-    /// Room for so many keys at once, 24 bytes each.
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
-        value_parser = max_keys)]
-    pub(crate) max_keys: usize,
-    /// Threads that answer checks; one for each processor unless given.
-    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
-    pub(crate) workers: Option<usize>,
     /// A name that the dashboard shows, so that nobody takes production for a test.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_ENVIRONMENT")]
     pub(crate) environment: Option<String>,
@@ -137,12 +160,52 @@ pub(crate) struct ServeArguments {
     /// first characters) or hashed.
     #[arg(long, value_name = "HOW", env = "TIDEGATE_KEYS", default_value_t = Keys::default())]
     pub(crate) keys: Keys,
-    /// Keep the requests of one identity in N for fifteen minutes, in memory, so that policies can be tried on them: 1/N or
-    /// off.
-    #[arg(long, value_name = "SHARE", env = "TIDEGATE_RECORD", default_value = "off", value_parser = share)]
-    pub(crate) record: Share,
     #[command(flatten)]
     pub(crate) access: AccessArguments,
+    /// What is logged to standard error: error, warn, info, debug or trace, also by module.
+    #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
+    pub(crate) log: String,
+}
+
+/// Follows an admin server, and answers checks by its policy.
+///
+/// It starts with the last good policy that it has, comes back by itself when the admin server was away, and takes each
+/// policy that is published between two checks. It needs a token of the scope `node`, which an administrator makes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tidegate node --admin http://127.0.0.1:8080 --token-file node.token
+  tidegate node --admin https://admin.example --token-file /run/secrets/tidegate --name edge-1 --data /var/lib/tidegate
+
+The token is read again before each connection, so a new one can be put into the file. GET /readyz answers 200 once there is
+a policy. Ctrl+C or SIGTERM lets open requests end and stops; being killed loses nothing.")]
+pub(crate) struct NodeArguments {
+    /// Where the admin server is.
+    #[arg(long = "admin", value_name = "URL", env = "TIDEGATE_ADMIN_URL", value_parser = base_url)]
+    pub(crate) admin_url: String,
+    /// File with the token.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKEN_FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Under which the admin server knows it: no other node has it. Unless given, that of the machine with a random end, which
+    /// is kept in the folder.
+    #[arg(long, value_name = "NAME", env = "TIDEGATE_NODE", value_parser = node)]
+    pub(crate) name: Option<String>,
+    /// Folder of the last good policy; made when it is absent.
+    #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
+    pub(crate) data: PathBuf,
+    /// Certificates of authorities that are trusted beside those of the system, PEM.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
+    pub(crate) http: SocketAddr,
+    /// Room for so many keys at once, 24 bytes each.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
+        value_parser = max_keys)]
+    pub(crate) max_keys: usize,
+    /// Threads that answer checks; one for each processor unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
+    pub(crate) workers: Option<usize>,
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,

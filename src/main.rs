@@ -5,10 +5,12 @@ mod access;
 mod ask;
 mod backup;
 mod cli;
+mod node;
 mod output;
 mod policy;
 mod progress;
 mod replay;
+mod running;
 mod serve;
 mod session;
 mod settings;
@@ -37,10 +39,12 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments, cli.no_color),
-        Command::Admin { command } => match command {
+        Command::Admin { command: None, control } => serve::run_alone(control, cli.no_color),
+        Command::Admin { command: Some(command), .. } => match command {
             AdminCommand::Backup(arguments) => backup::run(arguments),
             AdminCommand::User { command } => users::run(command),
         },
+        Command::Node(arguments) => node::run(arguments, cli.no_color),
         Command::Check(arguments) => ask::run(arguments),
         Command::Replay(arguments) => replay::run(arguments, cli.no_color),
         Command::Policy { command } => match command {

@@ -1,50 +1,63 @@
-//! `tidegate serve`: binds, opens, says where it is, runs, and drains.
+//! `tidegate serve` and `tidegate admin`: binds, opens, says where it is, runs, and drains.
 
-use std::{
-    convert::Infallible,
-    fs,
-    future::pending,
-    io::{self, IsTerminal},
-    net::{SocketAddr, TcpListener},
-    path::Path,
-    sync::Arc,
-    thread,
-};
+use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::Path, sync::Arc};
 
 use rustix::system::uname;
-use tidegate::Engine;
+use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
-use tidegate_service::http::Http;
-use tokio::{
-    runtime,
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
-};
-use tracing_subscriber::EnvFilter;
+use tidegate_service::http::{Http, Server};
+use tokio::sync::oneshot;
 
 use crate::{
-    cli::ServeArguments,
+    cli::{ControlArguments, ServeArguments, Share},
     output::{Ended, Failure, complain, say},
     policy,
+    running::{Stopping, bind, log_to_stderr, runtime, url, workers},
 };
 
+/// Room for keys where nobody checks.
+const ALONE_KEYS: usize = 1_000;
+
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
-    log_to_stderr(&arguments.log, no_color)?;
-    let admin = bind(arguments.admin, "the dashboard", "--admin")?;
+    log_to_stderr(&arguments.control.log, no_color)?;
+    let admin = bind(arguments.control.admin, "the dashboard", "--admin")?;
     let http = bind(arguments.http, "checks over HTTP", "--http")?;
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure(format!("no threads to serve with: {error}")))?;
-    runtime.block_on(serve(arguments, admin, http))
+    runtime()?.block_on(async {
+        let check_url = url("http", &http)?;
+        let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
+        let door = Http { listener: http, engine: Arc::clone(&engine), workers: workers(arguments.workers) };
+        let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
+        Box::pin(serve(&arguments.control, admin, node, Some(door))).await
+    })
 }
 
-async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener) -> Result<Ended, Failure> {
+/// `tidegate admin`: the control plane, whose engine compiles and answers no checks.
+pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<Ended, Failure> {
+    log_to_stderr(&arguments.log, no_color)?;
+    let admin = bind(arguments.admin, "the dashboard", "--admin")?;
+    let node = Node { engine: Arc::new(Engine::with_max_keys(ALONE_KEYS)), record: Share(None), check_url: None };
+    runtime()?.block_on(serve(arguments, admin, node, None))
+}
+
+/// What decides beside the control plane.
+struct Node {
+    engine: Arc<Engine>,
+    record: Share,
+    /// Where it answers; `None`: nowhere.
+    check_url: Option<String>,
+}
+
+async fn serve(
+    arguments: &ControlArguments,
+    listener: TcpListener,
+    node: Node,
+    door: Option<Http<SystemClock>>,
+) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let has_tls = arguments.access.tls().is_some();
     let scheme = if has_tls { "https" } else { "http" };
-    let admin_url = arguments.admin_url.clone().map_or_else(|| url(scheme, &admin), Ok)?;
-    let http_url = url("http", &http)?;
+    let admin_url = arguments.admin_url.clone().map_or_else(|| url(scheme, &listener), Ok)?;
     let is_exposed = !has_tls && !arguments.admin.ip().is_loopback() && arguments.admin_url.is_none();
-    let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
         policy,
@@ -52,21 +65,20 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
         data: arguments.data.clone(),
         database: arguments.database.clone(),
         keeps_files: arguments.is_data_given,
-        listener: admin,
-        engine: Arc::clone(&engine),
+        listener,
+        engine: node.engine,
         environment: arguments.environment.clone(),
+        is_node: door.is_some(),
         node: arguments.node.clone().unwrap_or_else(machine),
         figures_clock: FiguresClock::default(),
         keys: arguments.keys,
-        record: arguments.record.0,
-        check_url: Some(http_url.clone()),
+        record: node.record.0,
+        check_url: node.check_url.clone(),
         access: arguments.access.settings(),
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
-    let workers = arguments.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    let door = Http { listener: http, engine, workers }.serve().map_err(failure)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failure)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failure)?;
+    let door = door.map(Http::serve).transpose().map_err(failure)?;
+    let stopping = Stopping::new().map_err(failure)?;
     if admin.policy_file() == Some(PolicyFileOutcome::Kept) {
         complain(
             "warning: the file of --policy changed, but the live policy was edited since it was last published from there, so \
@@ -80,19 +92,24 @@ async fn serve(arguments: &ServeArguments, admin: TcpListener, http: TcpListener
              or listen on loopback",
         );
     }
-    say(greeting(arguments, &admin, &admin_url, &http_url).as_bytes())?;
+    say(greeting(arguments, &admin, &admin_url, node.check_url.as_deref()).as_bytes())?;
 
-    let door_handle = door.handle();
+    let door_handle = door.as_ref().map(Server::handle);
     let (stop_admin, told_to_stop) = oneshot::channel::<()>();
     let admin = admin.serve(async { drop(told_to_stop.await) });
-    let drain = async {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+    let door = async {
+        match door {
+            Some(door) => door.await,
+            // It ends with the admin server.
+            None => Ok(()),
         }
-        tracing::info!("stopping: open requests may end");
+    };
+    let drain = async {
+        stopping.told().await;
         drop(stop_admin);
-        door_handle.stop(true).await;
+        if let Some(door) = door_handle {
+            door.stop(true).await;
+        }
         pending::<Infallible>().await
     };
     tokio::select! {
@@ -112,19 +129,8 @@ fn machine() -> String {
     uname().nodename().to_str().ok().filter(|name| !name.is_empty()).unwrap_or("local").to_owned()
 }
 
-fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).map_err(|error| {
-        Failure(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
-    })
-}
-
-fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
-    let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
-    Ok(format!("{scheme}://{address}"))
-}
-
 /// Where everything is, and what to do first.
-fn greeting(arguments: &ServeArguments, admin: &Admin, admin_url: &str, http_url: &str) -> String {
+fn greeting(arguments: &ControlArguments, admin: &Admin, admin_url: &str, http_url: Option<&str>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let data = arguments.database.as_ref().map_or_else(|| arguments.data.display().to_string(), ToString::to_string);
     let policy = admin.policy_version();
@@ -139,24 +145,23 @@ fn greeting(arguments: &ServeArguments, admin: &Admin, admin_url: &str, http_url
              sign in    {admin_url}{path}\n\n"
         )
     });
+    let checks =
+        http_url.map_or_else(|| "by the nodes that follow this server: tidegate node --help".to_owned(), str::to_owned);
+    let ask = http_url.map_or_else(String::new, |http_url| {
+        format!(
+            "Ask for a decision from another terminal:\n  \
+               tidegate check user=ada --server {http_url}\n  \
+               curl -i {http_url}/v1/check --json '{{\"identities\": [{{\"kind\": \"user\", \"value\": \"ada\"}}]}}'\n\n"
+        )
+    });
     format!(
         "Tidegate {version}\n\n\
          dashboard  {admin_url}\n\
-         checks     {http_url}\n\
+         checks     {checks}\n\
          data       {data}\n\
          policy     version {policy}{note}\n\n\
          {sign_in}\
-         Ask for a decision from another terminal:\n  \
-           tidegate check user=ada --server {http_url}\n  \
-           curl -i {http_url}/v1/check --json '{{\"identities\": [{{\"kind\": \"user\", \"value\": \"ada\"}}]}}'\n\n\
+         {ask}\
          Ctrl+C stops.\n"
     )
-}
-
-fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
-    let colors = !no_color && io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
-    Ok(())
 }

@@ -59,8 +59,13 @@ pub(crate) fn read(mut line: Vec<OsString>) -> Result<Cli, Unsettled> {
         matches = parse(&line).map_err(|error| failure(error.to_string()))?;
     }
     let mut cli = Cli::from_arg_matches(&matches).map_err(Unsettled::Usage)?;
-    if let (Command::Serve(serve), Some((_, given))) = (&mut cli.command, matches.subcommand()) {
-        serve.is_data_given = given.value_source("data").is_some_and(|source| source != ValueSource::DefaultValue);
+    let control = match &mut cli.command {
+        Command::Serve(serve) => Some(&mut serve.control),
+        Command::Admin { command: None, control } => Some(control),
+        _ => None,
+    };
+    if let (Some(control), Some((_, given))) = (control, matches.subcommand()) {
+        control.is_data_given = given.value_source("data").is_some_and(|source| source != ValueSource::DefaultValue);
     }
     Ok(cli)
 }
@@ -157,11 +162,18 @@ mod tests {
             (vec![file("empty", ""), "--data=./tidegate-data".to_owned()], true),
             (vec![file("full", "data = \"./tidegate-data\"")], true),
         ] {
-            let line = ["tidegate", "serve"].into_iter().map(OsString::from).chain(line.iter().map(OsString::from));
-            let Ok(Cli { command: Command::Serve(serve), .. }) = read(line.collect()) else {
-                panic!("it is read");
-            };
-            assert_eq!((serve.is_data_given, &*serve.data), (is_given, std::path::Path::new("./tidegate-data")));
+            for command in ["serve", "admin"] {
+                let line = ["tidegate", command].into_iter().map(OsString::from).chain(line.iter().map(OsString::from));
+                let control = match read(line.collect()) {
+                    Ok(Cli { command: Command::Serve(serve), .. }) => serve.control,
+                    Ok(Cli { command: Command::Admin { command: None, control }, .. }) => control,
+                    _ => panic!("it is read"),
+                };
+                assert_eq!(
+                    (control.is_data_given, &*control.data),
+                    (is_given, std::path::Path::new("./tidegate-data"))
+                );
+            }
         }
     }
 }

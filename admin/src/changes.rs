@@ -47,6 +47,9 @@ pub(crate) struct ChangeList {
     /// What becomes of used quota where a limit's numbers change, by full name of the limit; kept unless said.
     #[serde(default)]
     pub(crate) carry: BTreeMap<String, Carry>,
+    /// Publish what a node that is connected cannot read: it keeps the policy that it has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) force: bool,
 }
 
 /// A change list that is only tried: what it leaves out is as it is now.
@@ -63,18 +66,21 @@ pub(crate) struct TriedList {
     /// Not looked at: what is tried begins with nothing used.
     #[serde(default)]
     carry: BTreeMap<String, Carry>,
+    /// Not looked at: what is tried is sent to nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    force: bool,
 }
 
 impl TriedList {
     /// As it would be published now.
     pub(crate) fn on(self, present: &Published) -> ChangeList {
-        let Self { base_version, message, changes, mut if_match, carry } = self;
+        let Self { base_version, message, changes, mut if_match, carry, force } = self;
         for key in changes.iter().filter(|change| change.op != Op::Create).map(Change::key) {
             if_match.entry(key.to_string()).or_insert_with(|| present.etag(&key));
         }
         let base_version = base_version.unwrap_or(present.version.version);
         let message = message.filter(|message| !message.is_empty()).unwrap_or_else(|| "tried".to_owned());
-        ChangeList { base_version, message, changes, if_match, carry }
+        ChangeList { base_version, message, changes, if_match, carry, force }
     }
 }
 
@@ -291,7 +297,8 @@ impl ChangeList {
             Change { op, kind, domain, id, value: value.cloned() }
         });
         let (changes, base_version) = (changes.collect(), present.version.version);
-        Self { base_version, message: format!("{} many", op.name()), changes, if_match, carry: BTreeMap::new() }
+        let message = format!("{} many", op.name());
+        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false }
     }
 
     /// Of one change, on top of whatever is in force.
@@ -311,7 +318,8 @@ impl ChangeList {
         let if_match = etag.into_iter().map(|etag| (key.to_string(), etag)).collect();
         let ObjectKey { kind, domain, id } = key;
         let changes = vec![Change { op, kind, domain, id, value }];
-        Self { base_version: present.version.version, message, changes, if_match, carry: BTreeMap::new() }
+        let base_version = present.version.version;
+        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false }
     }
 }
 

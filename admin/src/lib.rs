@@ -17,6 +17,7 @@ mod differences;
 mod editing;
 mod events;
 mod figures;
+mod fleet;
 mod folder;
 mod heavy;
 mod local;

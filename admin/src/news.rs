@@ -133,6 +133,7 @@ mod tests {
                 published_at: String::new(),
                 carry: Carries::default(),
             },
+            document: "".into(),
             policy: Policy { domains: BTreeMap::new() },
             revisions: revisions.into_iter().map(|(id, version)| (key(id), revised(version))).collect(),
         }

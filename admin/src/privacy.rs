@@ -63,6 +63,11 @@ impl Privacy {
         Self { keys, secret: *secret }
     }
 
+    /// Are they shown as they are?
+    pub(crate) fn is_clear(&self) -> bool {
+        self.keys == Keys::Clear
+    }
+
     /// A value of this kind, as it may be shown.
     pub(crate) fn show(&self, kind: &str, value: &str) -> String {
         match self.keys {

@@ -77,6 +77,15 @@ pub(crate) enum Problem {
     Busy(&'static str),
     /// So much is kept that something has to be removed first.
     Full(String),
+    /// Another process has this name of a node.
+    DuplicateNode(String),
+    /// A node is not gone.
+    StillHere(String),
+    /// Nodes that are connected and know an older schema than the policy needs.
+    NodeCannotRead {
+        nodes: Vec<String>,
+        schema: u32,
+    },
     /// Keys of objects that `if_match` does not name.
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
@@ -148,6 +157,9 @@ pub(crate) enum Code {
     NoResult,
     NotEnded,
     Full,
+    DuplicateNode,
+    StillHere,
+    NodeCannotRead,
     Conflict,
     TooLarge,
     MediaType,
@@ -172,7 +184,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -188,6 +200,9 @@ impl Code {
         Self::NoResult,
         Self::NotEnded,
         Self::Full,
+        Self::DuplicateNode,
+        Self::StillHere,
+        Self::NodeCannotRead,
         Self::Conflict,
         Self::TooLarge,
         Self::MediaType,
@@ -281,6 +296,22 @@ impl Code {
                 "full",
                 "There is no room for another",
                 "As many drafts or logs are kept as fit. Remove some first.",
+            ),
+            Self::DuplicateNode => (
+                409,
+                "duplicate_node",
+                "Another process has this name",
+                "A node is connected under the same name. Each has a name of its own.",
+            ),
+            Self::StillHere => {
+                (409, "still_here", "The node is not gone", "A node is forgotten when it is gone. Stop it first.")
+            }
+            Self::NodeCannotRead => (
+                409,
+                "node_cannot_read",
+                "A node cannot read this policy",
+                "A node that is connected knows an older schema than the policy needs; the detail names it. Update it, or \
+                 publish with `force`.",
             ),
             Self::Conflict => (
                 412,
@@ -468,6 +499,9 @@ impl Problem {
             Self::NotEnded(_) => Code::NotEnded,
             Self::Busy(_) => Code::Busy,
             Self::Full(_) => Code::Full,
+            Self::DuplicateNode(_) => Code::DuplicateNode,
+            Self::StillHere(_) => Code::StillHere,
+            Self::NodeCannotRead { .. } => Code::NodeCannotRead,
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
             Self::Storage(_) => Code::Storage,
@@ -483,6 +517,15 @@ impl Problem {
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
             Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) => what.clone(),
+            Self::DuplicateNode(name) => {
+                format!("Another process is connected as `{name}`; give one of them another name, or stop the other.")
+            }
+            Self::StillHere(name) => format!("`{name}` is connected; stop it first."),
+            Self::NodeCannotRead { nodes, schema } => format!(
+                "{} cannot read policies of schema {schema}, which this one needs. Update the nodes, or publish with `force`: \
+                 they keep the policy that they have.",
+                nodes.join(", ")
+            ),
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
             Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
             Self::MediaType { wanted } => format!("Send it with the header content-type: {wanted}."),

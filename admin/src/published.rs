@@ -21,6 +21,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) version: Version,
+    /// As it is stored and hashed.
+    pub(crate) document: Arc<str>,
     /// Its clients are in order.
     pub(crate) policy: Policy,
     pub(crate) revisions: BTreeMap<ObjectKey, Revised>,
@@ -125,7 +127,7 @@ impl Stored {
         let policy = parse(&document).map_err(refused)?;
         let snapshot = Snapshot::compile(&policy).map_err(refused)?;
         let revisions = self.revisions.into_iter().filter_map(revised).collect();
-        Ok((Published { version, policy, revisions }, snapshot))
+        Ok((Published { version, document: document.into(), policy, revisions }, snapshot))
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     },
     clients::Report,
     differences::{Changed, changed, undo},
+    fleet::Fleet,
     objects::{Kind, ObjectKey},
     overrides,
     problem::Problem,
@@ -77,6 +78,9 @@ pub(crate) struct RollBack {
     /// Of the version that this makes.
     #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
+    /// Publish what a node that is connected cannot read: it keeps the policy that it has.
+    #[serde(default)]
+    force: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -101,6 +105,8 @@ pub(crate) struct Words {
     notes: Vec<Note>,
     /// What the audit log calls it.
     action: &'static str,
+    /// Whatever nodes can read.
+    force: bool,
 }
 
 impl Words {
@@ -113,6 +119,7 @@ impl Words {
             carry: BTreeMap::new(),
             notes: Vec::new(),
             action: PUBLISH,
+            force: false,
         })
     }
 
@@ -182,7 +189,6 @@ pub(crate) struct ChangedObject {
 struct Made {
     published: Published,
     snapshot: Snapshot,
-    document: String,
     touched: Vec<ObjectKey>,
     removed: Vec<ObjectKey>,
     answer: String,
@@ -204,6 +210,7 @@ pub(crate) struct Publisher {
     published: watch::Sender<Shared>,
     not_applied: watch::Sender<Option<NotApplied>>,
     telemetry: telemetry::Shared,
+    fleet: Arc<Fleet>,
     /// One publish at a time.
     turn: Mutex<()>,
     /// There may be a version that is not in force here yet.
@@ -211,7 +218,13 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(store: Store, engine: Arc<Engine>, published: Published, telemetry: telemetry::Shared) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        engine: Arc<Engine>,
+        published: Published,
+        telemetry: telemetry::Shared,
+        fleet: Arc<Fleet>,
+    ) -> Self {
         let published = watch::Sender::new(Arc::new(published));
         Self {
             store,
@@ -219,6 +232,7 @@ impl Publisher {
             published,
             not_applied: watch::Sender::default(),
             telemetry,
+            fleet,
             turn: Mutex::default(),
             news: Notify::new(),
         }
@@ -258,6 +272,7 @@ impl Publisher {
             carry: list.carry.clone(),
             notes: Vec::new(),
             action: PUBLISH,
+            force: list.force,
         };
         let list = Arc::new(list);
         let same = Arc::clone(&list);
@@ -285,6 +300,7 @@ impl Publisher {
                 carry: list.carry.clone(),
                 notes: Vec::new(),
                 action: PUBLISH,
+                force: list.force,
             };
             let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
@@ -307,7 +323,8 @@ impl Publisher {
             Mode::Whole => format!("back to version {}", back.to),
             Mode::Own => format!("without the changes of version {}", back.to),
         });
-        let words = Words::new(&message, self.published().version.version)?.doing("policy.rollback");
+        let words = Words { force: back.force, ..Words::new(&message, self.published().version.version)? };
+        let words = words.doing("policy.rollback");
         let document = async |version: u64| {
             let found = self
                 .store
@@ -412,9 +429,15 @@ impl Publisher {
             }
             Ok(edited)
         };
+        let force = words.force;
         // With a hundred thousand clients this takes long enough for others to notice.
         let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
+        let schema = made.published.policy.schema();
+        let nodes = self.fleet.cannot_read(schema);
+        if !nodes.is_empty() && !force {
+            return Err(Problem::NodeCannotRead { nodes, schema });
+        }
         let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let object = format!("version:{}", version.version);
@@ -428,7 +451,7 @@ impl Publisher {
         let lines: Vec<Audit<'_>> = iter::once(line(action, &object, "done")).chain(of_objects).collect();
         let new = NewVersion {
             version,
-            document: &made.document,
+            document: &made.published.document,
             touched: &columns(&made.touched),
             removed: &columns(&made.removed),
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
@@ -541,14 +564,7 @@ impl Publisher {
                 "Another server has published version {newest}, which this one cannot follow: {error}"
             ))
         })?;
-        // Of several versions, whoever forgets used quota has the last word.
-        let mut carry = Carries::default();
-        for choices in Version::carries(connection, present).await? {
-            for (limit, choice) in choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()) {
-                let sum = carry.0.entry(limit).or_insert(choice);
-                *sum = if *sum == Carry::Reset { Carry::Reset } else { choice };
-            }
-        }
+        let carry = Version::carries(connection, present, newest).await?;
         self.enforce(snapshot, newest, &carry)?;
         let Version { author, message, .. } = &published.version;
         tracing::info!(version = newest, author, note = ?message, "policy published by another server");
@@ -627,7 +643,8 @@ fn make(
         revisions.remove(key);
     }
     revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
-    Ok(Made { published: Published { version, policy, revisions }, snapshot, document, touched, removed, answer, kept })
+    let published = Published { version, document: document.into(), policy, revisions };
+    Ok(Made { published, snapshot, touched, removed, answer, kept })
 }
 
 /// A document that was published.

@@ -35,6 +35,7 @@ use crate::{
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock},
+    fleet::Fleet,
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
     heavy::Heavy,
     news::{follow_audit, follow_policy},
@@ -66,8 +67,8 @@ const TRANSPORT_SECURITY: &str = "max-age=31536000";
 const DRAIN_SECONDS: u64 = 5;
 /// How long it waits for readers of streams to take their last event.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Connections of each worker; the doors need descriptors too.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections of each worker: those of nodes last as long as the nodes.
+const CONNECTIONS_MAX: usize = 2_560;
 /// How long a client may take to send a request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -87,6 +88,8 @@ pub struct Settings {
     pub engine: Arc<Engine>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
+    /// Does that engine answer checks in this process? If not, this is the control plane alone.
+    pub is_node: bool,
     /// Name of this node in the figures; others with the same database have others.
     pub node: String,
     /// What tells the time under which figures are kept.
@@ -135,6 +138,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) figures: Arc<Figures>,
+    pub(crate) fleet: Arc<Fleet>,
     pub(crate) events: Arc<Events>,
     pub(crate) alerts: Alerts,
     pub(crate) telemetry: telemetry::Shared,
@@ -203,6 +207,7 @@ impl Admin {
             listener,
             engine,
             environment,
+            is_node,
             node,
             figures_clock,
             url,
@@ -224,7 +229,6 @@ impl Admin {
         let (published, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile()?;
         drop(reading);
         engine.publish(Publish::of(snapshot).under_version(published.version.version)).map_err(StartError::Engine)?;
-        let random = |error: getrandom::Error| StartError::Random(error.to_string());
         let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
@@ -233,22 +237,22 @@ impl Admin {
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
-        let (setup, setup_code) = if store.has_administrator().await.map_err(failed)? {
-            (Setup::default(), None)
-        } else {
-            Setup::open().map(|(setup, code)| (setup, Some(code))).map_err(random)?
-        };
+        let (setup, setup_code) = setup(store.has_administrator().await.map_err(failed)?)?;
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
             Cookies::of(&listener, url.as_deref(), tls.is_some());
         let telemetry = Arc::new(Telemetry::new(store.meter()));
         // Tells the events of this process from those of the one before.
         let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
         let privacy = Privacy::new(keys, &secret);
-        let decides = Arc::clone(&engine);
+        let figures = Arc::new(Figures::new(Arc::clone(&engine), node, figures_clock, privacy, Arc::clone(&events)));
+        let decides = is_node.then(|| Arc::clone(&engine));
+        let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides));
+        let changes = Publisher::new(store.clone(), engine, published, Arc::clone(&telemetry), Arc::clone(&fleet));
         let state = State {
-            publisher: Arc::new(Publisher::new(store.clone(), decides, published, Arc::clone(&telemetry))),
+            publisher: Arc::new(changes),
             store,
-            figures: Arc::new(Figures::new(engine, node, figures_clock, privacy, Arc::clone(&events))),
+            figures,
+            fleet,
             events,
             alerts: Alerts::default(),
             telemetry,
@@ -349,14 +353,15 @@ impl Admin {
         let (figures, store) = (Arc::clone(&self.state.figures), self.state.store.clone());
         // Not stopped between a minute's being written and its being known to be: it ends when it is told to.
         let keeper = tokio::spawn(async move { figures.keep(&store).await });
-        let State { publisher, figures, events, store, .. } = &**self.state;
+        let State { publisher, figures, fleet, events, store, .. } = &**self.state;
         let ended = tokio::select! {
             ended = server => ended,
             never = follow_policy(publisher, events, figures.node()) => match never {},
             never = self.state.refusals.run(store) => match never {},
             never = follow_audit(store, events) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
-            never = self.state.figures.run() => match never {},
+            never = figures.run() => match never {},
+            never = fleet.run(|| publisher.published().version.version) => match never {},
             never = self.state.publisher.follow() => match never {},
             never = follow_certificate(self.tls) => match never {},
             never = record(self.state.recorder.as_deref()) => match never {},
@@ -374,6 +379,15 @@ impl Admin {
         store.close().await;
         ended
     }
+}
+
+/// The way to the first administrator, with its code while there is none.
+fn setup(has_administrator: bool) -> Result<(Setup, Option<String>), StartError> {
+    if has_administrator {
+        return Ok((Setup::default(), None));
+    }
+    let (setup, code) = Setup::open().map_err(|error| StartError::Random(error.to_string()))?;
+    Ok((setup, Some(code)))
 }
 
 /// How sessions are kept by browsers.

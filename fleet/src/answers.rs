@@ -74,6 +74,16 @@ fn with(question: &Question, answer: impl FnOnce(&Request<'_>) -> Told) -> Told 
 }
 
 impl Question {
+    /// Can this be a request?
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let each = self.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
+        self.of(&each.collect::<Result<Vec<_>, _>>()?).map(drop)
+    }
+
     /// As a request of these identities.
     fn of<'q>(&'q self, identities: &'q [Identity<'q>]) -> Result<Request<'q>, RequestError> {
         let mut request = Request::new(identities)?;

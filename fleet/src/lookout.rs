@@ -14,6 +14,8 @@ use crate::wire::{DECISIONS_MAX, Decisions, SeenDecision, Who};
 
 /// Questions that are answered at once.
 const WATCHES_MAX: usize = 8;
+/// A path is cut after so many characters.
+const PATH_CHARACTERS: usize = 512;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Who looks at an engine's decisions.
@@ -102,6 +104,7 @@ impl Observer for Eyes {
 
 fn seen(observed: &Observed<'_>) -> SeenDecision {
     let decision = observed.decision();
+    let endpoint = observed.request().and_then(|request| request.endpoint);
     let who = |(kind, value): (&str, &[u8])| Who {
         kind: kind.to_owned(),
         value: String::from_utf8_lossy(value).into_owned(),
@@ -112,6 +115,6 @@ fn seen(observed: &Observed<'_>) -> SeenDecision {
         limit_id: decision.limit_id().map(str::to_owned),
         remaining: decision.remaining(),
         identities: observed.identities().map(who).collect(),
-        endpoint: observed.request().and_then(|request| request.endpoint).map(str::to_owned),
+        endpoint: endpoint.map(|path| path.chars().take(PATH_CHARACTERS).collect()),
     }
 }

@@ -405,6 +405,6 @@ pub struct SeenDecision {
     pub remaining: Option<u64>,
     /// Whom the request was about.
     pub identities: Vec<Who>,
-    /// Its path, if it had one.
+    /// Its path, if it had one; its first 512 characters.
     pub endpoint: Option<String>,
 }

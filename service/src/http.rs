@@ -3,9 +3,9 @@
 
 use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
+pub use actix_web::dev::Server;
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
-    dev::Server,
     http::{
         StatusCode,
         header::{ALLOW, CONTENT_TYPE, HeaderValue},

@@ -26,8 +26,14 @@ impl Served {
 
     /// The same, with more arguments.
     pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Self {
+        Self::run(&["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"], data, arguments)
+    }
+
+    /// Starts what serves with these arguments on this data folder, and waits until it says where it is.
+    pub(crate) fn run(serve: &[&str], data: &Path, arguments: &[&str]) -> Self {
         let mut child = command()
-            .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+            .args(serve)
+            .arg("--data")
             .arg(data)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -39,7 +45,7 @@ impl Served {
         // This is the last line that it prints.
         for line in lines.by_ref().take_while(|line| line != "Ctrl+C stops.") {
             match line.split_once("  ").map(|(name, value)| (name, value.trim().to_owned())) {
-                Some(("dashboard", url)) => admin = Some(url),
+                Some(("dashboard" | "follows", url)) => admin = Some(url),
                 Some(("checks", url)) => checks = Some(url),
                 Some(("sign in", url)) => sign_in = Some(url),
                 _ => {}

@@ -15,9 +15,9 @@ fn agent() -> Agent {
 
 /// A signed-in session: what its cookie holds, and the token against forgery.
 pub(crate) struct Session {
-    agent: Agent,
+    pub(crate) agent: Agent,
     token: String,
-    csrf: String,
+    pub(crate) csrf: String,
 }
 
 impl Session {
@@ -34,7 +34,7 @@ impl Session {
     }
 
     /// Named by the server's port, which is another after each start.
-    fn cookie(&self, admin: &str) -> String {
+    pub(crate) fn cookie(&self, admin: &str) -> String {
         format!("tidegate_session_{}={}", admin.rsplit_once(':').expect("a port").1, self.token)
     }
 

@@ -269,7 +269,7 @@ impl Operation {
         }
     }
 
-    fn refuses(&mut self, codes: impl IntoIterator<Item = Code>) {
+    pub(crate) fn refuses(&mut self, codes: impl IntoIterator<Item = Code>) {
         self.codes.extend(codes);
     }
 }

@@ -149,5 +149,6 @@ impl Part for Caller {
         let description = "A change that is sent again with the same key is made once, and answered the same.";
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX });
         operation.header(IDEMPOTENCY_KEY, description, schema);
+        operation.refuses([Code::NodeCannotRead]);
     }
 }

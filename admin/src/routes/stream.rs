@@ -50,7 +50,7 @@ what happens. `policy.published` (with the first 100 objects that changed, and t
 | `metrics` | `metrics`, once a second: the whole sample |
 | `metrics.tier`, `metrics.rule` | an event of the same name, once a second: figures of each tier or rule |
 | `top` | `top`, every two seconds: the most denied keys |
-| `node` | `node`, once a second at most: the row of a node that changed |
+| `node` | `node`, once a second at most, when a node changed: the rows of all, as `GET /nodes` has them |
 | `alerts` | `alert`, when one is opened or closed; first those that are open |
 | `audit` | `audit`, a line; first the last ones |
 | `sim:ID` | `sim.progress` and `sim.done` of a what-if run |

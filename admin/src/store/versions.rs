@@ -214,6 +214,11 @@ impl Store {
         found.iter().map(Revision::from_row).collect()
     }
 
+    /// What the versions after `after`, up to `last`, chose for used quota, together.
+    pub(crate) async fn carries_since(&self, after: u64, last: u64) -> sqlx::Result<Carries> {
+        Version::carries(&mut *self.pool.acquire().await?, after, last).await
+    }
+
     /// At most `count` versions before `before` whose author or message is like `pattern`, newest first.
     pub(crate) async fn versions(&self, pattern: &str, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
         query_as(
@@ -261,15 +266,23 @@ impl Version {
         found.map(|row| Ok((Self::from_row(&row)?, row.try_get("document")?))).transpose()
     }
 
-    /// What the versions after `after` chose for used quota, the oldest first.
-    pub(crate) async fn carries(connection: &mut AnyConnection, after: u64) -> sqlx::Result<Vec<Carries>> {
+    /// What the versions after `after`, up to `last`, chose for used quota, together: whoever forgets it has the last word.
+    pub(crate) async fn carries(connection: &mut AnyConnection, after: u64, last: u64) -> sqlx::Result<Carries> {
         let columns: Vec<String> =
-            query_scalar("SELECT carry FROM policy_versions WHERE version > $1 ORDER BY version")
-                .bind(after.cast_signed())
+            query_scalar("SELECT carry FROM policy_versions WHERE version > $1 AND version <= $2 ORDER BY version")
+                .bind(i64::try_from(after).unwrap_or(i64::MAX))
+                .bind(i64::try_from(last).unwrap_or(i64::MAX))
                 .fetch_all(connection)
                 .await?;
-        let carries = columns.into_iter().map(Carries::try_from).collect::<Result<_, _>>();
-        carries.map_err(|error| sqlx::Error::Decode(error.into()))
+        let mut sum = Carries::default();
+        for column in columns {
+            let choices = Carries::try_from(column).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            for (limit, choice) in choices.0.into_iter().filter(|(_, choice)| *choice != Carry::default()) {
+                let sum = sum.0.entry(limit).or_insert(choice);
+                *sum = if *sum == Carry::Reset { Carry::Reset } else { choice };
+            }
+        }
+        Ok(sum)
     }
 }
 

@@ -26,21 +26,21 @@ pub(crate) fn wait_for(client: &Client, path: &str, is_so: impl Fn(&Value) -> bo
 }
 
 /// Waits until so many requests are in the figures.
-fn counted(client: &Client, allowed: u64, denied: u64) {
+pub(crate) fn counted(client: &Client, allowed: u64, denied: u64) {
     wait_for(client, "/api/v1/metrics", |figures| {
         figures["newest"]["totals"]["allowed"] == allowed && figures["newest"]["totals"]["denied"] == denied
     });
 }
 
 /// So many requests of one user.
-fn checks(server: &Server, user: &str, count: usize) {
+pub(crate) fn checks(server: &Server, user: &str, count: usize) {
     for _ in 0..count {
         let _ = server.check(user);
     }
 }
 
 /// `t` of each point of a series, after the start in seconds, with what was allowed and denied.
-fn points(figures: &Value, id: &str, start_ms: i64) -> Vec<(i64, u64, u64)> {
+pub(crate) fn points(figures: &Value, id: &str, start_ms: i64) -> Vec<(i64, u64, u64)> {
     let series = figures["series"].as_array().expect("a list").iter().find(|series| series["id"] == id);
     let number = |point: &Value, name: &str| point[name].as_u64().expect("a count");
     let of = |point: &Value| {
@@ -50,7 +50,7 @@ fn points(figures: &Value, id: &str, start_ms: i64) -> Vec<(i64, u64, u64)> {
     series.map_or_else(Vec::new, |series| series["points"].as_array().expect("a list").iter().map(of).collect())
 }
 
-fn range(time_ms: i64, from_ago_s: i64, step: &str, by: &str) -> String {
+pub(crate) fn range(time_ms: i64, from_ago_s: i64, step: &str, by: &str) -> String {
     format!("/api/v1/metrics?from={}&to={time_ms}&step={step}&by={by}", time_ms - from_ago_s * 1_000)
 }
 

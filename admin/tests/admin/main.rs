@@ -14,6 +14,7 @@ mod health;
 mod hidden;
 mod home;
 mod lists;
+mod nodes;
 mod objects;
 mod page;
 mod people;

@@ -1,0 +1,283 @@
+//! The nodes that follow this server: who is connected, what each has in force, what it told, and what it is asked.
+
+mod asking;
+mod pushed;
+mod rows;
+mod stream;
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use actix_web::web::Bytes;
+use serde_json::json;
+use tidegate::Engine;
+use tidegate_fleet::{
+    Answers,
+    wire::{Acknowledgement, Hello, Report, is_name},
+};
+use tokio::{
+    sync::mpsc,
+    time::{self, Instant, MissedTickBehavior},
+};
+
+use self::{asking::Asking, pushed::Pushing, rows::Figures as NodeFigures};
+pub(crate) use self::{asking::Outcome, rows::NodeRow, stream::events};
+use crate::{
+    events::{Events, Topic},
+    figures::Figures,
+    problem::Problem,
+};
+
+/// Without a word for so long, a node is gone.
+const GONE: Duration = Duration::from_secs(10);
+/// A node reports every second: whoever does not, has lost its name to a process that asks for it.
+const TAKEN_FOR: Duration = Duration::from_secs(3);
+/// How long one that is gone is remembered.
+const REMEMBERED: Duration = Duration::from_hours(24);
+/// Nodes that are known at once.
+const NODES_MAX: usize = 10_000;
+/// What may wait for a reader before it is told to start again.
+const WAITING_MAX: usize = 32;
+/// Between two looks at all.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Names that the addresses of calls have for themselves.
+const TAKEN: [&str; 3] = ["acknowledgements", "answers", "reports"];
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    nodes: Mutex<Nodes>,
+    asking: Asking,
+    pushing: Pushing,
+    events: Arc<Events>,
+    figures: Arc<Figures>,
+    /// Answers for the engine of this process, if it decides.
+    here: Option<Answers>,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    by_name: BTreeMap<String, Node>,
+    connections: u64,
+    /// What streams were told last.
+    told: Vec<NodeRow>,
+}
+
+#[derive(Debug)]
+struct Node {
+    hello: Hello,
+    address: String,
+    /// `None`: its stream is not open.
+    connection: Option<Sender>,
+    heard: Instant,
+    heard_at: jiff::Timestamp,
+    /// Number of the last report that was counted.
+    reported: u64,
+    figures: NodeFigures,
+    acknowledged: Option<Acknowledgement>,
+}
+
+/// What goes to a stream.
+#[derive(Debug)]
+struct Sender {
+    number: u64,
+    messages: mpsc::Sender<Bytes>,
+}
+
+/// The stream of a node. When it is dropped, the node is not connected any more.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    fleet: Arc<Fleet>,
+    name: String,
+    number: u64,
+    /// Events; its end: another stream of the same process took over, or this one was too slow.
+    messages: mpsc::Receiver<Bytes>,
+}
+
+impl Fleet {
+    /// `engine`: that of this process, if it decides.
+    pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, engine: Option<Arc<Engine>>) -> Self {
+        Self {
+            nodes: Mutex::default(),
+            asking: Asking::default(),
+            pushing: Pushing::default(),
+            events,
+            figures,
+            here: engine.map(Answers::of),
+        }
+    }
+
+    /// Registers the stream of a node; refuses a name that another process has.
+    pub(crate) fn connect(self: &Arc<Self>, hello: Hello, address: String) -> Result<Connection, Problem> {
+        for (parameter, name) in [("name", &hello.name), ("instance", &hello.instance)] {
+            if !is_name(name) || TAKEN.contains(&name.as_str()) {
+                let why = format!("`{name}` cannot be a {parameter}: letters, digits, `.`, `_` and `-`");
+                return Err(Problem::parameter(parameter, why));
+            }
+        }
+        if self.here.is_some() && hello.name == self.figures.node() {
+            return Err(Problem::DuplicateNode(hello.name));
+        }
+        let mut nodes = self.nodes();
+        let is_taken = |node: &Node| {
+            node.hello.instance != hello.instance && node.connection.is_some() && node.heard.elapsed() < TAKEN_FOR
+        };
+        match nodes.by_name.get(&hello.name) {
+            Some(node) if is_taken(node) => return Err(Problem::DuplicateNode(hello.name)),
+            None if nodes.by_name.len() == NODES_MAX => {
+                return Err(Problem::Full(format!("{NODES_MAX} nodes are known; remove some that are gone.")));
+            }
+            _ => {}
+        }
+        nodes.connections += 1;
+        let (number, name) = (nodes.connections, hello.name.clone());
+        let (sender, messages) = mpsc::channel(WAITING_MAX);
+        let sender = Sender { number, messages: sender };
+        let node = nodes.by_name.entry(name.clone()).or_insert_with(|| Node::new(hello.clone()));
+        if node.hello.instance != hello.instance {
+            *node = Node::new(hello.clone());
+        }
+        node.figures.policy_version = hello.version.unwrap_or(0);
+        node.hello = hello;
+        node.address = address;
+        node.connection = Some(sender);
+        node.hears();
+        Ok(Connection { fleet: Arc::clone(self), name, number, messages })
+    }
+
+    /// What became of a snapshot.
+    pub(crate) fn acknowledge(&self, acknowledgement: Acknowledgement) -> Result<(), Problem> {
+        let name = acknowledgement.name.clone();
+        let told = json!({
+            "version": acknowledgement.version, "node": name, "took_ms": acknowledgement.took_ms,
+            "refused": acknowledgement.refused,
+        });
+        self.of(&name, &acknowledgement.instance.clone(), |node| {
+            if acknowledgement.refused.is_none() {
+                node.figures.policy_version = acknowledgement.version;
+            }
+            node.acknowledged = Some(acknowledgement);
+        })?;
+        self.events.put(Topic::Policy, "policy.applied", &told, |_, _| {});
+        Ok(())
+    }
+
+    /// What a node counted. One that was counted already is not counted again.
+    pub(crate) fn report(&self, report: &Report) -> Result<(), Problem> {
+        let is_new = self.of(&report.name, &report.instance, |node| {
+            let is_new = report.sequence > node.reported;
+            if is_new {
+                node.reported = report.sequence;
+                node.figures.take_in(report);
+            }
+            is_new
+        })?;
+        if is_new {
+            self.figures.take_in(report);
+        }
+        Ok(())
+    }
+
+    /// Those that are connected and cannot read documents of this schema.
+    pub(crate) fn cannot_read(&self, schema: u32) -> Vec<String> {
+        let nodes = self.nodes();
+        let cannot = nodes.by_name.values().filter(|node| node.is_there() && node.hello.schema < schema);
+        cannot.map(|node| node.hello.name.clone()).collect()
+    }
+
+    /// All, by name.
+    pub(crate) fn rows(&self, target: u64) -> Vec<NodeRow> {
+        let here = self.here.as_ref().map(|_| NodeRow::of_this_one(&self.figures, target));
+        let nodes = self.nodes();
+        here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target))).collect()
+    }
+
+    /// Forgets a node that is gone.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
+        let mut nodes = self.nodes();
+        match nodes.by_name.get(name) {
+            None => Err(absent(name)),
+            Some(node) if node.is_there() => Err(Problem::StillHere(name.to_owned())),
+            Some(_) => {
+                nodes.by_name.remove(name);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the streams how nodes are, and forgets who is gone, for ever.
+    pub(crate) async fn run(&self, target: impl Fn() -> u64) -> Infallible {
+        let mut ticks = time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let is_kept = |node: &Node| node.connection.is_some() || node.heard.elapsed() < REMEMBERED;
+            self.nodes().by_name.retain(|_, node| is_kept(node));
+            let rows = self.rows(target());
+            let mut nodes = self.nodes();
+            if nodes.told != rows {
+                self.events.post(Topic::Node, "node", &json!({ "items": rows }));
+                nodes.told = rows;
+            }
+        }
+    }
+
+    /// Does something with the node of this name, which is this process.
+    fn of<T>(&self, name: &str, instance: &str, with: impl FnOnce(&mut Node) -> T) -> Result<T, Problem> {
+        let mut nodes = self.nodes();
+        let node = nodes.by_name.get_mut(name).filter(|node| node.hello.instance == instance);
+        let node =
+            node.ok_or_else(|| Problem::NotFound(format!("`{name}` is not connected, or not this process of it.")))?;
+        node.hears();
+        Ok(with(node))
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        // Nothing in here panics.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    fn new(hello: Hello) -> Self {
+        Self {
+            hello,
+            address: String::new(),
+            connection: None,
+            heard: Instant::now(),
+            heard_at: jiff::Timestamp::now(),
+            reported: 0,
+            figures: NodeFigures::default(),
+            acknowledged: None,
+        }
+    }
+
+    /// Connected, and heard lately.
+    fn is_there(&self) -> bool {
+        self.connection.is_some() && self.heard.elapsed() < GONE
+    }
+
+    fn hears(&mut self) {
+        self.heard = Instant::now();
+        self.heard_at = jiff::Timestamp::now();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut nodes = self.fleet.nodes();
+        let node = nodes.by_name.get_mut(&self.name);
+        let of_this = |node: &&mut Node| node.connection.as_ref().is_some_and(|sender| sender.number == self.number);
+        if let Some(node) = node.filter(of_this) {
+            node.connection = None;
+        }
+    }
+}
+
+pub(crate) fn absent(name: &str) -> Problem {
+    Problem::NotFound(format!("There is no node `{name}`."))
+}

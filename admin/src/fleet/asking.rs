@@ -1,0 +1,120 @@
+//! What nodes are asked, and their answers. Whoever has not answered in time is named.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use actix_web::web::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+use tidegate_fleet::wire::{Answer, Ask, COMMAND, Command, DEADLINE_MS, Told};
+use tokio::{
+    sync::mpsc::{self, UnboundedSender},
+    time::{Instant, timeout_at},
+};
+
+use super::{Fleet, absent};
+use crate::problem::Problem;
+
+/// Questions that wait for answers, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Asking(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    asked: u64,
+    answers: HashMap<String, UnboundedSender<(String, Told)>>,
+}
+
+/// What came of a question.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Outcome {
+    /// The nodes that answered, each with what it said.
+    pub(crate) answers: BTreeMap<String, Told>,
+    /// Those that did not answer within two seconds, or are gone: of them nothing is known.
+    pub(crate) did_not_answer: Vec<String>,
+}
+
+impl Fleet {
+    /// Asks nodes, by their names, or all that are known; this process too, if it decides.
+    pub(crate) async fn ask(&self, names: Option<&[String]>, ask: &Ask) -> Result<Outcome, Problem> {
+        let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
+        let (sender, mut answers) = mpsc::unbounded_channel();
+        let id = {
+            let mut waiting = self.asking.lock();
+            waiting.asked += 1;
+            let id = waiting.asked.to_string();
+            waiting.answers.insert(id.clone(), sender);
+            id
+        };
+        // However this ends.
+        let _forget = Forget { asking: &self.asking, id: &id };
+        let command = Command { id: id.clone(), deadline_ms: DEADLINE_MS, ask: json!(ask) };
+        let message = Bytes::from(format!("event: {COMMAND}\ndata: {}\n\n", json!(command)));
+        let is_here = |name: &String| self.here.is_some() && name == self.figures.node();
+        let mut missing = Vec::new();
+        {
+            let mut nodes = self.nodes();
+            let all: Vec<String> = match names {
+                None => nodes.by_name.keys().cloned().collect(),
+                Some(names) => names.iter().filter(|name| !is_here(name)).cloned().collect(),
+            };
+            for name in all {
+                let node = nodes.by_name.get_mut(&name).ok_or_else(|| absent(&name))?;
+                let sent = node.connection.as_ref().map(|sender| sender.messages.try_send(message.clone()));
+                if matches!(sent, Some(Err(_))) {
+                    // It does not read: its stream ends once it does, and it starts again.
+                    node.connection = None;
+                }
+                missing.push(name);
+            }
+        }
+        let mut outcome = Outcome::default();
+        let is_asked = names.is_none_or(|names| names.iter().any(is_here));
+        if let Some(here) = self.here.as_ref().filter(|_| is_asked) {
+            outcome.answers.insert(self.figures.node().to_owned(), here.answer(ask.clone()).await);
+        }
+        while !missing.is_empty()
+            && let Ok(Some((name, told))) = timeout_at(deadline, answers.recv()).await
+        {
+            if let Some(place) = missing.iter().position(|missing| *missing == name) {
+                missing.swap_remove(place);
+                outcome.answers.insert(name, told);
+            }
+        }
+        missing.sort();
+        outcome.did_not_answer = missing;
+        Ok(outcome)
+    }
+
+    /// Takes an answer in; one that came too late is nobody's.
+    pub(crate) fn answer(&self, answer: Answer) -> Result<(), Problem> {
+        self.of(&answer.name, &answer.instance, |_| ())?;
+        let waits = self.asking.lock().answers.get(&answer.id).cloned();
+        let waits = waits.ok_or_else(|| Problem::NotFound("Nobody waits for this answer any more.".to_owned()))?;
+        // Whoever asked may have gone just now.
+        let _ = waits.send((answer.name, answer.told));
+        Ok(())
+    }
+}
+
+impl Asking {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing in here panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Forget<'a> {
+    asking: &'a Asking,
+    id: &'a str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.asking.lock().answers.remove(self.id);
+    }
+}

@@ -1,0 +1,205 @@
+//! A node as it is shown.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::policy::SCHEMA;
+use tidegate_fleet::wire::Report;
+
+use super::Node;
+use crate::figures::{Figures as OwnFigures, Own, Whole};
+
+/// A node that was ahead or behind by less is not said to be: messages take their time.
+const CLOCK_MS: i64 = 50;
+
+/// Is it there?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Presence {
+    /// The process that answers this.
+    Here,
+    /// Its stream is open.
+    Connected,
+    /// Its stream is open, and it has not reported for ten seconds.
+    Silent,
+    /// It is remembered for a day.
+    Gone,
+}
+
+/// A node, as it is now.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+pub(crate) struct NodeRow {
+    pub(crate) node: String,
+    pub(crate) presence: Presence,
+    /// Of its connection; empty for this process.
+    address: String,
+    /// Of its build.
+    version: String,
+    /// The newest schema of policies that it knows.
+    schema: u32,
+    /// In force there; 0: none.
+    pub(crate) policy_version: u64,
+    /// The version that it should have.
+    target_version: u64,
+    /// The policy that it was sent last, if it did not take it, and why.
+    refused: Option<Refused>,
+    /// Why its policy is not kept for its next start.
+    not_kept: Option<String>,
+    /// How long it took to put its policy in force, from the last byte of it, milliseconds.
+    took_ms: Option<u64>,
+    /// It decides by what it had on its disk.
+    from_last_good: bool,
+    decisions_per_second: f64,
+    /// Of those.
+    denied_share: f64,
+    /// How many those were.
+    decisions: u64,
+    p99_us: Option<u64>,
+    /// Decisions that were measured: one in 16.
+    measured: u64,
+    /// How full its table is, estimated: from 0 to 1.
+    fill: f64,
+    overflow_charges: u64,
+    /// Decisions without the store that a limit is shared over, per second.
+    degraded_per_second: f64,
+    /// By how much its clock is ahead of this server's, as far as it is more than messages take.
+    clock_ahead_ms: Option<i64>,
+    /// When it was heard last, if it is not connected.
+    #[schemars(extend("format" = "date-time"))]
+    seen_at: Option<String>,
+}
+
+/// A policy that a node did not take.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedPolicy")]
+struct Refused {
+    version: u64,
+    why: String,
+}
+
+/// What a node told last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) policy_version: u64,
+    from_last_good: bool,
+    decisions_per_second: f64,
+    denied_share: f64,
+    decisions: u64,
+    p99_us: Option<u64>,
+    measured: u64,
+    fill: f64,
+    overflow_charges: u64,
+    degraded_per_second: f64,
+    clock_ahead_ms: Option<i64>,
+    /// When the last report was made, by the node's clock.
+    at_ms: u64,
+}
+
+impl Figures {
+    pub(super) fn take_in(&mut self, report: &Report) {
+        let whole = report.whole();
+        let interval_ms = if self.at_ms == 0 { 1_000 } else { report.at_ms.saturating_sub(self.at_ms).max(1) };
+        let per_second = |count: u64| count as f64 * 1_000.0 / interval_ms as f64;
+        let ahead = report.at_ms.cast_signed() - jiff::Timestamp::now().as_millisecond();
+        *self = Self {
+            policy_version: report.policy_version,
+            from_last_good: report.from_last_good,
+            decisions_per_second: per_second(whole.decisions()),
+            denied_share: share(&whole),
+            decisions: whole.decisions(),
+            p99_us: whole.latency.at_most_us(990),
+            measured: whole.latency.samples(),
+            fill: report.fill,
+            overflow_charges: report.overflow_charges,
+            degraded_per_second: per_second(whole.degraded),
+            clock_ahead_ms: (ahead.abs() > CLOCK_MS).then_some(ahead),
+            at_ms: report.at_ms,
+        };
+    }
+}
+
+impl Node {
+    pub(super) fn row(&self, target_version: u64) -> NodeRow {
+        let Figures {
+            policy_version,
+            from_last_good,
+            decisions_per_second,
+            denied_share,
+            decisions,
+            p99_us,
+            measured,
+            fill,
+            overflow_charges,
+            degraded_per_second,
+            clock_ahead_ms,
+            ..
+        } = self.figures;
+        let presence = match &self.connection {
+            None => Presence::Gone,
+            Some(_) if self.is_there() => Presence::Connected,
+            Some(_) => Presence::Silent,
+        };
+        let refused = self.acknowledged.as_ref().and_then(|acknowledged| {
+            let why = acknowledged.refused.clone()?;
+            Some(Refused { version: acknowledged.version, why })
+        });
+        NodeRow {
+            node: self.hello.name.clone(),
+            presence,
+            address: self.address.clone(),
+            version: self.hello.build.clone(),
+            schema: self.hello.schema,
+            policy_version,
+            target_version,
+            refused,
+            not_kept: self.acknowledged.as_ref().and_then(|acknowledged| acknowledged.not_kept.clone()),
+            took_ms: self.acknowledged.as_ref().map(|acknowledged| acknowledged.took_ms),
+            from_last_good,
+            decisions_per_second,
+            denied_share,
+            decisions,
+            p99_us,
+            measured,
+            fill,
+            overflow_charges,
+            degraded_per_second,
+            clock_ahead_ms,
+            seen_at: (presence != Presence::Connected).then(|| self.heard_at.to_string()),
+        }
+    }
+}
+
+impl NodeRow {
+    /// That of the process that answers.
+    pub(super) fn of_this_one(figures: &OwnFigures, target_version: u64) -> Self {
+        let Own { interval_ms, whole } = figures.own();
+        let per_second = |count: u64| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 };
+        Self {
+            node: figures.node().to_owned(),
+            presence: Presence::Here,
+            address: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: SCHEMA,
+            policy_version: figures.engine().version(),
+            target_version,
+            refused: None,
+            not_kept: None,
+            took_ms: None,
+            from_last_good: false,
+            decisions_per_second: per_second(whole.decisions()),
+            denied_share: share(&whole),
+            decisions: whole.decisions(),
+            p99_us: whole.latency.at_most_us(990),
+            measured: whole.latency.samples(),
+            fill: figures.engine().fill(),
+            overflow_charges: figures.engine().overflow_charges(),
+            degraded_per_second: per_second(whole.degraded),
+            clock_ahead_ms: None,
+            seen_at: None,
+        }
+    }
+}
+
+/// Of all decisions, those that were denied.
+fn share(whole: &Whole) -> f64 {
+    if whole.denied == 0 { 0.0 } else { whole.denied as f64 / whole.decisions() as f64 }
+}

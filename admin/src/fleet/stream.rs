@@ -1,0 +1,175 @@
+//! The stream of a node: the policy that it should have, then every new one, what it is asked, and signs of life. A reader
+//! that is slow is told to start again; the server never waits for it.
+
+use std::{collections::VecDeque, convert::Infallible, rc::Rc, time::Duration};
+
+use actix_web::web::{Bytes, Data};
+use futures_util::{Stream, stream};
+use serde::Serialize;
+use serde_json::json;
+use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, Hello, RESTART};
+use tokio::{
+    sync::watch,
+    time::{self, Instant, Interval},
+};
+
+use super::Connection;
+use crate::{
+    access::{self, Who},
+    problem::Problem,
+    published::Shared,
+    server::State,
+};
+
+/// Between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Versions that a reader may have missed without being slow.
+const MISSED_MAX: u64 = 4;
+/// How long it may take to read what it is sent.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Reader {
+    state: Data<State>,
+    who: Rc<Who>,
+    connection: Connection,
+    policy: watch::Receiver<Shared>,
+    session_ended: watch::Receiver<()>,
+    stopping: watch::Receiver<bool>,
+    heartbeat: Interval,
+    /// The version that it has or was sent; 0: none.
+    sent: u64,
+    pieces: VecDeque<Bytes>,
+    /// Since when they are being sent.
+    since: Instant,
+    is_over: bool,
+}
+
+enum Happened {
+    Stop,
+    Published,
+    /// `None`: somebody took its place, or it is too slow.
+    Message(Option<Bytes>),
+    Look,
+    Heartbeat,
+}
+
+/// What a node is told, from the policy that it should have on.
+pub(crate) async fn events(
+    state: Data<State>,
+    who: Rc<Who>,
+    connection: Connection,
+    hello: &Hello,
+) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + 'static, Problem> {
+    let mut reader = Reader {
+        policy: state.publisher.subscribe(),
+        session_ended: state.session_ended.subscribe(),
+        stopping: state.stopping.subscribe(),
+        heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
+        state,
+        who,
+        connection,
+        sent: 0,
+        pieces: VecDeque::new(),
+        since: Instant::now(),
+        is_over: false,
+    };
+    let newest = Rc::new(reader.policy.borrow_and_update().clone());
+    let version = newest.version.version;
+    let is_same = |digest: &String| *digest == newest.version.sha256;
+    if hello.version == Some(version) && hello.sha256.as_ref().is_some_and(is_same) {
+        reader.sent = version;
+        reader.say(CURRENT, &Current { version });
+    } else {
+        reader.sent = hello.version.filter(|&had| had < version).unwrap_or(0);
+        reader.send(&newest).await?;
+    }
+    Ok(stream::unfold(reader, async |mut reader| reader.next().await.map(|piece| (Ok(piece), reader))))
+}
+
+impl Reader {
+    /// The next piece of the stream; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if *self.stopping.borrow() && !self.is_over {
+                if !self.pieces.is_empty() {
+                    // In the middle of an event nothing can be said.
+                    return None;
+                }
+                self.end("it is being stopped");
+            }
+            if let Some(piece) = self.pieces.pop_front() {
+                if self.pieces.is_empty() && self.since.elapsed() > PATIENCE {
+                    self.restart();
+                }
+                return Some(piece);
+            }
+            if self.is_over {
+                return None;
+            }
+            self.since = Instant::now();
+            // The senders live as long as the state, which this reader holds.
+            let happened = tokio::select! {
+                _ = self.stopping.changed() => Happened::Stop,
+                _ = self.policy.changed() => Happened::Published,
+                message = self.connection.messages.recv() => Happened::Message(message),
+                _ = self.session_ended.changed() => Happened::Look,
+                _ = self.heartbeat.tick() => Happened::Heartbeat,
+            };
+            match happened {
+                Happened::Stop => {}
+                Happened::Published => self.follow().await,
+                Happened::Message(Some(message)) => self.pieces.push_back(message),
+                Happened::Message(None) => self.restart(),
+                Happened::Look | Happened::Heartbeat => match access::still(&self.state, &self.who).await {
+                    Ok(Some(reason)) => self.end(reason),
+                    // Or the database has trouble, not the node.
+                    Ok(None) | Err(_) => self.pieces.push_back(Bytes::from_static(b": alive\n\n")),
+                },
+            }
+        }
+    }
+
+    /// Sends what was published.
+    async fn follow(&mut self) {
+        let newest = self.policy.borrow_and_update().clone();
+        let version = newest.version.version;
+        if version > self.sent + MISSED_MAX {
+            return self.restart();
+        }
+        // Whoever comes again is sent it then.
+        if let Err(problem) = self.send(&newest).await {
+            tracing::warn!(%problem, version, "a policy could not be sent to a node");
+            self.restart();
+        }
+    }
+
+    async fn send(&mut self, newest: &Shared) -> Result<(), Problem> {
+        let version = newest.version.version;
+        if version <= self.sent {
+            return Ok(());
+        }
+        let pushed = self.state.fleet.pushing.packed(newest).await?;
+        let pieces = match self.sent {
+            0 => pushed.pieces(&crate::store::Carries::default()).collect::<VecDeque<_>>(),
+            had if had + 1 == version => pushed.pieces(&newest.version.carry).collect(),
+            had => pushed.pieces(&self.state.store.carries_since(had, version).await?).collect(),
+        };
+        self.pieces.extend(pieces);
+        self.sent = version;
+        Ok(())
+    }
+
+    fn say(&mut self, name: &str, data: &impl Serialize) {
+        self.pieces.push_back(Bytes::from(format!("event: {name}\ndata: {}\n\n", json!(data))));
+    }
+
+    fn restart(&mut self) {
+        self.say(RESTART, &json!({}));
+        self.is_over = true;
+    }
+
+    fn end(&mut self, reason: &str) {
+        self.say(BYE, &Bye { reason: reason.to_owned() });
+        self.is_over = true;
+    }
+}

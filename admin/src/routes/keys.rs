@@ -1,0 +1,148 @@
+//! What nodes are asked about keys: how they stand, to forget them, and who comes just now.
+
+use actix_web::web::{Data, Json};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
+
+use crate::{
+    access::By,
+    api::Api,
+    body::Body,
+    fleet::Outcome,
+    problem::{Code, Problem},
+    roles::{Operator, Viewer},
+    server::State,
+    store::Audit,
+};
+
+/// Longest line that the audit log has of a reset, in characters.
+const OBJECT_CHARACTERS: usize = 200;
+
+const ABOUT: &str = "\
+What every node has of a key by itself, unless its limit is shared. Nodes are asked over the streams that they opened, and \
+have two seconds: those that did not answer are named, and of them nothing is known.";
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Keys", ABOUT);
+    api.post("/keys/peek", peek)
+        .says("How the limits of a request stand", "On each node. Charges nothing.")
+        .refuses(&[Code::NotFound]);
+    api.post("/keys/reset", reset)
+        .says(
+            "Forget what was used",
+            "Of every limit of a request that counts its identities; done where a node says so.",
+        )
+        .refuses(&[Code::NotFound]);
+    api.post("/keys/watch", watch)
+        .says("Watch one identity", "The decisions about it that nodes make within `for_ms`.")
+        .refuses(&[Code::NotFound]);
+    api.post("/keys/sample", sample)
+        .says("See the next decisions", "Of each node, whomever they are about.")
+        .refuses(&[Code::NotFound]);
+}
+
+/// A request, and whom to ask about it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    request: Question,
+    /// Names of nodes; all unless given.
+    nodes: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Watched {
+    who: Who,
+    /// Milliseconds.
+    #[schemars(range(min = 1, max = WATCH_MS_MAX))]
+    for_ms: u64,
+    /// Names of nodes; all unless given.
+    nodes: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Sampled {
+    /// Of each node, so many at most.
+    #[schemars(range(min = 1, max = DECISIONS_MAX))]
+    count: usize,
+    /// Milliseconds.
+    #[schemars(range(min = 1, max = WATCH_MS_MAX))]
+    for_ms: u64,
+    /// Names of nodes; all unless given.
+    nodes: Option<Vec<String>>,
+}
+
+async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
+    let Asked { request, nodes } = body.value;
+    check(&request)?;
+    state.fleet.ask(nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
+}
+
+async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
+    let Asked { request, nodes } = body.value;
+    check(&request)?;
+    let each =
+        request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
+    let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
+    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Reset { request }).await?;
+    let result = match outcome.did_not_answer.len() {
+        0 => "done".to_owned(),
+        silent => format!("done on {} nodes; {silent} did not answer", outcome.answers.len()),
+    };
+    let (action, object) = ("keys.reset", format!("key:{object}"));
+    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result: &result };
+    state.store.audit(line).await?;
+    Ok(Json(outcome))
+}
+
+async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {
+    let Watched { who, for_ms, nodes } = body.value;
+    let request = Question { domain: None, identities: vec![who.clone()], endpoint: None, method: None };
+    check(&request)?;
+    check_time(for_ms)?;
+    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Watch { who: who.clone(), for_ms }).await?;
+    Ok(Json(shown(&state, outcome, Some(&who))))
+}
+
+async fn sample(_: By<Operator>, state: Data<State>, body: Body<Sampled>) -> Result<Json<Outcome>, Problem> {
+    let Sampled { count, for_ms, nodes } = body.value;
+    check_time(for_ms)?;
+    if !(1..=DECISIONS_MAX).contains(&count) {
+        return Err(Problem::field("/count", format!("from 1 to {DECISIONS_MAX} decisions")));
+    }
+    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Sample { count, for_ms }).await?;
+    Ok(Json(shown(&state, outcome, None)))
+}
+
+fn check_time(for_ms: u64) -> Result<(), Problem> {
+    if (1..=WATCH_MS_MAX).contains(&for_ms) {
+        return Ok(());
+    }
+    Err(Problem::field("/for_ms", format!("from 1 to {WATCH_MS_MAX} milliseconds")))
+}
+
+/// Is it a request? Every node would say the same.
+fn check(request: &Question) -> Result<(), Problem> {
+    request.check().map_err(|error| Problem::field("/request", error.to_string()))
+}
+
+/// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
+fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) -> Outcome {
+    for told in outcome.answers.values_mut() {
+        let (Told::Watch(decisions) | Told::Sample(decisions)) = told else { continue };
+        for decision in &mut decisions.decisions {
+            for who in decision.identities.iter_mut().filter(|who| Some(&**who) != named) {
+                who.value = state.privacy.show(&who.kind, &who.value);
+            }
+            decision.limit_id = decision.limit_id.take().map(|limit| state.figures.shown(&limit));
+            // A path may name somebody.
+            if named.is_none() && !state.privacy.is_clear() {
+                decision.endpoint = None;
+            }
+        }
+    }
+    outcome
+}

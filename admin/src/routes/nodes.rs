@@ -1,0 +1,127 @@
+//! The fleet: what nodes call, and what is known of them.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{
+        StatusCode,
+        header::{CacheControl, CacheDirective, HeaderName},
+    },
+    web::{Data, Json, Path},
+};
+use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Hello, Report};
+
+use crate::{
+    access::{self, By},
+    api::{Api, NoContent},
+    body::Body,
+    connections::Connection,
+    fleet::{self, NodeRow, Outcome},
+    paging::{List, Nothing},
+    problem::{Code, Problem},
+    query::Query,
+    roles::{Admin, Node, Operator, Viewer},
+    server::State,
+    store::Audit,
+};
+
+const STREAM: &str = "\
+Server-sent events, as long as the node and the server live: first `snapshot` with the newest policy, or `current` where the \
+node has it already (`version` and `sha256` say which one it has); then every new one; `command` with what an operator asks, \
+to be answered by `POST /nodes/answers` within its `deadline_ms`; a comment every ten seconds. `restart`: the node read too \
+slowly, and is to connect again. `bye` says why the stream ends.
+
+The document of a `snapshot` is JSON, deflated, in base64; `sha256` is that of the JSON, and `bytes` its length. A name that \
+another process has is refused; the same `instance` takes its own stream over.";
+
+pub(super) fn calls(api: &mut Api) {
+    api.about("Nodes", "Processes that follow this server, and decide by its policy.");
+    api.get("/snapshots/stream", stream)
+        .says("The stream of a node", STREAM)
+        .refuses(&[Code::DuplicateNode, Code::Full])
+        .answers(StatusCode::OK, "text/event-stream", "Events, each with a JSON object.");
+    api.post("/nodes/acknowledgements", acknowledge)
+        .says("Say what became of a snapshot", "That it is in force, or why not.")
+        .refuses(&[Code::NotFound]);
+    api.post("/nodes/reports", report)
+        .says("Tell what was counted", "About once a second. One that comes twice, by its `sequence`, is counted once.")
+        .refuses(&[Code::NotFound]);
+    api.post("/nodes/answers", answer)
+        .says("Answer a command", "Within its deadline; later nobody waits for it.")
+        .refuses(&[Code::NotFound]);
+    api.get("/nodes", list).says(
+        "Nodes",
+        "This server if it decides, then those that follow it, by name. One that is gone is remembered for a day.",
+    );
+    api.get("/nodes/{name}", show).says("A node", "").with("name", "Its name.");
+    api.delete("/nodes/{name}", remove)
+        .says("Forget a node that is gone", "")
+        .with("name", "Its name.")
+        .refuses(&[Code::StillHere]);
+    api.post("/nodes/{name}/resync", resync)
+        .says("Send a node its policy again", "It connects again, and takes the policy anew.")
+        .with("name", "Its name.");
+}
+
+async fn stream(
+    by: By<Node>,
+    state: Data<State>,
+    hello: Query<Hello>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    // A policy that another server has published by now is the one to begin with.
+    state.publisher.catch_up().await?;
+    let connection = state.fleet.connect(hello.clone(), access::address(&request))?;
+    if let Some(connection) = request.conn_data::<Connection>() {
+        connection.is_stream();
+    }
+    let events = fleet::events(state, by.who(), connection, &hello).await?;
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .insert_header(CacheControl(vec![CacheDirective::NoStore]))
+        // For proxies that hold back what comes in small pieces.
+        .insert_header((HeaderName::from_static("x-accel-buffering"), "no"))
+        .streaming(Box::pin(events)))
+}
+
+async fn acknowledge(_: By<Node>, state: Data<State>, body: Body<Acknowledgement>) -> Result<NoContent, Problem> {
+    state.fleet.acknowledge(body.value).map(|()| NoContent)
+}
+
+async fn report(_: By<Node>, state: Data<State>, body: Body<Report>) -> Result<NoContent, Problem> {
+    state.fleet.report(&body.value).map(|()| NoContent)
+}
+
+async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<NoContent, Problem> {
+    state.fleet.answer(body.value).map(|()| NoContent)
+}
+
+fn rows(state: &State) -> Vec<NodeRow> {
+    state.fleet.rows(state.publisher.published().version.version)
+}
+
+async fn list(_: By<Viewer>, state: Data<State>) -> Json<List<NodeRow>> {
+    Json(List { about: Nothing {}, items: rows(&state), next: None })
+}
+
+async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<Json<NodeRow>, Problem> {
+    let row = rows(&state).into_iter().find(|row| row.node == *name);
+    row.map(Json).ok_or_else(|| fleet::absent(&name))
+}
+
+async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result<NoContent, Problem> {
+    state.fleet.remove(&name)?;
+    audit(&state, &by, "node.remove", &name).await?;
+    Ok(NoContent)
+}
+
+async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Result<Json<Outcome>, Problem> {
+    let outcome = state.fleet.ask(Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
+    audit(&state, &by, "node.resync", &name).await?;
+    Ok(Json(outcome))
+}
+
+async fn audit(state: &State, by: &access::Who, action: &str, name: &str) -> Result<(), Problem> {
+    let object = format!("node:{name}");
+    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result: "done" };
+    Ok(state.store.audit(line).await?)
+}

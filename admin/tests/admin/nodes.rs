@@ -1,0 +1,352 @@
+//! The fleet as the admin server has it: what nodes are sent, what is counted of what they tell, what they are asked.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tidegate_fleet::payload::unpack;
+
+use crate::{
+    figures::{checks, counted, points, range, wait_for},
+    home::Folder,
+    stream::Events,
+    support::{Client, Server, Time, fresh, tier_change},
+};
+
+fn node_of(ana: &Client) -> Client {
+    ana.script(&json!({ "scope": "node" })).0
+}
+
+fn hello(name: &str, instance: &str) -> String {
+    format!("name={name}&instance={instance}&schema=2&build=1.0.0")
+}
+
+/// Publishes the tier `free` with this limit on top of version `base`.
+fn publish(ana: &Client, limit: &Value, force: bool) -> crate::support::Answer {
+    let (etag, _) = ana.tier("free");
+    let version = ana.get("/api/v1/policy").json()["version"].as_u64().expect("a number");
+    let mut list = tier_change(version, &etag, &json!({ "id": "free", "limits": [limit] }));
+    list["force"] = json!(force);
+    ana.post("/api/v1/policy/changes", &list)
+}
+
+fn minute(limit: u64) -> Value {
+    json!({ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" })
+}
+
+/// The limit of the tier `free` in a snapshot, whose digest is right.
+fn limit_of(snapshot: &Value) -> Value {
+    let text = |field: &str| snapshot[field].as_str().expect("text").to_owned();
+    let bytes = snapshot["bytes"].as_u64().expect("a number");
+    let document = unpack(&text("document"), bytes, &text("sha256")).expect("whole");
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    document["domains"]["default"]["tiers"][0]["limits"][0]["limit"].clone()
+}
+
+fn row(ana: &Client, name: &str) -> Value {
+    let answer = ana.get(&format!("/api/v1/nodes/{name}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(25), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_node_is_sent_the_policy_then_every_new_one_and_goes_on_where_it_was() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let (name, first) = events.next().expect("an event");
+    assert_eq!((name.as_str(), &first["version"], limit_of(&first)), ("snapshot", &json!(1), json!(100)));
+    assert_eq!(publish(&ana, &minute(500), false).status, 201);
+    let second = events.next_called("snapshot");
+    assert_eq!((&second["version"], limit_of(&second)), (&json!(2), json!(500)));
+    let at = json!({
+        "name": "n-1", "instance": "a", "version": 2, "at_ms": 1, "took_ms": 7, "refused": null, "not_kept": null,
+    });
+    assert_eq!(node.post("/api/v1/nodes/acknowledgements", &at).status, 204);
+    let shown = row(&ana, "n-1");
+    assert_eq!((&shown["presence"], &shown["policy_version"]), (&json!("connected"), &json!(2)), "{shown}");
+    assert_eq!((&shown["target_version"], &shown["took_ms"]), (&json!(2), &json!(7)), "{shown}");
+    drop(events);
+    // Whoever has it is not sent it again; with another digest under the same number, it is.
+    let had = |digest: &str| format!("{}&version=2&sha256={digest}", hello("n-1", "a"));
+    let mut events = Events::of_node(&server.url, &node, &had(second["sha256"].as_str().expect("text")));
+    assert_eq!(events.next(), Some(("current".to_owned(), json!({ "version": 2 }))));
+    let mut events = Events::of_node(&server.url, &node, &had("00"));
+    assert_eq!(limit_of(&events.next_called("snapshot")), json!(500));
+    // What versions in between chose for used quota comes with the newest.
+    for (limit, carry) in [(600, "reset"), (700, "keep")] {
+        let (etag, _) = ana.tier("free");
+        let version = ana.get("/api/v1/policy").json()["version"].as_u64().expect("a number");
+        let mut list = tier_change(version, &etag, &json!({ "id": "free", "limits": [minute(limit)] }));
+        list["carry"] = json!({ "default/tier:free/minute": carry });
+        assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    }
+    let before = format!("{}&version=2&sha256={}", hello("n-2", "a"), second["sha256"].as_str().expect("text"));
+    let mut events = Events::of_node(&server.url, &node, &before);
+    let newest = events.next_called("snapshot");
+    assert_eq!((&newest["version"], limit_of(&newest)), (&json!(4), json!(700)));
+    assert_eq!(newest["carry"], json!({ "default/tier:free/minute": "reset" }));
+}
+
+#[test]
+fn a_name_is_one_process() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut first = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = first.next_called("snapshot");
+    for (name, instance, status, code) in
+        [("n-1", "b", 409, "duplicate_node"), ("here", "b", 409, "duplicate_node"), ("a%20b", "b", 422, "invalid")]
+    {
+        let answer = node.get(&format!("/api/v1/snapshots/stream?{}", hello(name, instance)));
+        assert_eq!((answer.status, &answer.json()["code"]), (status, &json!(code)), "{answer:?}");
+    }
+    // The same process comes again before its old connection was seen to end.
+    let mut second = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = second.next_called("snapshot");
+    assert_eq!(first.next().expect("an event").0, "restart");
+    assert_eq!(first.next(), None);
+    assert_eq!(row(&ana, "n-1")["presence"], "connected");
+    // While it is there it is not forgotten.
+    let answer = ana.send("DELETE", "/api/v1/nodes/n-1", &[], None);
+    assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("still_here")));
+    drop((first, second));
+    wait_until("it is gone", || row(&ana, "n-1")["presence"] != "connected");
+    assert_eq!(ana.send("DELETE", "/api/v1/nodes/n-1", &[], None).status, 204);
+    assert_eq!(ana.get("/api/v1/nodes/n-1").status, 404);
+    // Its name is free.
+    let _ = Events::of_node(&server.url, &node, &hello("n-1", "b")).next_called("snapshot");
+}
+
+#[test]
+fn what_a_connected_node_cannot_read_is_not_published_unless_forced() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, "name=old-1&instance=a&schema=1");
+    let _ = events.next_called("snapshot");
+    assert_eq!(publish(&ana, &minute(500), false).status, 201, "it knows that");
+    let day = json!({ "id": "minute", "algorithm": "fixed_window", "limit": 9, "period": "day" });
+    let refused = publish(&ana, &day, false);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("node_cannot_read")));
+    assert!(refused.json()["detail"].as_str().expect("text").contains("old-1"), "{refused:?}");
+    assert_eq!(ana.get("/api/v1/policy").json()["version"], 2);
+    assert_eq!(publish(&ana, &day, true).status, 201);
+    drop(events);
+    wait_until("it is gone", || row(&ana, "old-1")["presence"] != "connected");
+    assert_eq!(
+        publish(&ana, &json!({ "id": "minute", "algorithm": "fixed_window", "limit": 8, "period": "week" }), false)
+            .status,
+        201
+    );
+}
+
+/// A report of what was decided under the tier `free`.
+fn report(sequence: u64, allowed: u64, denied: u64) -> Value {
+    let limit = "default/tier:free/minute";
+    json!({
+        "name": "n-1", "instance": "a", "sequence": sequence, "at_ms": 1_000 * sequence, "policy_version": 1,
+        "counts": { "allowed": allowed, "denied": denied },
+        "limits": [{ "id": limit, "allowed": allowed, "denied": denied, "shadow_denied": 0 }],
+        "owners": [{ "id": "default/tier:free", "allowed": allowed, "denied": denied, "shadow_denied": 0 }],
+        "latency": [[20, 3]], "fill": 0.25, "overflow_charges": 2,
+        "denied": [{ "limit_id": limit, "identities": [{ "kind": "user", "value": "eve" }], "count": 1000, "error": 0 }],
+    })
+}
+
+#[test]
+fn what_nodes_tell_is_counted_once_with_what_this_one_counts() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let unknown = node.post("/api/v1/nodes/reports", &report(1, 1, 1));
+    assert_eq!(unknown.status, 404, "who is not connected is not counted");
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    for _ in 0..5 {
+        assert!(server.check("ada").is_allowed());
+    }
+    for report in [report(1, 30, 10), report(1, 30, 10), report(2, 40, 20), report(1, 30, 10)] {
+        assert_eq!(node.post("/api/v1/nodes/reports", &report).status, 204);
+    }
+    let mut metrics = Events::open(&server.url, &ana, "metrics,node,top");
+    let totals = loop {
+        let sample = metrics.next_called("metrics");
+        if sample["totals"]["allowed"].as_u64() >= Some(75) {
+            break sample;
+        }
+    };
+    assert_eq!((&totals["totals"]["allowed"], &totals["totals"]["denied"]), (&json!(75), &json!(30)), "{totals}");
+    let free =
+        totals["limits"].as_array().expect("a list").iter().find(|it| it["limit_id"] == "default/tier:free/minute");
+    assert_eq!(free.map(|free| (&free["allowed"], &free["denied"])), Some((&json!(75), &json!(30))));
+    let by_node = ana.get("/api/v1/metrics?by=node&step=1s").json();
+    let sum = |name: &str| {
+        let series = by_node["series"].as_array().expect("a list").iter().find(|series| series["id"] == name);
+        let points = series.expect("a series")["points"].as_array().expect("a list").clone();
+        points.iter().filter_map(|point| point["allowed"].as_u64()).sum::<u64>()
+    };
+    assert_eq!((sum("here"), sum("n-1")), (5, 70));
+    let shown = row(&ana, "n-1");
+    assert_eq!(
+        (&shown["fill"], &shown["overflow_charges"], &shown["policy_version"]),
+        (&json!(0.25), &json!(2), &json!(1))
+    );
+    assert!(shown["p99_us"].is_u64() && shown["denied_share"].as_f64() > Some(0.3), "{shown}");
+    // The keys that nodes deny most are shown as the setting says.
+    let top = loop {
+        let top = metrics.next_called("top");
+        if top["items"].as_array().is_some_and(|items| !items.is_empty()) {
+            break top;
+        }
+    };
+    assert_eq!(
+        (&top["items"][0]["id"], &top["items"][0]["count"]),
+        (&json!("default/tier:free/minute"), &json!(1000)),
+        "{top}"
+    );
+}
+
+/// Of a tier with two limits, on this server and on a node that tells of a policy that was published just now.
+#[test]
+fn tiers_of_all_nodes_have_each_request_once_in_seconds_and_minutes() {
+    let folder = Folder::new();
+    let time = Time::at("2026-03-01T10:58:30Z");
+    let server = Server::start_at(folder.home(), "here", &time);
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    let (etag, _) = ana.tier("free");
+    let limit = |id: &str| json!({ "id": id, "algorithm": "token_bucket", "limit": 1_000, "period": "1d" });
+    let change = tier_change(1, &etag, &json!({ "id": "free", "limits": [limit("a"), limit("b")] }));
+    assert_eq!(ana.post("/api/v1/policy/changes", &change).status, 201);
+    let part =
+        |id: &str| json!({ "id": format!("default/tier:free{id}"), "allowed": 30, "denied": 0, "shadow_denied": 0 });
+    let told = json!({
+        "name": "n-1", "instance": "a", "sequence": 1, "at_ms": 1_000, "policy_version": 2,
+        "counts": { "allowed": 30, "denied": 0 }, "limits": [part("/a"), part("/b"), part("/gone")], "owners": [part("")],
+    });
+    assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+    checks(&server, "ada", 5);
+    let mut metrics = Events::open(&server.url, &ana, "metrics.tier");
+    let free = loop {
+        let tiers = metrics.next_called("metrics.tier");
+        let free = tiers["items"].as_array().expect("a list").iter().find(|tier| tier["id"] == "default/tier:free");
+        if let Some(free) = free.filter(|free| free["allowed"].as_u64() >= Some(35)) {
+            break free.clone();
+        }
+    };
+    assert_eq!(free["allowed"], 35, "{free}");
+    counted(&ana, 35, 0);
+    let sum = |figures: &Value, id: &str| points(figures, id, 0).iter().map(|point| point.1).sum::<u64>();
+    let are_right = |figures: &Value| match figures["by"].as_str() {
+        Some("total") => sum(figures, "total") == 35,
+        Some("tier") => sum(figures, "default/tier:free") == 35,
+        Some("limit") => ["a", "b"].iter().all(|id| sum(figures, &format!("default/tier:free/{id}")) == 35),
+        _ => (sum(figures, "here"), sum(figures, "n-1")) == (5, 30),
+    };
+    for by in ["total", "tier", "limit", "node"] {
+        let seconds = ana.get(&range(time.now_ms() + 1_000, 60, "1s", by)).json();
+        assert!(are_right(&seconds), "{seconds}");
+    }
+    time.go_on(60);
+    for by in ["total", "tier", "limit", "node"] {
+        wait_for(&ana, &range(time.now_ms(), 7_200, "1m", by), are_right);
+    }
+    assert_eq!(ana.get("/api/v1/metrics/top?by=tier&of=all").json()["items"][0]["count"], 35);
+    let rows = ana.get("/api/v1/nodes").json();
+    let names = rows["items"].as_array().expect("a list").iter().map(|row| row["node"].as_str().expect("a name"));
+    assert_eq!(names.collect::<Vec<_>>(), ["here", "n-1"]);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a question takes is what this is about")]
+fn nodes_are_asked_and_who_does_not_answer_is_named() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut answering = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let mut silent = Events::of_node(&server.url, &node, &hello("n-2", "b"));
+    let _ = (answering.next_called("snapshot"), silent.next_called("snapshot"));
+    let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+    assert!(server.check("ada").is_allowed());
+    let answer_as = |client: &Client, id: &Value, told: &Value| {
+        client.post("/api/v1/nodes/answers", &json!({ "name": "n-1", "instance": "a", "id": id, "told": told }))
+    };
+    let (outcome, took) = thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let began = Instant::now();
+            (ana.post("/api/v1/keys/reset", &json!({ "request": request })), began.elapsed())
+        });
+        let command = answering.next_called("command");
+        assert_eq!((&command["ask"]["what"], &command["ask"]["request"]), (&json!("reset"), &request));
+        assert_eq!(command["deadline_ms"], 2_000);
+        assert_eq!(answer_as(&node, &command["id"], &json!({ "what": "reset", "keys": 3 })).status, 204);
+        let asked = asked.join().expect("no panic");
+        // Nobody waits for it any more.
+        assert_eq!(answer_as(&node, &command["id"], &json!({ "what": "reset", "keys": 3 })).status, 404);
+        asked
+    });
+    assert_eq!(outcome.status, 200, "{outcome:?}");
+    let outcome = outcome.json();
+    assert_eq!(outcome["answers"]["n-1"], json!({ "what": "reset", "keys": 3 }));
+    assert_eq!(outcome["answers"]["here"], json!({ "what": "reset", "keys": 1 }), "this process answers too");
+    assert_eq!(outcome["did_not_answer"], json!(["n-2"]));
+    assert!((1_900..4_000).contains(&took.as_millis()), "{took:?}");
+    // Who is not asked is not waited for.
+    let began = Instant::now();
+    let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 100);
+    assert_eq!(ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-9"] })).status, 404);
+    let wrong = json!({ "request": { "identities": [] } });
+    assert_eq!(ana.post("/api/v1/keys/peek", &wrong).pointers(), ["/request"]);
+    let resync = ana.post("/api/v1/nodes/n-2/resync", &json!({}));
+    assert_eq!(resync.json()["did_not_answer"], json!(["n-2"]));
+    assert_eq!(silent.next_called("command")["ask"], json!({ "what": "reset", "request": request }));
+    assert_eq!(silent.next_called("command")["ask"], json!({ "what": "resync" }));
+    let sampled = ana.post("/api/v1/keys/sample", &json!({ "count": 1, "for_ms": 100, "nodes": ["here"] })).json();
+    assert_eq!(sampled["answers"]["here"], json!({ "what": "sample", "decisions": [], "seen": 0 }));
+    let watch = json!({ "who": { "kind": "user", "value": "ada" }, "for_ms": 9_000 });
+    assert_eq!(ana.post("/api/v1/keys/watch", &watch).pointers(), ["/for_ms"]);
+}
+
+#[test]
+fn a_revoked_token_ends_the_stream() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let (node, id) = ana.script(&json!({ "scope": "node" }));
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    assert_eq!(ana.send("DELETE", &format!("/api/v1/tokens/{id}"), &[], None).status, 204);
+    assert!(events.next_called("bye")["reason"].is_string());
+    assert_eq!(events.next(), None);
+    assert_eq!(node.get(&format!("/api/v1/snapshots/stream?{}", hello("n-1", "a"))).status, 401);
+}
+
+#[test]
+fn the_control_plane_alone_is_no_node() {
+    let (folder, mut server) = fresh();
+    let ana = server.administrator();
+    assert_eq!(ana.get("/api/v1/nodes").json()["items"][0]["presence"], "here");
+    server.stop();
+    let server = Server::start_with(&crate::support::data_of(&folder), |settings| settings.is_node = false);
+    let ana = server.sign_in();
+    assert_eq!(ana.get("/api/v1/nodes").json()["items"], json!([]));
+    let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+    let outcome = ana.post("/api/v1/keys/peek", &json!({ "request": request })).json();
+    assert_eq!(outcome, json!({ "answers": {}, "did_not_answer": [] }));
+}

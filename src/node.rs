@@ -1,0 +1,69 @@
+//! `tidegate node`: the doors of an engine that follows an admin server.
+
+use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, sync::Arc};
+
+use tidegate::Engine;
+use tidegate_fleet::{Follower, Following, Source, Status, Token};
+use tidegate_service::http::Http;
+
+use crate::{
+    cli::NodeArguments,
+    output::{Ended, Failure, say},
+    running::{Stopping, bind, log_to_stderr, runtime, url, workers},
+};
+
+pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {
+    log_to_stderr(&arguments.log, no_color)?;
+    let http = bind(arguments.http, "checks over HTTP", "--http")?;
+    runtime()?.block_on(serve(arguments, http))
+}
+
+async fn serve(arguments: &NodeArguments, http: TcpListener) -> Result<Ended, Failure> {
+    let failure = |error: io::Error| Failure(error.to_string());
+    let http_url = url("http", &http)?;
+    let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
+    let mut follower =
+        Follower::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
+    if let Some(name) = &arguments.name {
+        follower = follower.named(name);
+    }
+    if let Some(file) = &arguments.ca {
+        let pem = fs::read(file).map_err(|error| Failure::of_file(&file.display().to_string(), error))?;
+        follower = follower.trusting(pem);
+    }
+    let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
+    let door = Http { listener: http, engine, workers: workers(arguments.workers) }.serve().map_err(failure)?;
+    let stopping = Stopping::new().map_err(failure)?;
+    say(greeting(arguments, &following, &http_url).as_bytes())?;
+    let handle = door.handle();
+    let drain = async {
+        stopping.told().await;
+        handle.stop(true).await;
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        served = door => served.map(|()| Ended::Well).map_err(failure),
+        never = drain => match never {},
+    }
+}
+
+/// Where everything is.
+fn greeting(arguments: &NodeArguments, following: &Following, http_url: &str) -> String {
+    let (version, name) = (env!("CARGO_PKG_VERSION"), following.name());
+    let (admin, data) = (&arguments.admin_url, arguments.data.display());
+    let Status { version: policy, source, .. } = following.status();
+    let policy = match source {
+        Some(Source::LastGood) => format!("version {policy} (the last good one, until the admin server is heard)"),
+        Some(_) => format!("version {policy}"),
+        None => "none until the admin server is heard: everything is allowed".to_owned(),
+    };
+    format!(
+        "Tidegate {version}\n\n\
+         node       {name}\n\
+         follows    {admin}\n\
+         checks     {http_url}\n\
+         data       {data}\n\
+         policy     {policy}\n\n\
+         Ctrl+C stops.\n"
+    )
+}

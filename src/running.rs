@@ -1,0 +1,65 @@
+//! What every command that serves needs: addresses, threads, a log, and to be told to stop.
+
+use std::{
+    io::{self, IsTerminal},
+    net::{SocketAddr, TcpListener},
+    thread,
+};
+
+use tokio::{
+    runtime::{self, Runtime},
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::output::Failure;
+
+pub(crate) fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| {
+        Failure(format!("cannot listen on {address} for {what}: {error}; choose another address with {flag}"))
+    })
+}
+
+pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
+    let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
+    Ok(format!("{scheme}://{address}"))
+}
+
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.map_err(|error| Failure(format!("no threads to serve with: {error}")))
+}
+
+/// Threads that answer checks: so many, or one for each processor.
+pub(crate) fn workers(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+pub(crate) fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
+    let colors = !no_color && io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
+    Ok(())
+}
+
+/// Hears that the process is to stop, from when it was made on.
+pub(crate) struct Stopping {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stopping {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for Ctrl+C or SIGTERM.
+    pub(crate) async fn told(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        tracing::info!("stopping: open requests may end");
+    }
+}

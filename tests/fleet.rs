@@ -1,0 +1,313 @@
+//! A fleet of real processes: an admin server and nodes, which are killed, cut off, lied to, and refused.
+
+#[path = "support/fleet.rs"]
+mod fleet;
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod server;
+#[path = "support/session.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod session;
+#[path = "support/mod.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    fleet::write_token,
+    server::Served,
+    session::{Session, check},
+    support::command,
+};
+
+/// An admin server with its administrator, and a token for nodes.
+struct Fleet {
+    folder: TempDir,
+    admin: Served,
+    ana: Session,
+    token: PathBuf,
+    token_id: String,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"));
+        let ana = Session::of_first_administrator(&admin);
+        let token = folder.path().join("token");
+        let token_id = new_token(&admin, &ana, &token);
+        Self { folder, admin, ana, token, token_id }
+    }
+
+    fn node(&self, name: &str) -> Served {
+        self.node_by(&self.admin.admin, name)
+    }
+
+    /// One that reaches the admin server at this address.
+    fn node_by(&self, url: &str, name: &str) -> Served {
+        Served::node(url, &self.token, name, &self.data(name))
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Publishes the tier `free` with this limit, on top of this version.
+    fn publish(&self, version: u64, limit: u64) {
+        let etag = self.ana.get(&self.admin, "/tiers/free")["etag"].as_str().expect("a tag").to_owned();
+        assert_eq!(self.ana.publish(&self.admin.admin, version, &etag, limit), Some(version + 1));
+    }
+
+    fn kill_admin(&mut self) {
+        self.admin.kill();
+    }
+
+    /// Where it was before.
+    fn restart_admin(&mut self) {
+        let address = self.admin.admin.strip_prefix("http://").expect("an address").to_owned();
+        self.admin = Served::admin_alone(&address, &self.data("admin"));
+    }
+
+    fn row(&self, name: &str) -> Value {
+        self.ana.get(&self.admin, &format!("/nodes/{name}"))
+    }
+}
+
+/// Makes a token of the scope `node`, and writes it into this file; its id.
+fn new_token(admin: &Served, ana: &Session, file: &Path) -> String {
+    let (status, made) = ana.send(admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
+    assert_eq!(status, 201, "{made}");
+    write_token(file, made["secret"].as_str().expect("a secret"));
+    made["id"].as_str().expect("an id").to_owned()
+}
+
+#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Version and limit that a node decides by.
+fn decides_by(node: &Served) -> (u64, Option<u64>) {
+    let (_, decision) = check(node, "ada");
+    (decision["policy_version"].as_u64().expect("a number"), decision["limit"].as_u64())
+}
+
+fn follows(node: &Served, version: u64, limit: u64) {
+    wait_until(&format!("version {version} is in force"), || decides_by(node).0 == version);
+    assert_eq!(decides_by(node), (version, Some(limit)));
+}
+
+#[test]
+fn what_is_published_reaches_every_node_and_so_does_the_way_back() {
+    let fleet = Fleet::start();
+    let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
+    for node in &nodes {
+        follows(node, 1, 100);
+    }
+    fleet.publish(1, 500);
+    for node in &nodes {
+        follows(node, 2, 500);
+    }
+    let back = json!({ "to": 1, "message": "back" });
+    let (status, answer) = fleet.ana.send_if(&fleet.admin, "POST", "/policy/rollback", &back, "\"policy:2\"");
+    assert_eq!(status, 201, "{answer}");
+    for node in &nodes {
+        follows(node, 3, 100);
+    }
+    // Each is known by its name, with what it has and what it counted.
+    for name in ["n-1", "n-2", "n-3"] {
+        wait_until("it acknowledged", || fleet.row(name)["policy_version"] == 3);
+        let row = fleet.row(name);
+        assert_eq!((&row["presence"], &row["refused"]), (&json!("connected"), &Value::Null), "{row}");
+    }
+    let totals = || fleet.ana.get(&fleet.admin, "/metrics?by=node&step=1s");
+    wait_until("what nodes decided is counted", || totals()["series"].as_array().is_some_and(|all| all.len() > 3));
+    let reset = json!({ "request": { "identities": [{ "kind": "user", "value": "ada" }] } });
+    let (status, outcome) = fleet.ana.send(&fleet.admin, "POST", "/keys/reset", &reset);
+    assert_eq!((status, outcome["answers"].as_object().map(serde_json::Map::len)), (200, Some(3)), "{outcome}");
+    let (_, decision) = check(&nodes[0], "ada");
+    assert_eq!(decision["remaining"], 99);
+}
+
+#[test]
+fn nodes_decide_on_without_the_admin_server_and_follow_it_again() {
+    let mut fleet = Fleet::start();
+    let mut nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
+    fleet.publish(1, 500);
+    for node in &nodes {
+        follows(node, 2, 500);
+    }
+    // What is in force is on the disk a moment later.
+    for name in ["n-1", "n-2", "n-3"] {
+        wait_until("it acknowledged", || fleet.row(name)["policy_version"] == 2);
+    }
+    fleet.kill_admin();
+    for node in &nodes {
+        assert_eq!(decides_by(node), (2, Some(500)));
+    }
+    // One dies, and comes back while there is nobody to ask.
+    nodes[0].kill();
+    nodes[0] = fleet.node("n-1");
+    assert_eq!(decides_by(&nodes[0]), (2, Some(500)), "the last good policy is in force when it says where it is");
+    // A file that is damaged is said to be, and set aside; then there is no policy.
+    nodes[1].kill();
+    let file = fleet.data("n-2").join("last-good.json");
+    let mut bytes = fs::read(&file).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).expect("written");
+    nodes[1] = fleet.node("n-2");
+    assert_eq!(decides_by(&nodes[1]).0, 0);
+    assert!(!file.exists() && fleet.data("n-2").join("last-good.damaged").exists());
+    fleet.restart_admin();
+    follows(&nodes[1], 2, 500);
+    fleet.publish(2, 700);
+    for node in &nodes {
+        follows(node, 3, 700);
+    }
+}
+
+/// Between a node and its admin server; changes a letter of each snapshot while it is told to.
+struct Liar {
+    url: String,
+    lies: Arc<AtomicBool>,
+    told: Arc<AtomicUsize>,
+}
+
+impl Liar {
+    fn before(admin: &Served) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let to = admin.admin.strip_prefix("http://").expect("an address").to_owned();
+        let (lies, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let liar = Self { url, lies: Arc::clone(&lies), told: Arc::clone(&told) };
+        thread::spawn(move || {
+            for inside in listener.incoming() {
+                let (Ok(inside), Ok(outside)) = (inside, TcpStream::connect(&to)) else { continue };
+                let (from, into) = (inside.try_clone().expect("a copy"), outside.try_clone().expect("a copy"));
+                thread::spawn(move || pass(from, into, |_| ()));
+                let (lies, told) = (Arc::clone(&lies), Arc::clone(&told));
+                thread::spawn(move || {
+                    pass(outside, inside, |bytes| {
+                        const BEFORE: &[u8] = b"\"document\":\"";
+                        let place = bytes.windows(BEFORE.len()).position(|window| window == BEFORE);
+                        if let Some(place) = place.filter(|_| lies.load(Ordering::SeqCst)) {
+                            let letter = &mut bytes[place + BEFORE.len() + 20];
+                            *letter = if *letter == b'A' { b'B' } else { b'A' };
+                            told.fetch_add(1, Ordering::SeqCst);
+                        }
+                    });
+                });
+            }
+        });
+        liar
+    }
+}
+
+/// Passes on what comes, changed, until either side ends.
+fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count) = from.read(&mut buffer) {
+        change(&mut buffer[..count]);
+        if count == 0 || into.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again() {
+    let fleet = Fleet::start();
+    let liar = Liar::before(&fleet.admin);
+    let node = fleet.node_by(&liar.url, "n-1");
+    follows(&node, 1, 100);
+    liar.lies.store(true, Ordering::SeqCst);
+    fleet.publish(1, 500);
+    wait_until("it is told why", || {
+        fleet.row("n-1")["refused"]["why"].as_str().is_some_and(|why| why.contains("damaged"))
+    });
+    wait_until("it asks again", || liar.told.load(Ordering::SeqCst) > 2);
+    assert_eq!(decides_by(&node), (1, Some(100)));
+    liar.lies.store(false, Ordering::SeqCst);
+    follows(&node, 2, 500);
+    wait_until("it acknowledged", || fleet.row("n-1")["refused"].is_null());
+}
+
+#[test]
+fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another() {
+    let fleet = Fleet::start();
+    let node = fleet.node("n-1");
+    follows(&node, 1, 100);
+    let (status, _) = fleet.ana.send(&fleet.admin, "DELETE", &format!("/tokens/{}", fleet.token_id), &json!({}));
+    assert_eq!(status, 204);
+    wait_until("its stream ends", || fleet.row("n-1")["presence"] != "connected");
+    fleet.publish(1, 500);
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(decides_by(&node), (1, Some(100)), "it is told nothing any more");
+    new_token(&fleet.admin, &fleet.ana, &fleet.token);
+    follows(&node, 2, 500);
+}
+
+#[test]
+fn a_second_process_of_a_name_is_refused_and_says_so() {
+    let fleet = Fleet::start();
+    let first = fleet.node("n-1");
+    follows(&first, 1, 100);
+    let other = fleet.folder.path().join("other");
+    let second = Served::node(&fleet.admin.admin, &fleet.token, "n-1", &other);
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(decides_by(&second).0, 0, "it has no policy");
+    assert_eq!(decides_by(&first).0, 1);
+    drop(first);
+    follows(&second, 1, 100);
+    // What keeps a node from starting is said at once.
+    let none = fleet.folder.path().join("none");
+    let mut run = command();
+    run.args(["node", "--admin", &fleet.admin.admin, "--http", "127.0.0.1:0", "--token-file"]);
+    let ended = run.arg(&none).arg("--data").arg(&other).output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("none"), "{ended:?}");
+}
+
+#[test]
+fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name() {
+    let fleet = Fleet::start();
+    let node = fleet.node("n-1");
+    follows(&node, 1, 100);
+    let secret = fs::read_to_string(&fleet.token).expect("it is there");
+    let url = format!("{}/api/v1/snapshots/stream?name=old-1&instance=a&schema=1", fleet.admin.admin);
+    let old = ureq::get(url).header("authorization", format!("Bearer {}", secret.trim())).call().expect("it opens");
+    let etag = fleet.ana.get(&fleet.admin, "/tiers/free")["etag"].as_str().expect("a tag").to_owned();
+    let limit = json!({ "id": "day", "algorithm": "fixed_window", "limit": 9, "period": "day" });
+    let mut list = json!({
+        "base_version": 1, "message": "a day", "if_match": { "tier:free": etag },
+        "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
+    });
+    let (status, refused) = fleet.ana.send(&fleet.admin, "POST", "/policy/changes", &list);
+    assert_eq!((status, &refused["code"]), (409, &json!("node_cannot_read")));
+    assert!(refused["detail"].as_str().expect("text").contains("old-1"), "{refused}");
+    list["force"] = json!(true);
+    assert_eq!(fleet.ana.send(&fleet.admin, "POST", "/policy/changes", &list).0, 201);
+    follows(&node, 2, 9);
+    drop(old);
+}

@@ -1,0 +1,43 @@
+//! A fleet as somebody starts it: an admin server alone, and nodes that follow it.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::{server::Served, session::Session};
+
+impl Served {
+    /// The control plane alone, at this address.
+    pub(crate) fn admin_alone(address: &str, data: &Path) -> Self {
+        Self::run(&["admin", "--admin", address], data, &[])
+    }
+
+    /// A node that follows `admin` by the token in this file.
+    pub(crate) fn node(admin: &str, token: &Path, name: &str, data: &Path) -> Self {
+        let token = token.to_str().expect("UTF-8");
+        Self::run(&["node", "--admin", admin, "--http", "127.0.0.1:0"], data, &["--token-file", token, "--name", name])
+    }
+}
+
+impl Session {
+    /// Status and body of the answer to a change.
+    pub(crate) fn send(&self, served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.send_if(served, method, path, body, "")
+    }
+
+    /// The same, of what has this entity tag.
+    pub(crate) fn send_if(&self, served: &Served, method: &str, path: &str, body: &Value, etag: &str) -> (u16, Value) {
+        let request = ureq::http::Request::builder().method(method).uri(format!("{}/api/v1{path}", served.admin));
+        let request = request.header("cookie", self.cookie(&served.admin)).header("x-csrf-token", &self.csrf);
+        let request = if etag.is_empty() { request } else { request.header("if-match", etag) };
+        let request = request.header("content-type", "application/json").body(body.to_string()).expect("a request");
+        let mut answer = self.agent.run(request).expect("an answer");
+        let text = answer.body_mut().read_to_string().expect("text");
+        (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or_default())
+    }
+}
+
+/// Writes a token as its owner would.
+pub(crate) fn write_token(file: &Path, secret: &str) {
+    fs::write(file, format!("{secret}\n")).expect("it is written");
+}
