@@ -11,7 +11,7 @@
 //!
 //! let engine = Arc::new(Engine::new());
 //! let follower = Follower::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
-//! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine))?;
+//! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
 //! // ... engine.check(...); the engine follows until `following` is dropped.
 //! # drop(following);
 //! # Ok(())
@@ -24,7 +24,8 @@
 //! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
 //! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
 //! `payload` (a document on its way), `sse` (the stream, read), `last_good` (what lies on the disk), `steps` (when to connect,
-//! and when to wait), `lookout` and `answers` (what an operator asks), `reports` (what is told), `calls` (HTTP), `follower`.
+//! and when to wait), `lookout` and `answers` (what an operator asks), `reports` (what is told), `calls` (HTTP), `node` (what a
+//! follower does), `follower`.
 
 mod answers;
 mod calls;
@@ -34,6 +35,7 @@ mod follower;
 mod last_good;
 mod latency;
 mod lookout;
+mod node;
 mod owners;
 pub mod payload;
 mod reports;
@@ -50,3 +52,10 @@ pub use latency::Latency;
 pub use owners::{Owner, owner_of};
 pub use sse::{Event, EventReader, TooLong};
 pub use watcher::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher};
+
+/// The code of the document is compiled.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../docs/fleet.md")]
+    struct Fleet;
+}

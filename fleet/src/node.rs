@@ -1,0 +1,339 @@
+//! What a follower does: it connects, takes what is published, tells what it counted, answers what is asked, and comes back
+//! when the connection breaks.
+
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
+
+use serde_json::from_str;
+use tidegate::{
+    Engine, Publish,
+    clock::Clock,
+    policy::{Policy, SCHEMA},
+};
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
+};
+
+use crate::{
+    answers::Answers,
+    calls::{CallError, Calls},
+    follower::{Source, Status},
+    last_good::{Found, LastGood},
+    payload::{Damaged, unpack},
+    reports::Reporter,
+    sse::{Event, EventReader},
+    steps::{Happened, Step, Steps},
+    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Hello, Snapshot, Told},
+};
+
+/// The admin server says that it is alive every ten seconds; after this it is not.
+const SILENCE: Duration = Duration::from_secs(25);
+/// Between two reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// An acknowledgement that is lost is told by the next report too.
+const ACKNOWLEDGE_TRIES: u32 = 3;
+/// What the tasks share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) instance: String,
+    pub(crate) calls: Calls,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) answers: Answers,
+    pub(crate) last_good: Option<LastGood>,
+    pub(crate) status: watch::Sender<Status>,
+}
+
+/// Why a snapshot is not in force.
+#[derive(Debug)]
+enum NotApplied {
+    /// It is to be sent again.
+    Damaged(Damaged),
+    /// No repeat would change it.
+    Refused(String),
+}
+
+impl fmt::Display for NotApplied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(damaged) => damaged.fmt(f),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Node {
+    /// Starts with the last good policy; answers its digest.
+    pub(crate) fn begin(&self) -> Option<String> {
+        let last_good = self.last_good.as_ref()?;
+        let found = match last_good.read() {
+            Ok(Found::Whole(snapshot)) => match self.apply(&snapshot) {
+                Ok(()) => {
+                    tracing::info!(version = snapshot.version, "started with the last good policy");
+                    self.is_in_force(snapshot.version, Source::LastGood);
+                    return Some(snapshot.sha256);
+                }
+                Err(why) => last_good.set_aside(&why.to_string()),
+            },
+            other => other,
+        };
+        match found {
+            Ok(Found::Nothing | Found::Whole(_)) => {}
+            Ok(Found::Damaged(why)) => self.has_trouble(why),
+            Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
+        }
+        None
+    }
+
+    /// Follows for ever. `sha256`: digest of the policy in force.
+    pub(crate) async fn follow(self: Arc<Self>, mut sha256: Option<String>) -> Infallible {
+        // An engine may have a policy of which nothing is known here: of a follower before, say.
+        let mut steps = sha256.as_ref().map_or_else(Steps::default, |_| Steps::with(self.engine.version()));
+        loop {
+            let happened = self.connection(&mut steps, &mut sha256).await;
+            self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
+            if let Step::Wait(pause) = steps.next(happened, random()) {
+                sleep(pause).await;
+            }
+        }
+    }
+
+    /// One connection, to its end.
+    async fn connection(self: &Arc<Self>, steps: &mut Steps, sha256: &mut Option<String>) -> Happened {
+        let hello = Hello {
+            name: self.name.clone(),
+            instance: self.instance.clone(),
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            schema: SCHEMA,
+            version: sha256.as_ref().map(|_| self.engine.version()),
+            sha256: sha256.clone(),
+        };
+        let mut stream = match self.calls.open(&hello).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.has_trouble(error.to_string());
+                return match error {
+                    CallError::Unreachable(_) => Happened::Broken,
+                    CallError::Refused { .. } => Happened::Refused,
+                };
+            }
+        };
+        self.status.send_modify(|status| {
+            status.is_connected = true;
+            status.trouble = None;
+        });
+        let mut reader = EventReader::default();
+        loop {
+            let mut events = Vec::new();
+            let trouble = match timeout(SILENCE, stream.chunk()).await {
+                Ok(Ok(Some(piece))) => match reader.read(&piece, |event| events.push(event)) {
+                    Ok(()) => None,
+                    Err(error) => Some(error.to_string()),
+                },
+                Ok(Ok(None)) => Some("the admin server ended the stream".to_owned()),
+                Ok(Err(error)) => Some(format!("the stream broke: {error}")),
+                Err(_) => Some("the admin server was not heard for too long".to_owned()),
+            };
+            for event in events {
+                if let Some(end) = self.hear(event, steps, sha256).await {
+                    return end;
+                }
+            }
+            if let Some(trouble) = trouble {
+                self.has_trouble(trouble);
+                return Happened::Broken;
+            }
+        }
+    }
+
+    /// Does what an event says; answers how the connection is to end, if it is.
+    async fn hear(self: &Arc<Self>, event: Event, steps: &mut Steps, sha256: &mut Option<String>) -> Option<Happened> {
+        match event.name.as_str() {
+            wire::SNAPSHOT => return self.take(&event.data, steps, sha256).await,
+            wire::CURRENT => {
+                let current: Current = from_str(&event.data).ok()?;
+                let _ = steps.next(Happened::Told(current.version), random());
+                self.is_in_force(self.engine.version(), Source::Admin);
+            }
+            wire::COMMAND => {
+                let command: Command = from_str(&event.data).ok()?;
+                if command.ask.get("what").is_some_and(|what| what == "resync") {
+                    self.answer(command.id, Told::Resync {}).await;
+                    *sha256 = None;
+                    *steps = Steps::default();
+                    return Some(Happened::Restart);
+                }
+                let node = Arc::clone(self);
+                tokio::spawn(async move { node.obey(command).await });
+            }
+            wire::RESTART => return Some(Happened::Restart),
+            wire::BYE => {
+                let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
+                self.has_trouble(format!("the admin server ended the stream: {why}"));
+                return Some(Happened::Restart);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Takes a snapshot in.
+    async fn take(self: &Arc<Self>, data: &str, steps: &mut Steps, sha256: &mut Option<String>) -> Option<Happened> {
+        let began = Instant::now();
+        let snapshot: Snapshot = match from_str(data) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.has_trouble(format!("the snapshot was damaged on its way: {error}"));
+                return Some(Happened::Broken);
+            }
+        };
+        if steps.next(Happened::Told(snapshot.version), random()) != Step::Apply {
+            return None;
+        }
+        let (version, digest) = (snapshot.version, snapshot.sha256.clone());
+        let node = Arc::clone(self);
+        // Beside the threads that answer: with a hundred thousand clients it takes a while.
+        let done = spawn_blocking(move || {
+            let applied = node.apply(&snapshot);
+            let took = began.elapsed();
+            let kept = applied.is_ok().then(|| node.last_good.as_ref().map(|last_good| last_good.write(&snapshot)));
+            (applied, took, kept.flatten())
+        });
+        let (applied, took, kept) = done.await.ok()?;
+        let refused = applied.as_ref().err().map(ToString::to_string);
+        let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
+        self.acknowledge(Acknowledgement {
+            name: self.name.clone(),
+            instance: self.instance.clone(),
+            version,
+            at_ms: self.engine.clock().now() / 1_000_000,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            refused: refused.clone(),
+            not_kept: not_kept.clone(),
+        });
+        match applied {
+            Ok(()) => {
+                tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
+                let _ = steps.next(Happened::InForce(version), random());
+                *sha256 = Some(digest);
+                self.is_in_force(version, Source::Admin);
+                if let Some(why) = not_kept {
+                    self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
+                }
+                None
+            }
+            Err(not_applied) => {
+                self.has_trouble(format!("version {version} is not in force: {not_applied}"));
+                matches!(not_applied, NotApplied::Damaged(_)).then_some(Happened::Broken)
+            }
+        }
+    }
+
+    /// Checks, compiles and swaps.
+    fn apply(&self, snapshot: &Snapshot) -> Result<(), NotApplied> {
+        let document = unpack(&snapshot.document, snapshot.bytes, &snapshot.sha256).map_err(NotApplied::Damaged)?;
+        if snapshot.version == self.engine.version() {
+            // Asked for again: it is whole.
+            return Ok(());
+        }
+        let refused = |why: String| NotApplied::Refused(why);
+        let policy: Policy =
+            from_str(&document).map_err(|error| refused(format!("this build cannot read it: {error}")))?;
+        let compiled = tidegate::Snapshot::compile(&policy).map_err(|problems| refused(problems.to_string()))?;
+        let publish = Publish::of(compiled).under_version(snapshot.version);
+        let publish =
+            snapshot.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        self.engine.publish(publish).map(drop).map_err(|error| refused(error.to_string()))
+    }
+
+    fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {
+        let node = Arc::clone(self);
+        tokio::spawn(async move {
+            for _ in 0..ACKNOWLEDGE_TRIES {
+                match node.calls.post(wire::ACKNOWLEDGEMENTS, &acknowledgement).await {
+                    Ok(()) | Err(CallError::Refused { .. }) => return,
+                    Err(CallError::Unreachable(_)) => sleep(REPORT_EVERY).await,
+                }
+            }
+        });
+    }
+
+    async fn obey(&self, Command { id, deadline_ms, ask }: Command) {
+        let told = match serde_json::from_value(ask) {
+            Ok(ask) => match timeout(Duration::from_millis(deadline_ms), self.answers.answer(ask)).await {
+                Ok(told) => told,
+                // Nobody waits for it any more.
+                Err(_) => return,
+            },
+            Err(error) => Told::Failed { why: format!("this build does not know the question: {error}") },
+        };
+        self.answer(id, told).await;
+    }
+
+    async fn answer(&self, id: String, told: Told) {
+        let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
+        if let Err(error) = self.calls.post(wire::ANSWERS, &answer).await {
+            tracing::warn!(%error, "an answer did not arrive");
+        }
+    }
+
+    /// Tells what is counted, for ever, while there is somebody to tell.
+    pub(crate) async fn report(self: Arc<Self>) -> Infallible {
+        let mut reporter = Reporter::of(Arc::clone(&self.engine));
+        // Nodes that started together do not report together.
+        let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
+        let mut ticks = interval_at(first, REPORT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending = None;
+        loop {
+            ticks.tick().await;
+            let status = self.status.borrow().clone();
+            if !status.is_connected {
+                continue;
+            }
+            let report = pending.take().unwrap_or_else(|| {
+                let mut report = reporter.next();
+                report.name.clone_from(&self.name);
+                report.instance.clone_from(&self.instance);
+                report.from_last_good = status.source == Some(Source::LastGood);
+                report
+            });
+            match self.calls.post(wire::REPORTS, &report).await {
+                Ok(()) => {}
+                // No repeat would change it.
+                Err(CallError::Refused { status: 400 | 413 | 422, code, why }) => {
+                    tracing::warn!(code, why, "a report was refused");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a report did not arrive");
+                    pending = Some(report);
+                }
+            }
+        }
+    }
+
+    fn is_in_force(&self, version: u64, source: Source) {
+        self.status.send_modify(|status| {
+            status.version = version;
+            status.source = Some(source);
+            status.trouble = None;
+        });
+    }
+
+    fn has_trouble(&self, trouble: String) {
+        self.status.send_if_modified(|status| {
+            if status.trouble.as_ref() == Some(&trouble) {
+                return false;
+            }
+            tracing::warn!(version = status.version, "{trouble}");
+            status.trouble = Some(trouble);
+            true
+        });
+    }
+}
+
+/// For pauses: where there are no random numbers, some middle one.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or(u64::MAX / 2)
+}
