@@ -1,16 +1,23 @@
 //! Which client an identity is: exact, then the smallest address block, then the longest prefix.
 
-use std::{cmp::Reverse, net::IpAddr};
+use std::{
+    cmp::Reverse,
+    fmt,
+    hash::BuildHasher,
+    net::IpAddr,
+    ops::{Deref, Range},
+};
 
-use rapidhash::RapidHashMap;
+use hashbrown::HashTable;
+use rapidhash::{RapidHashMap, fast::RandomState as RapidState};
 
-/// How a client's value matches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Matcher {
-    Exact(Box<str>),
+/// How a client's value matches. `S` is `&str` of one that was just read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Matcher<S = Box<str>> {
+    Exact(S),
     /// Addresses that share the first bits.
     Block(Block),
-    Prefix(Box<str>),
+    Prefix(S),
 }
 
 /// A block of addresses. One address is a block of all its bits, so that every way to write it is the same client.
@@ -61,21 +68,21 @@ pub(crate) enum Nearness {
     Prefix(Reverse<usize>),
 }
 
-impl Matcher {
+impl<'v> Matcher<&'v str> {
     /// Reads a client's value: exact, a prefix with `*` at the end, or for the kind `ip` an address or a CIDR block. A
     /// prefix of addresses is a block, so that the longest wins whichever way it is written.
-    pub(crate) fn parse(kind: &str, value: &str) -> Result<Self, String> {
+    pub(crate) fn parse(kind: &str, value: &'v str) -> Result<Self, String> {
         if let Some(prefix) = value.strip_suffix('*') {
             return match prefix {
-                "" => Ok(Self::Prefix("".into())),
+                "" => Ok(Self::Prefix("")),
                 _ if kind == "ip" => Block::of_prefix(prefix).map(Self::Block).ok_or_else(|| {
                     format!("`{value}` is no whole part of an address; write 10.1.*, 2001:db8:* or a CIDR block")
                 }),
-                _ => Ok(Self::Prefix(prefix.into())),
+                _ => Ok(Self::Prefix(prefix)),
             };
         }
         if kind != "ip" {
-            return Ok(Self::Exact(value.into()));
+            return Ok(Self::Exact(value));
         }
         let (address, bits) = value.split_once('/').map_or((value, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr =
@@ -94,6 +101,17 @@ impl Matcher {
         Ok(Self::Block(block))
     }
 
+    /// With a text of its own.
+    pub(crate) fn owned(self) -> Matcher {
+        match self {
+            Self::Exact(value) => Matcher::Exact(value.into()),
+            Self::Block(block) => Matcher::Block(block),
+            Self::Prefix(prefix) => Matcher::Prefix(prefix.into()),
+        }
+    }
+}
+
+impl<S: Deref<Target = str>> Matcher<S> {
     pub(crate) fn nearness(&self) -> Nearness {
         match self {
             Self::Exact(_) => Nearness::Exact,
@@ -108,7 +126,7 @@ impl Matcher {
             (Self::Prefix(prefix), Self::Prefix(value) | Self::Exact(value)) => value.starts_with(&**prefix),
             // What is no address matches no block.
             (Self::Prefix(prefix), Self::Block(_)) => prefix.is_empty(),
-            (Self::Exact(exact), Self::Exact(value)) => exact == value,
+            (Self::Exact(exact), Self::Exact(value)) => **exact == **value,
             (Self::Block(wide), Self::Block(narrow)) => {
                 let mask = if wide.bits == 0 { 0 } else { u128::MAX << (128 - u32::from(wide.bits)) };
                 wide.is_v6 == narrow.is_v6 && wide.bits <= narrow.bits && narrow.network & mask == wide.network
@@ -135,7 +153,7 @@ fn address(value: &str) -> Option<IpAddr> {
 /// What is known of each client of one kind.
 #[derive(Debug)]
 pub(crate) struct ClientMap<T> {
-    exact: RapidHashMap<Box<str>, T>,
+    exact: Exact<T>,
     blocks: RapidHashMap<Block, T>,
     /// Sizes of the blocks, in bits, largest (the smallest block) first.
     block_bits: Vec<u8>,
@@ -147,7 +165,7 @@ pub(crate) struct ClientMap<T> {
 impl<T> Default for ClientMap<T> {
     fn default() -> Self {
         Self {
-            exact: RapidHashMap::default(),
+            exact: Exact::default(),
             blocks: RapidHashMap::default(),
             block_bits: Vec::new(),
             prefixes: RapidHashMap::default(),
@@ -164,15 +182,15 @@ impl<T> ClientMap<T> {
         if kind == "ip" {
             map.blocks.reserve(clients);
         } else {
-            map.exact.reserve(clients);
+            map.exact = Exact::with_room_for(clients);
         }
         map
     }
 
     /// Adds a client; false when its value was there.
-    pub(crate) fn insert(&mut self, matcher: Matcher, client: T) -> bool {
+    pub(crate) fn insert(&mut self, matcher: Matcher<&str>, client: T) -> bool {
         match matcher {
-            Matcher::Exact(value) => self.exact.insert(value, client).is_none(),
+            Matcher::Exact(value) => self.exact.insert(value, client),
             Matcher::Block(block) => {
                 insert_descending(&mut self.block_bits, block.bits);
                 self.blocks.insert(block, client).is_none()
@@ -185,7 +203,7 @@ impl<T> ClientMap<T> {
     }
 
     /// The client of this very value.
-    pub(crate) fn get(&self, matcher: &Matcher) -> Option<&T> {
+    pub(crate) fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
         match matcher {
             Matcher::Exact(value) => self.exact.get(value),
             Matcher::Block(block) => self.blocks.get(block),
@@ -212,6 +230,50 @@ impl<T> ClientMap<T> {
     fn find_prefix(&self, value: &str) -> Option<&T> {
         let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.as_bytes().get(..length));
         starts.find_map(|start| self.prefixes.get(start))
+    }
+}
+
+/// Values that match as they are. Their texts stand one after the other: a hundred thousand pieces of memory would take as
+/// long to make as all the rest of a snapshot.
+struct Exact<T> {
+    texts: String,
+    table: HashTable<(Range<usize>, T)>,
+    hasher: RapidState,
+}
+
+impl<T> Default for Exact<T> {
+    fn default() -> Self {
+        Self::with_room_for(0)
+    }
+}
+
+impl<T> Exact<T> {
+    fn with_room_for(values: usize) -> Self {
+        Self { texts: String::new(), table: HashTable::with_capacity(values), hasher: RapidState::default() }
+    }
+
+    fn insert(&mut self, value: &str, client: T) -> bool {
+        let Self { texts, table, hasher } = self;
+        let hash = |place: &Range<usize>| hasher.hash_one(&texts[place.clone()]);
+        let hash_of_value = hasher.hash_one(value);
+        if table.find(hash_of_value, |(place, _)| texts[place.clone()] == *value).is_some() {
+            return false;
+        }
+        let start = texts.len();
+        table.insert_unique(hash_of_value, (start..start + value.len(), client), |(place, _)| hash(place));
+        texts.push_str(value);
+        true
+    }
+
+    fn get(&self, value: &str) -> Option<&T> {
+        let found = self.table.find(self.hasher.hash_one(value), |(place, _)| self.texts[place.clone()] == *value);
+        found.map(|(_, client)| client)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Exact<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.table.iter().map(|(place, client)| (&self.texts[place.clone()], client))).finish()
     }
 }
 

@@ -1,6 +1,9 @@
 //! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
+    iter,
+};
 
 use rapidhash::RapidHashMap;
 
@@ -11,7 +14,7 @@ use crate::{
     hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, DoorSettings, EVERYONE, Per, Policy, is_id},
+    policy::{self, ClientRef, DoorSettings, EVERYONE, Per, Policy, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -24,18 +27,32 @@ use crate::{
 impl Snapshot {
     /// Compiles a policy, or says everything that is wrong with it.
     pub fn compile(policy: &Policy) -> Result<Self, Problems> {
+        Self::of(policy.domains.iter().map(|(name, domain)| (name, domain, domain.clients.iter().map(ClientRef::from))))
+    }
+
+    /// The same of a document that was read for this alone.
+    #[cfg(feature = "serde")]
+    pub fn compile_borrowed(policy: &policy::borrowed::Policy<'_>) -> Result<Self, Problems> {
+        Self::of(policy.domains.iter().map(|(name, of)| (name, &of.domain, of.clients())))
+    }
+
+    /// Of domains, with their names and clients.
+    fn of<'p, C: Iterator<Item = ClientRef<'p>> + Clone>(
+        each: impl ExactSizeIterator<Item = (&'p String, &'p policy::Domain, C)>,
+    ) -> Result<Self, Problems> {
         let (mut found, mut limits) = (Vec::new(), Vec::new());
         let mut report = Report::new(&mut found);
         let mut domains = RapidHashMap::default();
         let mut under_domains = report.field("domains");
-        if policy.domains.is_empty() {
+        if each.len() == 0 {
             under_domains.wrong("the policy has no domain; requests that name none are in `default`");
         }
-        for (name, domain) in &policy.domains {
+        for (name, domain, clients) in each {
             let mut report = under_domains.field(name);
             check_id(&mut report, name);
             let zone = zone_of(&mut report, domain);
-            let compiler = Compiler { name, source: domain, zone, limits: &mut limits, kinds: kinds_of(domain) };
+            let kinds = kinds_of(domain, clients.clone());
+            let compiler = Compiler { name, source: domain, clients, zone, limits: &mut limits, kinds };
             domains.insert(name.as_str().into(), compiler.run(&mut report));
         }
         if found.is_empty() { Ok(Self { limits: limits.into(), domains }) } else { Err(Problems(found)) }
@@ -43,15 +60,17 @@ impl Snapshot {
 }
 
 /// Compiles one domain. Goes on after a problem, to find all of them.
-struct Compiler<'p> {
+struct Compiler<'p, 'l, C> {
     name: &'p str,
     source: &'p policy::Domain,
+    /// Those of the domain, wherever they stand.
+    clients: C,
     zone: Zone,
-    limits: &'p mut Vec<CompiledLimit>,
+    limits: &'l mut Vec<CompiledLimit>,
     kinds: Vec<Kind>,
 }
 
-impl Compiler<'_> {
+impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     fn run(mut self, report: &mut Report<'_>) -> Domain {
         if self.kinds.len() > KINDS_MAX {
             report.wrong(format!("{} kinds of identities; a domain can speak of {KINDS_MAX}", self.kinds.len()));
@@ -70,7 +89,7 @@ impl Compiler<'_> {
         let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
         let mut domain = Domain { tier_hint, door, most_limits: 0, kinds: self.kinds, tiers, rule_sets };
-        let most = most_limits(self.source, &domain);
+        let most = most_limits(self.source, self.clients.clone(), &domain);
         domain.most_limits = most;
         if most > PLAN_MAX {
             report.wrong(format!(
@@ -99,18 +118,21 @@ impl Compiler<'_> {
     }
 
     fn clients(&mut self, report: &mut Report<'_>) {
-        for (place, client) in self.source.clients.iter().enumerate() {
+        let (mut last_kind, mut last_tier) = (None, None);
+        for (place, client) in self.clients.clone().enumerate() {
             let report = &mut report.item("clients", place);
-            let kind = self.kind(&mut report.field("kind"), &client.kind);
-            let tier = client.tier.as_ref().and_then(|tier| self.tier(&mut report.field("tier"), tier));
+            let kind = as_before(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
+            let tier = client
+                .tier
+                .and_then(|tier| as_before(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)));
             if client.tier.is_none() && client.exception.is_none() {
                 report.wrong("a client needs a tier or an override");
             }
-            let exception = client.exception.as_ref().and_then(|exception| {
+            let exception = client.exception.and_then(|exception| {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
                 self.exception(&mut report.field("override"), &owner, exception).map(Box::new)
             });
-            let matcher = matcher(&mut report.field("value"), &client.kind, &client.value);
+            let matcher = matcher(&mut report.field("value"), client.kind, client.value);
             if let (Some(kind), Some(matcher)) = (kind, matcher)
                 && !self.kinds[kind as usize].clients.insert(matcher, Client { tier, exception })
             {
@@ -214,7 +236,7 @@ impl Compiler<'_> {
             let report = &mut report.field("where");
             let kind = self.kind(&mut report.field(name), name);
             let matcher = matcher(&mut report.field(name), name, value);
-            condition.extend(kind.zip(matcher));
+            condition.extend(kind.zip(matcher.map(Matcher::owned)));
         }
         let owner = format!("{}/rule:{}", self.name, source.id);
         let limits = self.limits_of(report, &owner, &source.limits);
@@ -297,30 +319,57 @@ fn zone_of(report: &mut Report<'_>, domain: &policy::Domain) -> Zone {
 }
 
 /// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key.
-fn kinds_of<'p>(domain: &'p policy::Domain) -> Vec<Kind> {
+fn kinds_of<'p>(domain: &'p policy::Domain, clients: impl Iterator<Item = ClientRef<'p>>) -> Vec<Kind> {
     let per = |rule: &'p policy::Rule| match &rule.per {
         Per::One(kind) => std::slice::from_ref(kind),
         Per::Each(kinds) => kinds,
     };
     let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
-    let mut clients: HashMap<&str, usize> = HashMap::new();
-    // Neighbours are mostly of one kind.
-    for same in domain.clients.chunk_by(|one, other| one.kind == other.kind) {
-        *clients.entry(&same[0].kind).or_default() += same.len();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for (client, count) in runs(clients, |one, other| one.kind == other.kind) {
+        *counts.entry(client.kind).or_default() += count;
     }
-    names.extend(clients.keys());
+    names.extend(counts.keys());
     names
         .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
     let kind = |name: &str| Kind {
         hash: kind_hash(name),
         name: name.into(),
         default_tier: None,
-        clients: ClientMap::with_room_for(name, clients.get(name).copied().unwrap_or(0)),
+        clients: ClientMap::with_room_for(name, counts.get(name).copied().unwrap_or(0)),
     };
     names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
 }
 
-fn matcher(report: &mut Report<'_>, kind: &str, value: &str) -> Option<Matcher> {
+/// Clients of which neighbours are mostly alike: the first of each run, and how many those are.
+fn runs<'p>(
+    clients: impl Iterator<Item = ClientRef<'p>>,
+    is_like: impl Fn(&ClientRef<'p>, &ClientRef<'p>) -> bool,
+) -> impl Iterator<Item = (ClientRef<'p>, usize)> {
+    let mut clients = clients.peekable();
+    iter::from_fn(move || {
+        let first = clients.next()?;
+        let mut count = 1;
+        while clients.next_if(|next| is_like(&first, next)).is_some() {
+            count += 1;
+        }
+        Some((first, count))
+    })
+}
+
+/// The place of a name, looked for where it is not the last one again.
+fn as_before<'p>(
+    last: &mut Option<(&'p str, u32)>,
+    name: &'p str,
+    find: impl FnOnce(&'p str) -> Option<u32>,
+) -> Option<u32> {
+    if last.is_none_or(|(known, _)| known != name) {
+        *last = Some((name, find(name)?));
+    }
+    last.map(|(_, place)| place)
+}
+
+fn matcher<'v>(report: &mut Report<'_>, kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
     if value.is_empty() || value.len() > VALUE_BYTES_MAX {
         report.wrong(format!("{} bytes; from 1 to {VALUE_BYTES_MAX} fit", value.len()));
         return None;
@@ -355,8 +404,8 @@ fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p
 }
 
 /// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
-fn most_limits(source: &policy::Domain, domain: &Domain) -> usize {
-    let tier = |id: &String| source.tiers.iter().find(|tier| tier.id == *id);
+fn most_limits<'p>(source: &policy::Domain, clients: impl Iterator<Item = ClientRef<'p>>, domain: &Domain) -> usize {
+    let tier = |id: &str| source.tiers.iter().find(|tier| tier.id == *id);
     let longest = source.tiers.iter().max_by_key(|tier| tier.limits.len());
     let mut by_kind: HashMap<&str, usize> = HashMap::new();
     let mut meets = |kind, count: usize| {
@@ -364,19 +413,22 @@ fn most_limits(source: &policy::Domain, domain: &Domain) -> usize {
         *most = count.max(*most);
     };
     let unassigned = |kind: &Kind| {
-        let default = source.defaults.get(&*kind.name).and_then(tier);
+        let default = source.defaults.get(&*kind.name).and_then(|id| tier(id));
         if source.tier_hint { longest.or(default) } else { default }
     };
     for kind in &domain.kinds {
         meets(&*kind.name, unassigned(kind).map_or(0, |tier| tier.limits.len()));
     }
-    for client in &source.clients {
+    let is_like = |one: &ClientRef<'_>, other: &ClientRef<'_>| {
+        one.exception.is_none() && other.exception.is_none() && (one.kind, one.tier) == (other.kind, other.tier)
+    };
+    for (client, _) in runs(clients, is_like) {
         let kind = domain.kinds.iter().find(|kind| *kind.name == *client.kind);
-        let base = client.tier.as_ref().map_or_else(|| kind.and_then(unassigned), tier);
+        let base = client.tier.map_or_else(|| kind.and_then(unassigned), tier);
         let base: &[policy::Limit] = base.map_or(&[], |tier| &tier.limits);
-        let own: &[policy::Limit] = client.exception.as_ref().map_or(&[], |exception| &exception.limits);
+        let own: &[policy::Limit] = client.exception.map_or(&[], |exception| &exception.limits);
         let added = own.iter().filter(|own| base.iter().all(|limit| limit.id != own.id)).count();
-        meets(&client.kind, (base.len() + added).max(1));
+        meets(client.kind, (base.len() + added).max(1));
     }
     let mut by_kind: Vec<usize> = by_kind.into_values().collect();
     by_kind.sort_unstable_by(|a, b| b.cmp(a));

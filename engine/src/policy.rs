@@ -3,6 +3,8 @@
 //! With the feature `serde` they can be read and written; `formats` reads them from TOML, YAML and JSON; `schema` says in
 //! JSON Schema how they are written.
 
+#[cfg(feature = "serde")]
+pub mod borrowed;
 #[cfg(feature = "formats")]
 mod differences;
 #[cfg(feature = "serde")]
@@ -294,6 +296,22 @@ pub struct Client {
     /// What it gets for a while instead of what its tier says.
     #[cfg_attr(feature = "serde", serde(default, rename = "override", skip_serializing_if = "Option::is_none"))]
     pub exception: Option<Override>,
+}
+
+/// What a snapshot needs of a client.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientRef<'p> {
+    pub(crate) kind: &'p str,
+    pub(crate) value: &'p str,
+    pub(crate) tier: Option<&'p str>,
+    pub(crate) exception: Option<&'p Override>,
+}
+
+impl<'p> From<&'p Client> for ClientRef<'p> {
+    fn from(client: &'p Client) -> Self {
+        let Client { kind, value, tier, exception, label: _, note: _ } = client;
+        Self { kind, value, tier: tier.as_deref(), exception: exception.as_ref() }
+    }
 }
 
 /// What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`.

@@ -58,7 +58,8 @@ impl NamedValues {
     pub fn check(&self, policy: &Policy, message: &str) -> Result<(), Problems> {
         let mut found = Vec::new();
         each(policy, |kind, value, place| {
-            let is_known = |matcher: &Matcher| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
+            let is_known =
+                |matcher: &Matcher<&str>| self.kinds.get(kind).is_some_and(|named| named.get(matcher).is_some());
             if found.len() < TOLD_MAX && telling(kind, value).is_some_and(|matcher| !is_known(&matcher)) {
                 let mut report = Report::new(&mut found);
                 let mut report = report.field("domains");
@@ -95,8 +96,8 @@ fn each<'p>(policy: &'p Policy, mut see: impl FnMut(&'p str, &'p str, &Place<'p>
 }
 
 /// A value that tells somebody from others of the kind.
-fn telling(kind: &str, value: &str) -> Option<Matcher> {
-    Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix("".into()))
+fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
+    Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
 }
 
 #[cfg(test)]

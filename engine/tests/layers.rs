@@ -235,6 +235,7 @@ fn the_engine_stays_within_its_dependency_budget() {
         "boxcar",
         "jiff",
         "crossbeam-utils",
+        "hashbrown",
         "loom",
         "portable-atomic",
         "rapidhash",

@@ -4,10 +4,12 @@ use std::{collections::BTreeMap, path::Path};
 
 use proptest::{collection::vec, option, prelude::*};
 use tidegate::{
+    Engine, Identity, Publish, Request, Snapshot,
+    clock::ManualClock,
     formats::Format::{self, Json, Toml, Yaml},
     policy::{
         Algorithm, Client, Domain, Headers, Limit, Mode, OnError, OnFailure, Override, Per, Policy, Reset, Rule,
-        Sharing, Tier,
+        Sharing, Tier, borrowed,
     },
 };
 
@@ -213,6 +215,50 @@ proptest! {
     }
 }
 
+/// What is read for a snapshot alone, with clients borrowed from the text, makes the same of every document.
+fn is_the_same_borrowed(text: &str) -> Result<(), TestCaseError> {
+    let owned = serde_json::from_str::<Policy>(text);
+    let borrowed = serde_json::from_str::<borrowed::Policy<'_>>(text);
+    prop_assert_eq!(owned.as_ref().err().map(ToString::to_string), borrowed.as_ref().err().map(ToString::to_string));
+    let (Ok(owned), Ok(borrowed)) = (owned, borrowed) else { return Ok(()) };
+    match (Snapshot::compile(&owned), Snapshot::compile_borrowed(&borrowed)) {
+        (Err(problems), Err(same)) => prop_assert_eq!(problems, same),
+        (Ok(snapshot), Ok(same)) => {
+            let engines = [snapshot, same].map(|snapshot| {
+                let engine = Engine::with_clock(64, ManualClock::at(1_790_035_200_000_000_000));
+                engine.publish(Publish::of(snapshot)).expect("it fits");
+                engine
+            });
+            for (domain, client) in
+                owned.domains.iter().flat_map(|(name, of)| of.clients.iter().map(move |c| (name, c)))
+            {
+                for value in [client.value.trim_end_matches(['*', '.']), "other"] {
+                    let Ok(who) = Identity::new(&client.kind, value) else { continue };
+                    let who = [who];
+                    let request = Request::new(&who).expect("one identity").domain(domain);
+                    let [found, same] = engines.each_ref().map(|engine| format!("{:?}", engine.inspect(&request)));
+                    prop_assert_eq!(found, same);
+                }
+            }
+        }
+        (owned, borrowed) => prop_assert!(false, "{:?} is not {:?}", owned, borrowed),
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn borrowed_from_its_text_it_is_the_same(policy in policy(), cut in any::<prop::sample::Index>()) {
+        let text = policy.write(Json).expect("everything can be written");
+        is_the_same_borrowed(&text)?;
+        // A letter that is missing somewhere.
+        let place = (0..=cut.index(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0);
+        let mut damaged = text;
+        damaged.remove(place);
+        is_the_same_borrowed(&damaged)?;
+    }
+}
+
 /// The policies that the repository has.
 #[test]
 fn what_is_in_the_house_is_written_and_read_as_it_was() {
@@ -220,6 +266,7 @@ fn what_is_in_the_house_is_written_and_read_as_it_was() {
     for file in ["admin/src/example.toml", "replay/src/demo.toml"] {
         let text = std::fs::read_to_string(root.join(file)).expect("it is there");
         let policy = Policy::parse(&text, Toml).expect("it is right");
+        is_the_same_borrowed(&policy.write(Json).expect("it can be written")).expect("the same");
         for format in FORMATS {
             let written = policy.write(format).expect("it can be written");
             assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&policy), "{file}\n{written}");
@@ -282,6 +329,18 @@ fn it_looks_as_people_write_it() {
     assert_eq!(policy.write(Toml).expect("it can be written"), AS_PEOPLE_WRITE);
     let yaml = policy.write(Yaml).expect("it can be written");
     assert!(yaml.starts_with(AS_PEOPLE_WRITE_YAML), "{yaml}");
+}
+
+#[test]
+fn clients_of_every_kind_are_the_same_borrowed() {
+    let policy = Policy::parse(AS_PEOPLE_WRITE, Toml).expect("a right document");
+    let mut text = policy.write(Json).expect("it can be written");
+    let more = ["10.0.0.0/8", "10.1.*", "2001:db8::1", "*"]
+        .map(|value| format!(r#"{{"kind":"ip","value":"{value}","tier":"free"}}"#));
+    let odd = r#"{"kind":"us\u0065r","value":"a\u0064a\n","tier":"fr\u0065e","note":"x"}"#;
+    text = text.replacen(r#""clients": ["#, &format!(r#""clients": [{odd},{},"#, more.join(",")), 1);
+    assert_eq!(Policy::parse(&text, Json).expect("it is right").domains["default"].clients.len(), 6, "{text}");
+    is_the_same_borrowed(&text).expect("the same");
 }
 
 /// As many clients as the server takes, and every format takes them back.

@@ -7,7 +7,7 @@ use serde_json::from_str;
 use tidegate::{
     Engine, Publish,
     clock::Clock,
-    policy::{Policy, SCHEMA},
+    policy::{SCHEMA, borrowed},
 };
 use tokio::{
     sync::watch,
@@ -238,9 +238,10 @@ impl Node {
             return Ok(());
         }
         let refused = |why: String| NotApplied::Refused(why);
-        let policy: Policy =
+        let policy: borrowed::Policy<'_> =
             from_str(&document).map_err(|error| refused(format!("this build cannot read it: {error}")))?;
-        let compiled = tidegate::Snapshot::compile(&policy).map_err(|problems| refused(problems.to_string()))?;
+        let compiled =
+            tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(problems.to_string()))?;
         let publish = Publish::of(compiled).under_version(snapshot.version);
         let publish =
             snapshot.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
