@@ -11,7 +11,7 @@ use tokio::{
 use crate::{
     events::{Events, Topic},
     objects::ObjectKey,
-    published::Published,
+    published::{Published, Revised},
     publisher::Publisher,
     store::Store,
 };
@@ -58,11 +58,14 @@ pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, node: 
 
 /// What was published since `before`, here or by other servers: several versions may come at once.
 fn publication(before: &Published, published: &Published) -> Value {
-    let is_new = |key: &ObjectKey, version| before.revisions.get(key).is_none_or(|revised| revised.version != version);
-    let touched = published.revisions.iter().filter(|(key, revised)| is_new(key, revised.version)).map(|(key, _)| key);
-    let removed = before.revisions.keys().filter(|key| !published.revisions.contains_key(key));
-    let named = |key: &ObjectKey| json!({ "kind": key.kind, "domain": key.domain, "id": key.id });
-    let with_etag = |key: &ObjectKey| {
+    let is_new = |revised: &Revised| revised.version > before.version.version;
+    let touched = published.revisions.iter().filter(|(_, revised)| is_new(revised)).map(|(key, _)| key);
+    let added = touched.clone().filter(|key| !before.revisions.contains_key(*key)).count();
+    let is_whole = before.revisions.len() + added == published.revisions.len();
+    // Mostly nothing is gone, and a look at each of a hundred thousand takes long.
+    let removed = before.revisions.keys().filter(|key| !is_whole && !published.revisions.contains_key(*key));
+    let named = |key: &Arc<ObjectKey>| json!({ "kind": key.kind, "domain": key.domain, "id": key.id });
+    let with_etag = |key: &Arc<ObjectKey>| {
         let mut named = named(key);
         named["etag"] = published.etag(key).into();
         named
@@ -135,7 +138,7 @@ mod tests {
             },
             document: "".into(),
             policy: Policy { domains: BTreeMap::new() },
-            revisions: revisions.into_iter().map(|(id, version)| (key(id), revised(version))).collect(),
+            revisions: revisions.into_iter().map(|(id, version)| (key(id).into(), revised(version).into())).collect(),
         }
     }
 

@@ -25,7 +25,8 @@ pub(crate) struct Published {
     pub(crate) document: Arc<str>,
     /// Its clients are in order.
     pub(crate) policy: Policy,
-    pub(crate) revisions: BTreeMap<ObjectKey, Revised>,
+    /// Shared with the versions before: there may be a hundred thousand.
+    pub(crate) revisions: BTreeMap<Arc<ObjectKey>, Arc<Revised>>,
 }
 
 /// When an object changed last, and by whom.
@@ -131,11 +132,12 @@ impl Stored {
     }
 }
 
-fn revised(row: Revision) -> Option<(ObjectKey, Revised)> {
+fn revised(row: Revision) -> Option<(Arc<ObjectKey>, Arc<Revised>)> {
     // A kind that this build does not know has no place here; its revision stays in the database.
     let kind = row.kind.parse().ok()?;
     let key = ObjectKey { kind, domain: row.domain, id: row.id };
-    Some((key, Revised { version: row.version, by: row.author, at: row.published_at }))
+    let revised = Revised { version: row.version, by: row.author, at: row.published_at };
+    Some((key.into(), revised.into()))
 }
 
 /// A document that was stored.

@@ -642,7 +642,10 @@ fn make(
     for key in &removed {
         revisions.remove(key);
     }
-    revisions.extend(touched.iter().map(|key| (key.clone(), revised.clone())));
+    let revised = Arc::new(revised);
+    for key in &touched {
+        revisions.insert(Arc::new(key.clone()), Arc::clone(&revised));
+    }
     let published = Published { version, document: document.into(), policy, revisions };
     Ok(Made { published, snapshot, touched, removed, answer, kept })
 }

@@ -281,7 +281,8 @@ impl OfPolicy {
 impl<T: Clone> Item<T> {
     pub(super) fn new(published: &Published, kind: Kind, domain: &str, id: String, value: &T) -> Self {
         let key = ObjectKey { kind, domain: domain.to_owned(), id };
-        let (etag, revised) = (published.etag(&key), published.revisions.get(&key).cloned());
+        let (etag, revised) =
+            (published.etag(&key), published.revisions.get(&key).map(|revised| Revised::clone(revised)));
         Self { id: key.id, etag, revised, usage: None, value: value.clone() }
     }
 
