@@ -21,10 +21,11 @@ use actix_web::{
         header::{AUTHORIZATION, HeaderValue},
     },
     middleware::Next,
-    rt, web,
+    web,
 };
 
 use crate::{
+    addresses::address,
     api::{Part, Permit},
     objects::Kind,
     problem::Problem,
@@ -78,9 +79,9 @@ impl Who {
         Audit { actor: &self.name, address: &self.address, action, object, result }
     }
 
-    /// Is it this user himself?
-    pub(crate) fn is_user(&self, id: i64) -> bool {
-        matches!(&self.by, Credential::Session(session) if session.user == id)
+    /// Is it this user himself, or a token that he answers for?
+    pub(crate) fn is_user(&self, name: &str) -> bool {
+        self.behind == name
     }
 
     /// Refuses who may not end or remove what `author` made: he himself may, and an editor.
@@ -125,17 +126,25 @@ impl Who {
     }
 }
 
-/// Who asks, or why nobody is known; found out once for each request.
+/// Who asks; found out once for each request.
 #[derive(Clone)]
-struct Found(Result<Rc<Who>, Problem>);
+struct Found {
+    /// Or why nobody is known.
+    who: Result<Rc<Who>, Problem>,
+    /// He would change something by a session, without its own token.
+    is_forged: bool,
+}
 
 /// Refuses a request of somebody who may not do what needs this; answers who it is, where he is asked for.
 pub(crate) fn check(request: &HttpRequest, need: Need) -> Result<Option<Rc<Who>>, Problem> {
     if need == Need::Nothing {
         return Ok(None);
     }
-    let found = request.extensions().get::<Found>().cloned();
-    let who = found.ok_or(Problem::Unauthorized)?.0?;
+    let found = request.extensions().get::<Found>().cloned().ok_or(Problem::Unauthorized)?;
+    let who = found.who?;
+    if found.is_forged {
+        return Err(Problem::Csrf);
+    }
     who.check(need)?;
     Ok(Some(who))
 }
@@ -210,54 +219,76 @@ pub(crate) async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let found = Found(find(&request).await.map(Rc::new));
+    let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
     let response = next.call(request).await?;
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     if let Some(problem) = problem.filter(|problem| is_refusal(problem)) {
-        write(response.request(), found.0.ok().as_deref(), problem.to_string());
+        write(response.request(), found.who.ok().as_deref(), &problem.to_string());
     }
     Ok(response)
 }
 
 /// Is it for the audit log? Who shows nothing at all is not.
 fn is_refusal(problem: &Problem) -> bool {
-    matches!(problem, Problem::Forbidden(_) | Problem::Csrf | Problem::UnknownToken | Problem::TooMany { .. })
+    matches!(
+        problem,
+        Problem::Forbidden(_)
+            | Problem::Csrf
+            | Problem::UnknownToken
+            | Problem::UnknownSession
+            | Problem::TooMany { .. }
+            | Problem::OwnAccount(_)
+            | Problem::LastOfItsKind(_)
+    )
 }
 
-/// Writes a refusal, beside the answer.
-fn write(request: &HttpRequest, who: Option<&Who>, result: String) {
-    let Some(state) = request.app_data::<web::Data<State>>().cloned() else { return };
-    let actor = who.map(|who| who.name.clone()).unwrap_or_default();
+/// Has a refusal written.
+fn write(request: &HttpRequest, who: Option<&Who>, result: &str) {
+    let Some(state) = request.app_data::<web::Data<State>>() else { return };
     let (address, object) = (address(request), format!("{} {}", request.method(), request.path()));
-    rt::spawn(async move {
-        let line = Audit { actor: &actor, address: &address, action: "refused", object: &object, result: &result };
-        state.refusals.write(&state.store, line).await;
-    });
+    let actor = who.map_or("", |who| &who.name);
+    state.refusals.write(state, Audit { actor, address: &address, action: "refused", object: &object, result });
 }
 
-async fn find(request: &ServiceRequest) -> Result<Who, Problem> {
-    let state = request.app_data::<web::Data<State>>();
-    let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
+async fn find(request: &ServiceRequest) -> Found {
+    let nobody = |problem| Found { who: Err(problem), is_forged: false };
+    let Some(state) = request.app_data::<web::Data<State>>() else {
+        return nobody(Problem::Internal("the state is missing".to_owned()));
+    };
     let address = address(request.request());
     if let Some(secret) = request.headers().get(AUTHORIZATION).and_then(secret_of) {
-        return of_token(state, secret, address).await;
+        let who = of_token(state, secret, address).await.map(Rc::new);
+        return Found { who, is_forged: false };
     }
-    let cookie = request.cookie(&state.cookie).ok_or(Problem::Unauthorized)?;
-    let session =
-        state.store.session(&sha256(cookie.value()), now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    // Digests are compared, which tells nothing about the token by its time.
-    let token = request.headers().get(CSRF_HEADER).map(|token| sha256(token.as_bytes()));
-    if !is_safe(request.method()) && token != Some(sha256(&session.csrf)) {
-        return Err(Problem::Csrf);
+    // A browser that was signed out may send an empty one.
+    let Some(cookie) = request.cookie(&state.cookie).filter(|cookie| !cookie.value().is_empty()) else {
+        return nobody(Problem::Unauthorized);
+    };
+    match of_session(state, cookie.value(), address).await {
+        Ok((who, csrf)) => {
+            // Digests are compared, which tells nothing about the token by its time.
+            let token = request.headers().get(CSRF_HEADER).map(|token| sha256(token.as_bytes()));
+            let is_forged = !is_safe(request.method()) && token != Some(sha256(&csrf));
+            Found { who: Ok(Rc::new(who)), is_forged }
+        }
+        Err(problem) => nobody(problem),
     }
+}
+
+/// With what a change has to show besides.
+async fn of_session(state: &State, token: &str, address: String) -> Result<(Who, String), Problem> {
+    let Some(session) = state.store.session(&sha256(token), now(), state.session_life).await? else {
+        state.tries.count_secret(&address)?;
+        return Err(Problem::UnknownSession);
+    };
     let id = &session.token_sha256;
     if state.seen.is_due(id, session.last_seen_at, now()) {
         let (store, id, user, address) = (state.store.clone(), id.clone(), session.user, address.clone());
-        note(async move { store.saw_session(&id, user, &address, now()).await });
+        note(state, async move { store.saw_session(&id, user, &address, now()).await });
     }
-    let (name, may) = (session.name.clone(), May::Role(session.role));
-    Ok(Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) })
+    let (name, may, csrf) = (session.name.clone(), May::Role(session.role), session.csrf.clone());
+    Ok((Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) }, csrf))
 }
 
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.
@@ -268,18 +299,21 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
 
 async fn of_token(state: &State, secret: &str, address: String) -> Result<Who, Problem> {
     let id = sha256(secret);
-    let token = state.store.token_of(&id, now()).await?.ok_or(Problem::UnknownToken)?;
+    let Some(token) = state.store.token_of(&id, now()).await? else {
+        state.tries.count_secret(&address)?;
+        return Err(Problem::UnknownToken);
+    };
     let name = format!("token:{}", token.name);
     if state.seen.is_due(&id, token.last_used_at, now()) {
         let (store, id, name, address) = (state.store.clone(), token.id.clone(), name.clone(), address.clone());
-        note(async move { store.saw_token(&id, &name, &address, now()).await });
+        note(state, async move { store.saw_token(&id, &name, &address, now()).await });
     }
     Ok(Who { name, behind: token.made_by, address, may: token.may, kinds: token.kinds, by: Credential::Token(id) })
 }
 
-/// Writes that somebody was here, beside his request: it does not wait for it, nor fail with it.
-fn note(written: impl Future<Output = sqlx::Result<()>> + 'static) {
-    rt::spawn(async move {
+/// Has it written that somebody was here: his request does not wait for it, nor fail with it.
+fn note(state: &State, written: impl Future<Output = sqlx::Result<()>> + Send + 'static) {
+    state.beside.write(async move {
         if let Err(error) = written.await {
             tracing::warn!(%error, "it is not written that somebody was here");
         }
@@ -301,9 +335,4 @@ pub(crate) async fn still(state: &State, who: &Who) -> sqlx::Result<Option<&'sta
         }
     };
     Ok(ended)
-}
-
-/// Address of the connection, for the audit log.
-pub(crate) fn address(request: &HttpRequest) -> String {
-    request.peer_addr().map(|address| address.ip().to_string()).unwrap_or_default()
 }

@@ -3,12 +3,14 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `tries`, `setup`, `seen`, `refusals` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
+//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
 //! (people, for commands).
 
 mod access;
+mod addresses;
 mod alerts;
 mod api;
+mod beside;
 mod body;
 mod changes;
 mod clients;
@@ -50,6 +52,7 @@ mod tls;
 mod tries;
 
 pub use figures::FiguresClock;
+pub use ipnet::IpNet;
 pub use local::{People, PeopleError};
 pub use overrides::take_ended;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};

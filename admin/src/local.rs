@@ -4,15 +4,12 @@ use std::{fmt, path::Path};
 
 use crate::{
     Access, DatabaseUrl, StartError, passwords,
-    people::check,
+    people::{SERVER, check},
     problem::Problem,
     roles::Role,
     secrets::{SessionLife, now},
     store::{Audit, Edit, Outcome, Store},
 };
-
-/// Who does what a command does, in the audit log.
-const ACTOR: &str = "tidegate";
 
 /// Why nothing was done.
 #[derive(Debug)]
@@ -111,5 +108,5 @@ impl People {
 }
 
 fn line<'a>(action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
-    Audit { actor: ACTOR, address: "", action, object, result }
+    Audit { actor: SERVER, address: "", action, object, result }
 }

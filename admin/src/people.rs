@@ -5,14 +5,17 @@ use crate::{
     problem::{FieldError, Problem},
 };
 
+/// The server itself, and commands on its machine, in versions and in the audit log. No user has this name.
+pub(crate) const SERVER: &str = "tidegate";
 /// Of the name of a user.
 pub(crate) const NAME_PATTERN: &str = "^[a-z][a-z0-9_.-]{0,31}$";
 const CHARACTERS_MAX: usize = 32;
 
-/// As [`NAME_PATTERN`] says.
+/// As [`NAME_PATTERN`] says, and not the server's.
 pub(crate) fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
-    bytes.len() <= CHARACTERS_MAX
+    name != SERVER
+        && bytes.len() <= CHARACTERS_MAX
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-'))
 }
@@ -20,7 +23,9 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// What is wrong with the name and the password of a new user.
 pub(crate) fn check(name: &str, password: &str) -> Result<(), Problem> {
     let mut wrong = Vec::new();
-    if !is_name(name) {
+    if name == SERVER {
+        wrong.push(FieldError::invalid("/name", "the server itself is called so; take another name"));
+    } else if !is_name(name) {
         let message = "begin with a-z, go on with a-z, 0-9, `_`, `.` and `-`, 32 characters at most";
         wrong.push(FieldError::invalid("/name", message));
     }

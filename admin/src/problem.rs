@@ -25,6 +25,8 @@ pub(crate) enum Problem {
     Unauthorized,
     /// A token that nobody has, or that has ended.
     UnknownToken,
+    /// The cookie of a session that nobody has, or that has ended.
+    UnknownSession,
     /// A change without the header that only our own page can send.
     Csrf,
     /// Somebody is known who may not do this; the words say who may.
@@ -81,6 +83,8 @@ pub(crate) enum Problem {
     DuplicateNode(String),
     /// A node is not gone.
     StillHere(String),
+    /// A token that another one was made in the place of; its id.
+    Replaced(String),
     /// Nodes that are connected and know an older schema than the policy needs.
     NodeCannotRead {
         nodes: Vec<String>,
@@ -159,6 +163,7 @@ pub(crate) enum Code {
     Full,
     DuplicateNode,
     StillHere,
+    Replaced,
     NodeCannotRead,
     Conflict,
     TooLarge,
@@ -184,7 +189,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
@@ -202,6 +207,7 @@ impl Code {
         Self::Full,
         Self::DuplicateNode,
         Self::StillHere,
+        Self::Replaced,
         Self::NodeCannotRead,
         Self::Conflict,
         Self::TooLarge,
@@ -306,6 +312,12 @@ impl Code {
             Self::StillHere => {
                 (409, "still_here", "The node is not gone", "A node is forgotten when it is gone. Stop it first.")
             }
+            Self::Replaced => (
+                409,
+                "replaced",
+                "The token was replaced",
+                "Another token was made in its place, which is the one to replace now.",
+            ),
             Self::NodeCannotRead => (
                 409,
                 "node_cannot_read",
@@ -479,7 +491,7 @@ impl Problem {
 
     pub(crate) fn code(&self) -> Code {
         match self {
-            Self::Unauthorized | Self::UnknownToken => Code::Unauthorized,
+            Self::Unauthorized | Self::UnknownToken | Self::UnknownSession => Code::Unauthorized,
             Self::Forbidden(_) => Code::Forbidden,
             Self::Csrf => Code::Csrf,
             Self::WrongCredentials => Code::WrongCredentials,
@@ -501,6 +513,7 @@ impl Problem {
             Self::Full(_) => Code::Full,
             Self::DuplicateNode(_) => Code::DuplicateNode,
             Self::StillHere(_) => Code::StillHere,
+            Self::Replaced(_) => Code::Replaced,
             Self::NodeCannotRead { .. } => Code::NodeCannotRead,
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
@@ -512,7 +525,8 @@ impl Problem {
 
     fn detail(&self) -> String {
         match self {
-            Self::Unauthorized => "There is no session, or it has ended.".to_owned(),
+            Self::Unauthorized => "There is no session; sign in, or show a token.".to_owned(),
+            Self::UnknownSession => "There is no such session, or it has ended.".to_owned(),
             Self::UnknownToken => "There is no such token, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
@@ -521,6 +535,7 @@ impl Problem {
                 format!("Another process is connected as `{name}`; give one of them another name, or stop the other.")
             }
             Self::StillHere(name) => format!("`{name}` is connected; stop it first."),
+            Self::Replaced(id) => format!("`{id}` was replaced; replace the one that was made then, or make another."),
             Self::NodeCannotRead { nodes, schema } => format!(
                 "{} cannot read policies of schema {schema}, which this one needs. Update the nodes, or publish with `force`: \
                  they keep the policy that they have.",
@@ -593,7 +608,7 @@ impl ResponseError for Problem {
         let mut response = HttpResponse::build(status);
         match self {
             Self::TooMany { retry_after_s } => drop(response.insert_header((header::RETRY_AFTER, *retry_after_s))),
-            Self::Unauthorized | Self::UnknownToken => {
+            Self::Unauthorized | Self::UnknownToken | Self::UnknownSession => {
                 response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
             }
             Self::Busy(_) => drop(response.insert_header((header::RETRY_AFTER, BUSY_RETRY_S))),

@@ -10,6 +10,7 @@ use tidegate::{Problems, Snapshot, formats::Format, policy::Policy};
 use crate::{
     differences::{Changed, changed},
     objects::{self, ObjectKey},
+    people::SERVER,
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     problem::Problem,
     problem::{Conflicting, Present},
@@ -159,9 +160,6 @@ pub(crate) fn columns(keys: &[ObjectKey]) -> Vec<(&str, &str, &str)> {
 
 /// The policy of a first start.
 const EXAMPLE: &str = include_str!("example.toml");
-
-/// Who publishes at a start.
-const SERVER: &str = "tidegate";
 
 /// Writes the first version, the example, unless another server has just done so.
 pub(crate) async fn write_first(store: &Store) -> sqlx::Result<()> {

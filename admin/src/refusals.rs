@@ -1,7 +1,8 @@
 //! Who was refused, for the audit log: one by one as long as it is few, and the rest counted, so that a flood of refusals does
-//! not fill the disk.
+//! not fill the disk. Everybody has lines of his own, so that it hides nobody else either.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     mem,
     sync::{Mutex, PoisonError},
@@ -10,29 +11,52 @@ use std::{
 
 use tokio::time;
 
-use crate::store::{Audit, Store};
+use crate::{addresses::network, people::SERVER, server::State, store::Audit};
 
-/// So many are written one by one in a minute.
-const WRITTEN_MAX: u32 = 60;
 const MINUTE: Duration = Duration::from_mins(1);
 /// The most of a path or a name that is kept, in characters.
 const CHARACTERS_MAX: usize = 200;
+/// Bits of a stranger's network.
+const NETWORK_BITS: u32 = 64;
 
 /// Refusals of this minute.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Counts>);
+pub(crate) struct Refusals(Mutex<Minute>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
+struct Minute {
+    known: Group,
+    strangers: Group,
+}
+
+/// Some who were refused, each with lines of his own; those who find no place share the one without a name.
+#[derive(Debug)]
+struct Group {
+    /// Lines of each that are written one by one.
+    written_max: u32,
+    places_max: usize,
+    counts: HashMap<String, Counts>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     written: u32,
     left_out: u64,
 }
 
-impl Refusals {
-    /// Is there room for another one? Otherwise it is counted.
-    fn has_room(&self) -> bool {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = counts.written < WRITTEN_MAX;
+impl Default for Minute {
+    fn default() -> Self {
+        let group = |written_max, places_max| Group { written_max, places_max, counts: HashMap::new() };
+        Self { known: group(60, 1_000), strangers: group(20, 30) }
+    }
+}
+
+impl Group {
+    /// Is there room for another one of whoever is called so? Otherwise it is counted.
+    fn has_room(&mut self, name: &str) -> bool {
+        let has_place = self.counts.contains_key(name) || self.counts.len() < self.places_max;
+        let counts = self.counts.entry(if has_place { name } else { "" }.to_owned()).or_default();
+        let has_room = counts.written < self.written_max;
         if has_room {
             counts.written += 1;
         } else {
@@ -41,38 +65,64 @@ impl Refusals {
         has_room
     }
 
-    /// Writes a refusal, or counts it. What the database says against it is in the server's log: the refusal stands.
-    pub(crate) async fn write(&self, store: &Store, line: Audit<'_>) {
-        if !self.has_room() {
-            return;
-        }
-        let (actor, object) = (shown(line.actor), shown(line.object));
-        if let Err(error) = store.audit(Audit { actor: &actor, object: &object, ..line }).await {
-            tracing::warn!(%error, action = line.action, "a refusal is not in the audit log");
+    /// Of whom some were left out, and how many.
+    fn left_out(self) -> impl Iterator<Item = (String, u64)> {
+        self.counts.into_iter().map(|(name, counts)| (name, counts.left_out)).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl Refusals {
+    fn has_room(&self, line: &Audit<'_>) -> bool {
+        let mut minute = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match line.actor {
+            "" => minute.strangers.has_room(&network(line.address, NETWORK_BITS)),
+            known => minute.known.has_room(known),
         }
     }
 
-    /// Begins a minute, and writes how many the one before left out.
-    pub(crate) async fn turn(&self, store: &Store) {
-        let Counts { left_out, .. } = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        if left_out == 0 {
-            return;
+    /// Has a refusal written, or counts it. What the database says against it is in the server's log: the refusal stands.
+    pub(crate) fn write(&self, state: &State, line: Audit<'_>) {
+        if self.has_room(&line) {
+            write(state, line);
         }
-        let result = format!("{left_out} more within a minute");
-        let line = Audit { actor: "tidegate", address: "", action: "refused", object: "", result: &result };
-        if let Err(error) = store.audit(line).await {
-            tracing::warn!(%error, left_out, "refusals are not in the audit log");
+    }
+
+    /// Begins a minute, and has written how many the one before left out.
+    pub(crate) fn turn(&self, state: &State) {
+        let Minute { known, strangers } = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let more = |address: &str, result: &str| {
+            write(state, Audit { actor: SERVER, address, action: "refused", object: "", result });
+        };
+        for (name, count) in known.left_out() {
+            let of = if name.is_empty() { "others" } else { &name };
+            more("", &format!("{count} more of {of} within a minute"));
+        }
+        for (network, count) in strangers.left_out() {
+            let of = if network.is_empty() { " of other addresses" } else { "" };
+            more(&network, &format!("{count} more{of} within a minute"));
         }
     }
 
     /// Turns once a minute, for ever.
-    pub(crate) async fn run(&self, store: &Store) -> Infallible {
+    pub(crate) async fn run(&self, state: &State) -> Infallible {
         let mut minutes = time::interval_at(time::Instant::now() + MINUTE, MINUTE);
         loop {
             minutes.tick().await;
-            self.turn(store).await;
+            self.turn(state);
         }
     }
+}
+
+fn write(state: &State, line: Audit<'_>) {
+    let (store, action) = (state.store.clone(), line.action.to_owned());
+    let [actor, address, object, result] =
+        [shown(line.actor), line.address.into(), shown(line.object), line.result.into()];
+    state.beside.write(async move {
+        let line = Audit { actor: &actor, address: &address, action: &action, object: &object, result: &result };
+        if let Err(error) = store.audit(line).await {
+            tracing::warn!(%error, action, "a refusal is not in the audit log");
+        }
+    });
 }
 
 /// Whoever asks chooses it: no more of it is kept, and nothing that would be read as more than one line.
@@ -85,11 +135,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_counted() {
+    fn a_flood_is_counted_and_hides_nobody_else() {
         let refusals = Refusals::default();
-        let written = (0..1_000).filter(|_| refusals.has_room()).count();
-        assert_eq!(written, WRITTEN_MAX as usize);
-        assert_eq!(refusals.0.lock().expect("whole").left_out, 1_000 - u64::from(WRITTEN_MAX));
+        let written = |actor, address: &str, tries| {
+            let line = Audit { actor, address, action: "refused", object: "", result: "" };
+            (0..tries).filter(|_| refusals.has_room(&line)).count()
+        };
+        assert_eq!(written("", "192.0.2.1", 1_000), 20);
+        assert_eq!(written("", "192.0.2.2", 1), 1, "another address");
+        assert_eq!(written("", "2001:db8::1", 1_000), 20);
+        assert_eq!(written("", "2001:db8::2", 1), 0, "of the same network");
+        assert_eq!(written("ana", "192.0.2.1", 1_000), 60, "somebody who is known");
+        assert_eq!(written("token:ci", "192.0.2.1", 1), 1, "another one");
+        // So many addresses have a place, and the others share one.
+        assert_eq!((0..1_000).map(|n| written("", &format!("198.51.100.{n}"), 1)).sum::<usize>(), 27 + 20);
+        assert_eq!(written("ben", "192.0.2.1", 1), 1);
+        let minute = mem::take(&mut *refusals.0.lock().expect("whole"));
+        let mut left_out: Vec<_> = minute.strangers.left_out().collect();
+        left_out.sort_unstable();
+        let of = |name: &str, count| (name.to_owned(), count);
+        assert_eq!(left_out, [of("", 1_000 - 47), of("192.0.2.1", 980), of("2001:db8::", 981)]);
+        assert_eq!(minute.known.left_out().collect::<Vec<_>>(), [of("ana", 940)]);
+    }
+
+    #[test]
+    fn what_is_shown_is_short_and_one_line() {
         assert_eq!(shown("a\u{7}b\n"), "ab");
         assert_eq!(shown(&"x".repeat(1_000)).len(), CHARACTERS_MAX);
     }

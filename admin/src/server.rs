@@ -25,6 +25,7 @@ use actix_web::{
     middleware::{Next, from_fn},
     web::{self, Bytes},
 };
+use ipnet::IpNet;
 use tempfile::TempDir;
 use tidegate::{Engine, Publish, clock::Clock};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
@@ -32,6 +33,7 @@ use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 use crate::{
     alerts::{Alerts, Sight},
     api::Document,
+    beside::{Beside, Clerk},
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock},
@@ -117,11 +119,18 @@ pub struct Access {
     pub session_life: Duration,
     /// The certificate of the listener; without one it speaks no TLS.
     pub tls: Option<TlsFiles>,
+    /// Proxies whose `X-Forwarded-For` says who asks.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Default for Access {
     fn default() -> Self {
-        Self { session_idle: Duration::from_hours(12), session_life: Duration::from_hours(7 * 24), tls: None }
+        Self {
+            session_idle: Duration::from_hours(12),
+            session_life: Duration::from_hours(7 * 24),
+            tls: None,
+            trusted_proxies: Vec::new(),
+        }
     }
 }
 
@@ -152,6 +161,8 @@ pub(crate) struct State {
     pub(crate) tries: Tries,
     pub(crate) seen: Seen,
     pub(crate) refusals: Refusals,
+    pub(crate) beside: Beside,
+    pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
     pub(crate) check_url: Option<String>,
@@ -187,6 +198,7 @@ pub struct Admin {
     is_first_start: bool,
     policy_file: Option<PolicyFileOutcome>,
     tls: Option<Tls>,
+    clerk: Clerk,
     // Nobody else takes the folder while this lives.
     _folder: Option<DataFolder>,
     _scratch: Option<TempDir>,
@@ -248,6 +260,7 @@ impl Admin {
         let decides = is_node.then(|| Arc::clone(&engine));
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides));
         let changes = Publisher::new(store.clone(), engine, published, Arc::clone(&telemetry), Arc::clone(&fleet));
+        let (beside, clerk) = Beside::new();
         let state = State {
             publisher: Arc::new(changes),
             store,
@@ -266,6 +279,8 @@ impl Admin {
             tries: Tries::new(),
             seen: Seen::default(),
             refusals: Refusals::default(),
+            beside,
+            trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
             check_url,
@@ -284,6 +299,7 @@ impl Admin {
             is_first_start,
             policy_file,
             tls,
+            clerk,
             _folder: folder,
             _scratch: scratch,
         })
@@ -353,11 +369,13 @@ impl Admin {
         let (figures, store) = (Arc::clone(&self.state.figures), self.state.store.clone());
         // Not stopped between a minute's being written and its being known to be: it ends when it is told to.
         let keeper = tokio::spawn(async move { figures.keep(&store).await });
+        // Nor between a refusal and its line.
+        let clerk = tokio::spawn(self.clerk.work());
         let State { publisher, figures, fleet, events, store, .. } = &**self.state;
         let ended = tokio::select! {
             ended = server => ended,
             never = follow_policy(publisher, events, figures.node()) => match never {},
-            never = self.state.refusals.run(store) => match never {},
+            never = self.state.refusals.run(&self.state) => match never {},
             never = follow_audit(store, events) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = figures.run() => match never {},
@@ -372,10 +390,11 @@ impl Admin {
         };
         let runs = Arc::clone(&self.state.runs);
         let _ = spawn_blocking(move || runs.close()).await;
-        self.state.refusals.turn(&self.state.store).await;
+        self.state.refusals.turn(&self.state);
+        self.state.beside.end();
         figures.end();
-        // It has no panics to tell of; a database that does not answer is not waited for.
-        drop(timeout(Duration::from_secs(DRAIN_SECONDS), keeper).await);
+        // They have no panics to tell of; a database that does not answer is not waited for.
+        drop(timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper) }).await);
         store.close().await;
         ended
     }

@@ -1,38 +1,60 @@
-//! How often somebody may try to sign in: limited by our own engine, by address, and by address and name.
+//! How often somebody may try to sign in, or show a token that is none: limited by our own engine, by network, by address, and
+//! by address and name. Where its table is full of keys that count, newcomers share eight buckets of each limit: nobody comes
+//! through uncounted, and whoever has a place keeps it.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tidegate::{Engine, Identity, Request, Retry, Snapshot, formats::Format};
 
-use crate::problem::Problem;
+use crate::{addresses::network, problem::Problem};
 
-/// Addresses and names together; a crowd beyond that shares.
-const KEYS: usize = 10_000;
+/// Networks, addresses and names that count just now: a key does for a minute at most, mostly for some seconds.
+const KEYS: usize = 100_000;
 
+const SIGN_IN: &str = "/sign-in";
+const SECRET: &str = "/secret";
+
+/// `address` is an IPv4 address or 64 bits of IPv6; `network`, of which who has one has 65,536 of these, 48 bits of IPv6.
 const POLICY: &str = r#"
 [domains.default]
 [[domains.default.rules]]
 id = "name"
-endpoint = "*"
+endpoint = "/sign-in"
 per = ["address", "name"]
 limits = [{ id = "tries", algorithm = "token_bucket", limit = 10, period = "1m" }]
 [[domains.default.rules]]
 id = "address"
-endpoint = "*"
+endpoint = "/sign-in"
 per = "address"
 limits = [{ id = "tries", algorithm = "token_bucket", limit = 60, period = "1m" }]
+[[domains.default.rules]]
+id = "network"
+endpoint = "/sign-in"
+per = "network"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 300, period = "1m" }]
+[[domains.default.rules]]
+id = "secrets-of-address"
+endpoint = "/secret"
+per = "address"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 600, period = "1m" }]
+[[domains.default.rules]]
+id = "secrets-of-network"
+endpoint = "/secret"
+per = "network"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 3_000, period = "1m" }]
 "#;
 
-/// Tries to sign in.
+/// Tries.
 #[derive(Debug)]
 pub(crate) struct Tries(Engine);
 
 impl Tries {
     pub(crate) fn new() -> Self {
-        let engine = Engine::with_max_keys(KEYS);
+        Self::with_keys(KEYS)
+    }
+
+    fn with_keys(keys: usize) -> Self {
+        let engine = Engine::with_max_keys(keys);
         if let Ok(policy) = Snapshot::parse(POLICY, Format::Toml) {
             // A handful of limits always has room.
             let _ = engine.publish(policy);
@@ -40,13 +62,25 @@ impl Tries {
         Self(engine)
     }
 
-    /// Counts a try; an error says when there may be another.
+    /// Counts a try to sign in; an error says when there may be another.
     pub(crate) fn count(&self, address: &str, name: &str) -> Result<(), Problem> {
+        self.check(SIGN_IN, address, Some(name))
+    }
+
+    /// Counts a token or a cookie that is none. One that is good is never counted, so whoever has one comes in from the same
+    /// address all the same.
+    pub(crate) fn count_secret(&self, address: &str) -> Result<(), Problem> {
+        self.check(SECRET, address, None)
+    }
+
+    fn check(&self, endpoint: &str, from: &str, name: Option<&str>) -> Result<(), Problem> {
+        let (address, wider) = (network(from, 64), network(from, 48));
         let counted = |kind, value| Identity::new(kind, value).ok();
-        // A name that is too long for anybody is counted by its address alone.
-        let network = network(address);
-        let who: Vec<_> = [counted("address", &network), counted("name", name)].into_iter().flatten().collect();
-        let Ok(request) = Request::new(&who) else { return Ok(()) };
+        // A name that is too long for anybody is counted by its address alone; of IPv4 no network is.
+        let wider = (wider != address).then(|| counted("network", &wider));
+        let who = [counted("address", &address), wider.flatten(), name.and_then(|name| counted("name", name))];
+        let who: Vec<_> = who.into_iter().flatten().collect();
+        let Ok(request) = Request::new(&who).and_then(|request| request.endpoint(endpoint)) else { return Ok(()) };
         match self.0.check(&request).retry() {
             Retry::Now => Ok(()),
             Retry::After(wait) => Err(Problem::TooMany { retry_after_s: whole_seconds(wait) }),
@@ -59,15 +93,6 @@ impl Tries {
 fn whole_seconds(wait: Duration) -> u64 {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     seconds.max(1)
-}
-
-/// Whom an address is counted as: of IPv6 its network of 64 bits, since whoever has one has them all.
-fn network(address: &str) -> String {
-    match address.parse::<IpAddr>().map(|address| address.to_canonical()) {
-        Ok(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).to_string(),
-        Ok(address) => address.to_string(),
-        Err(_) => address.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -95,5 +120,43 @@ mod tests {
         assert_eq!(allowed("2001:db8::2", "ana"), 0, "of the same network");
         assert_eq!(allowed("2001:db8:0:1::2", "ana"), 10, "of another");
         assert_eq!(allowed("::ffff:192.0.2.1", "carl"), 0, "the same as before");
+    }
+
+    /// Whoever has a network of 48 bits has so many addresses that they would fill the table.
+    #[test]
+    fn a_wide_network_tries_no_more_than_its_limit_and_takes_no_room_beyond() {
+        let tries = Tries::new();
+        let of = |n: u32| format!("2001:db8:7:{n:x}::1");
+        let allowed = (0..60_000).filter(|n| tries.count(&of(*n), "ana").is_ok()).count();
+        assert!((300..400).contains(&allowed), "{allowed}");
+        assert_eq!(tries.0.overflow_charges(), 0);
+        assert!(tries.count("2001:db8:8::1", "ana").is_ok() && tries.count("192.0.2.1", "ana").is_ok());
+    }
+
+    #[test]
+    fn where_the_table_is_full_nobody_passes_uncounted_and_who_has_a_place_keeps_it() {
+        let tries = Tries::with_keys(1_000);
+        assert_eq!((0..5).filter(|_| tries.count("203.0.113.1", "ana").is_ok()).count(), 5);
+        let of = |n: u32| std::net::Ipv4Addr::from_bits((10 << 24) + n).to_string();
+        let mut strangers = 0..;
+        while tries.0.overflow_charges() < 1_000 {
+            let stranger = of(strangers.next().expect("another"));
+            // Often enough that it counts for a minute.
+            for _ in 0..10 {
+                let _ = tries.count(&stranger, "ana");
+            }
+        }
+        assert!((0..100).filter(|_| tries.count("203.0.113.1", "ana").is_ok()).count() >= 5);
+        let newcomers = (0..2_000).filter(|n| tries.count(&of(15_000_000 + n), "ana").is_ok()).count();
+        assert!(newcomers < 1_000, "{newcomers}");
+    }
+
+    /// Whose token ended is not kept from signing in, nor is his neighbour.
+    #[test]
+    fn secrets_that_are_none_are_counted_apart() {
+        let tries = Tries::new();
+        let allowed = (0..2_000).filter(|_| tries.count_secret("192.0.2.1").is_ok()).count();
+        assert!((600..700).contains(&allowed), "{allowed}");
+        assert!(tries.count_secret("192.0.2.2").is_ok() && tries.count("192.0.2.1", "ana").is_ok());
     }
 }

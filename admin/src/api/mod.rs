@@ -177,7 +177,7 @@ impl Api {
         operation.refuses([Code::Invalid]);
         let is_safe = access::is_safe(&method);
         if A::NEED != Need::Nothing {
-            operation.refuses([Code::Unauthorized, Code::Forbidden]);
+            operation.refuses([Code::Unauthorized, Code::Forbidden, Code::TooMany]);
             // Tokens need no other.
             if !is_safe && A::NEED != Need::Node {
                 operation.refuses([Code::Csrf]);

@@ -50,10 +50,11 @@ async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Res
         ends_at: text(end),
     };
     let list = serde_json::to_string(&body.value).map_err(|error| internal(&error))?;
-    if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX).await? {
+    let object = format!("draft:{}", draft.id);
+    let line = by.did("draft.save", &object, "done");
+    if !state.store.add_draft(&draft, &list, &draft.saved_at, COUNT_MAX, line).await? {
         return Err(Problem::Full(format!("{COUNT_MAX} drafts are kept; remove some first.")));
     }
-    state.store.audit(by.did("draft.save", &format!("draft:{}", draft.id), "done")).await?;
     Ok(Created { location: format!("{PREFIX}/drafts/{}", draft.id), body: draft })
 }
 
@@ -109,9 +110,9 @@ async fn draft(_: By<Viewer>, state: Data<State>, id: Path<String>) -> Result<Js
 
 async fn remove(by: By<Editor>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
     check_id(&id)?;
-    if !state.store.remove_draft(&id).await? {
+    let object = format!("draft:{id}");
+    if !state.store.remove_draft(&id, by.did("draft.remove", &object, "done")).await? {
         return Err(absent(&id));
     }
-    state.store.audit(by.did("draft.remove", &format!("draft:{id}"), "done")).await?;
     Ok(NoContent)
 }

@@ -67,13 +67,14 @@ async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -
         return Err(Problem::field("/password", why));
     }
     let object = format!("user:{}", by.name);
+    // First: whoever gives him another password meanwhile changes the row that is written below.
+    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
     if !passwords::verify(present, hash).await? {
-        state.refusals.write(&state.store, by.did("user.password", &object, "wrong password")).await;
+        state.refusals.write(&state, by.did("user.password", &object, "wrong password"));
         return Err(Problem::field("/present", "this is not your password"));
     }
     let hash = passwords::hash(password).await?;
-    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let edit = Edit { role: None, password_hash: Some(&hash), but_session: &session.token_sha256 };
     match state.store.change_user((user.id, user.revision), edit, &[by.did("user.password", &object, "done")]).await? {
         Outcome::Done => {

@@ -70,7 +70,7 @@ async fn stream(
 ) -> Result<HttpResponse, Problem> {
     // A policy that another server has published by now is the one to begin with.
     state.publisher.catch_up().await?;
-    let connection = state.fleet.connect(hello.clone(), access::address(&request))?;
+    let connection = state.fleet.connect(hello.clone(), by.address.clone())?;
     if let Some(connection) = request.conn_data::<Connection>() {
         connection.is_stream();
     }

@@ -69,7 +69,9 @@ struct RoleItem {
 async fn roles(_: By<Viewer>) -> Json<List<RoleItem>> {
     let may = |role| match role {
         Role::Viewer => "see everything but secrets; try policies",
-        Role::Operator => "reset keys; give clients overrides and blocks of at most 24 hours",
+        Role::Operator => {
+            "reset and watch keys; send a node its policy again; give clients overrides and blocks of at most 24 hours"
+        }
         Role::Editor => "change the policy: publish, roll back, import, share drafts",
         Role::Admin => "manage users, tokens and nodes; take the audit log out",
     };
@@ -191,7 +193,7 @@ async fn change(
 ) -> Result<Tagged<User>, Problem> {
     let user = find_tagged(&state, &id, tag).await?;
     let UserChange { role, password } = body.value;
-    if by.is_user(user.id) {
+    if by.is_user(&user.name) {
         return Err(Problem::OwnAccount("Another administrator changes your role; /me/password your password."));
     }
     let hash = match password {
@@ -220,7 +222,7 @@ async fn change(
 
 async fn remove(by: By<Admin>, state: Data<State>, tag: IfMatch, id: Path<String>) -> Result<NoContent, Problem> {
     let user = find_tagged(&state, &id, tag).await?;
-    if by.is_user(user.id) {
+    if by.is_user(&user.name) {
         return Err(Problem::OwnAccount("Another administrator removes your account."));
     }
     let object = format!("user:{}", user.name);

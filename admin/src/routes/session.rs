@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::people::ID_CHARACTERS;
 use crate::{
-    access::{Anyone, By, address},
+    access::{Anyone, By},
+    addresses::address,
     api::Api,
     body::Body,
     passwords,
@@ -101,19 +102,26 @@ async fn sign_in(
     state.tries.count(&address(&request), &name)?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
     let user = if is_name(&name) { state.store.login(&name).await? } else { None };
+    let is_somebody = user.is_some();
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
         return begin(StatusCode::OK, &state, &request, (user.id, &user.password_hash), &name).await;
     }
+    // Nobody has shown who he is. What is no name may be a password, in the wrong field.
+    let object = match () {
+        () if is_somebody => format!("user:{name}"),
+        () if is_name(&name) => format!("typed:{name}"),
+        () => String::new(),
+    };
     let line = Audit {
-        actor: &name,
+        actor: "",
         address: &address(&request),
         action: "session.begin",
-        object: "",
+        object: &object,
         result: "wrong name or password",
     };
-    state.refusals.write(&state.store, line).await;
+    state.refusals.write(&state, line);
     Err(Problem::WrongCredentials)
 }
 
@@ -212,6 +220,8 @@ async fn set_up(
     let FirstAdministrator { code, name, password } = body.value;
     state.tries.count(&address(&request), &name)?;
     if !state.setup.admits(&code) {
+        let (address, result) = (address(&request), "a code that is none, or has ended");
+        state.refusals.write(&state, Audit { actor: "", address: &address, action: "setup", object: "", result });
         return Err(gone());
     }
     people::check(&name, &password)?;
@@ -224,6 +234,9 @@ async fn set_up(
         result: "done",
     };
     let added = state.store.add_first_administrator(&name, &hash, now(), line).await?;
+    if added.is_none() && !state.store.has_administrator().await? {
+        return Err(Problem::field("/name", "a user has this name; take another one"));
+    }
     state.setup.close();
     begin(StatusCode::CREATED, &state, &request, (added.ok_or_else(gone)?, &hash), &name).await
 }

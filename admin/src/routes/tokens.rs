@@ -38,7 +38,8 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Make a token",
             "Of a `role`, which is at most one's own, or of the scope `node`. Its secret is in this answer, and is never shown \
-             again. Unless `ends_at` is given it ends after 90 days; `null` is the choice of no end.",
+             again. A name is given once, since what a token did stays under it: one that ended keeps its name. Unless `ends_at` \
+             is given it ends after 90 days; `null` is the choice of no end.",
         )
         .example(json!({ "name": "ci", "role": "editor", "kinds": ["tier", "rule"] }))
         .refuses(&[Code::Full]);
@@ -46,10 +47,11 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/tokens/{id}/replace", replace)
         .says(
             "Replace a token",
-            "By a new one of the same name, which may the same and lives as long; the old one ends after 24 hours.",
+            "By a new one of the same name, which may the same and lives as long; the old one ends after 24 hours, and is not \
+             replaced again.",
         )
         .with("id", "Its id.")
-        .refuses(&[Code::Full]);
+        .refuses(&[Code::Full, Code::Replaced]);
 }
 
 /// What a token may that is no role.
@@ -116,6 +118,9 @@ struct Token {
     #[schemars(extend("format" = "date-time"))]
     last_used_at: Option<String>,
     last_used_address: Option<String>,
+    /// When another of the same name was made in its place; `null`: none was.
+    #[schemars(extend("format" = "date-time"))]
+    replaced_at: Option<String>,
 }
 
 impl From<store::Token> for Token {
@@ -136,6 +141,7 @@ impl From<store::Token> for Token {
             ends_at: at(token.ends_at),
             last_used_at: at(token.last_used_at),
             last_used_address: Some(token.last_used_address).filter(|address| !address.is_empty()),
+            replaced_at: at(token.replaced_at),
         }
     }
 }
@@ -190,7 +196,8 @@ async fn make(by: By<Admin>, state: Data<State>, body: Body<NewToken>) -> Result
     add(&by, &state, token, None).await
 }
 
-/// The new one lives as long as the old one was to, from now.
+/// The new one lives as long as the old one was to, from now: the end of one that was not replaced is the one that it was made
+/// with.
 async fn replace(by: By<Admin>, state: Data<State>, id: Path<String>) -> Result<Created<Made>, Problem> {
     let made_at = now();
     let old = state.store.token(checked(&id)?, made_at).await?.ok_or_else(|| absent(&id))?;
@@ -218,6 +225,7 @@ fn new(
         ends_at,
         last_used_at: 0,
         last_used_address: String::new(),
+        replaced_at: 0,
     })
 }
 
@@ -240,6 +248,11 @@ async fn add(
         Added::Done => {}
         Added::Full => return Err(Problem::Full(format!("{COUNT_MAX} tokens are kept; revoke some first."))),
         Added::Absent => return Err(absent(replaces.unwrap_or_default())),
+        Added::Replaced => return Err(Problem::Replaced(replaces.unwrap_or_default().to_owned())),
+        Added::NameTaken => {
+            let message = "another token has this name, or had it, and what it did is under it; take another name";
+            return Err(Problem::field("/name", message));
+        }
     }
     Ok(Created { location: format!("{PREFIX}/tokens/{}", token.id), body: Made { token: token.into(), secret } })
 }

@@ -103,8 +103,9 @@ async fn send(
         LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),
     })?;
+    // First: a log without its line is removed again with its place.
+    state.store.audit(by.did("upload.add", &format!("upload:{}", place.id()), "done")).await?;
     let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, format, look);
-    state.store.audit(by.did("upload.add", &format!("upload:{}", upload.id), "done")).await?;
     Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
 }
 

@@ -83,6 +83,10 @@ impl Drop for Place {
 }
 
 impl Place {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The file to write to.
     pub(crate) fn file(&self) -> io::Result<File> {
         private().open(self.uploads.path(&self.id))

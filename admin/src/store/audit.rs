@@ -9,8 +9,8 @@ use super::{Store, plain};
 /// One line of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Audit<'a> {
-    /// Name of the user, or `token:NAME`; what was given as a name when nobody is signed in; `tidegate` for the server itself
-    /// and for commands on its machine.
+    /// Name of the user, or `token:NAME`; `tidegate` for the server itself and for commands on its machine; empty where nobody
+    /// has shown who he is.
     pub(crate) actor: &'a str,
     /// Address of the connection.
     pub(crate) address: &'a str,
@@ -27,7 +27,8 @@ pub(crate) struct AuditLine {
     pub(crate) id: i64,
     /// RFC 3339.
     pub(crate) at: String,
-    /// A user's name, or `token:NAME`; `tidegate`: the server itself, or a command on its machine.
+    /// A user's name, or `token:NAME`; `tidegate`: the server itself, or a command on its machine; empty: nobody has shown who
+    /// he is.
     pub(crate) actor: String,
     /// Of the connection; empty: there was none.
     pub(crate) address: String,

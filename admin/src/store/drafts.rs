@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::{FromRow, Row, query, query_as, query_scalar};
 
-use super::Store;
+use super::{Audit, Store};
 
 /// A change list that was saved.
 #[derive(Clone, Debug, Serialize, JsonSchema, sqlx::FromRow)]
@@ -23,7 +23,14 @@ pub(crate) struct Draft {
 
 impl Store {
     /// Saves a draft, unless there are `count_max` already; forgets those that ended before `now`.
-    pub(crate) async fn add_draft(&self, draft: &Draft, list: &str, now: &str, count_max: i64) -> sqlx::Result<bool> {
+    pub(crate) async fn add_draft(
+        &self,
+        draft: &Draft,
+        list: &str,
+        now: &str,
+        count_max: i64,
+        audit: Audit<'_>,
+    ) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM drafts WHERE ends_at <= $1").bind(now).execute(&mut *change).await?;
         let count: i64 = query_scalar("SELECT count(*) FROM drafts").fetch_one(&mut *change).await?;
@@ -39,6 +46,7 @@ impl Store {
             .bind(&draft.ends_at)
             .execute(&mut *change)
             .await?;
+        audit.write(&mut change).await?;
         self.keep(change).await?;
         Ok(true)
     }
@@ -77,10 +85,14 @@ impl Store {
     }
 
     /// False where there is none.
-    pub(crate) async fn remove_draft(&self, id: &str) -> sqlx::Result<bool> {
+    pub(crate) async fn remove_draft(&self, id: &str, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         let removed = query("DELETE FROM drafts WHERE id = $1").bind(id).execute(&mut *change).await?;
+        if removed.rows_affected() == 0 {
+            return Ok(false);
+        }
+        audit.write(&mut change).await?;
         self.keep(change).await?;
-        Ok(removed.rows_affected() > 0)
+        Ok(true)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct User {
     pub(crate) id: i64,
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Grows with each change of the row.
+    /// Grows with each change of the row; no row that comes later under the same id begins with one that was there.
     pub(crate) revision: i64,
     /// Unix seconds.
     pub(crate) made_at: i64,
@@ -92,8 +92,8 @@ impl Store {
     ) -> sqlx::Result<Option<i64>> {
         let mut change = self.change().await?;
         let added: Option<(i64,)> = query_as(
-            "INSERT INTO users (name, role, password_hash, created_at)
-             SELECT $1, 'admin', $2, $3 WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin')
+            "INSERT INTO users (name, role, password_hash, created_at, revision)
+             SELECT $1, 'admin', $2, $3, (SELECT coalesce(max(id), 0) FROM audit) WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin')
              ON CONFLICT (name) DO NOTHING RETURNING id",
         )
         .bind(name)
@@ -134,7 +134,8 @@ impl Store {
         found.map(User::try_from).transpose()
     }
 
-    /// Adds a user; false where somebody has the name.
+    /// Adds a user; false where somebody has the name. Each change of a row has a line of the audit log, so the number of the
+    /// last one is above all revisions that there were.
     pub(crate) async fn add_user(
         &self,
         (name, role, password_hash): (&str, Role, &str),
@@ -143,7 +144,8 @@ impl Store {
     ) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         let added = query(
-            "INSERT INTO users (name, role, password_hash, created_at) VALUES ($1, $2, $3, $4)
+            "INSERT INTO users (name, role, password_hash, created_at, revision)
+             VALUES ($1, $2, $3, $4, (SELECT coalesce(max(id), 0) FROM audit))
              ON CONFLICT (name) DO NOTHING",
         )
         .bind(name)

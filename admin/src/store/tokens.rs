@@ -20,14 +20,16 @@ pub(crate) struct Token {
     pub(crate) ends_at: i64,
     pub(crate) last_used_at: i64,
     pub(crate) last_used_address: String,
+    /// By another of the same name.
+    pub(crate) replaced_at: i64,
 }
 
-type Columns = (String, String, String, String, String, i64, i64, i64, String);
+type Columns = (String, String, String, String, String, i64, i64, i64, String, i64);
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, role, kinds, made_by, made_at, ends_at, last_used_at, last_used_address FROM tokens ",
+            "SELECT id, name, role, kinds, made_by, made_at, ends_at, last_used_at, last_used_address, replaced_at FROM tokens ",
             $rest
         )
     };
@@ -37,13 +39,13 @@ impl TryFrom<Columns> for Token {
     type Error = sqlx::Error;
 
     fn try_from(columns: Columns) -> sqlx::Result<Self> {
-        let (id, name, may, kinds, made_by, made_at, ends_at, last_used_at, last_used_address) = columns;
+        let (id, name, may, kinds, made_by, made_at, ends_at, last_used_at, last_used_address, replaced_at) = columns;
         let may = may.parse().map_err(|error: crate::roles::UnknownRole| sqlx::Error::Decode(error.into()))?;
         let unknown = |()| sqlx::Error::Decode(format!("kinds `{kinds}`").into());
         let names = kinds.split(',').filter(|name| !name.is_empty());
         let read = names.map(str::parse).collect::<Result<Vec<Kind>, ()>>().map_err(unknown)?;
         let kinds = (!kinds.is_empty()).then_some(read);
-        Ok(Self { id, name, may, kinds, made_by, made_at, ends_at, last_used_at, last_used_address })
+        Ok(Self { id, name, may, kinds, made_by, made_at, ends_at, last_used_at, last_used_address, replaced_at })
     }
 }
 
@@ -81,7 +83,8 @@ impl Store {
     }
 
     /// Adds a token, unless there are `count_max` already; forgets those that have ended. With `replaces`, the id of another
-    /// and Unix seconds, that one ends then at the latest; nothing is added where it is gone.
+    /// and Unix seconds, that one ends then at the latest; nothing is added where it is gone or was replaced. Otherwise no token
+    /// may ever have had the name, since what it did is under it.
     pub(crate) async fn add_token(
         &self,
         token: &Token,
@@ -96,15 +99,31 @@ impl Store {
             .execute(&mut *change)
             .await?;
         if let Some((id, end)) = replaces {
-            let ended = query(
-                "UPDATE tokens SET ends_at = CASE WHEN ends_at <> 0 AND ends_at < $1 THEN ends_at ELSE $1 END WHERE id = $2",
+            let replaced_at: Option<i64> = query_scalar("SELECT replaced_at FROM tokens WHERE id = $1")
+                .bind(id)
+                .fetch_optional(&mut *change)
+                .await?;
+            match replaced_at {
+                None => return Ok(Added::Absent),
+                Some(0) => {}
+                Some(_) => return Ok(Added::Replaced),
+            }
+            query(
+                "UPDATE tokens SET replaced_at = $1,
+                        ends_at = CASE WHEN ends_at <> 0 AND ends_at < $2 THEN ends_at ELSE $2 END WHERE id = $3",
             )
+            .bind(token.made_at)
             .bind(end)
             .bind(id)
             .execute(&mut *change)
             .await?;
-            if ended.rows_affected() == 0 {
-                return Ok(Added::Absent);
+        } else {
+            let named = query("INSERT INTO token_names (name) VALUES ($1) ON CONFLICT (name) DO NOTHING")
+                .bind(&token.name)
+                .execute(&mut *change)
+                .await?;
+            if named.rows_affected() == 0 {
+                return Ok(Added::NameTaken);
             }
         }
         let count: i64 = query_scalar("SELECT count(*) FROM tokens").fetch_one(&mut *change).await?;
@@ -172,4 +191,8 @@ pub(crate) enum Added {
     Full,
     /// The one that it was to replace is gone.
     Absent,
+    /// That one was replaced already.
+    Replaced,
+    /// Another one has its name, or had it.
+    NameTaken,
 }

@@ -37,6 +37,29 @@ fn a_list_is_shared_and_then_published_as_it_was_saved() {
     assert_eq!(ben.get("/api/v1/drafts").json(), json!({ "items": [], "next": null }));
 }
 
+/// What cannot be in the audit log is not done.
+#[test]
+fn a_draft_and_its_line_are_kept_together() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let list = json!({ "base_version": 1, "message": "m", "changes": [] });
+    let path = ana.post("/api/v1/drafts", &list).header("location").to_owned();
+    folder.home().execute(if folder.home().is_postgres() {
+        "CREATE TRIGGER no_line BEFORE INSERT ON audit FOR EACH ROW
+         WHEN (NEW.action LIKE 'draft.%' OR NEW.action LIKE 'upload.%') EXECUTE FUNCTION refuse_change('no line')"
+    } else {
+        "CREATE TRIGGER no_line BEFORE INSERT ON audit WHEN NEW.action LIKE 'draft.%' OR NEW.action LIKE 'upload.%'
+         BEGIN SELECT RAISE(ABORT, 'no line'); END"
+    });
+    assert_eq!(ana.post("/api/v1/drafts", &list).status, 500);
+    assert_eq!(ana.send("DELETE", &path, &[], None).status, 500);
+    let drafts = ana.get("/api/v1/drafts").json();
+    assert_eq!(drafts["items"].as_array().expect("items").len(), 1, "{drafts}");
+    let log = br#"192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] "GET /v1/search HTTP/1.1" 200 2326"#;
+    assert_eq!(ana.send("POST", "/api/v1/uploads", &[], Some(log.to_vec())).status, 500);
+    assert_eq!(ana.get("/api/v1/uploads").json()["items"], json!([]));
+}
+
 #[test]
 fn drafts_are_paged_and_what_is_no_list_is_refused() {
     let (_folder, server) = fresh();

@@ -85,13 +85,16 @@ fn users_are_added_listed_changed_and_removed() {
 fn the_last_administrator_stays_and_nobody_demotes_himself() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
-    let own = ("own_account".to_owned(), "last_of_its_kind".to_owned());
-    assert_eq!(code(&change(&ana, "ana", &tag(&ana, "ana"), &json!({ "role": "viewer" }))), (409, own.0.clone()));
-    assert_eq!(code(&remove(&ana, "ana", &tag(&ana, "ana"))), (409, own.0.clone()));
-    // A token is nobody's own account, and meets the last administrator.
+    let own = "own_account".to_owned();
+    assert_eq!(code(&change(&ana, "ana", &tag(&ana, "ana"), &json!({ "role": "viewer" }))), (409, own.clone()));
+    assert_eq!(code(&remove(&ana, "ana", &tag(&ana, "ana"))), (409, own.clone()));
+    // Nor by a token that he made, or that this one made.
     let (script, _) = ana.script(&json!({ "role": "admin" }));
-    assert_eq!(code(&remove(&script, "ana", &tag(&ana, "ana"))), (409, own.1.clone()));
-    assert_eq!(code(&change(&script, "ana", &tag(&ana, "ana"), &json!({ "role": "editor" }))), (409, own.1));
+    let (second, _) = script.script(&json!({ "role": "admin" }));
+    for script in [&script, &second] {
+        assert_eq!(code(&remove(script, "ana", &tag(&ana, "ana"))), (409, own.clone()));
+        assert_eq!(code(&change(script, "ana", &tag(&ana, "ana"), &json!({ "password": OTHER }))), (409, own.clone()));
+    }
     assert_eq!(ana.get("/api/v1/session").status, 200, "nothing was changed");
     // With another one there, the first can go; what he made for more than he is now goes too, but for nodes.
     let other = ana.add("admin", &server);
@@ -190,6 +193,51 @@ fn ones_own_password_is_changed_by_who_knows_it() {
     let roles: Vec<&str> =
         roles["items"].as_array().expect("items").iter().filter_map(|role| role["id"].as_str()).collect();
     assert_eq!(roles, ["viewer", "operator", "editor", "admin"]);
+}
+
+/// Who changes his password while an administrator gives him another one does not undo that.
+#[test]
+fn a_password_that_an_administrator_gave_stays() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let mut ben = ana.add("viewer", &server);
+    let (mut old, own, given) = (PASSWORD.to_owned(), "a password of his own", "a password that was given");
+    let mut given_meanwhile = 0;
+    for turn in 0..6 {
+        let etag = tag(&ana, "viewer");
+        let (changed, reset) = std::thread::scope(|scope| {
+            let body = json!({ "present": old, "password": own }).to_string().into_bytes();
+            let ben = &ben;
+            let changing = scope.spawn(move || ben.send("PUT", "/api/v1/me/password", &[], Some(body)).status);
+            let reset = change(&ana, "viewer", &etag, &json!({ "password": given })).status;
+            (changing.join().expect("it ends well"), reset)
+        });
+        let holds = if reset == 200 { given } else { own };
+        assert!(matches!((changed, reset), (204, 412) | (412, 200) | (401, 200)), "{turn}: {changed} {reset}");
+        given_meanwhile += u32::from(changed == 412);
+        ben = server.sign_in_as("viewer", holds);
+        holds.clone_into(&mut old);
+    }
+    assert!(given_meanwhile > 0, "both were at it at once");
+}
+
+/// Whoever comes back under a name is another user, with another tag.
+#[test]
+fn a_tag_is_of_one_user() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let add = || {
+        assert_eq!(
+            ana.post("/api/v1/users", &json!({ "name": "ben", "role": "viewer", "password": OTHER })).status,
+            201
+        )
+    };
+    add();
+    let first = tag(&ana, "ben");
+    assert_eq!(remove(&ana, "ben", &first).status, 204);
+    add();
+    assert_ne!(tag(&ana, "ben"), first);
+    assert_eq!(code(&remove(&ana, "ben", &first)), (412, "conflict".to_owned()));
 }
 
 #[test]

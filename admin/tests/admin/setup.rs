@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{PASSWORD, Server, data_of, fresh};
+use crate::{
+    home::Folder,
+    support::{Client, PASSWORD, Server, data_of, fresh},
+};
 
 #[test]
 fn the_link_makes_one_administrator_once() {
@@ -109,6 +112,69 @@ fn tries_are_limited_and_say_when_to_come_again() {
     assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
     assert!((1..=6).contains(&limited.header("retry-after").parse::<u64>().expect("seconds")), "{limited:?}");
     assert_eq!(try_with("ben").status, 401, "another name has its own");
+}
+
+/// Behind a proxy everybody has his own address, where the proxy is trusted to say it.
+#[test]
+fn a_trusted_proxy_says_who_asks() {
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| {
+        settings.access.trusted_proxies = vec!["127.0.0.0/8".parse().expect("a network")];
+    });
+    let ana = server.administrator();
+    let try_from = |server: &Server, forwarded: &str, password: &str| {
+        let body = json!({ "name": "ana", "password": password }).to_string().into_bytes();
+        let headers = [("x-forwarded-for", forwarded)];
+        server.stranger().send("POST", "/api/v1/session", &headers, Some(body)).status
+    };
+    // What stands to the left he has made up; one try comes back every six seconds.
+    let made_up = |n: u32| format!("203.0.113.{n}, 198.51.100.7{}", if n % 2 == 0 { ", 127.0.0.2" } else { "" });
+    assert!((0..40).any(|n| try_from(&server, &made_up(n), "wrong") == 429));
+    assert_eq!(try_from(&server, "198.51.100.8", PASSWORD), 200, "another address");
+    let sessions = ana.get("/api/v1/me/sessions").json();
+    let addresses: Vec<_> = sessions["items"].as_array().expect("items").iter().map(|item| &item["address"]).collect();
+    assert!(addresses.contains(&&json!("198.51.100.8")), "{sessions}");
+    // The lines are written beside the answers.
+    let is_told = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ana.get("/api/v1/audit?q=198.51.100.7").json()["items"].as_array().expect("items").len() >= 11
+    });
+    assert!(is_told && !ana.get("/api/v1/audit?limit=500").text.contains("203.0.113"));
+    // Nobody else is asked.
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    assert_eq!(try_from(&server, "198.51.100.8", PASSWORD), 200);
+    assert!(!ana.get("/api/v1/me/sessions").text.contains("198.51.100.8"));
+}
+
+/// Whoever has a token that is none asks for another; whoever has a good one comes in from the same address.
+#[test]
+fn secrets_that_are_none_are_limited_by_address() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let made_up = Client { bearer: "tg_made-up".to_owned(), ..server.stranger() };
+    let limited = (0..2_000).map(|_| made_up.get("/api/v1/me")).find(|answer| answer.status != 401);
+    let limited = limited.expect("a limit");
+    assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
+    assert_eq!(Client { token: "x".repeat(43), ..server.stranger() }.get("/api/v1/me").status, 429);
+    assert_eq!((ana.get("/api/v1/me").status, server.sign_in().get("/api/v1/me").status), (200, 200));
+}
+
+/// A viewer may have been added on the machine, with the name that the link is used for.
+#[test]
+fn a_name_that_is_taken_does_not_use_the_link_up() {
+    let (folder, server) = fresh();
+    folder
+        .home()
+        .execute("INSERT INTO users (name, role, password_hash, created_at) VALUES ('ben', 'viewer', 'no hash', 1)");
+    let make = |name: &str| {
+        let body = json!({ "code": server.code(), "name": name, "password": PASSWORD });
+        server.stranger().post("/api/v1/setup", &body)
+    };
+    let taken = make("ben");
+    assert_eq!((taken.status, taken.pointers()), (422, vec!["/name".to_owned()]), "{taken:?}");
+    assert_eq!(server.stranger().get("/api/v1/setup").status, 200);
+    assert_eq!((make("ana").status, make("eve").status), (201, 404));
 }
 
 #[test]

@@ -263,11 +263,17 @@ impl Client {
         server.sign_in_as(role, PASSWORD)
     }
 
-    /// A script with a new token, which is made of this: a role, or a scope. What it is called, and its id.
+    /// A script with a new token, which is made of this: a role, or a scope. It is called `script`, where there were others
+    /// `script-2` and so on, unless a name is given. With its id.
     pub(crate) fn script(&self, of: &Value) -> (Self, String) {
-        let mut body = json!({ "name": "script" });
-        body.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
-        let made = self.post("/api/v1/tokens", &body);
+        let make = |name: String| {
+            let mut body = json!({ "name": name });
+            body.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
+            self.post("/api/v1/tokens", &body)
+        };
+        let names = (2..50).map(|number| format!("script-{number}"));
+        let made = ["script".to_owned()].into_iter().chain(names).map(make).find(|made| made.status != 422);
+        let made = made.expect("a name");
         assert_eq!(made.status, 201, "{made:?}");
         let made = made.json();
         let text = |name: &str| made[name].as_str().expect("text").to_owned();

@@ -76,6 +76,13 @@ fn a_token_that_is_replaced_goes_on_for_a_day() {
     assert_eq!((old.get("/api/v1/tiers").status, new.get("/api/v1/tiers").status), (200, 200));
     let row = listed(&ana, &id).expect("it is there for a day");
     assert!((0.99..=1.0).contains(&days_left(&row)), "{row}");
+    // The old one is not replaced again; the new one is, and lives as long.
+    let again = ana.post(&format!("/api/v1/tokens/{id}/replace"), &json!({}));
+    assert_eq!((again.status, &again.json()["code"]), (409, &json!("replaced")), "{again:?}");
+    assert!(row["replaced_at"].is_string() && token["replaced_at"].is_null(), "{row}");
+    let id = token["id"].as_str().expect("text");
+    let next = ana.post(&format!("/api/v1/tokens/{id}/replace"), &json!({}));
+    assert!(next.status == 201 && (89.9..90.1).contains(&days_left(&next.json())), "{next:?}");
     // One that would have ended sooner does; one without an end has none again.
     let soon = Timestamp::now() + SignedDuration::from_secs(3_600);
     let (_, id) = ana.script(&json!({ "role": "viewer", "ends_at": soon.to_string() }));
@@ -86,6 +93,24 @@ fn a_token_that_is_replaced_goes_on_for_a_day() {
     let made = ana.post(&format!("/api/v1/tokens/{id}/replace"), &json!({})).json();
     assert_eq!((&made["ends_at"], &made["scope"]), (&json!(null), &json!("node")));
     assert_eq!(ana.post("/api/v1/tokens/none/replace", &json!({})).status, 404);
+}
+
+/// Whoever had the name is the author of versions, drafts, runs and lines under it, and knows their repeats.
+#[test]
+fn a_name_is_given_once() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let make = || ana.post("/api/v1/tokens", &json!({ "name": "ci", "role": "editor" }));
+    let made = make();
+    assert_eq!(made.status, 201, "{made:?}");
+    for _ in 0..2 {
+        let taken = make();
+        assert_eq!((taken.status, taken.pointers()), (422, vec!["/name".to_owned()]), "{taken:?}");
+        let id = made.json()["id"].as_str().expect("text").to_owned();
+        // Also after it was revoked.
+        ana.send("DELETE", &format!("/api/v1/tokens/{id}"), &[], None);
+    }
+    assert_eq!(ana.get("/api/v1/tokens").json()["items"], json!([]));
 }
 
 #[test]
@@ -129,8 +154,8 @@ fn tokens_go_with_who_answers_for_them() {
     for end in [json!({ "password": "another few words" }), json!({ "role": "viewer" })] {
         let ben = if end["role"].is_null() { ben.clone() } else { server.sign_in_as("admin", "another few words") };
         let (first, _) = ben.script(&json!({ "role": "admin" }));
-        let (second, id) = first.script(&json!({ "role": "admin", "name": "second" }));
-        let (node, _) = first.script(&json!({ "scope": "node", "name": "node" }));
+        let (second, id) = first.script(&json!({ "role": "admin" }));
+        let (node, _) = first.script(&json!({ "scope": "node" }));
         assert_eq!(listed(&ana, &id).expect("it is there")["made_by"], "admin");
         change(&end);
         for (script, status) in [(&first, 401), (&second, 401), (&node, 403)] {
