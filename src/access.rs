@@ -1,10 +1,10 @@
 //! Settings of how people sign in at the dashboard.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
-use tidegate_admin::{Access, TlsFiles};
+use tidegate_admin::{Access, IpNet, TlsFiles};
 
 /// The shortest that a session may live without being used, in nanoseconds: that it was used is written once a minute.
 const IDLE_MIN: u64 = 5 * 60 * 1_000_000_000;
@@ -24,6 +24,10 @@ pub(crate) struct AccessArguments {
     /// The key of that certificate; PEM.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_ADMIN_TLS_KEY", requires = "admin_tls_cert")]
     admin_tls_key: Option<PathBuf>,
+    /// A proxy before the dashboard, by its address or network: of whoever comes by it, `X-Forwarded-For` says the address that
+    /// the audit log, sessions and limits of tries have. Several are given one by one, or with commas between them.
+    #[arg(long, value_name = "CIDR", env = "TIDEGATE_ADMIN_TRUSTED_PROXY", value_delimiter = ',', value_parser = network)]
+    admin_trusted_proxy: Vec<IpNet>,
 }
 
 impl AccessArguments {
@@ -32,6 +36,7 @@ impl AccessArguments {
             session_idle: Duration::from_nanos(self.session_idle),
             session_life: Duration::from_nanos(self.session_life),
             tls: self.tls(),
+            trusted_proxies: self.admin_trusted_proxy.clone(),
         }
     }
 
@@ -46,4 +51,25 @@ impl AccessArguments {
 fn idle(text: &str) -> Result<u64, String> {
     let period = parse_period(text)?;
     if period < IDLE_MIN { Err("5m or more".to_owned()) } else { Ok(period) }
+}
+
+/// A network, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| "an address such as 10.0.0.7, or a network such as 10.0.0.0/8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_an_address_or_a_network() {
+        for (text, name) in
+            [("10.0.0.7", "10.0.0.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("2001:db8::/32", "2001:db8::/32")]
+        {
+            assert_eq!(network(text).map(|network| network.to_string()), Ok(name.to_owned()));
+        }
+        assert!(["", "proxy", "10.0.0.0/33", "10.0.0.7:80"].into_iter().all(|text| network(text).is_err()));
+    }
 }

@@ -66,17 +66,18 @@ impl Authority {
         while tls.is_handshaking() {
             tls.complete_io(&mut socket).ok()?;
         }
-        Some(Connection(StreamOwned::new(tls, socket)))
+        Some(Connection(StreamOwned::new(tls, socket), String::new()))
     }
 }
 
-struct Connection(StreamOwned<ClientConnection, TcpStream>);
+/// With the cookie of a session, once there is one.
+struct Connection(StreamOwned<ClientConnection, TcpStream>, String);
 
 impl Connection {
     /// Sends a request, and answers head and body.
     fn ask(&mut self, method: &str, path: &str, body: &str) -> (String, String) {
         let length = body.len();
-        let kind = "content-type: application/json";
+        let kind = format!("content-type: application/json\r\ncookie: {}", self.1);
         write!(self.0, "{method} {path} HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}")
             .expect("it reads");
         let (mut answer, mut byte) = (Vec::new(), [0]);
@@ -84,7 +85,10 @@ impl Connection {
             self.0.read_exact(&mut byte).expect("a head");
             answer.push(byte[0]);
         }
-        let head = String::from_utf8(answer).expect("text").to_lowercase();
+        let head = String::from_utf8(answer).expect("text");
+        let cookie = head.split("set-cookie: ").nth(1).and_then(|rest| rest.split(';').next());
+        cookie.unwrap_or(&self.1.clone()).clone_into(&mut self.1);
+        let head = head.to_lowercase();
         let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         self.0.read_exact(&mut body).expect("a body");
@@ -150,14 +154,27 @@ fn a_new_certificate_is_taken_while_connections_go_on() {
     let place = Place::new();
     // What is no certificate, or another's key, keeps the one that there is.
     let (good, key) = (fs::read(&place.certificate).expect("it is there"), fs::read(&place.key).expect("it is there"));
+    let mut ana = place.authority.connect(&place.served).expect("it is known");
+    let body = json!({ "code": place.served.code(), "name": "ana", "password": PASSWORD }).to_string();
+    assert!(ana.ask("POST", "/api/v1/setup", &body).0.starts_with("http/1.1 201 "));
+    let mut is_told = |expected: bool| {
+        (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(200));
+            ana.ask("GET", "/api/v1/alerts", "").1.contains("certificate_unusable") == expected
+        })
+    };
+    assert!(is_told(false));
+    fs::remove_file(&place.certificate).expect("it is there");
+    assert!(is_told(true), "it cannot be read");
     fs::write(&place.certificate, "nonsense").expect("room for a file");
     thread::sleep(Duration::from_secs(3));
-    assert!(place.authority.connect(&place.served).is_some());
+    assert!(place.authority.connect(&place.served).is_some() && is_told(true));
     fs::write(&place.certificate, good).expect("room for a file");
     fs::write(&place.key, KeyPair::generate().expect("a key").serialize_pem()).expect("room for a file");
     thread::sleep(Duration::from_secs(3));
     assert!(place.authority.connect(&place.served).is_some());
     fs::write(&place.key, key).expect("room for a file");
+    assert!(is_told(false), "it can be used again");
     let other = Authority::new();
     assert!(other.connect(&place.served).is_none());
     let mut open = place.authority.connect(&place.served).expect("it is known");

@@ -25,6 +25,7 @@ use crate::{
     published::{Published, Shared},
     publisher::Publisher,
     store::{FigureRow, Store},
+    tls,
 };
 
 /// How often is looked, beside after every publish.
@@ -41,7 +42,7 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, or the code of a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -117,6 +118,7 @@ struct Seen {
     published: Shared,
     sample: Arc<Sample>,
     kept: Counts,
+    certificate: Option<(Timestamp, String)>,
 }
 
 /// Told when an alert comes or goes.
@@ -135,6 +137,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) figures: &'a Figures,
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
+    pub(crate) certificate: &'a tls::Trouble,
 }
 
 impl Alerts {
@@ -160,7 +163,7 @@ impl Alerts {
     /// answer.
     pub(crate) async fn look(
         &self,
-        Sight { publisher, figures, store, events }: Sight<'_>,
+        Sight { publisher, figures, store, events, certificate }: Sight<'_>,
     ) -> Result<(Vec<Alert>, usize), Problem> {
         let mut memory = Arc::clone(&self.turn).lock_owned().await;
         let now = figures.time();
@@ -169,7 +172,13 @@ impl Alerts {
             memory.matched = Some((hour, matched(store, hour).await?));
         }
         let kept = figures.kept().counts();
-        let seen = Seen { now, published: publisher.published(), sample: figures.newest(), kept };
+        let seen = Seen {
+            now,
+            published: publisher.published(),
+            sample: figures.newest(),
+            kept,
+            certificate: certificate.now(),
+        };
         let find = move || {
             let found = memory.find(&seen);
             (memory, found)
@@ -291,8 +300,12 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, .. }: &Seen) -> Vec<Alert> {
-        let mut alerts = Vec::new();
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
+        let certificate = certificate.iter().map(|(since, why)| {
+            let message = format!("the certificate of before stays in use, since the files cannot be used: {why}");
+            Alert { code: "certificate_unusable", since: since.to_string(), message, object: None }
+        });
+        let mut alerts: Vec<Alert> = certificate.collect();
         let of_node = [
             (
                 "table_full",

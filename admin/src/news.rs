@@ -4,6 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
+    sync::watch,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
@@ -81,8 +82,14 @@ fn publication(before: &Published, published: &Published) -> Value {
     })
 }
 
-/// Tells of lines of the audit log, each once and in order, whichever server wrote them.
-pub(crate) async fn follow_audit(store: &Store, events: &Events) -> Infallible {
+/// Does this action end somebody's sessions or tokens?
+fn ends_somebody(action: &str) -> bool {
+    action.starts_with("user.") || matches!(action, "session.end" | "session.revoke" | "token.revoke")
+}
+
+/// Tells of lines of the audit log, each once and in order, whichever server or command wrote them; and through `session_ended`
+/// that streams look whether they still may.
+pub(crate) async fn follow_audit(store: &Store, events: &Events, session_ended: &watch::Sender<()>) -> Infallible {
     let mut ticks = interval(AUDIT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
@@ -97,6 +104,9 @@ pub(crate) async fn follow_audit(store: &Store, events: &Events) -> Infallible {
             let Ok(lines) = lines else { break };
             let is_all = told.is_none() || lines.len() < PAGE;
             told = lines.last().map(|line| line.id).or(told).or(Some(0));
+            if lines.iter().any(|line| ends_somebody(&line.action)) {
+                session_ended.send_replace(());
+            }
             for line in lines {
                 events.put(Topic::Audit, "audit", &line, |lines, event| {
                     lines.push(event);
@@ -171,7 +181,7 @@ mod tests {
         let mut news = events.subscribe();
         let follow = {
             let (store, events) = (store.clone(), Arc::clone(&events));
-            tokio::spawn(async move { follow_audit(&store, &events).await })
+            tokio::spawn(async move { follow_audit(&store, &events, &watch::Sender::new(())).await })
         };
         news.changed().await.expect("the first line");
         let (mut objects, mut seen) = (Vec::new(), *news.borrow());

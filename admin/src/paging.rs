@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{problem::Problem, store::plain};
+use crate::{problem::Problem, store::pattern};
 
 /// Items on a page unless told otherwise, and at most.
 const LIMIT: usize = 100;
@@ -52,7 +52,7 @@ pub(crate) struct Find {
 /// Which items of a list that has its own order, the newest first.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Search {
-    /// Only those with this text in what is said of them, in letters of either case.
+    /// Only those with this text in what is said of them; A to Z and a to z are the same.
     #[serde(default)]
     q: String,
 }
@@ -60,8 +60,8 @@ pub(crate) struct Search {
 impl Search {
     /// Has one of these texts what is looked for?
     pub(crate) fn matches(&self, texts: &[&str]) -> bool {
-        let q = self.q.to_lowercase();
-        texts.iter().any(|text| text.to_lowercase().contains(&q))
+        let q = self.q.to_ascii_lowercase();
+        texts.iter().any(|text| text.to_ascii_lowercase().contains(&q))
     }
 
     /// The same for a database: what its `LIKE` is given.
@@ -70,7 +70,7 @@ impl Search {
             // Not every database can be asked for it.
             return Err(Problem::parameter("q", "no text has a NUL character"));
         }
-        Ok(format!("%{}%", plain(&self.q.to_lowercase())))
+        Ok(pattern(&self.q))
     }
 }
 

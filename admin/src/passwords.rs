@@ -1,6 +1,6 @@
 //! Passwords: which are taken, and argon2id off the threads that answer requests.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use actix_web::web;
 use argon2::{
@@ -9,7 +9,7 @@ use argon2::{
 };
 use tokio::sync::Semaphore;
 
-use crate::problem::Problem;
+use crate::{problem::Problem, secrets::secret};
 
 /// The fewest characters of a password.
 pub(crate) const CHARACTERS_MIN: usize = 12;
@@ -19,6 +19,9 @@ const BYTES_MAX: usize = 1_024;
 static TURNS: Semaphore = Semaphore::const_new(2);
 /// Who is being served or waits; others are told to come again, so that nobody waits behind a crowd.
 static PLACES: Semaphore = Semaphore::const_new(16);
+
+/// The hash of a password that nobody has, which names that nobody has are held to.
+static NOBODY: OnceLock<String> = OnceLock::new();
 
 /// Passwords that are long enough and still the first to be tried.
 const COMMON: [&str; 16] = [
@@ -67,16 +70,21 @@ pub(crate) async fn hash(password: String) -> Result<String, Problem> {
         .map_err(|error| failed(error.to_string()))
 }
 
+/// Makes what [`verify`] needs, before anybody signs in: the first name that nobody has takes as long as the others.
+pub(crate) async fn prepare() -> Result<(), Problem> {
+    let password = secret().map_err(|error| Problem::Internal(format!("random numbers: {error}")))?;
+    let hash = hash(password).await?;
+    // Another server of this process may have done so.
+    NOBODY.get_or_init(|| hash);
+    Ok(())
+}
+
 /// Is this the password of `hash`? For a name that nobody has, `None`: it takes as long.
 pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<bool, Problem> {
-    /// Of a password that nobody has.
-    static NOBODY: LazyLock<Option<String>> = LazyLock::new(|| {
-        let password = crate::secrets::secret().ok()?;
-        Some(Argon2::default().hash_password(password.as_bytes()).ok()?.to_string())
-    });
+    let is_somebody = hash.is_some();
+    let hash = hash.or_else(|| NOBODY.get().cloned());
+    let hash = hash.ok_or_else(|| Problem::Internal("passwords are not prepared".to_owned()))?;
     off_thread(move || {
-        let is_somebody = hash.is_some();
-        let hash = hash.or_else(|| NOBODY.clone()).unwrap_or_default();
         let verify = |hash: &str| {
             let hash = PasswordHash::new(hash).ok()?;
             // Longer ones are never set, so they need not be hashed.
@@ -115,6 +123,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_right_password_of_somebody_is_verified() {
+        // Nothing is hashed for the first time while somebody waits.
+        assert!(verify("correct horse battery".to_owned(), None).await.is_err());
+        prepare().await.expect("it is made");
         let hash = hash("correct horse battery".to_owned()).await.expect("a hash");
         assert!(hash.starts_with("$argon2id$"), "{hash}");
         let verify = async |password: &str, hash: Option<&str>| {

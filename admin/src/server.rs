@@ -41,6 +41,7 @@ use crate::{
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
     heavy::Heavy,
     news::{follow_audit, follow_policy},
+    passwords,
     policy_file::{PolicyFile, PolicyFileOutcome},
     privacy::{Keys, Privacy},
     published::{Stored, write_first},
@@ -56,7 +57,7 @@ use crate::{
     start::StartError,
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
-    tls::{Tls, TlsFiles},
+    tls::{self, Tls, TlsFiles},
     tries::Tries,
 };
 
@@ -162,6 +163,8 @@ pub(crate) struct State {
     pub(crate) seen: Seen,
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
+    /// What is wrong with it.
+    pub(crate) certificate: tls::Trouble,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
@@ -185,7 +188,8 @@ pub(crate) struct State {
 impl State {
     /// What alerts are found in.
     pub(crate) fn sight(&self) -> Sight<'_> {
-        Sight { publisher: &self.publisher, figures: &self.figures, store: &self.store, events: &self.events }
+        let Self { publisher, figures, store, events, certificate, .. } = self;
+        Sight { publisher, figures, store, events, certificate }
     }
 }
 
@@ -230,6 +234,7 @@ impl Admin {
             access,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose()?;
+        passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
@@ -280,6 +285,7 @@ impl Admin {
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
+            certificate: tls::Trouble::default(),
             trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
@@ -376,12 +382,12 @@ impl Admin {
             ended = server => ended,
             never = follow_policy(publisher, events, figures.node()) => match never {},
             never = self.state.refusals.run(&self.state) => match never {},
-            never = follow_audit(store, events) => match never {},
+            never = follow_audit(store, events, &self.state.session_ended) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = figures.run() => match never {},
             never = fleet.run(|| publisher.published().version.version) => match never {},
             never = self.state.publisher.follow() => match never {},
-            never = follow_certificate(self.tls) => match never {},
+            never = follow_certificate(self.tls, &self.state.certificate) => match never {},
             never = record(self.state.recorder.as_deref()) => match never {},
             never = self.state.uploads.run() => match never {},
             never = self.state.runs.run_out() => match never {},
@@ -431,9 +437,9 @@ impl Cookies {
 }
 
 /// Follows the files of the certificate, for ever.
-async fn follow_certificate(tls: Option<Tls>) -> Infallible {
+async fn follow_certificate(tls: Option<Tls>, trouble: &tls::Trouble) -> Infallible {
     match tls {
-        Some(tls) => tls.follow().await,
+        Some(tls) => tls.follow(trouble).await,
         None => pending().await,
     }
 }

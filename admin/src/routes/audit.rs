@@ -15,6 +15,7 @@ use serde::Deserialize;
 use crate::{
     access::By,
     api::Api,
+    heavy::Heavy,
     paging::{List, Page},
     problem::Problem,
     query::Query,
@@ -24,13 +25,14 @@ use crate::{
 };
 
 /// Lines that are read at a time.
-const LINES: i64 = 1_000;
+const LINES: u32 = 1_000;
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Audit log", "Who did what, who signed in, and who was refused. It is only ever added to.");
     api.get("/audit", lines).says(
         "Lines, newest first",
-        "Of refusals 60 a minute are written one by one; how many more there were is one line.",
+        "Of refusals of one person, token or address only the first of a minute are written one by one; how many more there were \
+         is one line.",
     );
     api.get("/audit/export", export)
         .says("All lines that are looked for, oldest first", "As a CSV file, or as JSON, an object a line.")
@@ -49,7 +51,7 @@ struct Asked {
     /// Only what was about this object, such as `user:ben`.
     #[serde(default)]
     object: String,
-    /// Only lines with this text, in letters of either case.
+    /// Only lines with this text; A to Z and a to z are the same.
     #[serde(default)]
     q: String,
     /// Only lines of this second and later; RFC 3339.
@@ -80,16 +82,28 @@ impl Asked {
     }
 }
 
+/// Reads lines; what reads many more than it finds is done in turn.
+async fn in_turn(
+    heavy: &Heavy,
+    is_heavy: bool,
+    read: impl Future<Output = sqlx::Result<Vec<AuditLine>>> + 'static,
+) -> Result<Vec<AuditLine>, Problem> {
+    Ok(if is_heavy { heavy.place().await?.whole(read).await?.1? } else { read.await? })
+}
+
 /// A cursor is the number of the line that the page before ended with.
 async fn lines(
     _: By<Viewer>,
     state: Data<State>,
     asked: Query<Asked>,
     page: Query<Page>,
+    heavy: Heavy,
 ) -> Result<Json<List<AuditLine>>, Problem> {
     let before: Option<i64> = page.after(|cursor| cursor.parse().ok())?;
     let sought = asked.0.sought()?;
-    let lines = state.store.audit_before(&sought, before.unwrap_or(i64::MAX), page.limit() as u32 + 1).await?;
+    let (before, count) = (before.unwrap_or(i64::MAX), page.limit() as u32 + 1);
+    let (store, is_heavy) = (state.store.clone(), sought.is_heavy());
+    let lines = in_turn(&heavy, is_heavy, async move { store.audit_before(&sought, before, count).await }).await?;
     Ok(Json(page.cut(lines, |last| last.id.to_string())))
 }
 
@@ -113,6 +127,7 @@ struct OfExport {
 /// What is left to send.
 struct Export {
     store: Store,
+    heavy: Heavy,
     sought: Sought,
     form: Form,
     /// Number of the line that was sent last.
@@ -125,8 +140,10 @@ struct Export {
 impl Export {
     /// The next piece; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        let lines = self.store.audit_between(&self.sought, (self.sent, self.last), LINES).await;
-        let lines = lines.map_err(|error| error.to_string())?;
+        let (store, sought, between) = (self.store.clone(), self.sought.clone(), (self.sent, self.last));
+        let read = async move { store.audit_between(&sought, between, LINES).await };
+        let lines = in_turn(&self.heavy, self.sought.is_heavy(), read).await;
+        let lines = lines.map_err(|problem| problem.to_string())?;
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         match lines.last() {
             Some(last) => self.sent = last.id,
@@ -167,11 +184,12 @@ async fn export(
     state: Data<State>,
     asked: Query<Asked>,
     of: Query<OfExport>,
+    heavy: Heavy,
 ) -> Result<HttpResponse, Problem> {
     let (sought, form) = (asked.0.sought()?, of.format);
     let last = state.store.newest_audit().await?;
     state.store.audit(by.did("audit.export", "", "done")).await?;
-    let export = Export { store: state.store.clone(), sought, form, sent: 0, last, has_begun: false };
+    let export = Export { store: state.store.clone(), heavy, sought, form, sent: 0, last, has_begun: false };
     // What breaks off half way ends the connection, so nobody takes it for the whole.
     let pieces = stream::try_unfold(export, async |mut export| {
         let piece = export.next().await.map_err(io::Error::other)?;

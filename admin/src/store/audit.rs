@@ -1,10 +1,12 @@
 //! The audit log: who did what, and who was refused. Lines are added, and never changed: the database refuses that itself.
 
+use std::cmp::Reverse;
+
 use schemars::JsonSchema;
 use serde::Serialize;
-use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::QueryAs, query_as, query_scalar};
+use sqlx::{Any, AnyConnection, AssertSqlSafe, any::AnyArguments, query, query::QueryAs, query_as, query_scalar};
 
-use super::{Store, plain};
+use super::{Store, pattern};
 
 /// One line of the log.
 #[derive(Clone, Copy, Debug)]
@@ -46,26 +48,12 @@ pub(crate) struct Sought {
     /// Whole, or what stands before the first dot.
     pub(crate) action: String,
     pub(crate) object: String,
-    /// Anywhere in the line, in letters of either case.
+    /// Anywhere in the line; A to Z and a to z are the same. All lines are read for it.
     pub(crate) text: String,
     /// RFC 3339 in UTC without what is below the second, nor `Z`: lines of this second and later.
     pub(crate) from: String,
     /// The same: lines of before this second.
     pub(crate) to: String,
-}
-
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT id, at, actor, address, action, object, result FROM audit
-             WHERE ($1 = '' OR actor = $1) AND ($2 = '' OR action = $2 OR action LIKE $3 ESCAPE '~')
-             AND ($4 = '' OR object = $4)
-             AND ($5 = '' OR lower(actor || ' ' || address || ' ' || action || ' ' || object || ' ' || result)
-                             LIKE $5 ESCAPE '~')
-             AND at >= $6 AND ($7 = '' OR at < $7) ",
-            $rest
-        )
-    };
 }
 
 impl Audit<'_> {
@@ -119,8 +107,14 @@ impl Store {
 
     /// Lines before line `before`, newest first, at most so many.
     pub(crate) async fn audit_before(&self, sought: &Sought, before: i64, count: u32) -> sqlx::Result<Vec<AuditLine>> {
-        let sql = select!("AND id < $8 ORDER BY id DESC LIMIT $9");
-        sought.bind(query_as(sql)).bind(before).bind(i64::from(count)).fetch_all(&self.pool).await
+        let mut lines = Vec::new();
+        for action in self.actions(&sought.action).await? {
+            let (sql, texts) = sought.sql(action, |n| format!("id < ${n} ORDER BY id DESC LIMIT ${}", n + 1));
+            lines.extend(bound(sql, texts).bind(before).bind(i64::from(count)).fetch_all(&self.pool).await?);
+        }
+        lines.sort_unstable_by_key(|line| Reverse(line.id));
+        lines.truncate(count as usize);
+        Ok(lines)
     }
 
     /// Lines after line `after` up to line `last`, oldest first, at most so many.
@@ -128,25 +122,102 @@ impl Store {
         &self,
         sought: &Sought,
         (after, last): (i64, i64),
-        count: i64,
+        count: u32,
     ) -> sqlx::Result<Vec<AuditLine>> {
-        let sql = select!("AND id > $8 AND id <= $9 ORDER BY id LIMIT $10");
-        sought.bind(query_as(sql)).bind(after).bind(last).bind(count).fetch_all(&self.pool).await
+        let mut lines = Vec::new();
+        for action in self.actions(&sought.action).await? {
+            let rest = |n| format!("id > ${n} AND id <= ${} ORDER BY id LIMIT ${}", n + 1, n + 2);
+            let (sql, texts) = sought.sql(action, rest);
+            lines.extend(bound(sql, texts).bind(after).bind(last).bind(i64::from(count)).fetch_all(&self.pool).await?);
+        }
+        lines.sort_unstable_by_key(|line| line.id);
+        lines.truncate(count as usize);
+        Ok(lines)
+    }
+
+    /// The actions that a name stands for: itself, and without a dot all that begin with it and one. Each is looked for by
+    /// itself, because an index has the lines of one action in their order. `None`: any.
+    async fn actions(&self, name: &str) -> sqlx::Result<Vec<Option<String>>> {
+        if name.is_empty() {
+            return Ok(vec![None]);
+        }
+        let mut actions = vec![Some(name.to_owned())];
+        if !name.contains('.') {
+            // From each to the next, of which there are a handful, rather than through all lines.
+            let begun: Vec<Option<String>> = query_scalar(
+                "WITH RECURSIVE begun (action) AS (
+                     SELECT min(action) FROM audit WHERE action >= $1 AND action < $2
+                     UNION ALL
+                     SELECT (SELECT min(audit.action) FROM audit WHERE audit.action > begun.action AND audit.action < $2)
+                     FROM begun WHERE begun.action IS NOT NULL)
+                 SELECT action FROM begun WHERE action IS NOT NULL",
+            )
+            .bind(format!("{name}."))
+            // What comes after the dot.
+            .bind(format!("{name}/"))
+            .fetch_all(&self.pool)
+            .await?;
+            actions.extend(begun);
+        }
+        Ok(actions)
     }
 }
 
-type Lines<'q> = QueryAs<'q, Any, AuditLine, AnyArguments>;
+fn bound(sql: String, texts: Vec<String>) -> QueryAs<'static, Any, AuditLine, AnyArguments> {
+    // It is put together from what stands in this file.
+    texts.into_iter().fold(query_as(AssertSqlSafe(sql)), QueryAs::bind)
+}
 
 impl Sought {
-    fn bind<'q>(&self, query: Lines<'q>) -> Lines<'q> {
-        let text = if self.text.is_empty() { String::new() } else { format!("%{}%", plain(&self.text.to_lowercase())) };
-        query
-            .bind(self.actor.clone())
-            .bind(self.action.clone())
-            .bind(format!("{}.%", plain(&self.action)))
-            .bind(self.object.clone())
-            .bind(text)
-            .bind(self.from.clone())
-            .bind(self.to.clone())
+    /// Are many more lines read for it than it finds?
+    pub(crate) fn is_heavy(&self) -> bool {
+        !self.text.is_empty() || !self.from.is_empty() || !self.to.is_empty()
+    }
+
+    /// A query of these lines, of one action or any, and what its first placeholders stand for; `rest` is given the number of the next one. Only what
+    /// is looked for stands in it, so that an index serves.
+    fn sql(&self, action: Option<String>, rest: impl FnOnce(usize) -> String) -> (String, Vec<String>) {
+        let (mut conditions, mut texts) = (Vec::new(), Vec::new());
+        // The number of the placeholder for a text.
+        let mut place = |text: String| {
+            texts.push(text);
+            texts.len()
+        };
+        if !self.actor.is_empty() {
+            conditions.push(format!("actor = ${}", place(self.actor.clone())));
+        }
+        if let Some(action) = action {
+            conditions.push(format!("action = ${}", place(action)));
+        }
+        if !self.object.is_empty() {
+            conditions.push(format!("object = ${}", place(self.object.clone())));
+        }
+        if !self.text.is_empty() {
+            let text = place(pattern(&self.text));
+            conditions.push(format!(
+                "lower(actor || ' ' || address || ' ' || action || ' ' || object || ' ' || result) LIKE ${text} ESCAPE '~'"
+            ));
+        }
+        let mut times = Vec::new();
+        if !self.from.is_empty() {
+            times.push(format!("at >= ${}", place(self.from.clone())));
+        }
+        if !self.to.is_empty() {
+            times.push(format!("at < ${}", place(self.to.clone())));
+        }
+        if !times.is_empty() {
+            // Lines are read in the order of their numbers, which is nearly that of time: between the least and the greatest
+            // of that time. The sign keeps both databases from looking for those along the numbers.
+            let times = times.join(" AND ");
+            conditions.push(format!(
+                "{times} AND id >= (SELECT min(+id) FROM audit WHERE {times}) AND id <= (SELECT max(+id) FROM audit WHERE {times})"
+            ));
+        }
+        conditions.push(rest(texts.len() + 1));
+        let sql = format!(
+            "SELECT id, at, actor, address, action, object, result FROM audit WHERE {}",
+            conditions.join(" AND ")
+        );
+        (sql, texts)
     }
 }

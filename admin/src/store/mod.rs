@@ -193,9 +193,11 @@ impl Store {
     }
 }
 
-/// A text in which no letter means anything to `LIKE ... ESCAPE '~'`.
-pub(crate) fn plain(text: &str) -> String {
-    text.replace('~', "~~").replace('%', "~%").replace('_', "~_")
+/// What `lower(...) LIKE $1 ESCAPE '~'` is given to find a text anywhere. Of both databases only A to Z have a lower case: in
+/// `PostgreSQL` because the texts' collation is "C".
+pub(crate) fn pattern(text: &str) -> String {
+    let plain = text.replace('~', "~~").replace('%', "~%").replace('_', "~_");
+    format!("%{}%", plain.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -92,20 +92,24 @@ fn changes_sign_ins_and_refusals_are_in_it() {
 fn nobody_acts_under_a_name_that_he_has_only_typed() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
-    for (name, object) in [
+    let typed = [
         ("ana", "user:ana"),
         ("tidegate", ""),
         ("token:ci", ""),
         ("my password, in the wrong field", ""),
         ("eve", "typed:eve"),
-    ] {
+    ];
+    for (name, _) in typed {
         let wrong = json!({ "name": name, "password": "wrong" });
         assert_eq!(server.stranger().post("/api/v1/session", &wrong).status, 401);
-        let line = newest(&ana, "?q=wrong+name");
-        has(&line, &json!({ "actor": "", "object": object }));
+    }
+    newest(&ana, "?object=typed:eve");
+    let written = lines(&ana, "?q=wrong+name");
+    assert_eq!(written.len(), typed.len());
+    for (line, (_, object)) in written.iter().rev().zip(typed) {
+        has(line, &json!({ "actor": "", "object": object, "action": "session.begin" }));
         assert!(!line.to_string().contains("my password"), "{line}");
     }
-    assert_eq!(lines(&ana, "?q=wrong+name").len(), 5);
     for name in ["tidegate", "token:ci"] {
         let added = ana.post("/api/v1/users", &json!({ "name": name, "role": "viewer", "password": PASSWORD }));
         assert_eq!((added.status, added.pointers()), (422, vec!["/name".to_owned()]), "{name}");
@@ -165,6 +169,33 @@ fn it_is_looked_through_page_by_page() {
     assert!(of("?q=VERSION:5") && !of("?q=version_5") && !of("?q=%25") && !of("?q=~"));
     for wrong in ["?from=yesterday", "?to=1", "?actor=%00", "?cursor=x", "?limit=0", "?who=ana"] {
         assert_eq!(ana.get(&format!("/api/v1/audit{wrong}")).status, 422, "{wrong}");
+    }
+}
+
+/// Letters beyond A to Z are what they are, in every list and over both databases.
+#[test]
+fn a_text_is_found_as_it_was_written() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let list = json!({ "base_version": 1, "message": "\u{c9}lan vital", "changes": [] });
+    assert_eq!(ana.post("/api/v1/drafts", &list).status, 201);
+    let (etag, mut tier) = ana.tier("free");
+    tier["limits"][0]["limit"] = json!(7);
+    let mut change = crate::support::tier_change(1, &etag, &tier);
+    change["message"] = json!("\u{c9}lan vital");
+    assert_eq!(ana.post("/api/v1/policy/changes", &change).status, 201);
+    folder.home().execute(
+        "INSERT INTO audit (at, actor, address, action, object, result)
+         VALUES ('2026-01-01T00:00:00Z', 'x', '', 'test', '\u{c9}lan', 'Vital')",
+    );
+    for path in ["/api/v1/drafts", "/api/v1/policy/versions", "/api/v1/audit"] {
+        let found = |q: &str| ana.get(&format!("{path}?q={q}")).json()["items"].as_array().expect("items").len();
+        // The letter with its accent, upper and lower.
+        assert_eq!(
+            [found("%C3%89LAN"), found("%C3%89lan"), found("%C3%A9lan"), found("VITAL")],
+            [1, 1, 0, 1],
+            "{path}"
+        );
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::{
     io::{BufRead, BufReader},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
+use tidegate_admin::{People, Role};
 
-use crate::support::{Answer, Client, PASSWORD, fresh};
+use crate::{
+    home::block_on,
+    support::{Answer, Client, PASSWORD, Server, fresh},
+};
 
 const OTHER: &str = "another few words";
 
@@ -240,16 +244,56 @@ fn a_tag_is_of_one_user() {
     assert_eq!(code(&remove(&ana, "ben", &first)), (412, "conflict".to_owned()));
 }
 
+/// Lines of his event stream, after its beginning.
+fn stream(server: &Server, of: &Client) -> impl Iterator<Item = String> + use<> {
+    let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(20))).build().new_agent();
+    let answer = agent.get(format!("{}/api/v1/stream", server.url)).header("cookie", of.cookie()).call();
+    let mut lines = BufReader::new(answer.expect("a stream").into_body().into_reader()).lines().map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line == "event: hello"));
+    lines
+}
+
 #[test]
 fn a_stream_says_that_the_role_changed() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let ben = ana.add("viewer", &server);
-    let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(20))).build().new_agent();
-    let answer = agent.get(format!("{}/api/v1/stream", server.url)).header("cookie", ben.cookie()).call();
-    let mut lines = BufReader::new(answer.expect("a stream").into_body().into_reader()).lines().map_while(Result::ok);
-    assert!(lines.by_ref().any(|line| line == "event: hello"));
+    let mut lines = stream(&server, &ben);
     assert_eq!(change(&ana, "viewer", &tag(&ana, "viewer"), &json!({ "role": "operator" })).status, 200);
     assert!(lines.by_ref().any(|line| line == "event: bye"));
     assert!(lines.any(|line| line.contains("role changed")));
+}
+
+/// `tidegate admin user` has the database, and not the server.
+#[test]
+fn what_a_command_does_holds_at_once_in_a_server_that_runs() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let ben = ana.add("viewer", &server);
+    let mut lines = stream(&server, &ben);
+    let home = folder.home();
+    block_on(async {
+        let people = People::open(&home.data, home.url().as_ref()).await.expect("it opens");
+        people.add("carl", Role::Operator, OTHER.to_owned()).await.expect("he is added");
+        for (name, says) in [("carl", "there is a user `carl`"), ("tidegate", "server itself"), ("Carl", "begin with")]
+        {
+            let refused = people.add(name, Role::Viewer, OTHER.to_owned()).await.expect_err("it is refused");
+            assert!(refused.to_string().contains(says), "{refused}");
+        }
+        let last = people.reset("ana", Some(Role::Viewer), OTHER.to_owned()).await.expect_err("it is refused");
+        assert!(last.to_string().contains("last administrator"), "{last}");
+        people.reset("viewer", Some(Role::Operator), OTHER.to_owned()).await.expect("he is there");
+        let list = people.list().await.expect("a list");
+        let list: Vec<_> = list.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+        assert_eq!(list, [("ana", "admin"), ("carl", "operator"), ("viewer", "operator")]);
+        people.close().await;
+    });
+    let began = Instant::now();
+    assert!(lines.any(|line| line == "event: bye"));
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert_eq!(ben.get("/api/v1/me").status, 401);
+    assert_eq!(server.sign_in_as("viewer", OTHER).get("/api/v1/me").json()["role"], "operator");
+    assert_eq!(server.sign_in_as("carl", OTHER).get("/api/v1/me").json()["role"], "operator");
+    let lines = ana.get("/api/v1/audit?actor=tidegate&object=user:viewer").json();
+    assert_eq!(lines["items"].as_array().expect("items").len(), 2, "{lines}");
 }
