@@ -19,7 +19,7 @@ use tidegate_replay::LogFormat;
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
-    policy::{diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments},
+    policy::{diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments, rollout::RolloutArguments},
     users::UserCommand,
 };
 
@@ -89,6 +89,7 @@ pub(crate) enum PolicyCommand {
     Import(ImportArguments),
     Export(ExportArguments),
     Publish(PublishArguments),
+    Rollout(RolloutArguments),
 }
 
 /// Serves everything from one process: checks over HTTP, and the dashboard in the browser.

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             PolicyCommand::Import(arguments) => policy::import::run(arguments),
             PolicyCommand::Export(arguments) => policy::export::run(arguments),
             PolicyCommand::Publish(arguments) => policy::publish::run(arguments),
+            PolicyCommand::Rollout(arguments) => policy::rollout::run(arguments),
         },
     };
     match outcome {

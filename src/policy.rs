@@ -4,6 +4,7 @@ pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod publish;
+pub(crate) mod rollout;
 
 use std::{
     fmt::Write,

@@ -79,11 +79,16 @@ async fn serve(
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
     let door = door.map(Http::serve).transpose().map_err(failure)?;
     let stopping = Stopping::new().map_err(failure)?;
-    if admin.policy_file() == Some(PolicyFileOutcome::Kept) {
-        complain(
+    match admin.policy_file() {
+        Some(PolicyFileOutcome::Kept) => complain(
             "warning: the file of --policy changed, but the live policy was edited since it was last published from there, so \
              that one stays in force; --policy-force publishes the file over it",
-        );
+        ),
+        Some(PolicyFileOutcome::Waits) => complain(
+            "warning: the file of --policy changed, but the newest version went to some nodes only, so the file was not \
+             published; give that version to all or take it back (tidegate policy rollout), and start again",
+        ),
+        _ => {}
     }
     if is_exposed {
         complain(

@@ -73,6 +73,23 @@ impl Fleet {
         assert_eq!(self.ana.publish(&self.admin.admin, version, &etag, limit), Some(version + 1));
     }
 
+    /// A change of the tier `free` to this limit, on top of this version, for a node first.
+    fn list(&self, version: u64, limit: u64, node: Option<&str>) -> Value {
+        let etag = self.ana.get(&self.admin, "/tiers/free")["etag"].clone();
+        let limit = json!({ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" });
+        json!({
+            "base_version": version, "message": "staged", "if_match": { "tier:free": etag }, "nodes": node.map(|node| [node]),
+            "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
+        })
+    }
+
+    /// Publishes the tier `free` with this limit to this node.
+    fn stage(&self, version: u64, limit: u64, node: &str) {
+        let list = self.list(version, limit, Some(node));
+        let (status, made) = self.ana.send(&self.admin, "POST", "/policy/changes", &list);
+        assert_eq!((status, &made["version"]), (201, &json!(version + 1)), "{made}");
+    }
+
     fn kill_admin(&mut self) {
         self.admin.kill();
     }
@@ -146,6 +163,81 @@ fn what_is_published_reaches_every_node_and_so_does_the_way_back() {
     assert_eq!((status, outcome["answers"].as_object().map(serde_json::Map::len)), (200, Some(3)), "{outcome}");
     let (_, decision) = check(&nodes[0], "ada");
     assert_eq!(decision["remaining"], 99);
+}
+
+#[test]
+fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server() {
+    let mut fleet = Fleet::start();
+    let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
+    for node in &nodes {
+        follows(node, 1, 100);
+    }
+    let others_keep = |version: u64, limit: u64| {
+        // They would have it within a moment.
+        thread::sleep(Duration::from_millis(500));
+        for node in &nodes[1..] {
+            assert_eq!(decides_by(node), (version, Some(limit)));
+        }
+    };
+    fleet.stage(1, 500, "n-1");
+    follows(&nodes[0], 2, 500);
+    others_keep(1, 100);
+    wait_until("it is told what it has", || {
+        fleet.ana.get(&fleet.admin, "/rollout")["has"] == json!([{ "node": "n-1", "policy_version": 2 }])
+    });
+    fleet.kill_admin();
+    fleet.restart_admin();
+    wait_until("all are back", || ["n-1", "n-2", "n-3"].iter().all(|name| fleet.row(name)["presence"] == "connected"));
+    others_keep(1, 100);
+    assert_eq!(decides_by(&nodes[0]), (2, Some(500)));
+    let go_on = |fleet: &Fleet, to: &str| fleet.ana.send(&fleet.admin, "POST", "/rollout", &json!({ "to": to }));
+    assert_eq!(go_on(&fleet, "all"), (200, json!({ "version": 2, "rollout": null })));
+    for node in &nodes {
+        follows(node, 2, 500);
+    }
+    fleet.stage(2, 700, "n-1");
+    follows(&nodes[0], 3, 700);
+    others_keep(2, 500);
+    assert_eq!(go_on(&fleet, "back"), (200, json!({ "version": 4, "rollout": null })));
+    fleet.kill_admin();
+    fleet.restart_admin();
+    for node in &nodes {
+        follows(node, 4, 500);
+    }
+}
+
+/// Killed while it publishes, over and over: a version is there with its rollout, or neither is.
+#[test]
+fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
+    let mut fleet = Fleet::start();
+    let node = fleet.node("n-1");
+    let other = fleet.node("n-2");
+    follows(&node, 1, 100);
+    follows(&other, 1, 100);
+    let mut version = 1;
+    for turn in 0..4_u64 {
+        let (limit, address) = (200 + turn, fleet.admin.admin.clone());
+        let list = fleet.list(version, limit, Some("n-1"));
+        let answered = thread::scope(|scope| {
+            let publish = scope.spawn(|| fleet.ana.try_post(&address, "/policy/changes", &list));
+            thread::sleep(Duration::from_millis(7 * turn));
+            fleet.admin.kill();
+            publish.join().expect("no panic")
+        });
+        fleet.restart_admin();
+        let newest = fleet.ana.get(&fleet.admin, "/policy")["version"].as_u64().expect("a number");
+        let open = fleet.ana.get(&fleet.admin, "/rollout");
+        assert!(newest == version + 1 || answered != Some(201), "what was acknowledged is there");
+        assert_eq!(open["version"].as_u64(), (newest > version).then_some(newest), "{open}");
+        if newest > version {
+            wait_until("it has it", || decides_by(&node) == (newest, Some(limit)));
+            assert_eq!(decides_by(&other).0, version);
+            let (status, told) = fleet.ana.send(&fleet.admin, "POST", "/rollout", &json!({ "to": "all" }));
+            assert_eq!(status, 200, "{told}");
+            follows(&other, newest, limit);
+            version = newest;
+        }
+    }
 }
 
 #[test]

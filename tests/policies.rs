@@ -146,6 +146,29 @@ fn a_policy_kept_in_a_file_is_compared_published_and_comes_back() {
 }
 
 #[test]
+fn a_policy_goes_to_named_nodes_first_then_to_all_or_back() {
+    let place = Place::new();
+    let policy = place.file("policy.toml", POLICY);
+    let stage = |nodes: &str| place.policy(&["publish", &policy, "--message", "staged", "--nodes", nodes]);
+    let refused = stage("nobody");
+    assert!(refused.status == Some(2) && refused.stderr.contains("no node is called `nobody`"), "{refused:?}");
+    let none = place.policy(&["rollout"]);
+    assert!(none.status == Some(2) && none.stderr.contains("No rollout is open"), "{none:?}");
+    // The server decides too, as a node that is called as its machine.
+    let here = rustix::system::uname().nodename().to_str().expect("UTF-8").to_owned();
+    let staged = stage(&here);
+    assert!(staged.status == Some(0) && staged.stdout.ends_with("published as version 2\n"), "{staged:?}");
+    let shown = format!("version 2 is for {here}; all other nodes keep version 1\n{here} has version 2\n");
+    assert_eq!(of(&place.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
+    let other = place.file("other.toml", &POLICY.replace("100", "200"));
+    let second = place.policy(&["publish", &other, "--message", "another"]);
+    assert!(second.status == Some(2) && second.stderr.contains("alone since"), "{second:?}");
+    assert_eq!(of(&place.policy(&["rollout", "back"])), (Some(0), "version 3 goes to all nodes\n", ""));
+    assert_eq!(stage(&here).status, Some(0));
+    assert_eq!(of(&place.policy(&["rollout", "all"])), (Some(0), "version 4 goes to all nodes\n", ""));
+}
+
+#[test]
 fn an_older_version_comes_back_from_a_file() {
     let place = Place::new();
     let policy = place.file("policy.toml", POLICY);

@@ -50,6 +50,9 @@ pub(crate) struct ChangeList {
     /// Publish what a node that is connected cannot read: it keeps the policy that it has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) force: bool,
+    /// The nodes that it goes to first, by their names; all unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<Vec<String>>,
 }
 
 /// A change list that is only tried: what it leaves out is as it is now.
@@ -69,18 +72,21 @@ pub(crate) struct TriedList {
     /// Not looked at: what is tried is sent to nobody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     force: bool,
+    /// Not looked at either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<String>>,
 }
 
 impl TriedList {
     /// As it would be published now.
     pub(crate) fn on(self, present: &Published) -> ChangeList {
-        let Self { base_version, message, changes, mut if_match, carry, force } = self;
+        let Self { base_version, message, changes, mut if_match, carry, force, nodes } = self;
         for key in changes.iter().filter(|change| change.op != Op::Create).map(Change::key) {
             if_match.entry(key.to_string()).or_insert_with(|| present.etag(&key));
         }
         let base_version = base_version.unwrap_or(present.version.version);
         let message = message.filter(|message| !message.is_empty()).unwrap_or_else(|| "tried".to_owned());
-        ChangeList { base_version, message, changes, if_match, carry, force }
+        ChangeList { base_version, message, changes, if_match, carry, force, nodes }
     }
 }
 
@@ -298,7 +304,7 @@ impl ChangeList {
         });
         let (changes, base_version) = (changes.collect(), present.version.version);
         let message = format!("{} many", op.name());
-        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false }
+        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false, nodes: None }
     }
 
     /// Of one change, on top of whatever is in force.
@@ -319,7 +325,7 @@ impl ChangeList {
         let ObjectKey { kind, domain, id } = key;
         let changes = vec![Change { op, kind, domain, id, value }];
         let base_version = present.version.version;
-        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false }
+        Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false, nodes: None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The nodes that follow this server: who is connected, what each has in force, what it told, and what it is asked.
 
 mod asking;
+mod known;
 mod pushed;
 mod rows;
 mod stream;
@@ -30,6 +31,7 @@ use crate::{
     events::{Events, Topic},
     figures::Figures,
     problem::Problem,
+    rollout::Targets,
 };
 
 /// Without a word for so long, a node is gone.
@@ -55,6 +57,8 @@ pub(crate) struct Fleet {
     pushing: Pushing,
     events: Arc<Events>,
     figures: Arc<Figures>,
+    /// Tells the nodes of this process from those of other servers, and of the process before.
+    server: String,
     /// Answers for the engine of this process, if it decides.
     here: Option<Answers>,
 }
@@ -101,8 +105,10 @@ pub(crate) struct Connection {
 impl Fleet {
     /// `engine`: that of this process, if it decides.
     pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, engine: Option<Arc<Engine>>) -> Self {
+        let server = format!("{} since {}", figures.node(), jiff::Timestamp::now());
         Self {
             nodes: Mutex::default(),
+            server,
             asking: Asking::default(),
             pushing: Pushing::default(),
             events,
@@ -182,18 +188,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Those that are connected and cannot read documents of this schema.
-    pub(crate) fn cannot_read(&self, schema: u32) -> Vec<String> {
-        let nodes = self.nodes();
-        let cannot = nodes.by_name.values().filter(|node| node.is_there() && node.hello.schema < schema);
-        cannot.map(|node| node.hello.name.clone()).collect()
-    }
-
     /// All, by name.
-    pub(crate) fn rows(&self, target: u64) -> Vec<NodeRow> {
-        let here = self.here.as_ref().map(|_| NodeRow::of_this_one(&self.figures, target));
+    pub(crate) fn rows(&self, targets: &Targets) -> Vec<NodeRow> {
+        let target = |name: &str| targets.of(Some(name)).version.version;
+        let here = self.here.as_ref().map(|_| NodeRow::of_this_one(&self.figures, target(self.figures.node())));
         let nodes = self.nodes();
-        here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target))).collect()
+        here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target(&node.hello.name)))).collect()
     }
 
     /// Forgets a node that is gone.
@@ -210,14 +210,14 @@ impl Fleet {
     }
 
     /// Tells the streams how nodes are, and forgets who is gone, for ever.
-    pub(crate) async fn run(&self, target: impl Fn() -> u64) -> Infallible {
+    pub(crate) async fn run(&self, targets: impl Fn() -> Arc<Targets>) -> Infallible {
         let mut ticks = time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let is_kept = |node: &Node| node.connection.is_some() || node.heard.elapsed() < REMEMBERED;
             self.nodes().by_name.retain(|_, node| is_kept(node));
-            let rows = self.rows(target());
+            let rows = self.rows(&targets());
             let mut nodes = self.nodes();
             if nodes.told != rows {
                 self.events.post(Topic::Node, "node", &json!({ "items": rows }));

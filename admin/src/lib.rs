@@ -39,6 +39,7 @@ mod readiness;
 mod recorder;
 mod refusals;
 mod roles;
+mod rollout;
 mod routes;
 mod secrets;
 mod seen;

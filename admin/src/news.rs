@@ -14,6 +14,7 @@ use crate::{
     objects::ObjectKey,
     published::{Published, Revised},
     publisher::Publisher,
+    rollout::Targets,
     store::Store,
 };
 
@@ -42,18 +43,30 @@ pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, node: 
                 continue;
             }
         }
-        let newest = Arc::clone(&changes.borrow_and_update());
-        let (before, after) = (told, Arc::clone(&newest));
-        // There may be a hundred thousand objects. It does not panic.
-        if let Ok(data) = spawn_blocking(move || publication(&before, &after)).await {
-            events.put(Topic::Policy, "policy.published", &data, |_, _| {});
+        let now = Arc::clone(&changes.borrow_and_update());
+        if now.newest.version.version != told.newest.version.version {
+            let (before, after) = (Arc::clone(&told.newest), Arc::clone(&now.newest));
+            // There may be a hundred thousand objects. It does not panic.
+            if let Ok(data) = spawn_blocking(move || publication(&before, &after)).await {
+                events.put(Topic::Policy, "policy.published", &data, |_, _| {});
+            }
+        }
+        if now.rollout() != told.rollout() {
+            events.put(Topic::Policy, "policy.rollout", &json!({ "rollout": now.rollout() }), |_, _| {});
         }
         // The engine has it before anybody is told. Two clocks are at it where another server published.
-        let at = newest.version.published_at.parse::<jiff::Timestamp>();
-        let took_ms = at.map_or(0, |at| jiff::Timestamp::now().as_millisecond() - at.as_millisecond()).max(0);
-        let data = json!({ "version": newest.version.version, "node": node, "took_ms": took_ms });
-        events.put(Topic::Policy, "policy.applied", &data, |_, _| {});
-        told = newest;
+        let of_here = |targets: &Targets| Arc::clone(targets.of(publisher.here()));
+        let (had, has) = (of_here(&told), of_here(&now));
+        let version = has.version.version;
+        if had.version.version != version {
+            let since = has.version.published_at.parse::<jiff::Timestamp>().ok();
+            // How long it was kept back says nothing.
+            let since = since.filter(|_| told.rollout().is_none_or(|rollout| rollout.version != version));
+            let took_ms = since.map(|at| (jiff::Timestamp::now().as_millisecond() - at.as_millisecond()).max(0));
+            let data = json!({ "version": version, "node": node, "took_ms": took_ms });
+            events.put(Topic::Policy, "policy.applied", &data, |_, _| {});
+        }
+        told = now;
     }
 }
 

@@ -31,6 +31,8 @@ pub enum PolicyFileOutcome {
     Unchanged,
     /// The live policy was edited since, and stays in force.
     Kept,
+    /// It is to be published, and the newest version went to some nodes only: a start after that goes on publishes it.
+    Waits,
 }
 
 impl PolicyFile {
@@ -42,8 +44,8 @@ impl PolicyFile {
         let database = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: database.clone(), why: error.to_string() };
         let mut change = store.change().await.map_err(failed)?;
-        let (published, _) = Stored::read(&mut change, &database).await.map_err(failed)?.compile()?;
-        published.follow(store, change, &self).await.map_err(failed)
+        let (targets, _) = Stored::read(&mut change, &database).await.map_err(failed)?.compile(None)?;
+        targets.newest.follow(store, change, &self, targets.staged.is_some()).await.map_err(failed)
     }
 }
 

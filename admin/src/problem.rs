@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     objects::{Object, Usage},
-    store::{Trouble, trouble},
+    store::{Rollout, Trouble, trouble},
 };
 
 /// The type of every refusal's body.
@@ -90,6 +90,8 @@ pub(crate) enum Problem {
         nodes: Vec<String>,
         schema: u32,
     },
+    /// Another version is on its way.
+    RolloutOpen(Box<Rollout>),
     /// Keys of objects that `if_match` does not name.
     PreconditionRequired(Vec<String>),
     /// Fields that are wrong.
@@ -165,6 +167,7 @@ pub(crate) enum Code {
     StillHere,
     Replaced,
     NodeCannotRead,
+    RolloutOpen,
     Conflict,
     TooLarge,
     MediaType,
@@ -209,6 +212,7 @@ impl Code {
         Self::StillHere,
         Self::Replaced,
         Self::NodeCannotRead,
+        Self::RolloutOpen,
         Self::Conflict,
         Self::TooLarge,
         Self::MediaType,
@@ -324,6 +328,13 @@ impl Code {
                 "A node cannot read this policy",
                 "A node that is connected knows an older schema than the policy needs; the detail names it. Update it, or \
                  publish with `force`.",
+            ),
+            Self::RolloutOpen => (
+                409,
+                "rollout_open",
+                "Another version is on its way",
+                "The newest version went to some nodes only; the detail says which. `POST /rollout` gives it to all, or takes it \
+                 back; then publish again.",
             ),
             Self::Conflict => (
                 412,
@@ -451,6 +462,8 @@ pub(crate) struct Present {
     pub(crate) value: Option<Object>,
 }
 
+/// Nodes that a refusal names.
+const NODES_NAMED_MAX: usize = 10;
 /// When to come again to a busy server.
 const BUSY_RETRY_S: u64 = 10;
 
@@ -515,6 +528,7 @@ impl Problem {
             Self::StillHere(_) => Code::StillHere,
             Self::Replaced(_) => Code::Replaced,
             Self::NodeCannotRead { .. } => Code::NodeCannotRead,
+            Self::RolloutOpen(_) => Code::RolloutOpen,
             Self::PreconditionRequired(_) => Code::PreconditionRequired,
             Self::Invalid(_) => Code::Invalid,
             Self::Storage(_) => Code::Storage,
@@ -541,6 +555,16 @@ impl Problem {
                  they keep the policy that they have.",
                 nodes.join(", ")
             ),
+            Self::RolloutOpen(rollout) => {
+                let Rollout { version, keeps, nodes, author, since } = &**rollout;
+                let named = nodes.iter().take(NODES_NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+                let more = if nodes.len() > NODES_NAMED_MAX { " and others" } else { "" };
+                format!(
+                    "Version {version} of {author} is on {named}{more} alone since {since}; all other nodes keep version {keeps}. \
+                     Give it to all (POST /api/v1/rollout with {{\"to\": \"all\"}}) or take it back ({{\"to\": \"back\"}}), then \
+                     publish again."
+                )
+            }
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),
             Self::MethodNotAllowed { allowed } => format!("This path takes {allowed}."),
             Self::MediaType { wanted } => format!("Send it with the header content-type: {wanted}."),

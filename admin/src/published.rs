@@ -14,8 +14,9 @@ use crate::{
     policy_file::{self, PolicyFile, PolicyFileOutcome},
     problem::Problem,
     problem::{Conflicting, Present},
+    rollout::{Staged, Targets},
     start::StartError,
-    store::{Audit, Carries, Change, FromFile, NewVersion, Revision, Store, Version, sha256},
+    store::{Audit, Carries, Change, FromFile, NewVersion, Revision, Rollout, Store, Version, sha256},
 };
 
 /// A published policy.
@@ -26,9 +27,11 @@ pub(crate) struct Published {
     pub(crate) document: Arc<str>,
     /// Its clients are in order.
     pub(crate) policy: Policy,
-    /// Shared with the versions before: there may be a hundred thousand.
-    pub(crate) revisions: BTreeMap<Arc<ObjectKey>, Arc<Revised>>,
+    pub(crate) revisions: Revisions,
 }
+
+/// When each object changed last. Shared with the versions before: there may be a hundred thousand.
+pub(crate) type Revisions = BTreeMap<Arc<ObjectKey>, Arc<Revised>>;
 
 /// When an object changed last, and by whom.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -78,17 +81,22 @@ impl Published {
         }
     }
 
-    /// Writes the policy of a file as the next version, if that is to be done. `self` is the newest one in `change`.
+    /// Writes the policy of a file as the next version, if that is to be done. `self` is the newest one in `change`; while it
+    /// is on its way, nothing is published.
     pub(crate) async fn follow(
         &self,
         store: &Store,
         mut change: Change,
         file: &PolicyFile,
+        is_on_its_way: bool,
     ) -> sqlx::Result<PolicyFileOutcome> {
         let document = document(&file.policy).map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
         let last = FromFile::read(&mut change, &file.name).await?;
         let Version { version, sha256: live, .. } = &self.version;
         let outcome = policy_file::decide(file, &sha256(&document), last.as_ref(), *version, live);
+        if outcome == PolicyFileOutcome::Published && is_on_its_way {
+            return Ok(PolicyFileOutcome::Waits);
+        }
         if outcome == PolicyFileOutcome::Published {
             let message = format!("From {}", file.name);
             write_whole(store, change, &self.policy, &file.policy, version + 1, &message, Some(&file.name)).await?;
@@ -97,13 +105,14 @@ impl Published {
     }
 }
 
-/// The newest version as it is stored.
+/// The newest version as it is stored, and the one that most nodes keep while it went to some first.
 #[derive(Debug)]
 pub(crate) struct Stored {
     /// Names the database in errors.
     database: String,
     newest: Option<(Version, String)>,
     revisions: Vec<Revision>,
+    rollout: Option<(Rollout, Option<(Version, String)>)>,
 }
 
 impl Stored {
@@ -112,25 +121,44 @@ impl Stored {
         let newest = Version::newest(connection).await?;
         let newest = Version::read(connection, newest).await?;
         let revisions = Revision::read_all(connection).await?;
-        Ok(Self { database: database.to_owned(), newest, revisions })
+        let rollout = match Rollout::read(connection).await? {
+            Some(rollout) => {
+                let kept = Version::read(connection, rollout.keeps).await?;
+                Some((rollout, kept))
+            }
+            None => None,
+        };
+        Ok(Self { database: database.to_owned(), newest, revisions, rollout })
     }
 
-    /// Is it what was published, and does this build take it?
-    pub(crate) fn compile(self) -> Result<(Published, Snapshot), StartError> {
-        let damaged = |why: String| StartError::Damaged { database: self.database, why };
-        let Some((version, document)) = self.newest else { return Err(damaged("it has no policy".to_owned())) };
-        if sha256(&document) != version.sha256 {
-            return Err(damaged(format!(
-                "the document of policy version {} is not what was published",
-                version.version
-            )));
-        }
-        let refused = |problems| StartError::Policy { version: version.version, problems };
-        let policy = parse(&document).map_err(refused)?;
-        let snapshot = Snapshot::compile(&policy).map_err(refused)?;
-        let revisions = self.revisions.into_iter().filter_map(revised).collect();
-        Ok((Published { version, document: document.into(), policy, revisions }, snapshot))
+    /// Is it what was published, and does this build take it? The snapshot is of the version that `node` should have.
+    pub(crate) fn compile(self, node: Option<&str>) -> Result<(Targets, Snapshot), StartError> {
+        let Self { database, newest, revisions, rollout } = self;
+        let revisions = revisions.into_iter().filter_map(revised).collect();
+        let (newest, snapshot) = compile(&database, newest, revisions)?;
+        let newest = Arc::new(newest);
+        let Some((rollout, kept)) = rollout else { return Ok((Targets { newest, staged: None }, snapshot)) };
+        let (kept, of_kept) = compile(&database, kept, BTreeMap::new())?;
+        let targets = Targets { newest, staged: Some(Staged { rollout, kept: Arc::new(kept) }) };
+        let snapshot = if targets.keeps(node) { of_kept } else { snapshot };
+        Ok((targets, snapshot))
     }
+}
+
+fn compile(
+    database: &str,
+    stored: Option<(Version, String)>,
+    revisions: Revisions,
+) -> Result<(Published, Snapshot), StartError> {
+    let damaged = |why: String| StartError::Damaged { database: database.to_owned(), why };
+    let Some((version, document)) = stored else { return Err(damaged("it has no policy".to_owned())) };
+    if sha256(&document) != version.sha256 {
+        return Err(damaged(format!("the document of policy version {} is not what was published", version.version)));
+    }
+    let refused = |problems| StartError::Policy { version: version.version, problems };
+    let policy = parse(&document).map_err(refused)?;
+    let snapshot = Snapshot::compile(&policy).map_err(refused)?;
+    Ok((Published { version, document: document.into(), policy, revisions }, snapshot))
 }
 
 fn revised(row: Revision) -> Option<(Arc<ObjectKey>, Arc<Revised>)> {
@@ -198,6 +226,7 @@ async fn write_whole(
         removed: &columns(&removed),
         answered: None,
         file,
+        rollout: None,
         audit: &[Audit {
             actor: SERVER,
             address: "",

@@ -4,7 +4,13 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
-use std::{collections::BTreeMap, convert::Infallible, iter, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    iter,
+    sync::Arc,
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +34,8 @@ use crate::{
     overrides,
     problem::Problem,
     published::{Published, Revised, Shared, Stored, columns, document, parse},
-    store::{Answered, Audit, Carries, NewVersion, Store, Version, sha256},
+    rollout::{Goes, Staged, Targets, none_open},
+    store::{Answered, Audit, Carries, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
 };
 
@@ -81,6 +88,8 @@ pub(crate) struct RollBack {
     /// Publish what a node that is connected cannot read: it keeps the policy that it has.
     #[serde(default)]
     force: bool,
+    /// The nodes that it goes to first, by their names; all unless given.
+    nodes: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -107,6 +116,7 @@ pub(crate) struct Words {
     action: &'static str,
     /// Whatever nodes can read.
     force: bool,
+    goes: Goes,
 }
 
 impl Words {
@@ -120,7 +130,25 @@ impl Words {
             notes: Vec::new(),
             action: PUBLISH,
             force: false,
+            goes: Goes::ToAll,
         })
+    }
+
+    /// Those of a change list.
+    fn of_list(list: &ChangeList) -> Self {
+        Self {
+            message: list.message.trim().to_owned(),
+            base_version: list.base_version,
+            carry: list.carry.clone(),
+            notes: Vec::new(),
+            action: PUBLISH,
+            force: list.force,
+            goes: Goes::to(list.nodes.clone()),
+        }
+    }
+
+    pub(crate) fn going(self, goes: Goes) -> Self {
+        Self { goes, ..self }
     }
 
     /// The same by another name in the audit log.
@@ -147,6 +175,9 @@ pub(crate) struct Answer {
     sha256: String,
     /// The version that the list was applied on, where that is not the one that it was made on.
     on_top_of: Option<u64>,
+    /// The nodes that it went to, if not to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<BTreeSet<String>>,
     /// The objects that changed; an import says what it did line by line.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Vec<ChangedObject>>,
@@ -207,7 +238,9 @@ pub(crate) struct NotApplied {
 pub(crate) struct Publisher {
     store: Store,
     engine: Arc<Engine>,
-    published: watch::Sender<Shared>,
+    targets: watch::Sender<Arc<Targets>>,
+    /// Name of this process as a node, if it is one.
+    here: Option<String>,
     not_applied: watch::Sender<Option<NotApplied>>,
     telemetry: telemetry::Shared,
     fleet: Arc<Fleet>,
@@ -221,15 +254,15 @@ impl Publisher {
     pub(crate) fn new(
         store: Store,
         engine: Arc<Engine>,
-        published: Published,
+        (targets, here): (Targets, Option<String>),
         telemetry: telemetry::Shared,
         fleet: Arc<Fleet>,
     ) -> Self {
-        let published = watch::Sender::new(Arc::new(published));
         Self {
             store,
             engine,
-            published,
+            targets: watch::Sender::new(Arc::new(targets)),
+            here,
             not_applied: watch::Sender::default(),
             telemetry,
             fleet,
@@ -238,13 +271,27 @@ impl Publisher {
         }
     }
 
-    /// The policy in force.
+    /// The newest policy: what edits are made on.
     pub(crate) fn published(&self) -> Shared {
-        self.published.borrow().clone()
+        Arc::clone(&self.targets.borrow().newest)
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Shared> {
-        self.published.subscribe()
+    /// What each node should have.
+    pub(crate) fn targets(&self) -> Arc<Targets> {
+        Arc::clone(&self.targets.borrow())
+    }
+
+    /// The policy that the engine of this process decides by, if all is well.
+    pub(crate) fn in_force(&self) -> Shared {
+        Arc::clone(self.targets.borrow().of(self.here.as_deref()))
+    }
+
+    pub(crate) fn here(&self) -> Option<&str> {
+        self.here.as_deref()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Targets>> {
+        self.targets.subscribe()
     }
 
     /// Changes with each version that cannot be put in force here.
@@ -266,14 +313,7 @@ impl Publisher {
     ///
     /// Run it where a caller that goes away does not stop it: between the transaction and the swap there is no way back.
     pub(crate) async fn publish(&self, list: ChangeList, author: Author) -> Result<String, Problem> {
-        let words = Words {
-            message: list.message.trim().to_owned(),
-            base_version: list.base_version,
-            carry: list.carry.clone(),
-            notes: Vec::new(),
-            action: PUBLISH,
-            force: list.force,
-        };
+        let words = Words::of_list(&list);
         let list = Arc::new(list);
         let same = Arc::clone(&list);
         let refused = move |problems: &Problems, policy: &Policy| invalid(problems, policy, &same);
@@ -292,16 +332,12 @@ impl Publisher {
 
     /// The policy in force, and what `list` would make of it; refuses what [`publish`](Self::publish) would refuse.
     pub(crate) async fn try_list(&self, list: ChangeList) -> Result<(Shared, Policy), Problem> {
+        if let Some(nodes) = &list.nodes {
+            self.fleet.check_names(&mut *self.store.reading().await?, nodes, "/nodes").await?;
+        }
         let (present, engine) = (self.published(), Arc::clone(&self.engine));
         let made = spawn_blocking(move || {
-            let words = Words {
-                message: list.message.clone(),
-                base_version: list.base_version,
-                carry: list.carry.clone(),
-                notes: Vec::new(),
-                action: PUBLISH,
-                force: list.force,
-            };
+            let words = Words::of_list(&list);
             let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
             let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
             Ok((present, made.published.policy))
@@ -324,7 +360,7 @@ impl Publisher {
             Mode::Own => format!("without the changes of version {}", back.to),
         });
         let words = Words { force: back.force, ..Words::new(&message, self.published().version.version)? };
-        let words = words.doing("policy.rollback");
+        let words = words.doing("policy.rollback").going(Goes::to(back.nodes));
         let document = async |version: u64| {
             let found = self
                 .store
@@ -418,12 +454,16 @@ impl Publisher {
         if let Some(answer) = repeated(&mut change, &author).await? {
             return Ok(answer);
         }
+        words.goes.check(self.targets().rollout())?;
+        if let Goes::To(nodes) = &words.goes {
+            self.fleet.check_names(&mut change, nodes, "/nodes").await?;
+        }
         let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
-        let action = words.action;
+        let (action, nodes) = (words.action, words.goes.nodes());
         let (kinds, only_overrides) = (author.kinds.clone(), author.only_overrides);
         let edit = move |present: &Published| {
             let edited = edit(present)?;
-            may_change(kinds.as_deref(), &edited)?;
+            may_change(kinds.as_deref(), edited.touched.iter().chain(&edited.removed))?;
             if only_overrides {
                 overrides::check_only(&present.policy, &edited)?;
             }
@@ -431,14 +471,20 @@ impl Publisher {
         };
         let force = words.force;
         // With a hundred thousand clients this takes long enough for others to notice.
-        let made = spawn_blocking(move || make(&present, &engine, name, words, edit, refused)).await;
+        let before = Arc::clone(&present);
+        let made = spawn_blocking(move || make(&before, &engine, name, words, edit, refused)).await;
         let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
-        let schema = made.published.policy.schema();
-        let nodes = self.fleet.cannot_read(schema);
-        if !nodes.is_empty() && !force {
-            return Err(Problem::NodeCannotRead { nodes, schema });
+        let published = Arc::new(made.published);
+        let version = &published.version;
+        let staged = nodes.map(|nodes| {
+            let (author, since) = (author.name.clone(), version.published_at.clone());
+            let rollout = Rollout { version: version.version, keeps: present.version.version, nodes, author, since };
+            Staged { rollout, kept: present }
+        });
+        let targets = Targets { newest: Arc::clone(&published), staged };
+        if !force {
+            self.check_readers(&mut change, &targets).await?;
         }
-        let version = &made.published.version;
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let object = format!("version:{}", version.version);
         let touched = made.touched.iter().map(|key| (key, "object.change"));
@@ -448,21 +494,112 @@ impl Publisher {
         let line =
             |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
         let of_objects = changed.iter().map(|(key, action)| line(action, key, &object));
-        let lines: Vec<Audit<'_>> = iter::once(line(action, &object, "done")).chain(of_objects).collect();
+        let to: Vec<String> = targets.rollout().map(to_nodes).unwrap_or_default();
+        let of_nodes = to.iter().map(|node| line("rollout.node", node, &object));
+        let lines: Vec<Audit<'_>> =
+            iter::once(line(action, &object, "done")).chain(of_nodes).chain(of_objects).collect();
         let new = NewVersion {
             version,
-            document: &made.published.document,
+            document: &published.document,
             touched: &columns(&made.touched),
             removed: &columns(&made.removed),
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
             file: None,
+            rollout: targets.rollout(),
             audit: &lines,
         };
         self.store.add_version(change, new).await?;
-        self.enforce(made.snapshot, version.version, &version.carry)?;
+        if !targets.keeps(self.here()) {
+            self.enforce(made.snapshot, version.version, &version.carry)?;
+        }
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
-        self.published.send_replace(Arc::new(made.published));
+        self.targets.send_replace(Arc::new(targets));
         Ok(made.answer)
+    }
+
+    /// Refuses a newest version that a connected node cannot read which should have it.
+    async fn check_readers(&self, connection: &mut AnyConnection, targets: &Targets) -> Result<(), Problem> {
+        let schema = targets.newest.policy.schema();
+        let mut nodes = self.fleet.cannot_read(connection, schema).await?;
+        nodes.retain(|node| !targets.keeps(Some(node)));
+        if nodes.is_empty() { Ok(()) } else { Err(Problem::NodeCannotRead { nodes, schema }) }
+    }
+
+    /// Gives the newest version, which went to some nodes, to these too, or to all. To be run as [`publish`](Self::publish).
+    pub(crate) async fn go_on(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
+        let _turn = self.turn().await?;
+        let went = timeout(PUBLISH_IN, self.go_on_in_turn(nodes, force, author));
+        let went = went.await.unwrap_or(Err(Problem::Unknown));
+        if let Err(Problem::Unknown) = &went {
+            self.news.notify_one();
+        }
+        went
+    }
+
+    async fn go_on_in_turn(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
+        let mut change = self.store.change().await?;
+        self.take_over(&mut change).await?;
+        let targets = self.targets();
+        let Some(Staged { rollout, kept }) = &targets.staged else { return Err(none_open()) };
+        if let Some(nodes) = &nodes {
+            self.fleet.check_names(&mut change, nodes, "/to").await?;
+        }
+        if let Some(kinds) = author.kinds.clone() {
+            let (before, after) = (Arc::clone(kept), Arc::clone(&targets.newest));
+            let may = spawn_blocking(move || {
+                let Changed { touched, removed } = changed(&before.policy, &after.policy);
+                may_change(Some(&kinds), touched.iter().chain(&removed))
+            });
+            may.await.map_err(|error| Problem::Internal(error.to_string()))??;
+        }
+        let staged = nodes.map(|nodes| {
+            let mut rollout = rollout.clone();
+            rollout.nodes.extend(nodes);
+            Staged { rollout, kept: Arc::clone(kept) }
+        });
+        let next = Targets { newest: Arc::clone(&targets.newest), staged };
+        if !force {
+            self.check_readers(&mut change, &next).await?;
+        }
+        let object = format!("version:{}", rollout.version);
+        let line =
+            |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
+        let to: Vec<String> = next.rollout().map(to_nodes).unwrap_or_default();
+        let lines: Vec<Audit<'_>> = match next.rollout() {
+            None => vec![line("rollout.all", &object, "done")],
+            Some(_) => to.iter().map(|node| line("rollout.node", node, &object)).collect(),
+        };
+        self.store.go_on(change, next.rollout(), &lines).await?;
+        tracing::info!(
+            version = rollout.version,
+            author = author.name,
+            to_all = next.staged.is_none(),
+            "rollout goes on"
+        );
+        // One way from the database into the engine; where it fails, it is tried again.
+        let taken = async { self.take_over(&mut *self.store.reading().await?).await }.await;
+        if taken.is_err() {
+            self.news.notify_one();
+        }
+        taken
+    }
+
+    /// Publishes the version that most nodes kept again, to all, instead of the newest, which went to some. Answers and is to be
+    /// run as [`publish`](Self::publish).
+    pub(crate) async fn take_back(&self, force: bool, author: Author) -> Result<String, Problem> {
+        self.catch_up().await?;
+        let targets = self.targets();
+        let Some(Staged { rollout, kept }) = targets.staged.clone() else { return Err(none_open()) };
+        let message = format!("back to version {}, instead of version {}", rollout.keeps, rollout.version);
+        let words = Words { force, ..Words::new(&message, rollout.version)?.doing("rollout.back").going(Goes::Back) };
+        let edit = move |present: &Published| {
+            present.is_still(Some(&Published::etag_of(rollout.version)))?;
+            let policy = kept.policy.clone();
+            let Changed { touched, removed } = changed(&present.policy, &policy);
+            Ok(Edited { policy, touched, removed, report: None })
+        };
+        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
+        self.publish_edited(author, words, edit, refused).await
     }
 
     /// Swaps the policy of checks.
@@ -552,25 +689,36 @@ impl Publisher {
                  older copy took its place; restart the server"
             )));
         }
-        if newest == present {
+        if newest == present && Rollout::read(connection).await?.as_ref() == self.targets().rollout() {
             return Ok(());
         }
         let stored = Stored::read(connection, &self.store.name()).await?;
-        let compiled =
-            spawn_blocking(|| stored.compile()).await.map_err(|error| Problem::Internal(error.to_string()))?;
-        let (published, snapshot) = compiled.map_err(|error| {
+        let here = self.here.clone();
+        let compiled = spawn_blocking(move || stored.compile(here.as_deref())).await;
+        let compiled = compiled.map_err(|error| Problem::Internal(error.to_string()))?;
+        let (targets, snapshot) = compiled.map_err(|error| {
             self.is_not_applied(newest, &error);
             Problem::Storage(format!(
                 "Another server has published version {newest}, which this one cannot follow: {error}"
             ))
         })?;
-        let carry = Version::carries(connection, present, newest).await?;
-        self.enforce(snapshot, newest, &carry)?;
-        let Version { author, message, .. } = &published.version;
-        tracing::info!(version = newest, author, note = ?message, "policy published by another server");
-        self.published.send_replace(Arc::new(published));
+        let (has, target) = (self.engine.version(), targets.of(self.here()).version.version);
+        if has != target {
+            let carry = Version::carries(connection, has, target).await?;
+            self.enforce(snapshot, target, &carry)?;
+        }
+        if newest != present {
+            let Version { author, message, .. } = &targets.newest.version;
+            tracing::info!(version = newest, author, note = ?message, "policy published by another server");
+        }
+        self.targets.send_replace(Arc::new(targets));
         Ok(())
     }
+}
+
+/// The nodes that a version went to, as the audit log names them.
+fn to_nodes(rollout: &Rollout) -> Vec<String> {
+    rollout.nodes.iter().take(OBJECT_LINES_MAX).map(|node| format!("node:{node}")).collect()
 }
 
 /// The answer to this very request, if it was answered before.
@@ -583,10 +731,10 @@ async fn repeated(connection: &mut AnyConnection, author: &Author) -> Result<Opt
     }
 }
 
-/// Refuses an edit of objects of other kinds than these.
-fn may_change(kinds: Option<&[Kind]>, edited: &Edited) -> Result<(), Problem> {
+/// Refuses a change of objects of other kinds than these.
+fn may_change<'k>(kinds: Option<&[Kind]>, mut changed: impl Iterator<Item = &'k ObjectKey>) -> Result<(), Problem> {
     let Some(kinds) = kinds else { return Ok(()) };
-    match edited.touched.iter().chain(&edited.removed).find(|key| !kinds.contains(&key.kind)) {
+    match changed.find(|key| !kinds.contains(&key.kind)) {
         None => Ok(()),
         Some(key) => {
             let kinds: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
@@ -631,6 +779,7 @@ fn make(
         version: version.version,
         sha256: version.sha256.clone(),
         on_top_of: Some(present.version.version).filter(|before| *before != words.base_version),
+        nodes: words.goes.nodes(),
         changes: report.is_none().then(|| answers(version.version, &touched, &removed)),
         report,
         notes: words.notes,

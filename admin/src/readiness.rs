@@ -23,7 +23,7 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Result<(), String>)>>);
 impl Readiness {
     /// What keeps the server from being ready, in words.
     pub(crate) async fn check(&self, state: &State) -> Result<(), String> {
-        let (stored, in_force) = (state.publisher.published().version.version, state.publisher.engine().version());
+        let (stored, in_force) = (state.publisher.in_force().version.version, state.publisher.engine().version());
         if in_force == 0 {
             return Err("no policy is in force".to_owned());
         }

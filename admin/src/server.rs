@@ -243,9 +243,11 @@ impl Admin {
             None => None,
         };
         let mut reading = store.reading().await.map_err(failed)?;
-        let (published, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile()?;
+        let here = is_node.then(|| node.clone());
+        let (targets, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile(here.as_deref())?;
         drop(reading);
-        engine.publish(Publish::of(snapshot).under_version(published.version.version)).map_err(StartError::Engine)?;
+        let version = targets.of(here.as_deref()).version.version;
+        engine.publish(Publish::of(snapshot).under_version(version)).map_err(StartError::Engine)?;
         let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
@@ -264,7 +266,8 @@ impl Admin {
         let figures = Arc::new(Figures::new(Arc::clone(&engine), node, figures_clock, privacy, Arc::clone(&events)));
         let decides = is_node.then(|| Arc::clone(&engine));
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides));
-        let changes = Publisher::new(store.clone(), engine, published, Arc::clone(&telemetry), Arc::clone(&fleet));
+        let changes =
+            Publisher::new(store.clone(), engine, (targets, here), Arc::clone(&telemetry), Arc::clone(&fleet));
         let (beside, clerk) = Beside::new();
         let state = State {
             publisher: Arc::new(changes),
@@ -329,10 +332,10 @@ impl Admin {
         self.setup_code.as_ref().map(|code| format!("/setup#code={code}"))
     }
 
-    /// Version of the policy in force.
+    /// Version of the policy in force here.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
-        self.state.publisher.published().version.version
+        self.state.publisher.engine().version()
     }
 
     /// Serves until `stop` ends; then lets open requests end, for five seconds at most, and streams, for half a second.
@@ -385,7 +388,8 @@ impl Admin {
             never = follow_audit(store, events, &self.state.session_ended) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},
             never = figures.run() => match never {},
-            never = fleet.run(|| publisher.published().version.version) => match never {},
+            never = fleet.run(|| publisher.targets()) => match never {},
+            never = fleet.tell_others(store) => match never {},
             never = self.state.publisher.follow() => match never {},
             never = follow_certificate(self.tls, &self.state.certificate) => match never {},
             never = record(self.state.recorder.as_deref()) => match never {},

@@ -25,6 +25,7 @@ use crate::{
 Examples:
   tidegate policy publish policy.toml --message \"bob gets the big tier\" --user ana
   tidegate policy publish policy.toml --message \"release 7\" --base-version 12 --user ci
+  tidegate policy publish policy.toml --message \"try\" --nodes node-1 --user ana
   tidegate policy publish policy.toml --message \"try\" --dry-run --user ana
 
 With --base-version it is published only if that version is still in force, and otherwise it says
@@ -43,6 +44,10 @@ pub(crate) struct PublishArguments {
     /// The version that the file was made on; the one in force unless given.
     #[arg(long, value_name = "VERSION")]
     base_version: Option<u64>,
+    /// The nodes that it goes to first, with commas between them; `tidegate policy rollout` then gives it to all, or takes it
+    /// back.
+    #[arg(long, value_name = "NAMES")]
+    nodes: Option<String>,
     /// Only print what would change.
     #[arg(long)]
     dry_run: bool,
@@ -89,7 +94,7 @@ struct Outcome<'a> {
 }
 
 pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
-    let PublishArguments { file, message, base_version, dry_run, output, session } = arguments;
+    let PublishArguments { file, message, base_version, nodes, dry_run, output, session } = arguments;
     let name = name_of(file);
     let text = load_text(file)?;
     let body = Files { files: [File { name: &name, text: &text }] };
@@ -99,7 +104,8 @@ pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
         return Err(Failure::of_file(&name, what));
     }
     Session::with(session, |session| {
-        let query = format!("/api/v1/policy/import?message={}", encoded(message));
+        let nodes = nodes.as_ref().map(|nodes| format!("&nodes={}", encoded(nodes))).unwrap_or_default();
+        let query = format!("/api/v1/policy/import?message={}{nodes}", encoded(message));
         let answer = session.post(&format!("{query}&dry_run=true"), &[], &body)?;
         if answer.status != 200 {
             return Err(refused(session, &answer, &name, None));

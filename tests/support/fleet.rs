@@ -25,6 +25,13 @@ impl Session {
         self.send_if(served, method, path, body, "")
     }
 
+    /// Status of the answer to a change; `None` where the server did not live to answer.
+    pub(crate) fn try_post(&self, admin: &str, path: &str, body: &Value) -> Option<u16> {
+        let request = self.agent.post(format!("{admin}/api/v1{path}"));
+        let request = request.header("cookie", self.cookie(admin)).header("x-csrf-token", &self.csrf);
+        Some(request.send_json(body).ok()?.status().as_u16())
+    }
+
     /// The same, of what has this entity tag.
     pub(crate) fn send_if(&self, served: &Served, method: &str, path: &str, body: &Value, etag: &str) -> (u16, Value) {
         let request = ureq::http::Request::builder().method(method).uri(format!("{}/api/v1{path}", served.admin));

@@ -1,6 +1,6 @@
 //! A policy as it goes to nodes: packed once, whoever reads it; cut, so that no connection holds more than a piece of it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix_web::web::Bytes;
 use serde_json::json;
@@ -12,14 +12,16 @@ use crate::{problem::Problem, published::Shared, store::Carries};
 /// Bytes of a piece.
 const PIECE: usize = 16 << 10;
 
-/// The newest policy, packed.
+/// Versions that are kept packed: the newest, and the one that some nodes keep meanwhile.
+const PACKED_MAX: usize = 2;
+
+/// The newest policies, packed, by their versions.
 #[derive(Debug, Default)]
-pub(super) struct Pushing(Mutex<Option<Arc<Pushed>>>);
+pub(super) struct Pushing(Mutex<BTreeMap<u64, Arc<Pushed>>>);
 
 /// A version as it goes to every node, but for its end.
 #[derive(Debug)]
 pub(super) struct Pushed {
-    version: u64,
     text: Bytes,
 }
 
@@ -28,15 +30,15 @@ impl Pushing {
     pub(super) async fn packed(&self, published: &Shared) -> Result<Arc<Pushed>, Problem> {
         let version = published.version.version;
         let mut newest = self.0.lock().await;
-        if let Some(pushed) = newest.as_ref().filter(|pushed| pushed.version == version) {
+        if let Some(pushed) = newest.get(&version) {
             return Ok(Arc::clone(pushed));
         }
         let published = Arc::clone(published);
         let packed = spawn_blocking(move || Pushed::of(&published)).await;
         let packed = Arc::new(packed.map_err(|error| Problem::Internal(error.to_string()))?);
-        // Of two that differ, the older one is nobody's any more.
-        if newest.as_ref().is_none_or(|newest| newest.version < version) {
-            *newest = Some(Arc::clone(&packed));
+        newest.insert(version, Arc::clone(&packed));
+        while newest.len() > PACKED_MAX {
+            newest.pop_first();
         }
         Ok(packed)
     }
@@ -52,7 +54,7 @@ impl Pushed {
         let head = head.to_string();
         let open = head.strip_suffix('}').unwrap_or(&head);
         let text = format!("event: {SNAPSHOT}\nid: {}\ndata: {open}", version.version);
-        Self { version: version.version, text: text.into() }
+        Self { text: text.into() }
     }
 
     /// The event, with what becomes of used quota on a node.

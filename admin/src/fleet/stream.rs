@@ -1,7 +1,7 @@
 //! The stream of a node: the policy that it should have, then every new one, what it is asked, and signs of life. A reader
 //! that is slow is told to start again; the server never waits for it.
 
-use std::{collections::VecDeque, convert::Infallible, rc::Rc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
 use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, stream};
@@ -18,6 +18,7 @@ use crate::{
     access::{self, Who},
     problem::Problem,
     published::Shared,
+    rollout::Targets,
     server::State,
 };
 
@@ -32,7 +33,7 @@ struct Reader {
     state: Data<State>,
     who: Rc<Who>,
     connection: Connection,
-    policy: watch::Receiver<Shared>,
+    targets: watch::Receiver<Arc<Targets>>,
     session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
@@ -61,7 +62,7 @@ pub(crate) async fn events(
     hello: &Hello,
 ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + 'static, Problem> {
     let mut reader = Reader {
-        policy: state.publisher.subscribe(),
+        targets: state.publisher.subscribe(),
         session_ended: state.session_ended.subscribe(),
         stopping: state.stopping.subscribe(),
         heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
@@ -73,20 +74,25 @@ pub(crate) async fn events(
         since: Instant::now(),
         is_over: false,
     };
-    let newest = Rc::new(reader.policy.borrow_and_update().clone());
-    let version = newest.version.version;
-    let is_same = |digest: &String| *digest == newest.version.sha256;
+    let target = reader.target();
+    let version = target.version.version;
+    let is_same = |digest: &String| *digest == target.version.sha256;
     if hello.version == Some(version) && hello.sha256.as_ref().is_some_and(is_same) {
         reader.sent = version;
         reader.say(CURRENT, &Current { version });
     } else {
         reader.sent = hello.version.filter(|&had| had < version).unwrap_or(0);
-        reader.send(&newest).await?;
+        reader.send(&target).await?;
     }
     Ok(stream::unfold(reader, async |mut reader| reader.next().await.map(|piece| (Ok(piece), reader))))
 }
 
 impl Reader {
+    /// What the node should have.
+    fn target(&mut self) -> Shared {
+        Arc::clone(self.targets.borrow_and_update().of(Some(&self.connection.name)))
+    }
+
     /// The next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -110,7 +116,7 @@ impl Reader {
             // The senders live as long as the state, which this reader holds.
             let happened = tokio::select! {
                 _ = self.stopping.changed() => Happened::Stop,
-                _ = self.policy.changed() => Happened::Published,
+                _ = self.targets.changed() => Happened::Published,
                 message = self.connection.messages.recv() => Happened::Message(message),
                 _ = self.session_ended.changed() => Happened::Look,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
@@ -129,29 +135,29 @@ impl Reader {
         }
     }
 
-    /// Sends what was published.
+    /// Sends what the node should have by now.
     async fn follow(&mut self) {
-        let newest = self.policy.borrow_and_update().clone();
-        let version = newest.version.version;
+        let target = self.target();
+        let version = target.version.version;
         if version > self.sent + MISSED_MAX {
             return self.restart();
         }
         // Whoever comes again is sent it then.
-        if let Err(problem) = self.send(&newest).await {
+        if let Err(problem) = self.send(&target).await {
             tracing::warn!(%problem, version, "a policy could not be sent to a node");
             self.restart();
         }
     }
 
-    async fn send(&mut self, newest: &Shared) -> Result<(), Problem> {
-        let version = newest.version.version;
+    async fn send(&mut self, target: &Shared) -> Result<(), Problem> {
+        let version = target.version.version;
         if version <= self.sent {
             return Ok(());
         }
-        let pushed = self.state.fleet.pushing.packed(newest).await?;
+        let pushed = self.state.fleet.pushing.packed(target).await?;
         let pieces = match self.sent {
             0 => pushed.pieces(&crate::store::Carries::default()).collect::<VecDeque<_>>(),
-            had if had + 1 == version => pushed.pieces(&newest.version.carry).collect(),
+            had if had + 1 == version => pushed.pieces(&target.version.carry).collect(),
             had => pushed.pieces(&self.state.store.carries_since(had, version).await?).collect(),
         };
         self.pieces.extend(pieces);

@@ -140,7 +140,7 @@ struct LimitState<'a> {
 async fn explain(_: By<Viewer>, state: Data<State>, heavy: Heavy, body: Body<Asked>) -> Result<HttpResponse, Problem> {
     let asked = Arc::new(body.value);
     for _ in 0..TRIES {
-        let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.published());
+        let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.in_force());
         let explained = heavy.work(move || explain_by(&asked, &engine, &published));
         if let Some(text) = explained.await?? {
             return Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text));

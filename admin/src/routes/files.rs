@@ -37,6 +37,7 @@ use crate::{
     publisher::{self, Words, parse_stored},
     query::Query,
     roles::{Editor, Viewer},
+    rollout::Goes,
     server::State,
     store::sha256,
 };
@@ -172,6 +173,8 @@ struct OfImport {
     accept: bool,
     /// Message of the version.
     message: Option<String>,
+    /// The nodes that it goes to first, by their names, with commas between them; all unless given.
+    nodes: Option<String>,
 }
 
 /// Files to import.
@@ -219,7 +222,8 @@ async fn import(
     let (present, of, body) = (state.publisher.published(), query.0, body.0);
     let name = body.value.files.first().map_or("", |file| file.name.as_str());
     let message = of.message.clone().unwrap_or_else(|| default_message(name));
-    let words = Words::of_query(&message, present.version.version)?.doing("policy.import");
+    let nodes = of.nodes.as_ref().map(|nodes| nodes.split(',').map(str::to_owned).collect());
+    let words = Words::of_query(&message, present.version.version)?.doing("policy.import").going(Goes::to(nodes));
     let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
     // Made the first time, there is nothing left to do for it.
     if let Some(answer) = state.publisher.answered(&author).await? {
@@ -259,7 +263,8 @@ async fn import(
     };
     let refused = move |problems: &Problems, _: &Policy| in_all(from, problems);
     let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
-    Ok(told(publish.await)?.respond_to(&request))
+    let told = told(publish.await).map_err(|problem| problem.of_parameter("nodes"))?;
+    Ok(told.respond_to(&request))
 }
 
 fn default_message(file: &str) -> String {

@@ -18,6 +18,7 @@ mod objects;
 mod page;
 mod people;
 mod policy;
+mod rollout;
 mod session;
 mod simulations;
 mod stream;
@@ -47,6 +48,7 @@ fn calls() -> Api {
     policy::calls(&mut api);
     objects::calls(&mut api);
     versions::calls(&mut api);
+    rollout::calls(&mut api);
     files::calls(&mut api);
     drafts::calls(&mut api);
     explain::calls(&mut api);

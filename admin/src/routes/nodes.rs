@@ -96,7 +96,7 @@ async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<N
 }
 
 fn rows(state: &State) -> Vec<NodeRow> {
-    state.fleet.rows(state.publisher.published().version.version)
+    state.fleet.rows(&state.publisher.targets())
 }
 
 async fn list(_: By<Viewer>, state: Data<State>) -> Json<List<NodeRow>> {
@@ -110,6 +110,7 @@ async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<J
 
 async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result<NoContent, Problem> {
     state.fleet.remove(&name)?;
+    state.store.forget_node(&name).await?;
     audit(&state, &by, "node.remove", &name).await?;
     Ok(NoContent)
 }

@@ -116,12 +116,16 @@ pub(super) struct Caller {
 impl Caller {
     /// As the author of what the request publishes; `sha256` is that of what makes it this one.
     pub(super) fn author(self, sha256: String) -> Author {
-        let idempotency_key = self.idempotency_key;
-        let Who { name, address, kinds, .. } = &*self.who;
-        let (name, address, kinds) = (name.clone(), address.clone(), kinds.clone());
-        let only_overrides = self.who.role() < Some(Role::Editor);
-        Author { name, address, kinds, only_overrides, idempotency_key, request_sha256: sha256 }
+        Author { idempotency_key: self.idempotency_key, request_sha256: sha256, ..author(&self.who) }
     }
+}
+
+/// Somebody as the author of what he does once, however often he asks for it.
+pub(super) fn author(who: &Who) -> Author {
+    let Who { name, address, kinds, .. } = who;
+    let (name, address, kinds) = (name.clone(), address.clone(), kinds.clone());
+    let only_overrides = who.role() < Some(Role::Editor);
+    Author { name, address, kinds, only_overrides, idempotency_key: None, request_sha256: String::new() }
 }
 
 impl FromRequest for Caller {
@@ -149,6 +153,6 @@ impl Part for Caller {
         let description = "A change that is sent again with the same key is made once, and answered the same.";
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX });
         operation.header(IDEMPOTENCY_KEY, description, schema);
-        operation.refuses([Code::NodeCannotRead]);
+        operation.refuses([Code::NodeCannotRead, Code::RolloutOpen]);
     }
 }

@@ -42,8 +42,9 @@ const RETRY_MS: u32 = 2_000;
 
 const ABOUT: &str = "\
 Server-sent events, until the session ends or the server stops: `hello`, then the state of each topic that is asked for, then \
-what happens. `policy.published` (with the first 100 objects that changed, and the first 100 that are gone) and \
-`policy.applied` (with `took_ms`, or with `refused`, the reason) come in any case; `bye` says why it ends. Topics:
+what happens. `policy.published` (with the first 100 objects that changed, and the first 100 that are gone), \
+`policy.applied` (with `took_ms`, or with `refused`, the reason) and `policy.rollout` (the `rollout` that is open, as `hello` \
+has it, or `null`) come in any case; `bye` says why it ends. Topics:
 
 | topic | events |
 |---|---|
@@ -252,10 +253,12 @@ impl Reader {
             Credential::Session(session) => Some(session),
             Credential::Token(_) => None,
         };
+        let targets = self.state.publisher.targets();
         let hello = json!({
             "server_time_ms": jiff::Timestamp::now().as_millisecond(),
             "build": self.state.build,
-            "policy_version": self.state.publisher.published().version.version,
+            "policy_version": targets.newest.version.version,
+            "rollout": targets.rollout(),
             "role": self.who.may.name(),
             "session_end": session.map(|session| instant(session.expires_at)),
             "resumed": is_back,

@@ -152,7 +152,7 @@ pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared
     // Asked again, it is the same policy that is meant.
     for chosen in [&mut ask.a, &mut ask.b] {
         if matches!(chosen, Chosen::Live) {
-            *chosen = Chosen::Version(present.version.version);
+            *chosen = Chosen::Version(state.publisher.in_force().version.version);
         }
     }
     let stored = [stored(&state, &present, &ask.a, "/a").await?, stored(&state, &present, &ask.b, "/b").await?];

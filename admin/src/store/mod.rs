@@ -8,8 +8,10 @@ mod audit;
 mod backup;
 mod drafts;
 mod figures;
+mod nodes;
 mod people;
 mod postgres;
+mod rollouts;
 mod secret;
 mod sessions;
 mod sqlite;
@@ -40,7 +42,9 @@ pub(crate) use self::{
     audit::{Audit, AuditLine, Sought},
     drafts::Draft,
     figures::FigureRow,
+    nodes::KnownNode,
     people::{Edit, Outcome, User},
+    rollouts::Rollout,
     sessions::{Ending, NewSession, Session, SessionRow},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},

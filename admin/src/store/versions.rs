@@ -10,7 +10,7 @@ use sqlx::{
 };
 use tidegate::algorithm::Carry;
 
-use super::{Audit, Change, Store};
+use super::{Audit, Change, Rollout, Store};
 use crate::secrets::now;
 
 /// Hex SHA-256.
@@ -76,6 +76,8 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) answered: Option<(&'a str, &'a Answered)>,
     /// Name of the file that it comes from.
     pub(crate) file: Option<&'a str>,
+    /// If it goes to some nodes first.
+    pub(crate) rollout: Option<&'a Rollout>,
     pub(crate) audit: &'a [Audit<'a>],
 }
 
@@ -187,6 +189,7 @@ impl Store {
             .execute(&mut *change)
             .await?;
         }
+        Rollout::write(new.rollout, &mut change).await?;
         for line in new.audit {
             line.write(&mut change).await?;
         }

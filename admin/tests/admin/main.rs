@@ -21,6 +21,7 @@ mod people;
 mod permissions;
 mod postgres;
 mod publishing;
+mod rollout;
 mod setup;
 mod silence;
 mod simulations;

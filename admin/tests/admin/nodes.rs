@@ -15,16 +15,16 @@ use crate::{
     support::{Client, Server, Time, fresh, tier_change},
 };
 
-fn node_of(ana: &Client) -> Client {
+pub(crate) fn node_of(ana: &Client) -> Client {
     ana.script(&json!({ "scope": "node" })).0
 }
 
-fn hello(name: &str, instance: &str) -> String {
+pub(crate) fn hello(name: &str, instance: &str) -> String {
     format!("name={name}&instance={instance}&schema=2&build=1.0.0")
 }
 
 /// Publishes the tier `free` with this limit on top of version `base`.
-fn publish(ana: &Client, limit: &Value, force: bool) -> crate::support::Answer {
+pub(crate) fn publish(ana: &Client, limit: &Value, force: bool) -> crate::support::Answer {
     let (etag, _) = ana.tier("free");
     let version = ana.get("/api/v1/policy").json()["version"].as_u64().expect("a number");
     let mut list = tier_change(version, &etag, &json!({ "id": "free", "limits": [limit] }));
@@ -32,12 +32,12 @@ fn publish(ana: &Client, limit: &Value, force: bool) -> crate::support::Answer {
     ana.post("/api/v1/policy/changes", &list)
 }
 
-fn minute(limit: u64) -> Value {
+pub(crate) fn minute(limit: u64) -> Value {
     json!({ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" })
 }
 
 /// The limit of the tier `free` in a snapshot, whose digest is right.
-fn limit_of(snapshot: &Value) -> Value {
+pub(crate) fn limit_of(snapshot: &Value) -> Value {
     let text = |field: &str| snapshot[field].as_str().expect("text").to_owned();
     let bytes = snapshot["bytes"].as_u64().expect("a number");
     let document = unpack(&text("document"), bytes, &text("sha256")).expect("whole");
@@ -45,14 +45,14 @@ fn limit_of(snapshot: &Value) -> Value {
     document["domains"]["default"]["tiers"][0]["limits"][0]["limit"].clone()
 }
 
-fn row(ana: &Client, name: &str) -> Value {
+pub(crate) fn row(ana: &Client, name: &str) -> Value {
     let answer = ana.get(&format!("/api/v1/nodes/{name}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 #[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(25), "{what}");

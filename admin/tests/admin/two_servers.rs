@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Two on one database, and the administrator at each.
-fn two() -> (Folder, [Server; 2], [Client; 2]) {
+pub(crate) fn two() -> (Folder, [Server; 2], [Client; 2]) {
     let (folder, a) = Folder::on_server();
     let b = Server::start(folder.home());
     let ana = a.administrator();

@@ -1,0 +1,84 @@
+//! Which version each node should have: the newest, or while that went to some nodes first, the one that all others keep.
+
+use std::collections::BTreeSet;
+
+use crate::{problem::Problem, published::Shared, store::Rollout};
+
+/// What each node should have.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    /// What edits are made on.
+    pub(crate) newest: Shared,
+    /// If it went to some nodes first.
+    pub(crate) staged: Option<Staged>,
+}
+
+/// The newest version is on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Staged {
+    pub(crate) rollout: Rollout,
+    /// What all others keep.
+    pub(crate) kept: Shared,
+}
+
+impl Targets {
+    /// What a node of this name should have; `None`: an engine that is no node.
+    pub(crate) fn of(&self, node: Option<&str>) -> &Shared {
+        match &self.staged {
+            Some(staged) if !staged.has(node) => &staged.kept,
+            _ => &self.newest,
+        }
+    }
+
+    /// Does it keep the version before the newest?
+    pub(crate) fn keeps(&self, node: Option<&str>) -> bool {
+        self.staged.as_ref().is_some_and(|staged| !staged.has(node))
+    }
+
+    pub(crate) fn rollout(&self) -> Option<&Rollout> {
+        self.staged.as_ref().map(|staged| &staged.rollout)
+    }
+}
+
+impl Staged {
+    fn has(&self, node: Option<&str>) -> bool {
+        node.is_some_and(|node| self.rollout.nodes.contains(node))
+    }
+}
+
+/// Where a version goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Goes {
+    ToAll,
+    /// To these first, by their names.
+    To(Vec<String>),
+    /// To all, instead of the one that some nodes have.
+    Back,
+}
+
+impl Goes {
+    /// Of a publish that names nodes, or none.
+    pub(crate) fn to(nodes: Option<Vec<String>>) -> Self {
+        nodes.map_or(Self::ToAll, Self::To)
+    }
+
+    /// Refuses what cannot be done while this rollout is open, or none.
+    pub(crate) fn check(&self, open: Option<&Rollout>) -> Result<(), Problem> {
+        match (self, open) {
+            (Self::ToAll | Self::To(_), Some(rollout)) => Err(Problem::RolloutOpen(Box::new(rollout.clone()))),
+            (Self::Back, None) => Err(none_open()),
+            (Self::ToAll | Self::To(_), None) | (Self::Back, Some(_)) => Ok(()),
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> Option<BTreeSet<String>> {
+        match self {
+            Self::To(nodes) => Some(nodes.iter().cloned().collect()),
+            Self::ToAll | Self::Back => None,
+        }
+    }
+}
+
+pub(crate) fn none_open() -> Problem {
+    Problem::NotFound("No rollout is open: every node is to have the newest version.".to_owned())
+}
