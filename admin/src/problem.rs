@@ -192,7 +192,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::BadJson,
         Self::Unauthorized,
         Self::WrongCredentials,
