@@ -265,30 +265,33 @@ async fn find(request: &ServiceRequest) -> Found {
     let Some(cookie) = request.cookie(&state.cookie).filter(|cookie| !cookie.value().is_empty()) else {
         return nobody(Problem::Unauthorized);
     };
-    match of_session(state, cookie.value(), address).await {
-        Ok((who, csrf)) => {
-            // Digests are compared, which tells nothing about the token by its time.
-            let token = request.headers().get(CSRF_HEADER).map(|token| sha256(token.as_bytes()));
-            let is_forged = !is_safe(request.method()) && token != Some(sha256(&csrf));
-            Found { who: Ok(Rc::new(who)), is_forged }
-        }
+    match of_session(request, state, cookie.value(), address).await {
+        Ok((who, is_forged)) => Found { who: Ok(Rc::new(who)), is_forged },
         Err(problem) => nobody(problem),
     }
 }
 
-/// With what a change has to show besides.
-async fn of_session(state: &State, token: &str, address: String) -> Result<(Who, String), Problem> {
+/// Whose session it is, and whether the request is forged.
+async fn of_session(
+    request: &ServiceRequest,
+    state: &State,
+    token: &str,
+    address: String,
+) -> Result<(Who, bool), Problem> {
     let Some(session) = state.store.session(&sha256(token), now(), state.session_life).await? else {
         state.tries.count_secret(&address)?;
         return Err(Problem::UnknownSession);
     };
+    // Digests are compared, which tells nothing about the token by its time.
+    let csrf = request.headers().get(CSRF_HEADER).map(|token| sha256(token.as_bytes()));
+    let is_forged = !is_safe(request.method()) && csrf != Some(sha256(&session.csrf));
     let id = &session.token_sha256;
-    if state.seen.is_due(id, session.last_seen_at, now()) {
+    if !is_forged && state.seen.is_due(id, session.last_seen_at, now()) {
         let (store, id, user, address) = (state.store.clone(), id.clone(), session.user, address.clone());
         note(state, async move { store.saw_session(&id, user, &address, now()).await });
     }
-    let (name, may, csrf) = (session.name.clone(), May::Role(session.role), session.csrf.clone());
-    Ok((Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) }, csrf))
+    let (name, may) = (session.name.clone(), May::Role(session.role));
+    Ok((Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) }, is_forged))
 }
 
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.

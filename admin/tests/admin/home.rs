@@ -34,7 +34,10 @@ impl Folder {
         let mut folder = Self::with_file();
         folder.home.url = server().map(|server| {
             let name = format!("tidegate_test_{:016x}", RandomState::new().hash_one(folder.path()));
-            execute(&server, format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'"));
+            execute(
+                &server,
+                format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"),
+            );
             let mut url = address(&server).database_url;
             url.set_path(&name);
             url.to_string()

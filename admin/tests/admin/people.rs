@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -217,7 +217,7 @@ fn a_password_that_an_administrator_gave_stays() {
             (changing.join().expect("it ends well"), reset)
         });
         let holds = if reset == 200 { given } else { own };
-        assert!(matches!((changed, reset), (204, 412) | (412, 200) | (401, 200)), "{turn}: {changed} {reset}");
+        assert!(matches!((changed, reset), (204, 412) | (401 | 412, 200)), "{turn}: {changed} {reset}");
         given_meanwhile += u32::from(changed == 412);
         ben = server.sign_in_as("viewer", holds);
         holds.clone_into(&mut old);
@@ -231,10 +231,8 @@ fn a_tag_is_of_one_user() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let add = || {
-        assert_eq!(
-            ana.post("/api/v1/users", &json!({ "name": "ben", "role": "viewer", "password": OTHER })).status,
-            201
-        )
+        let added = ana.post("/api/v1/users", &json!({ "name": "ben", "role": "viewer", "password": OTHER }));
+        assert_eq!(added.status, 201, "{added:?}");
     };
     add();
     let first = tag(&ana, "ben");
@@ -244,9 +242,9 @@ fn a_tag_is_of_one_user() {
     assert_eq!(code(&remove(&ana, "ben", &first)), (412, "conflict".to_owned()));
 }
 
-/// Lines of his event stream, after its beginning.
+/// Lines of his event stream, after its beginning: before a sign of life by itself, which comes after 15 seconds.
 fn stream(server: &Server, of: &Client) -> impl Iterator<Item = String> + use<> {
-    let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(20))).build().new_agent();
+    let agent = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(14))).build().new_agent();
     let answer = agent.get(format!("{}/api/v1/stream", server.url)).header("cookie", of.cookie()).call();
     let mut lines = BufReader::new(answer.expect("a stream").into_body().into_reader()).lines().map_while(Result::ok);
     assert!(lines.by_ref().any(|line| line == "event: hello"));
@@ -270,9 +268,8 @@ fn what_a_command_does_holds_at_once_in_a_server_that_runs() {
     let (folder, server) = fresh();
     let ana = server.administrator();
     let ben = ana.add("viewer", &server);
-    let mut lines = stream(&server, &ben);
     let home = folder.home();
-    block_on(async {
+    let mut lines = block_on(async {
         let people = People::open(&home.data, home.url().as_ref()).await.expect("it opens");
         people.add("carl", Role::Operator, OTHER.to_owned()).await.expect("he is added");
         for (name, says) in [("carl", "there is a user `carl`"), ("tidegate", "server itself"), ("Carl", "begin with")]
@@ -282,15 +279,15 @@ fn what_a_command_does_holds_at_once_in_a_server_that_runs() {
         }
         let last = people.reset("ana", Some(Role::Viewer), OTHER.to_owned()).await.expect_err("it is refused");
         assert!(last.to_string().contains("last administrator"), "{last}");
+        let lines = stream(&server, &ben);
         people.reset("viewer", Some(Role::Operator), OTHER.to_owned()).await.expect("he is there");
-        let list = people.list().await.expect("a list");
-        let list: Vec<_> = list.iter().map(|(name, role)| (name.as_str(), *role)).collect();
-        assert_eq!(list, [("ana", "admin"), ("carl", "operator"), ("viewer", "operator")]);
+        let users = people.list().await.expect("a list");
+        let users: Vec<_> = users.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+        assert_eq!(users, [("ana", "admin"), ("carl", "operator"), ("viewer", "operator")]);
         people.close().await;
+        lines
     });
-    let began = Instant::now();
     assert!(lines.any(|line| line == "event: bye"));
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(ben.get("/api/v1/me").status, 401);
     assert_eq!(server.sign_in_as("viewer", OTHER).get("/api/v1/me").json()["role"], "operator");
     assert_eq!(server.sign_in_as("carl", OTHER).get("/api/v1/me").json()["role"], "operator");

@@ -128,7 +128,8 @@ fn a_trusted_proxy_says_who_asks() {
         server.stranger().send("POST", "/api/v1/session", &headers, Some(body)).status
     };
     // What stands to the left he has made up; one try comes back every six seconds.
-    let made_up = |n: u32| format!("203.0.113.{n}, 198.51.100.7{}", if n % 2 == 0 { ", 127.0.0.2" } else { "" });
+    let made_up =
+        |n: u32| format!("203.0.113.{n}, 198.51.100.7{}", if n.is_multiple_of(2) { ", 127.0.0.2" } else { "" });
     assert!((0..40).any(|n| try_from(&server, &made_up(n), "wrong") == 429));
     assert_eq!(try_from(&server, "198.51.100.8", PASSWORD), 200, "another address");
     let sessions = ana.get("/api/v1/me/sessions").json();

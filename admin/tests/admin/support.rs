@@ -266,13 +266,13 @@ impl Client {
     /// A script with a new token, which is made of this: a role, or a scope. It is called `script`, where there were others
     /// `script-2` and so on, unless a name is given. With its id.
     pub(crate) fn script(&self, of: &Value) -> (Self, String) {
-        let make = |name: String| {
+        let ask = |name: String| {
             let mut body = json!({ "name": name });
             body.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
             self.post("/api/v1/tokens", &body)
         };
         let names = (2..50).map(|number| format!("script-{number}"));
-        let made = ["script".to_owned()].into_iter().chain(names).map(make).find(|made| made.status != 422);
+        let made = ["script".to_owned()].into_iter().chain(names).map(ask).find(|made| made.status != 422);
         let made = made.expect("a name");
         assert_eq!(made.status, 201, "{made:?}");
         let made = made.json();

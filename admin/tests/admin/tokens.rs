@@ -100,11 +100,11 @@ fn a_token_that_is_replaced_goes_on_for_a_day() {
 fn a_name_is_given_once() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
-    let make = || ana.post("/api/v1/tokens", &json!({ "name": "ci", "role": "editor" }));
-    let made = make();
+    let ask = || ana.post("/api/v1/tokens", &json!({ "name": "ci", "role": "editor" }));
+    let made = ask();
     assert_eq!(made.status, 201, "{made:?}");
     for _ in 0..2 {
-        let taken = make();
+        let taken = ask();
         assert_eq!((taken.status, taken.pointers()), (422, vec!["/name".to_owned()]), "{taken:?}");
         let id = made.json()["id"].as_str().expect("text").to_owned();
         // Also after it was revoked.
