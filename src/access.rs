@@ -6,6 +6,8 @@ use clap::Args;
 use tidegate::time::parse_period;
 use tidegate_admin::{Access, IpNet, TlsFiles};
 
+use crate::{oidc::OidcArguments, output::Failure};
+
 /// The shortest that a session may live without being used, in nanoseconds: that it was used is written once a minute.
 const IDLE_MIN: u64 = 5 * 60 * 1_000_000_000;
 
@@ -28,16 +30,19 @@ pub(crate) struct AccessArguments {
     /// the audit log, sessions and limits of tries have. Several are given one by one, or with commas between them.
     #[arg(long, value_name = "CIDR", env = "TIDEGATE_ADMIN_TRUSTED_PROXY", value_delimiter = ',', value_parser = network)]
     admin_trusted_proxy: Vec<IpNet>,
+    #[command(flatten)]
+    oidc: OidcArguments,
 }
 
 impl AccessArguments {
-    pub(crate) fn settings(&self) -> Access {
-        Access {
+    pub(crate) fn settings(&self) -> Result<Access, Failure> {
+        Ok(Access {
             session_idle: Duration::from_nanos(self.session_idle),
             session_life: Duration::from_nanos(self.session_life),
             tls: self.tls(),
             trusted_proxies: self.admin_trusted_proxy.clone(),
-        }
+            oidc: self.oidc.settings()?,
+        })
     }
 
     /// The files of the certificate.

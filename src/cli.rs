@@ -19,7 +19,10 @@ use tidegate_replay::LogFormat;
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
-    policy::{diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments, rollout::RolloutArguments},
+    policy::{
+        diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
+        rollout::RolloutArguments,
+    },
     users::UserCommand,
 };
 

@@ -6,6 +6,7 @@ mod ask;
 mod backup;
 mod cli;
 mod node;
+mod oidc;
 mod output;
 mod policy;
 mod progress;

@@ -74,7 +74,7 @@ async fn serve(
         keys: arguments.keys,
         record: node.record.0,
         check_url: node.check_url.clone(),
-        access: arguments.access.settings(),
+        access: arguments.access.settings()?,
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
     let door = door.map(Http::serve).transpose().map_err(failure)?;

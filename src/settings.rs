@@ -108,8 +108,16 @@ fn missing(matches: &ArgMatches, table: &Table) -> Result<Vec<OsString>, String>
             let Some((value, long)) = key(argument).and_then(|key| table.get(&key)).zip(argument.get_long()) else {
                 continue;
             };
-            if !given(argument.get_id().as_str()) {
-                more.extend(flag(long, value, matches!(argument.get_action(), ArgAction::SetTrue))?);
+            if given(argument.get_id().as_str()) {
+                continue;
+            }
+            match (value, argument.get_action()) {
+                (Value::Array(values), ArgAction::Append) => {
+                    for value in values {
+                        more.extend(flag(long, value, false)?);
+                    }
+                }
+                (value, action) => more.extend(flag(long, value, matches!(action, ArgAction::SetTrue))?),
             }
         }
         let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));

@@ -198,6 +198,40 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
 }
 
 #[test]
+fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
+    let folder = TempDir::new().expect("a folder");
+    let (secret, file) = (folder.path().join("secret"), folder.path().join("tidegate.toml"));
+    fs::write(&secret, "of the client").expect("it is ours");
+    let whole = format!(
+        "oidc_issuer = \"https://id.example\"\noidc_client_id = \"tidegate\"\noidc_client_secret_file = {secret:?}\n\
+         oidc_role = [\"staff=viewer\", \"cn=ops,ou=all=editor\"]\noidc_name = \"ours\"\n"
+    );
+    fs::write(&file, &whole).expect("it is ours");
+    let config = file.to_str().expect("text");
+    let served = Served::start_with(&folder.path().join("data"), &["--config", config]);
+    let shown = ureq::get(format!("{}/api/v1/session/provider", served.admin)).call().expect("an answer");
+    assert_eq!(shown.into_body().read_json::<serde_json::Value>().expect("JSON"), json!({ "name": "ours" }));
+    drop(served);
+    for (settings, arguments, says) in [
+        (whole.replace("staff=viewer", "staff=root"), vec![], "the roles are viewer, operator, editor and admin"),
+        (whole.replace("staff=viewer", "staff"), vec![], "write GROUP=ROLE"),
+        (whole.replace("oidc_client_id", "#"), vec![], "--oidc-client-id"),
+        (whole.replace("https", "http"), vec![], "--oidc-issuer"),
+        (whole.clone(), vec!["--oidc-client-secret-file", "absent"], "--oidc-client-secret-file: absent"),
+        (whole.clone(), vec!["--admin", "0.0.0.0:0"], "--admin-url"),
+        (String::new(), vec!["--oidc-client-id", "tidegate"], "--oidc-issuer"),
+    ] {
+        fs::write(&file, settings).expect("it is ours");
+        let mut command = command();
+        let base = if arguments.first() == Some(&"--admin") { vec![] } else { vec!["--admin", "127.0.0.1:0"] };
+        command.args(["serve", "--config", config, "--http", "127.0.0.1:0", "--data"]).arg(folder.path().join("data"));
+        let output = command.args(base).args(arguments).output().expect("the binary runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(2) && said.contains(says), "{says}: {said}");
+    }
+}
+
+#[test]
 fn a_damaged_database_stops_the_start() {
     let folder = TempDir::new().expect("a folder");
     Served::start(&folder.path().join("data")).kill();

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
+//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -25,6 +25,7 @@ mod heavy;
 mod local;
 mod news;
 mod objects;
+mod oidc;
 mod overrides;
 mod paging;
 mod passwords;
@@ -55,6 +56,7 @@ mod tries;
 pub use figures::FiguresClock;
 pub use ipnet::IpNet;
 pub use local::{People, PeopleError};
+pub use oidc::Oidc;
 pub use overrides::take_ended;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use privacy::Keys;

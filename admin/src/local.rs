@@ -4,11 +4,11 @@ use std::{fmt, path::Path};
 
 use crate::{
     Access, DatabaseUrl, StartError, passwords,
-    people::{SERVER, check},
+    people::{SERVER, check, check_password_user},
     problem::Problem,
     roles::Role,
     secrets::{SessionLife, now},
-    store::{Audit, Edit, Outcome, Store},
+    store::{Audit, Edit, Means, Outcome, Store},
 };
 
 /// Why nothing was done.
@@ -68,7 +68,7 @@ impl People {
         check(name, &password)?;
         let hash = passwords::hash(password).await?;
         let (object, result) = (format!("user:{name}"), format!("done: {}", role.name()));
-        if self.store.add_user((name, role, &hash), now(), line("user.add", &object, &result)).await? {
+        if self.store.add_user((name, role, Means::Password(&hash)), now(), line("user.add", &object, &result)).await? {
             Ok(())
         } else {
             Err(PeopleError::Refused(format!("there is a user `{name}` already; `user reset` gives a new password")))
@@ -80,6 +80,7 @@ impl People {
         check(name, &password)?;
         let user = self.store.user(name, now(), self.life).await?;
         let user = user.ok_or_else(|| PeopleError::Refused(format!("there is no user `{name}`")))?;
+        check_password_user(&user)?;
         let hash = passwords::hash(password).await?;
         let object = format!("user:{name}");
         let result = role.map(|role| format!("done: {} to {}", user.role.name(), role.name()));

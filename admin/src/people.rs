@@ -3,6 +3,7 @@
 use crate::{
     passwords,
     problem::{FieldError, Problem},
+    store::User,
 };
 
 /// The server itself, and commands on its machine, in versions and in the audit log. No user has this name.
@@ -18,6 +19,11 @@ pub(crate) fn is_name(name: &str) -> bool {
         && bytes.len() <= CHARACTERS_MAX
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+/// Refuses to give a role or a password to who has neither from here.
+pub(crate) fn check_password_user(user: &User) -> Result<(), Problem> {
+    if user.issuer.is_empty() { Ok(()) } else { Err(Problem::ByProvider(user.name.clone())) }
 }
 
 /// What is wrong with the name and the password of a new user.

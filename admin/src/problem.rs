@@ -32,6 +32,14 @@ pub(crate) enum Problem {
     /// Somebody is known who may not do this; the words say who may.
     Forbidden(String),
     WrongCredentials,
+    /// A try to sign in by the provider that cannot go on.
+    SignInOver,
+    /// Who comes from the provider may not come in; the words say why.
+    NotAdmitted(String),
+    /// This user has his role from the provider, and no password.
+    ByProvider(String),
+    /// The provider cannot be used; the words are for the server's log.
+    Provider(String),
     /// Too many tries.
     TooMany {
         /// When to come again.
@@ -149,16 +157,19 @@ impl FieldError {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Code {
     BadJson,
+    SignInOver,
     Unauthorized,
     WrongCredentials,
     Csrf,
     Forbidden,
+    NotAdmitted,
     NotFound,
     MethodNotAllowed,
     TooSlow,
     InUse,
     LastOfItsKind,
     OwnAccount,
+    ByProvider,
     AlreadyRunning,
     NoResult,
     NotEnded,
@@ -175,6 +186,7 @@ pub(crate) enum Code {
     PreconditionRequired,
     TooMany,
     Internal,
+    Provider,
     Storage,
     OutcomeUnknown,
     Busy,
@@ -192,18 +204,21 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::BadJson,
+        Self::SignInOver,
         Self::Unauthorized,
         Self::WrongCredentials,
         Self::Csrf,
         Self::Forbidden,
+        Self::NotAdmitted,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::TooSlow,
         Self::InUse,
         Self::LastOfItsKind,
         Self::OwnAccount,
+        Self::ByProvider,
         Self::AlreadyRunning,
         Self::NoResult,
         Self::NotEnded,
@@ -220,6 +235,7 @@ impl Code {
         Self::PreconditionRequired,
         Self::TooMany,
         Self::Internal,
+        Self::Provider,
         Self::Storage,
         Self::OutcomeUnknown,
         Self::Busy,
@@ -232,6 +248,12 @@ impl Code {
             Self::BadJson => {
                 (400, "bad_json", "The body cannot be read", "The body cannot be read. `errors[0].pointer` says where.")
             }
+            Self::SignInOver => (
+                400,
+                "sign_in_over",
+                "This sign-in is over",
+                "It was used, is older than 10 minutes, or began in another browser. Begin again.",
+            ),
             Self::Unauthorized => (
                 401,
                 "unauthorized",
@@ -255,6 +277,12 @@ impl Code {
                 "forbidden",
                 "You may not do this",
                 "The role of the session or token does not allow it; the detail says what it takes.",
+            ),
+            Self::NotAdmitted => (
+                403,
+                "not_admitted",
+                "The provider knows you, this server does not admit you",
+                "Who comes from the provider has no group with a role here, or a name that another user has; the detail says which.",
             ),
             Self::NotFound => {
                 (404, "not_found", "Not found", "What the address names is not there, or the domain that it is in.")
@@ -282,6 +310,12 @@ impl Code {
                 "own_account",
                 "This is your own account",
                 "Nobody changes his own role or removes himself; another administrator does.",
+            ),
+            Self::ByProvider => (
+                409,
+                "by_provider",
+                "This user signs in by the provider",
+                "His role follows his groups there, and he has no password here: neither is given to him.",
             ),
             Self::AlreadyRunning => (
                 409,
@@ -376,6 +410,13 @@ impl Code {
                 "internal",
                 "The server failed",
                 "The server's fault. Its log says more, under the answer's `X-Request-Id`.",
+            ),
+            Self::Provider => (
+                502,
+                "provider",
+                "The provider cannot be used",
+                "The provider of the sign-in does not answer, or not as it should. The log says more, under the answer's \
+                 `X-Request-Id`. Who has a password signs in by it.",
             ),
             Self::Storage => (
                 503,
@@ -508,6 +549,10 @@ impl Problem {
             Self::Forbidden(_) => Code::Forbidden,
             Self::Csrf => Code::Csrf,
             Self::WrongCredentials => Code::WrongCredentials,
+            Self::SignInOver => Code::SignInOver,
+            Self::NotAdmitted(_) => Code::NotAdmitted,
+            Self::ByProvider(_) => Code::ByProvider,
+            Self::Provider(_) => Code::Provider,
             Self::TooMany { .. } => Code::TooMany,
             Self::NotFound(_) => Code::NotFound,
             Self::MethodNotAllowed { .. } => Code::MethodNotAllowed,
@@ -544,7 +589,14 @@ impl Problem {
             Self::UnknownToken => "There is no such token, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials => "Wrong name or password.".to_owned(),
-            Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) => what.clone(),
+            Self::SignInOver => "It was used, is older than 10 minutes, or began in another browser.".to_owned(),
+            Self::ByProvider(name) => {
+                format!(
+                    "`{name}` signs in by the provider: his role follows his groups there, and he has no password here."
+                )
+            }
+            Self::Provider(_) => "It does not answer, or not as it should. The server's log says more.".to_owned(),
+            Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) | Self::NotAdmitted(what) => what.clone(),
             Self::DuplicateNode(name) => {
                 format!("Another process is connected as `{name}`; give one of them another name, or stop the other.")
             }
@@ -600,6 +652,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Internal(why) => f.write_str(why),
+            Self::Provider(why) => write!(f, "the provider of the sign-in: {why}"),
             other => f.write_str(&other.detail()),
         }
     }

@@ -14,8 +14,8 @@ use tokio::time;
 use crate::{addresses::network, people::SERVER, server::State, store::Audit};
 
 const MINUTE: Duration = Duration::from_mins(1);
-/// The most of a path or a name that is kept, in characters.
-const CHARACTERS_MAX: usize = 200;
+/// The most of a path, a name or a reason that is kept, in characters.
+const CHARACTERS_MAX: usize = 300;
 /// Bits of a stranger's network.
 const NETWORK_BITS: u32 = 64;
 
@@ -116,7 +116,7 @@ impl Refusals {
 fn write(state: &State, line: Audit<'_>) {
     let (store, action) = (state.store.clone(), line.action.to_owned());
     let [actor, address, object, result] =
-        [shown(line.actor), line.address.into(), shown(line.object), line.result.into()];
+        [shown(line.actor), line.address.into(), shown(line.object), shown(line.result)];
     state.beside.write(async move {
         let line = Audit { actor: &actor, address: &address, action: &action, object: &object, result: &result };
         if let Err(error) = store.audit(line).await {

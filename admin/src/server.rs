@@ -41,6 +41,7 @@ use crate::{
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
     heavy::Heavy,
     news::{follow_audit, follow_policy},
+    oidc::{Oidc, Provider},
     passwords,
     policy_file::{PolicyFile, PolicyFileOutcome},
     privacy::{Keys, Privacy},
@@ -122,6 +123,8 @@ pub struct Access {
     pub tls: Option<TlsFiles>,
     /// Proxies whose `X-Forwarded-For` says who asks.
     pub trusted_proxies: Vec<IpNet>,
+    /// A provider by which people may sign in.
+    pub oidc: Option<Oidc>,
 }
 
 impl Default for Access {
@@ -131,6 +134,7 @@ impl Default for Access {
             session_life: Duration::from_hours(7 * 24),
             tls: None,
             trusted_proxies: Vec::new(),
+            oidc: None,
         }
     }
 }
@@ -160,6 +164,7 @@ pub(crate) struct State {
     pub(crate) runs: Arc<Runs>,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
+    pub(crate) provider: Option<Provider>,
     pub(crate) seen: Seen,
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
@@ -235,6 +240,9 @@ impl Admin {
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose()?;
         passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
+        let redirect = || redirect(&listener, url.as_deref(), tls.is_some());
+        let provider = access.oidc.clone().map(|oidc| Provider::new(oidc, redirect()?)).transpose();
+        let provider = provider.map_err(|why| StartError::Oidc { why })?;
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
@@ -285,6 +293,7 @@ impl Admin {
             runs: Arc::new(runs),
             setup,
             tries: Tries::new(),
+            provider,
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
@@ -408,6 +417,16 @@ impl Admin {
         store.close().await;
         ended
     }
+}
+
+/// Where browsers come back from the provider.
+fn redirect(listener: &TcpListener, url: Option<&str>, has_tls: bool) -> Result<String, String> {
+    let scheme = if has_tls { "https" } else { "http" };
+    let here = listener.local_addr().ok().filter(|address| address.ip().is_loopback());
+    let url = url.map(str::to_owned).or_else(|| Some(format!("{scheme}://{}", here?)));
+    let url =
+        url.ok_or("--oidc-issuer needs --admin-url: where browsers reach the dashboard, to come back from there")?;
+    Ok(format!("{url}{}", routes::CALLBACK))
 }
 
 /// The way to the first administrator, with its code while there is none.

@@ -78,6 +78,11 @@ pub enum StartError {
         /// What is wrong, with the file.
         why: String,
     },
+    /// What was set of the sign-in by a provider cannot be used.
+    Oidc {
+        /// What is wrong, with the setting.
+        why: String,
+    },
     /// What was given as the address of a database is none.
     Address(String),
     /// The server of the database does not answer.
@@ -149,6 +154,7 @@ impl fmt::Display for StartError {
             Self::PolicyFile { name, problems } => write!(f, "the policy in {name} is wrong\n{problems}"),
             Self::Engine(error) => write!(f, "the engine does not take the policy: {error}"),
             Self::Tls { why } => write!(f, "no TLS: {why}"),
+            Self::Oidc { why } => f.write_str(why),
             Self::Random(why) => write!(f, "the operating system gives no random numbers: {why}"),
             Self::Address(why) => write!(f, "--database: {why}"),
             Self::Unreachable { database, why } => write!(

@@ -100,7 +100,7 @@ impl Calls {
     /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
     pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
         let client = Client::builder()
-            .tls_backend_preconfigured(tls(url, trusted)?)
+            .tls_backend_preconfigured(client_tls(url, trusted)?)
             .connect_timeout(CONNECT)
             .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
@@ -157,7 +157,12 @@ fn told(error: &reqwest::Error) -> String {
     words
 }
 
-fn tls(url: &str, trusted: Option<&[u8]>) -> Result<ClientConfig, String> {
+/// TLS of a client of `url`, which believes whom the system does, and the authorities of `trusted`, PEM.
+///
+/// # Errors
+///
+/// In words, where `trusted` has what is no certificate.
+pub fn client_tls(url: &str, trusted: Option<&[u8]>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     if url.starts_with("https:") {
         // Single ones that cannot be read are nobody's business.

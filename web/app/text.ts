@@ -72,6 +72,7 @@ export const text = {
     hide: 'Hide',
     showPassword: 'Show the password',
     submit: 'Sign in',
+    with: (provider: string) => `Sign in with ${provider}`,
     noAdmin:
       'No administrator exists yet. Open the sign-in link that the server printed when it started; a restart prints a new one.',
     lostTitle: 'Sign in again',

@@ -19,8 +19,14 @@ export class Server {
   checks = '';
   /** Of the first administrator; empty once there is one. */
   signInLink = '';
+  readonly #more: string[];
   #folder = '';
   #process: ChildProcess | null = null;
+
+  /** With more arguments. */
+  constructor(...more: string[]) {
+    this.#more = more;
+  }
 
   async start(): Promise<void> {
     const binary = process.env['TIDEGATE_BIN'];
@@ -29,7 +35,16 @@ export class Server {
     const [admin, http] = [this.dashboard, this.checks].map((url) =>
       url === '' ? '127.0.0.1:0' : new URL(url).host,
     );
-    const args = ['serve', '--data', this.#folder, '--admin', admin ?? '', '--http', http ?? ''];
+    const args = [
+      'serve',
+      '--data',
+      this.#folder,
+      '--admin',
+      admin ?? '',
+      '--http',
+      http ?? '',
+      ...this.#more,
+    ];
     const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#process = child;
     await this.#read(child);

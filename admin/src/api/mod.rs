@@ -58,6 +58,8 @@ pub(crate) struct Call {
     path: String,
     /// Who may make it.
     need: Need,
+    /// Are parameters overlooked that it does not have?
+    is_open: bool,
     route: Route,
     operation: Operation,
 }
@@ -196,7 +198,7 @@ impl Api {
             _ => web::method(method.clone()),
         };
         let route = route.to(handler);
-        self.calls.push(Call { method, path: path.to_owned(), need: A::NEED, route, operation });
+        self.calls.push(Call { method, path: path.to_owned(), need: A::NEED, is_open: false, route, operation });
         let last = self.calls.len() - 1;
         &mut self.calls[last]
     }
@@ -222,9 +224,8 @@ impl Api {
             config.service(calls.into_iter().fold(resource, |resource, call| {
                 let of_query = call.operation.parameters.into_iter().filter(|parameter| parameter.place == "query");
                 let known: Rc<[String]> = of_query.map(|parameter| parameter.name).collect();
-                let need = call.need;
-                resource
-                    .route(call.route.wrap(from_fn(move |request, next| admit(need, Rc::clone(&known), request, next))))
+                let (need, known) = (call.need, (!call.is_open).then_some(known));
+                resource.route(call.route.wrap(from_fn(move |request, next| admit(need, known.clone(), request, next))))
             }));
         }
     }
@@ -234,13 +235,13 @@ impl Api {
 /// overlooked.
 async fn admit(
     need: Need,
-    known: Rc<[String]>,
+    known: Option<Rc<[String]>>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let refused = access::check(request.request(), need).err();
     // Refusals are answers like any other, so that everything that is put on answers is put on them too.
-    match refused.or_else(|| query::unknown(request.query_string(), &known)) {
+    match refused.or_else(|| query::unknown(request.query_string(), &known?)) {
         None => Ok(next.call(request).await?.map_into_left_body()),
         Some(problem) => Ok(request.error_response(problem).map_into_right_body()),
     }
@@ -290,6 +291,12 @@ impl Call {
         self
     }
 
+    /// Others write its address, and may put more into it: parameters that it does not have are overlooked.
+    pub(crate) fn overlooks_parameters(&mut self) -> &mut Self {
+        self.is_open = true;
+        self
+    }
+
     /// A body that it takes.
     pub(crate) fn example(&mut self, body: Value) -> &mut Self {
         if let Some(described) = &mut self.operation.body {
@@ -316,6 +323,14 @@ impl Call {
     /// An answer without a body that the handler's type does not tell.
     pub(crate) fn answers_nothing(&mut self, description: &str) -> &mut Self {
         self.operation.answers_nothing(description);
+        self
+    }
+
+    /// Where it sends the one who asks.
+    pub(crate) fn redirects(&mut self, description: &str) -> &mut Self {
+        let headers = vec![("Location", "Where to.")];
+        let answer = Answer { description: description.to_owned(), content: Vec::new(), headers };
+        self.operation.answers.insert(StatusCode::SEE_OTHER.as_u16(), answer);
         self
     }
 

@@ -13,6 +13,7 @@ use crate::{
     objects::Kind,
     paging::{List, Page},
     passwords,
+    people::check_password_user,
     problem::{Code, Problem},
     query::Query,
     roles::{Known, May, Person, Role},
@@ -27,7 +28,7 @@ pub(super) fn calls(api: &mut Api) {
     api.put("/me/password", password)
         .says("Change one's password", "The other sessions end.")
         .example(json!({ "present": "a few words of mine", "password": "some other words" }))
-        .refuses(&[Code::TooMany, Code::Conflict]);
+        .refuses(&[Code::TooMany, Code::Conflict, Code::ByProvider]);
     api.get("/me/sessions", sessions).says("One's sessions", "The one that was used last first.");
     api.delete("/me/sessions", end_others).says("Sign out everywhere else", "");
     api.delete("/me/sessions/{session}", end_one).says("End one of one's sessions", "").with("session", "Its id.");
@@ -61,6 +62,8 @@ struct NewPassword {
 
 async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -> Result<NoContent, Problem> {
     let session = by.session()?;
+    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
+    check_password_user(&user)?;
     state.tries.count(&by.address, &by.name)?;
     let NewPassword { present, password } = body.value;
     if let Some(why) = passwords::refuse(&password) {

@@ -15,6 +15,7 @@ mod me;
 mod meta;
 mod nodes;
 mod objects;
+mod oidc;
 mod page;
 mod people;
 mod policy;
@@ -28,7 +29,7 @@ mod versions;
 
 use actix_web::{HttpRequest, HttpResponse, middleware::from_fn, web};
 
-pub(crate) use self::page::build;
+pub(crate) use self::{oidc::CALLBACK, page::build};
 use crate::{
     access::{By, guard},
     api::{Api, Document, PREFIX},
@@ -41,6 +42,7 @@ use crate::{
 fn calls() -> Api {
     let mut api = Api::new();
     session::calls(&mut api);
+    oidc::calls(&mut api);
     me::calls(&mut api);
     people::calls(&mut api);
     tokens::calls(&mut api);

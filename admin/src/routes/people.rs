@@ -17,7 +17,7 @@ use crate::{
     roles::{Admin, Role, Viewer},
     secrets::{instant, now},
     server::State,
-    store::{self, Audit, Edit, Ending, Outcome},
+    store::{self, Audit, Edit, Ending, Means, Outcome},
 };
 
 const NAME: &str = "The user's name.";
@@ -35,11 +35,18 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Change a user's role, or give him a new password",
             "His sessions end. Where the role is a lower one, the tokens that he made for a higher one are revoked. One's own \
-             account and the last administrator stay what they are.",
+             account and the last administrator stay what they are. Who signs in by the provider has his role from there, and no \
+             password.",
         )
         .with("id", NAME)
         .example(json!({ "role": "viewer" }))
-        .refuses(&[Code::PreconditionRequired, Code::LastOfItsKind, Code::OwnAccount, Code::TooMany]);
+        .refuses(&[
+            Code::PreconditionRequired,
+            Code::LastOfItsKind,
+            Code::OwnAccount,
+            Code::ByProvider,
+            Code::TooMany,
+        ]);
     api.delete("/users/{id}", remove)
         .says(
             "Remove a user",
@@ -86,6 +93,8 @@ struct User {
     id: String,
     etag: String,
     role: Role,
+    /// How he signs in.
+    signs_in: SignsIn,
     #[schemars(extend("format" = "date-time"))]
     made_at: String,
     /// To the minute; `null`: never.
@@ -95,10 +104,19 @@ struct User {
     sessions: i64,
 }
 
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum SignsIn {
+    Password,
+    /// By the provider: his role follows his groups there.
+    Provider,
+}
+
 impl From<store::User> for User {
     fn from(user: store::User) -> Self {
         Self {
             etag: etag(&user),
+            signs_in: if user.issuer.is_empty() { SignsIn::Password } else { SignsIn::Provider },
             id: user.name,
             role: user.role,
             made_at: instant(user.made_at),
@@ -169,7 +187,7 @@ async fn add(by: By<Admin>, state: Data<State>, body: Body<NewUser>) -> Result<C
     let hash = passwords::hash(password).await?;
     let (object, result) = (format!("user:{name}"), format!("done: {}", role.name()));
     let line = by.did("user.add", &object, &result);
-    if !state.store.add_user((&name, role, &hash), now(), line).await? {
+    if !state.store.add_user((&name, role, Means::Password(&hash)), now(), line).await? {
         return Err(conflict(&name, Some(&find(&state, &name).await?)));
     }
     let user = find(&state, &name).await?;
@@ -196,6 +214,7 @@ async fn change(
     if by.is_user(&user.name) {
         return Err(Problem::OwnAccount("Another administrator changes your role; /me/password your password."));
     }
+    people::check_password_user(&user)?;
     let hash = match password {
         None => None,
         Some(password) => {

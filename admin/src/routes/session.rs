@@ -106,7 +106,8 @@ async fn sign_in(
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
-        return begin(StatusCode::OK, &state, &request, (user.id, &user.password_hash), &name).await;
+        let begun = begin(&state, &request, (user.id, &user.password_hash), &name, "done").await?;
+        return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials)?);
     }
     // Nobody has shown who he is. What is no name may be a password, in the wrong field.
     let object = match () {
@@ -125,18 +126,18 @@ async fn sign_in(
     Err(Problem::WrongCredentials)
 }
 
-/// Begins a session of a user whose right to it was seen.
-async fn begin(
-    status: StatusCode,
+/// Begins a session of a user whose right to it was seen, and makes its cookie; `None`: his password is another meanwhile, or he is gone.
+pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,
     (user, password_hash): (i64, &str),
     name: &str,
-) -> Result<HttpResponse, Problem> {
+    result: &str,
+) -> Result<Option<(Session, Cookie<'static>)>, Problem> {
     let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
     let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
     let token_sha256 = sha256(&token);
-    let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result: "done" };
+    let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result };
     let begins_at = now();
     let new = NewSession {
         token_sha256: &token_sha256,
@@ -149,13 +150,21 @@ async fn begin(
         browser: &browser(request),
     };
     if !state.store.begin_session(new, line).await? {
-        return Err(Problem::WrongCredentials);
+        return Ok(None);
     }
     let session =
         state.store.session(&token_sha256, begins_at, state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    let mut response = HttpResponse::build(status).json(shown(state, &session));
     let cookie = cookie(state, token).max_age(time::Duration::seconds(state.session_life.whole_s)).finish();
-    response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
+    Ok(Some((session, cookie)))
+}
+
+fn answer(
+    status: StatusCode,
+    state: &State,
+    (session, cookie): &(Session, Cookie<'_>),
+) -> Result<HttpResponse, Problem> {
+    let mut response = HttpResponse::build(status).json(shown(state, session));
+    response.add_cookie(cookie).map_err(|error| Problem::Internal(error.to_string()))?;
     Ok(response)
 }
 
@@ -238,5 +247,6 @@ async fn set_up(
         return Err(Problem::field("/name", "a user has this name; take another one"));
     }
     state.setup.close();
-    begin(StatusCode::CREATED, &state, &request, (added.ok_or_else(gone)?, &hash), &name).await
+    let begun = begin(&state, &request, (added.ok_or_else(gone)?, &hash), &name, "done").await?;
+    answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials)?)
 }

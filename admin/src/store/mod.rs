@@ -14,6 +14,7 @@ mod postgres;
 mod rollouts;
 mod secret;
 mod sessions;
+mod sign_ins;
 mod sqlite;
 mod tokens;
 mod trouble;
@@ -43,9 +44,10 @@ pub(crate) use self::{
     drafts::Draft,
     figures::FigureRow,
     nodes::KnownNode,
-    people::{Edit, Outcome, User},
+    people::{Edit, Means, Outcome, User},
     rollouts::Rollout,
     sessions::{Ending, NewSession, Session, SessionRow},
+    sign_ins::SignIn,
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},

@@ -16,12 +16,23 @@ pub(crate) struct Login {
     pub(crate) password_hash: String,
 }
 
+/// How a user signs in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Means<'a> {
+    /// argon2id, PHC string.
+    Password(&'a str),
+    /// Who he is to a provider.
+    Provider { issuer: &'a str, subject: &'a str },
+}
+
 /// A user, without what is secret.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) id: i64,
     pub(crate) name: String,
     pub(crate) role: Role,
+    /// Of the provider by which he signs in; empty: he does by a password.
+    pub(crate) issuer: String,
     /// Grows with each change of the row; no row that comes later under the same id begins with one that was there.
     pub(crate) revision: i64,
     /// Unix seconds.
@@ -32,12 +43,12 @@ pub(crate) struct User {
     pub(crate) sessions: i64,
 }
 
-type Columns = (i64, String, String, i64, i64, i64, i64);
+type Columns = (i64, String, String, String, i64, i64, i64, i64);
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, name, role, revision, created_at, last_seen_at,
+            "SELECT id, name, role, issuer, revision, created_at, last_seen_at,
                     (SELECT count(*) FROM sessions
                      WHERE user_id = users.id AND expires_at > $1 AND sessions.last_seen_at > $2)
              FROM users ",
@@ -50,9 +61,9 @@ impl TryFrom<Columns> for User {
     type Error = sqlx::Error;
 
     fn try_from(columns: Columns) -> sqlx::Result<Self> {
-        let (id, name, role, revision, made_at, last_seen_at, sessions) = columns;
+        let (id, name, role, issuer, revision, made_at, last_seen_at, sessions) = columns;
         let role = read_role(&role)?;
-        Ok(Self { id, name, role, revision, made_at, last_seen_at, sessions })
+        Ok(Self { id, name, role, issuer, revision, made_at, last_seen_at, sessions })
     }
 }
 
@@ -108,12 +119,13 @@ impl Store {
         Ok(added.map(|(id,)| id))
     }
 
-    /// What signing in takes.
+    /// What signing in by a password takes; `None` too for who signs in otherwise.
     pub(crate) async fn login(&self, name: &str) -> sqlx::Result<Option<Login>> {
-        let found: Option<(i64, String)> = query_as("SELECT id, password_hash FROM users WHERE name = $1")
-            .bind(name)
-            .fetch_optional(&self.pool)
-            .await?;
+        let found: Option<(i64, String)> =
+            query_as("SELECT id, password_hash FROM users WHERE name = $1 AND password_hash <> ''")
+                .bind(name)
+                .fetch_optional(&self.pool)
+                .await?;
         Ok(found.map(|(id, password_hash)| Login { id, password_hash }))
     }
 
@@ -134,23 +146,46 @@ impl Store {
         found.map(User::try_from).transpose()
     }
 
-    /// Adds a user; false where somebody has the name. Each change of a row has a line of the audit log, so the number of the
-    /// last one is above all revisions that there were.
+    /// Who is this to a provider.
+    pub(crate) async fn user_of_provider(
+        &self,
+        (issuer, subject): (&str, &str),
+        now: i64,
+        life: SessionLife,
+    ) -> sqlx::Result<Option<User>> {
+        let found: Option<Columns> = query_as(select!("WHERE issuer = $3 AND subject = $4"))
+            .bind(now)
+            .bind(now - life.idle_s)
+            .bind(issuer)
+            .bind(subject)
+            .fetch_optional(&self.pool)
+            .await?;
+        found.map(User::try_from).transpose()
+    }
+
+    /// Adds a user; false where somebody has the name, or is this to the provider. Each change of a row has a line of the audit
+    /// log, so the number of the last one is above all revisions that there were.
     pub(crate) async fn add_user(
         &self,
-        (name, role, password_hash): (&str, Role, &str),
+        (name, role, by): (&str, Role, Means<'_>),
         at: i64,
         audit: Audit<'_>,
     ) -> sqlx::Result<bool> {
+        let (password_hash, issuer, subject) = match by {
+            Means::Password(hash) => (hash, "", ""),
+            Means::Provider { issuer, subject } => ("", issuer, subject),
+        };
         let mut change = self.change().await?;
         let added = query(
-            "INSERT INTO users (name, role, password_hash, created_at, revision)
-             VALUES ($1, $2, $3, $4, (SELECT coalesce(max(id), 0) FROM audit))
-             ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO users (name, role, password_hash, issuer, subject, created_at, revision)
+             VALUES ($1, $2, $3, $4, $5, $6, (SELECT coalesce(max(id), 0) FROM audit))
+             ON CONFLICT DO NOTHING",
         )
         .bind(name)
         .bind(role.name())
         .bind(password_hash)
+        .bind(issuer)
+        .bind(subject)
         .bind(at)
         .execute(&mut *change)
         .await?;
@@ -212,6 +247,15 @@ impl Store {
         audit.write(&mut change).await?;
         self.keep(change).await?;
         Ok(Outcome::Done)
+    }
+
+    /// Ends a user's sessions, and takes the tokens away that he made but those of nodes. He stays.
+    pub(crate) async fn shut_out(&self, id: i64, name: &str, audit: Audit<'_>) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        query("DELETE FROM sessions WHERE user_id = $1").bind(id).execute(&mut *change).await?;
+        revoke_above(&mut change, name, None).await?;
+        audit.write(&mut change).await?;
+        self.keep(change).await
     }
 
     /// The role that a user has now; `None`: he is gone.

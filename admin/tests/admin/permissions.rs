@@ -10,7 +10,18 @@ use crate::support::{Client, fresh};
 /// Every call, by what it takes. A call that is new has to be written here, and by that somebody has thought of who may
 /// make it.
 const TABLE: &[(&str, &[&str])] = &[
-    ("nothing", &["GET /openapi.json", "POST /session", "GET /setup", "POST /setup"]),
+    (
+        "nothing",
+        &[
+            "GET /openapi.json",
+            "POST /session",
+            "GET /session/oidc",
+            "GET /session/oidc/callback",
+            "GET /session/provider",
+            "GET /setup",
+            "POST /setup",
+        ],
+    ),
     ("known", &["GET /me"]),
     (
         "person",

@@ -9,6 +9,7 @@ import type {
   RuleItem,
   Session,
   SetupState,
+  SignInProvider,
   TierItem,
   VersionPage,
 } from './types.ts';
@@ -19,6 +20,10 @@ export const getSession = () => request<Session>('/session', { open: true });
 export const signIn = (name: string, password: string) =>
   request<Session>('/session', { method: 'POST', body: { name, password }, open: true });
 export const signOut = () => request<undefined>('/session', { method: 'DELETE', last: true });
+
+export const getProvider = () => request<SignInProvider>('/session/provider', { open: true });
+/** Not asked, but gone to: the provider sends the browser back to a path of this site. */
+export const toProvider = (path: string) => `/api/v1/session/oidc?return=${encodeURIComponent(path)}`;
 
 export const getSetup = () => request<SetupState>('/setup', { open: true });
 export const setUp = (code: string, name: string, password: string) =>

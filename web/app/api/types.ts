@@ -31,6 +31,11 @@ export interface Session {
   environment: string | null;
 }
 
+export interface SignInProvider {
+  /** On the button; null: there is none. */
+  name: string | null;
+}
+
 export interface SetupState {
   open: boolean;
   name?: string;

@@ -1,0 +1,325 @@
+//! Signing in by a provider: the browser goes there with a state and a cookie, and comes back with a code.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::MessageBody,
+    cookie::{Cookie, SameSite, time},
+    http::{
+        StatusCode,
+        header::{ACCEPT, CONTENT_TYPE, ContentType, HeaderValue, LOCATION},
+    },
+    web::{Data, Json},
+};
+use maud::{DOCTYPE, Markup, html};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::session::begin;
+use crate::{
+    access::{Anyone, address},
+    api::Api,
+    oidc::{Claimed, Provider},
+    problem::{Code, Problem},
+    query::Query,
+    secrets::{now, secret},
+    server::State,
+    store::{Audit, Edit, Means, Outcome, SignIn, User, sha256},
+};
+
+/// Where browsers come back.
+pub(crate) const CALLBACK: &str = "/api/v1/session/oidc/callback";
+/// How long somebody may take at the provider, in seconds.
+const LIFE_SECONDS: i64 = 600;
+/// The longest path that a browser is sent to, in bytes.
+const PATH_MAX: usize = 1_000;
+
+pub(super) fn calls(api: &mut Api) {
+    api.get("/session/provider", provider).says("By which provider people may sign in", "");
+    api.get("/session/oidc", go)
+        .says("Sign in by the provider", "For browsers: sends them there. Tries are limited by address.")
+        .redirects("To the provider.")
+        .refuses(&[Code::NotFound, Code::TooMany, Code::Provider]);
+    api.get("/session/oidc/callback", come_back)
+        .says(
+            "Come back from the provider",
+            "Signs in whom its ID token names, and makes him a user where he is none, with the highest role of his groups. \
+             Sets the session's cookie. Who accepts `text/html` is told of refusals by a page.",
+        )
+        .overlooks_parameters()
+        .answers(StatusCode::OK, "text/html", "Signed in: a page that goes on to where it began.")
+        .refuses(&[
+            Code::SignInOver,
+            Code::NotAdmitted,
+            Code::NotFound,
+            Code::LastOfItsKind,
+            Code::TooMany,
+            Code::Provider,
+        ]);
+}
+
+/// By which provider people may sign in.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SignInProvider")]
+struct Shown {
+    /// On the button; `null`: there is none.
+    name: Option<String>,
+}
+
+async fn provider(_: Anyone, state: Data<State>) -> Json<Shown> {
+    Json(Shown { name: state.provider.as_ref().map(|provider| provider.name().to_owned()) })
+}
+
+fn of(state: &State) -> Result<&Provider, Problem> {
+    let absent = || Problem::NotFound("This server has no provider to sign in by; --oidc-issuer names one.".to_owned());
+    state.provider.as_ref().ok_or_else(absent)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Going {
+    /// The path of the dashboard to go on to; `/` unless given.
+    r#return: Option<String>,
+}
+
+async fn go(_: Anyone, state: Data<State>, request: HttpRequest, query: Query<Going>) -> Result<HttpResponse, Problem> {
+    for_people(&request, send(&state, &request, query.0.r#return).await)
+}
+
+async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -> Result<HttpResponse, Problem> {
+    let provider = of(state)?;
+    let return_to = return_to.unwrap_or_else(|| "/".to_owned());
+    if !is_path_here(&return_to) {
+        return Err(Problem::parameter("return", "return: write a path of this site, such as `/tiers/pro`"));
+    }
+    state.tries.count(&address(request), "")?;
+    let begun = provider.begin().await?;
+    let browser = secret().map_err(|error| Problem::Internal(format!("random numbers: {error}")))?;
+    let sign_in = SignIn { nonce: begun.nonce, verifier: begun.verifier, return_to };
+    let (ids, now) = ((sha256(&begun.state), sha256(&browser)), now());
+    state.store.begin_sign_in((&ids.0, &ids.1), &sign_in, (now, now + LIFE_SECONDS)).await?;
+    let cookie = Cookie::build(cookie_name(state), browser)
+        .path("/")
+        .http_only(true)
+        // It has to come along when the provider, another site, sends the browser back.
+        .same_site(SameSite::Lax)
+        .secure(state.secure_cookies)
+        .max_age(time::Duration::seconds(LIFE_SECONDS));
+    Ok(HttpResponse::SeeOther().insert_header((LOCATION, begun.url.as_str())).cookie(cookie.finish()).finish())
+}
+
+fn cookie_name(state: &State) -> String {
+    format!("{}_oidc", state.cookie)
+}
+
+/// A path that no browser reads as another site.
+fn is_path_here(path: &str) -> bool {
+    path.len() <= PATH_MAX
+        && path.starts_with('/')
+        && !path.starts_with("//")
+        && !path.chars().any(|letter| letter == '\\' || letter.is_control())
+}
+
+/// What the provider puts into the address.
+#[derive(Deserialize, JsonSchema)]
+struct Back {
+    /// Of the try.
+    state: String,
+    /// For the ID token.
+    code: Option<String>,
+    /// Why there is no code.
+    error: Option<String>,
+}
+
+async fn come_back(
+    _: Anyone,
+    state: Data<State>,
+    request: HttpRequest,
+    query: Query<Back>,
+) -> Result<HttpResponse, Problem> {
+    for_people(&request, receive(&state, &request, query.0).await)
+}
+
+async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<HttpResponse, Problem> {
+    let provider = of(state)?;
+    state.tries.count(&address(request), "")?;
+    let claimed = claimed(state, provider, request, back).await;
+    let (claimed, return_to) = match claimed {
+        Ok(claimed) => claimed,
+        Err(problem) => return Err(refused(state, request, "", problem).await),
+    };
+    let user = match admitted(state, request, &claimed).await {
+        Ok(user) => user,
+        Err(problem) => {
+            let actor = claimed.name.as_deref().unwrap_or(&claimed.subject);
+            return Err(refused(state, request, actor, problem).await);
+        }
+    };
+    let begun = begin(state, request, (user.id, ""), &user.name, "done: by the provider").await?;
+    let (_, session) = begun.ok_or(Problem::SignInOver)?;
+    let mut removal = Cookie::build(cookie_name(state), "").path("/").secure(state.secure_cookies).finish();
+    removal.make_removal();
+    // The cookie of a session is not sent with what another site began; with what this page begins it is.
+    let markup = page("Signed in", Some(&return_to), &html! { p { a href=(return_to) { "Go on" } } });
+    Ok(HttpResponse::Ok().content_type(ContentType::html()).cookie(session).cookie(removal).body(markup))
+}
+
+/// Whom the provider names, and where he goes on.
+async fn claimed(
+    state: &State,
+    provider: &Provider,
+    request: &HttpRequest,
+    back: Back,
+) -> Result<(Claimed, String), Problem> {
+    let browser = request.cookie(&cookie_name(state)).ok_or(Problem::SignInOver)?;
+    let ids = (sha256(&back.state), sha256(browser.value()));
+    let sign_in = state.store.take_sign_in((&ids.0, &ids.1), now()).await?.ok_or(Problem::SignInOver)?;
+    let return_to = sign_in.return_to.clone();
+    let code = back.code.filter(|_| back.error.is_none()).ok_or_else(|| {
+        let why = back.error.as_deref().unwrap_or("it gives no code");
+        Problem::NotAdmitted(format!("The provider did not sign you in: {why}."))
+    })?;
+    Ok((provider.person(code, sign_in).await?, return_to))
+}
+
+/// The user whom the provider means, with the role of his groups; he is made where he is new.
+async fn admitted(state: &State, request: &HttpRequest, claimed: &Claimed) -> Result<User, Problem> {
+    let who = (claimed.issuer.as_str(), claimed.subject.as_str());
+    let address = address(request);
+    // Somebody else may change him meanwhile.
+    for _ in 0..3 {
+        let user = state.store.user_of_provider(who, now(), state.session_life).await?;
+        let role = match (&claimed.role, &user) {
+            (Ok(role), _) => *role,
+            (Err(why), None) => return Err(Problem::NotAdmitted(why.clone())),
+            (Err(why), Some(user)) => {
+                let object = format!("user:{}", user.name);
+                let line = Audit {
+                    actor: &user.name,
+                    address: &address,
+                    action: "user.shut_out",
+                    object: &object,
+                    result: why,
+                };
+                state.store.shut_out(user.id, &user.name, line).await?;
+                state.session_ended.send_replace(());
+                return Err(Problem::NotAdmitted(why.clone()));
+            }
+        };
+        let Some(user) = user else {
+            let name = claimed.name.as_deref().ok_or_else(nameless)?;
+            let (object, result) = (format!("user:{name}"), format!("done: {}, by the provider", role.name()));
+            let line = Audit { actor: name, address: &address, action: "user.add", object: &object, result: &result };
+            let means = Means::Provider { issuer: who.0, subject: who.1 };
+            let is_added = state.store.add_user((name, role, means), now(), line).await?;
+            if !is_added && state.store.user_of_provider(who, now(), state.session_life).await?.is_none() {
+                return Err(taken(name));
+            }
+            continue;
+        };
+        if user.role == role {
+            return Ok(user);
+        }
+        let object = format!("user:{}", user.name);
+        let result = format!("done: {} to {}, by the groups at the provider", user.role.name(), role.name());
+        let line =
+            Audit { actor: &user.name, address: &address, action: "user.role", object: &object, result: &result };
+        let edit = Edit { role: Some(role), ..Edit::default() };
+        match state.store.change_user((user.id, user.revision), edit, &[line]).await? {
+            Outcome::Done => {
+                state.session_ended.send_replace(());
+            }
+            Outcome::Changed => {}
+            Outcome::LastAdministrator => {
+                return Err(Problem::LastOfItsKind(format!("The administrator `{}`", user.name)));
+            }
+        }
+    }
+    Err(Problem::SignInOver)
+}
+
+fn nameless() -> Problem {
+    Problem::NotAdmitted(
+        "The provider gives no name that a user can have: in `preferred_username`, `email` or `sub`, before an `@`, letters a-z \
+         first, then a-z, 0-9, `_`, `.` and `-`, 32 at most."
+            .to_owned(),
+    )
+}
+
+fn taken(name: &str) -> Problem {
+    Problem::NotAdmitted(format!(
+        "There is a user `{name}` already, who is not you at the provider. An administrator removes that one, or you get another \
+         name at the provider."
+    ))
+}
+
+/// Writes the refusal into the audit log.
+async fn refused(state: &State, request: &HttpRequest, actor: &str, problem: Problem) -> Problem {
+    let (address, result) = (address(request), problem.to_string());
+    let line = Audit { actor, address: &address, action: "session.begin", object: "", result: &result };
+    state.refusals.write(&state.store, line).await;
+    problem
+}
+
+/// Who looks at the answer in a browser is told by a page why there is none.
+fn for_people(request: &HttpRequest, answer: Result<HttpResponse, Problem>) -> Result<HttpResponse, Problem> {
+    let accepts = request.headers().get(ACCEPT).and_then(|accepts| accepts.to_str().ok()).unwrap_or_default();
+    answer.or_else(|problem| {
+        if !accepts.contains("text/html") {
+            return Err(problem);
+        }
+        let title = problem.code().row().title;
+        let detail = match &problem {
+            Problem::Internal(_) | Problem::Provider(_) => "The server's log says more.".to_owned(),
+            problem => problem.to_string(),
+        };
+        let body = page(title, None, &html! { p { (detail) } p { a href="/login" { "Back to the sign-in" } } });
+        let mut response = HttpResponse::from_error(problem).set_body(body.boxed());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        Ok(response)
+    })
+}
+
+/// A page of its own; with `to` it goes on at once.
+fn page(title: &str, to: Option<&str>, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) " · tidegate" }
+                link rel="stylesheet" href="/docs/api.css";
+                @if let Some(to) = to { meta http-equiv="refresh" content={ "0; url=" (to) }; }
+            }
+            body { main { h1 { (title) } (body) } }
+        }
+    };
+    page.into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_is_sent_nowhere_else() {
+        for path in ["/", "/tiers/pro?domain=x#y", "/a//b", "/%5Cevil.example", "/über"] {
+            assert!(is_path_here(path), "{path}");
+        }
+        let long = format!("/{}", "x".repeat(PATH_MAX));
+        for path in [
+            "",
+            "tiers",
+            "//evil.example",
+            "/\\evil.example",
+            "/\t/evil.example",
+            "/x\n",
+            "\t//evil.example",
+            "https://evil.example",
+            "javascript:alert(1)",
+            " /tiers",
+            &long,
+        ] {
+            assert!(!is_path_here(path), "{path}");
+        }
+    }
+}
