@@ -133,6 +133,7 @@ fn browsers_are_told_to_come_by_tls_only() {
         assert!(cookie.contains(part), "{cookie}");
     }
     assert!(!cookie.contains("domain"), "{cookie}");
+    connection.1.clear();
     // A page, an answer, refusals: all of them say so.
     for (path, status) in
         [("/docs/api", 200), ("/api/v1/openapi.json", 200), ("/api/v1/tiers", 401), ("/assets/none.js", 404)]
