@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::session::begin;
 use crate::{
-    access::{Anyone, address},
+    access::Anyone,
+    addresses::address,
     api::Api,
     oidc::{Claimed, Provider},
     problem::{Code, Problem},
@@ -144,13 +145,14 @@ async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<Htt
     let claimed = claimed(state, provider, request, back).await;
     let (claimed, return_to) = match claimed {
         Ok(claimed) => claimed,
-        Err(problem) => return Err(refused(state, request, "", problem).await),
+        Err(problem) => return Err(refused(state, request, "", problem)),
     };
     let user = match admitted(state, request, &claimed).await {
         Ok(user) => user,
         Err(problem) => {
-            let actor = claimed.name.as_deref().unwrap_or(&claimed.subject);
-            return Err(refused(state, request, actor, problem).await);
+            // Nobody acts under a name that is not his yet.
+            let object = format!("provider:{}", claimed.name.as_deref().unwrap_or(&claimed.subject));
+            return Err(refused(state, request, &object, problem));
         }
     };
     let begun = begin(state, request, (user.id, ""), &user.name, "done: by the provider").await?;
@@ -252,10 +254,10 @@ fn taken(name: &str) -> Problem {
 }
 
 /// Writes the refusal into the audit log.
-async fn refused(state: &State, request: &HttpRequest, actor: &str, problem: Problem) -> Problem {
+fn refused(state: &State, request: &HttpRequest, object: &str, problem: Problem) -> Problem {
     let (address, result) = (address(request), problem.to_string());
-    let line = Audit { actor, address: &address, action: "session.begin", object: "", result: &result };
-    state.refusals.write(&state.store, line).await;
+    let line = Audit { actor: "", address: &address, action: "session.begin", object, result: &result };
+    state.refusals.write(state, line);
     problem
 }
 

@@ -38,7 +38,11 @@ fn detail(answer: &Answer) -> String {
 
 /// Actions and results of the audit log on somebody, newest first.
 fn audited(ana: &Client, actor: &str) -> Vec<(String, String)> {
-    let lines = ana.get(&format!("/api/v1/audit?actor={actor}")).json();
+    lines(ana, &format!("actor={actor}"))
+}
+
+fn lines(ana: &Client, sought: &str) -> Vec<(String, String)> {
+    let lines = ana.get(&format!("/api/v1/audit?{sought}")).json();
     let text = |line: &Value, name: &str| line[name].as_str().expect("text").to_owned();
     lines["items"].as_array().expect("lines").iter().map(|line| (text(line, "action"), text(line, "result"))).collect()
 }
@@ -227,7 +231,7 @@ fn without_a_group_or_a_name_nobody_comes_in() {
     }
     assert_eq!(ana.get("/api/v1/users").json()["items"].as_array().expect("users").len(), 1);
     assert_eq!(ana.get("/api/v1/session").json()["role"], "admin");
-    let lines = audited(&ana, "eve");
+    let lines = lines(&ana, "object=provider:eve");
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines.iter().all(|(action, result)| action == "session.begin" && result.contains("`groups`")), "{lines:?}");
     // Another of the provider has the name.
