@@ -7,9 +7,10 @@ mod support;
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::Arc,
     thread,
     time::Duration,
@@ -243,4 +244,46 @@ fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
     let one = tidegate(["serve", "--admin-tls-cert", &at("cert.pem")]);
     assert!(one.status == Some(2) && one.stderr.contains("--admin-tls-key"), "{one:?}");
     assert!(!folder.path().join("data").exists(), "nothing was made");
+}
+
+/// A provider to sign in by is known by the authority that `--oidc-ca` names, and by no other.
+#[test]
+fn a_provider_may_have_an_authority_of_its_own() {
+    let folder = TempDir::new().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let authority = Authority::new();
+    authority.write(&file("cert.pem"), &file("key.pem"));
+    fs::write(file("ca.pem"), &authority.pem).expect("room for a file");
+    fs::write(file("other.pem"), Authority::new().pem).expect("room for a file");
+    fs::write(file("secret"), "of the client").expect("room for a file");
+    let mut provider = Command::new("node")
+        .arg("provider.js")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("admin/tests/oidc"))
+        .envs([("TIDEGATE_TEST_CERT", file("cert.pem")), ("TIDEGATE_TEST_KEY", file("key.pem"))])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node runs");
+    let mut lines = BufReader::new(provider.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let issuer = lines.find(|line| line.starts_with("https:"));
+    let issuer = issuer.expect("it says where it is; npm --prefix admin/tests/oidc ci installs what it needs");
+    let secret = file("secret").display().to_string();
+    for (ca, status) in [("ca.pem", 303), ("other.pem", 502)] {
+        let ca = file(ca).display().to_string();
+        let arguments = [
+            ["--oidc-issuer", &issuer],
+            ["--oidc-client-id", "tidegate"],
+            ["--oidc-client-secret-file", &secret],
+            ["--oidc-role", "staff=viewer"],
+            ["--oidc-ca", &ca],
+        ];
+        let served = Served::start_with(&file("data"), arguments.as_flattened());
+        let config = ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0);
+        let agent = config.max_redirects_will_error(false).build().new_agent();
+        let answer = agent.get(format!("{}/api/v1/session/oidc", served.admin)).call().expect("an answer");
+        assert_eq!(answer.status(), status, "{ca}");
+    }
+    drop(lines);
+    provider.kill().expect("it runs");
+    provider.wait().expect("it ends");
 }

@@ -167,9 +167,16 @@ pub fn client_tls(url: &str, trusted: Option<&[u8]>) -> Result<ClientConfig, Str
     if url.starts_with("https:") {
         // Single ones that cannot be read are nobody's business.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        for certificate in CertificateDer::pem_slice_iter(trusted.unwrap_or_default()) {
-            let certificate = certificate.map_err(|error| format!("the certificate of the authority: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("the certificate of the authority: {error}"))?;
+        if let Some(trusted) = trusted {
+            let bad = |why: String| format!("the certificate of the authority: {why}");
+            let before = roots.len();
+            for certificate in CertificateDer::pem_slice_iter(trusted) {
+                let certificate = certificate.map_err(|error| bad(error.to_string()))?;
+                roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+            }
+            if roots.len() == before {
+                return Err(bad("there is none in the file".to_owned()));
+            }
         }
     }
     let config =

@@ -126,7 +126,8 @@ async fn sign_in(
     Err(Problem::WrongCredentials)
 }
 
-/// Begins a session of a user whose right to it was seen, and makes its cookie; `None`: his password is another meanwhile, or he is gone.
+/// Begins a session of a user whose right to it was seen, and makes its cookie; `None`: his password is another by now, or he
+/// is gone.
 pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,

@@ -5,10 +5,10 @@ use std::{io::Write, net::TcpListener, thread};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
-use tidegate_admin::StartError;
+use tidegate_admin::{People, StartError};
 
 use crate::{
-    home::Folder,
+    home::{Folder, block_on},
     provider::{Browser, CALLBACK, Provider, person, settings},
     support::{Answer, Client, PASSWORD, Server, open_with},
 };
@@ -219,6 +219,8 @@ fn without_a_group_or_a_name_nobody_comes_in() {
         (person("eve", &[]), "`groups`"),
         (json!({ "sub": "x", "preferred_username": "eve" }), "no groups in the claim `groups`"),
         (json!({ "sub": "1", "preferred_username": "Ève", "groups": ["staff"] }), "no name that a user can have"),
+        // As the audit log calls the server.
+        (json!({ "sub": "1", "preferred_username": "tidegate", "groups": ["staff"] }), "no name that a user can have"),
         // A user of this name signs in by a password: he is not taken over.
         (person("ana", &["admins"]), "There is a user `ana` already"),
         (json!({ "sub": "x", "email": "ana@evil.example", "groups": ["admins"] }), "There is a user `ana` already"),
@@ -294,7 +296,7 @@ fn a_role_follows_the_groups_and_what_it_gave_ends() {
 
 #[test]
 fn who_signs_in_by_the_provider_has_no_password() {
-    let (_folder, _provider, server, ana) = with_provider();
+    let (folder, _provider, server, ana) = with_provider();
     let ed = signed_in(&server, &person("ed", &["ops"]));
     let stranger = server.stranger();
     let try_as = |name: &str, password: &str| {
@@ -317,6 +319,14 @@ fn who_signs_in_by_the_provider_has_no_password() {
         let answer = ana.send("PATCH", "/api/v1/users/ed", &[("if-match", &tag)], body);
         assert_eq!(code(&answer), by_provider, "{change}");
     }
+    // Nor does the command line give him one.
+    let reset = block_on(async {
+        let people = People::open(&folder.home().data, folder.home().url().as_ref()).await.expect("it opens");
+        let reset = people.reset("ed", None, PASSWORD.to_owned()).await;
+        people.close().await;
+        reset
+    });
+    assert!(reset.is_err_and(|error| error.to_string().contains("`ed` signs in by the provider")));
     assert_eq!(try_as("ed", PASSWORD), nobody);
     assert_eq!(ed.get("/api/v1/session").json()["role"], "editor");
 }
@@ -333,7 +343,7 @@ fn tries_are_limited_and_few_are_kept() {
     assert!((59..300).contains(&went), "{went}");
     let mut back = || browser.back(&format!("{CALLBACK}?state=x&code=y"));
     assert!((0..600).any(|_| code(&back()) == (429, "too_many".to_owned())));
-    let left: i64 = crate::home::block_on(async {
+    let left: i64 = block_on(async {
         let mut connection = folder.home().connect().await;
         sqlx::query_scalar("SELECT count(*) FROM sign_ins").fetch_one(&mut connection).await.expect("a count")
     });
@@ -405,6 +415,8 @@ fn settings_that_cannot_work_stop_the_start_by_name() {
     refused(tidegate_admin::Oidc { roles: Vec::new(), ..ours() }, as_is, "--oidc-role");
     let ca = |path: &std::path::Path| tidegate_admin::Oidc { ca: Some(path.to_owned()), ..ours() };
     refused(ca(&folder.path().join("none")), as_is, "--oidc-ca");
+    let issuer = "https://id.example".to_owned();
+    refused(tidegate_admin::Oidc { issuer, ..ca(secret.path()) }, as_is, "--oidc-ca: the certificate of the authority");
     let everywhere = |settings: &mut tidegate_admin::Settings| {
         settings.listener = TcpListener::bind("0.0.0.0:0").expect("a port");
     };

@@ -1,9 +1,12 @@
 /**
- * An OpenID Connect provider for tests, on a free port of this machine. It prints its issuer, and ends with its standard input.
+ * An OpenID Connect provider for tests, on a free port of this machine; with TLS where `TIDEGATE_TEST_CERT` and
+ * `TIDEGATE_TEST_KEY` name files. It prints its issuer, and ends with its standard input.
  *
  * Whoever signs in is whom `login_hint` says, or else `TIDEGATE_TEST_PERSON`: his claims as JSON. With `fault` among them, what is wrong with his ID token.
  */
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { exportJWK, generateKeyPair, SignJWT, decodeJwt } from 'jose';
 import { Provider } from 'oidc-provider';
 
@@ -14,9 +17,10 @@ const key = async (kid) => {
 };
 const [first, second, stranger] = await Promise.all(['first', 'second', 'stranger'].map(key));
 
-const server = createServer();
+const { TIDEGATE_TEST_CERT: cert, TIDEGATE_TEST_KEY: secret } = process.env;
+const server = cert ? createTlsServer({ cert: readFileSync(cert), key: readFileSync(secret) }) : createServer();
 await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
-const issuer = `http://127.0.0.1:${server.address().port}`;
+const issuer = `${cert ? 'https' : 'http'}://127.0.0.1:${server.address().port}`;
 
 const people = new Map();
 let rotated = false;
