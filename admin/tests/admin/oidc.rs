@@ -1,6 +1,11 @@
 //! Sign-in by a provider, against a real one.
 
-use std::{io::Write, net::TcpListener, thread};
+use std::{
+    io::Write,
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -39,6 +44,19 @@ fn detail(answer: &Answer) -> String {
 /// Actions and results of the audit log on somebody, newest first.
 fn audited(ana: &Client, actor: &str) -> Vec<(String, String)> {
     lines(ana, &format!("actor={actor}"))
+}
+
+/// The same, once they are so: refusals are written beside the answer.
+fn written(ana: &Client, sought: &str, is_so: impl Fn(&[(String, String)]) -> bool) -> Vec<(String, String)> {
+    let began = Instant::now();
+    loop {
+        let lines = lines(ana, sought);
+        if is_so(&lines) {
+            return lines;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{sought}: {lines:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn lines(ana: &Client, sought: &str) -> Vec<(String, String)> {
@@ -171,8 +189,7 @@ fn a_try_is_of_one_browser_and_of_one_time() {
     assert_eq!(code(&refusal), (403, "not_admitted".to_owned()));
     assert!(detail(&refusal).contains("access_denied"), "{refusal:?}");
     assert_eq!(audited(&ana, "ed").iter().filter(|(action, _)| action == "session.begin").count(), 1);
-    let refused = ana.get("/api/v1/audit?action=session.begin&q=another+browser").json();
-    assert!(refused["items"].as_array().expect("lines").len() >= 5, "{refused}");
+    written(&ana, "action=session.begin&q=another+browser", |lines| lines.len() >= 5);
 }
 
 #[test]
@@ -198,9 +215,9 @@ fn a_token_that_is_not_right_names_nobody() {
             json!({ "sub": format!("eve-{fault}"), "preferred_username": "eve", "groups": ["staff"], "fault": fault });
         let answer = Browser::of(&server).sign_in(&eve);
         assert_eq!(code(&answer), (502, "provider".to_owned()), "{fault}: {answer:?}");
-        let lines = ana.get("/api/v1/audit?action=session.begin&limit=1").json();
-        let result = lines["items"][0]["result"].as_str().expect("text");
-        assert!(result.contains(says), "{fault}: {result}");
+        written(&ana, "action=session.begin&limit=1", |lines| {
+            lines.first().is_some_and(|(_, result)| result.contains(says))
+        });
     }
     assert_eq!(ana.get("/api/v1/users/eve").status, 404);
     // A key that is not known is asked for; after that the old one is none.
@@ -233,8 +250,7 @@ fn without_a_group_or_a_name_nobody_comes_in() {
     }
     assert_eq!(ana.get("/api/v1/users").json()["items"].as_array().expect("users").len(), 1);
     assert_eq!(ana.get("/api/v1/session").json()["role"], "admin");
-    let lines = lines(&ana, "object=provider:eve");
-    assert_eq!(lines.len(), 3, "{lines:?}");
+    let lines = written(&ana, "object=provider:eve", |lines| lines.len() == 3);
     assert!(lines.iter().all(|(action, result)| action == "session.begin" && result.contains("`groups`")), "{lines:?}");
     // Another of the provider has the name.
     signed_in(&server, &person("ed", &["ops"]));
@@ -274,7 +290,7 @@ fn a_role_follows_the_groups_and_what_it_gave_ends() {
     assert_eq!(code(&Browser::of(&server).sign_in(&person("ed", &[]))), (403, "not_admitted".to_owned()));
     assert_eq!((third.get("/api/v1/session").status, editor.get("/api/v1/me").status), (401, 401));
     assert_eq!(node.get("/api/v1/me").json()["is_node"], true);
-    assert_eq!(audited(&ana, "ed")[1].0, "user.shut_out");
+    assert!(audited(&ana, "ed").iter().any(|(action, _)| action == "user.shut_out"));
     // The last administrator is not made less by his groups; he does not come in either.
     signed_in(&server, &person("ed", &["admins"]));
     let tag = |name: &str| ana.get(&format!("/api/v1/users/{name}")).header("etag").to_owned();
