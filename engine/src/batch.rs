@@ -101,7 +101,7 @@ impl<C: Clock> Engine<C> {
             let mut start = 0;
             for (request, end) in together.iter().zip(ends) {
                 let now = instant.now();
-                let decided = if self.version() > live.version {
+                let decided = if self.order().0 > live.version {
                     Err(Newer)
                 } else {
                     self.decide_plan(&live, request, &charges[start..end], now)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Meter, Verdict},
-    registry::{LimitIndex, Registry},
+    registry::{LimitIndex, Order, Registry},
     time::Nanos,
 };
 
@@ -150,6 +150,7 @@ impl Degraded {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Decision<'e> {
+    /// An [`Order`].
     pub(crate) policy_version: u64,
     /// The longest that any limit makes the request wait.
     pub(crate) delay_ns: u64,
@@ -273,6 +274,6 @@ impl<'e> Decision<'e> {
     /// Version of the policy that decided.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
-        self.policy_version
+        Order(self.policy_version).version()
     }
 }

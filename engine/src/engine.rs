@@ -19,7 +19,7 @@ use crate::{
     observer::{Asked, Observer, Watch},
     policy::DoorSettings,
     publish::Publish,
-    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, PublishError},
+    registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
     request::Request,
     ring::Spare,
     snapshot::{Charge, Plan, Snapshot},
@@ -83,7 +83,7 @@ struct Publisher {
 impl<C> fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A policy may have a hundred thousand clients.
-        f.debug_struct("Engine").field("version", &self.buckets.version.load()).finish_non_exhaustive()
+        f.debug_struct("Engine").field("version", &Order(self.buckets.version.load()).version()).finish_non_exhaustive()
     }
 }
 
@@ -147,12 +147,11 @@ impl<C: Clock> Engine<C> {
     pub fn publish(&self, publish: impl Into<Publish>) -> Result<u64, PublishError> {
         let publish = publish.into();
         let mut publisher = self.publisher();
-        let present = self.version();
-        let version = publish.version.unwrap_or(present.saturating_add(1));
-        if version <= present {
-            return Err(PublishError::OldVersion { given: version, present });
-        }
-        self.put_in_force(&mut publisher, publish, version)?;
+        let order = self.order();
+        let version = publish.version.unwrap_or(order.version() + 1);
+        let next = order.followed_by(version, publish.is_anew);
+        let next = next.ok_or(PublishError::OldVersion { given: version, present: order.version() })?;
+        self.put_in_force(&mut publisher, publish, next.0)?;
         Ok(version)
     }
 
@@ -237,7 +236,13 @@ impl<C: Clock> Engine<C> {
     /// Version of the policy that decides now; 0 before the first publish.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.buckets.version.load()
+        self.order().version()
+    }
+
+    /// Grows with every publish.
+    #[inline(always)]
+    pub(crate) fn order(&self) -> Order {
+        Order(self.buckets.version.load())
     }
 
     /// How often an overflow bucket was charged, because the table had no slot for a key: if this grows, the engine needs

@@ -112,7 +112,7 @@ impl<'e, C: Clock> Handle<'e, C> {
         read_clock: impl Fn() -> Nanos,
     ) -> Option<Charged> {
         loop {
-            if self.engine.version() != self.live.version {
+            if self.engine.order().0 != self.live.version {
                 self.look_up_again();
             }
             let place = self.place?;

@@ -21,6 +21,7 @@ pub struct Publish {
     pub(crate) snapshot: Arc<Snapshot>,
     /// `None`: the next one.
     pub(crate) version: Option<u64>,
+    pub(crate) is_anew: bool,
     pub(crate) carry: Carry,
     /// By full name of the limit.
     pub(crate) carries: HashMap<String, Carry>,
@@ -29,13 +30,25 @@ pub struct Publish {
 impl Publish {
     /// Of this policy.
     pub fn of(snapshot: impl Into<Arc<Snapshot>>) -> Self {
-        Self { snapshot: snapshot.into(), version: None, carry: Carry::default(), carries: HashMap::new() }
+        Self {
+            snapshot: snapshot.into(),
+            version: None,
+            is_anew: false,
+            carry: Carry::default(),
+            carries: HashMap::new(),
+        }
     }
 
-    /// Under a version of the caller's, for policies whose versions are counted elsewhere. It must be above that of the
-    /// policy before.
+    /// Under a version of the caller's, for policies whose versions are counted elsewhere: above that of the policy before,
+    /// and below 2^53.
     pub fn under_version(self, version: u64) -> Self {
         Self { version: Some(version), ..self }
+    }
+
+    /// Whatever the version of the policy before: whoever counts versions elsewhere counts anew, after a backup was put back
+    /// perhaps. An engine takes some two thousand of these.
+    pub fn counted_anew(self) -> Self {
+        Self { is_anew: true, ..self }
     }
 
     /// With this choice for every limit whose numbers change. Limits whose numbers stay keep their buckets as they are.

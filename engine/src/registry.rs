@@ -76,10 +76,32 @@ impl Registry {
     }
 }
 
+/// Place of a publish among all of an engine, so that the newer of two is known: its version, and above that how often
+/// versions were counted anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Order(pub(crate) u64);
+
+impl Order {
+    const VERSION_BITS: u32 = 53;
+    const VERSION: u64 = (1 << Self::VERSION_BITS) - 1;
+
+    pub(crate) fn version(self) -> u64 {
+        self.0 & Self::VERSION
+    }
+
+    /// That of this version, if it can come next.
+    pub(crate) fn followed_by(self, version: u64, is_anew: bool) -> Option<Self> {
+        let anew = (self.0 >> Self::VERSION_BITS) + u64::from(is_anew && version <= self.version());
+        let next = Self(anew.checked_mul(1 << Self::VERSION_BITS)?.checked_add(version)?);
+        (version <= Self::VERSION && next.0 > self.0).then_some(next)
+    }
+}
+
 /// A snapshot in an engine: its limits bound to their indices and histories.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// An [`Order`].
     pub(crate) version: u64,
     /// In the places of [`Snapshot::limits`].
     pub(crate) limits: Box<[LiveLimit]>,
@@ -276,7 +298,7 @@ struct Entry {
 pub enum PublishError {
     /// The engine has known as many limits as it can since it started.
     TooManyLimits,
-    /// The version is not above that of the present policy.
+    /// The version is not above that of the present policy, or above what a version can be.
     OldVersion {
         /// The version that was given.
         given: u64,
@@ -293,7 +315,7 @@ impl fmt::Display for PublishError {
                 "more than {LIMITS_MAX} limits with different names since the engine started; restart it, or name fewer"
             ),
             Self::OldVersion { given, present } => {
-                write!(f, "version {given} is not above version {present}, which is in force")
+                write!(f, "version {given} cannot follow version {present}, which is in force")
             }
         }
     }

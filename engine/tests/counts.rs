@@ -170,4 +170,34 @@ fn versions_counted_elsewhere_only_rise() {
     let refused = engine.publish(Publish::of(policy(2)).under_version(17));
     assert_eq!(refused, Err(PublishError::OldVersion { given: 17, present: 17 }));
     assert_eq!(engine.publish(policy(3)), Ok(18));
+    // Above what a version can be.
+    let refused = engine.publish(Publish::of(policy(4)).under_version(1 << 53).counted_anew());
+    assert_eq!(refused, Err(PublishError::OldVersion { given: 1 << 53, present: 18 }));
+}
+
+/// A handle, and what was used, go along.
+#[test]
+fn versions_can_be_counted_anew() {
+    let engine = Engine::with_max_keys(10);
+    engine.publish(Publish::of(policy(10)).under_version(17)).expect("above 0");
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid");
+    let seen = |limit: u64, remaining: u64, version: u64| {
+        let decision = engine.check(&request);
+        let seen = (decision.limit(), decision.remaining(), decision.policy_version(), engine.version());
+        assert_eq!(seen, (Some(limit), Some(remaining), version, version));
+    };
+    seen(10, 9, 17);
+    for (turn, version) in [3, 3, 2, 900, 17].into_iter().enumerate() {
+        let (turn, anew) = (turn as u64, Publish::of(policy(11 + turn as u64)).under_version(version).counted_anew());
+        assert_eq!(engine.publish(anew), Ok(version));
+        seen(11 + turn, 9, version);
+    }
+    assert_eq!(engine.publish(policy(20)), Ok(18), "then they rise again");
+    let mut refused = engine.publish(Publish::of(policy(1)).under_version(18).counted_anew());
+    for _ in 0..3_000 {
+        refused = refused.and_then(|_| engine.publish(Publish::of(policy(1)).under_version(18).counted_anew()));
+    }
+    assert_eq!(refused, Err(PublishError::OldVersion { given: 18, present: 18 }), "not for ever");
+    assert_eq!(engine.publish(policy(1)), Ok(19));
 }

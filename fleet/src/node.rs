@@ -23,7 +23,7 @@ use crate::{
     payload::{Damaged, unpack},
     reports::Reporter,
     sse::{Event, EventReader},
-    steps::{Happened, Step, Steps},
+    steps::{Ended, Steps},
     wire::{self, Acknowledgement, Answer, Bye, Command, Current, Hello, Snapshot, Told},
 };
 
@@ -43,6 +43,16 @@ pub(crate) struct Node {
     pub(crate) answers: Answers,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) status: watch::Sender<Status>,
+}
+
+/// Where a follower is.
+#[derive(Debug, Default)]
+struct Position {
+    steps: Steps,
+    /// Digest of the policy in force; none: nothing is known of it here.
+    sha256: Option<String>,
+    /// It is to be sent its policy again.
+    is_anew: bool,
 }
 
 /// Why a snapshot is not in force.
@@ -68,7 +78,7 @@ impl Node {
     pub(crate) fn begin(&self) -> Option<String> {
         let last_good = self.last_good.as_ref()?;
         let found = match last_good.read() {
-            Ok(Found::Whole(snapshot)) => match self.apply(&snapshot) {
+            Ok(Found::Whole(snapshot)) => match self.apply(&snapshot, None) {
                 Ok(()) => {
                     tracing::info!(version = snapshot.version, "started with the last good policy");
                     self.is_in_force(snapshot.version, Source::LastGood);
@@ -86,36 +96,35 @@ impl Node {
         None
     }
 
-    /// Follows for ever. `sha256`: digest of the policy in force.
-    pub(crate) async fn follow(self: Arc<Self>, mut sha256: Option<String>) -> Infallible {
-        // An engine may have a policy of which nothing is known here: of a follower before, say.
-        let mut steps = sha256.as_ref().map_or_else(Steps::default, |_| Steps::with(self.engine.version()));
+    /// Follows for ever. `sha256`: digest of the policy in force. An engine may have one of which nothing is known here: of a
+    /// follower before, say.
+    pub(crate) async fn follow(self: Arc<Self>, sha256: Option<String>) -> Infallible {
+        let mut position = Position { sha256, ..Position::default() };
         loop {
-            let happened = self.connection(&mut steps, &mut sha256).await;
+            let ended = self.connection(&mut position).await;
             self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
-            if let Step::Wait(pause) = steps.next(happened, random()) {
-                sleep(pause).await;
-            }
+            sleep(position.steps.pause(ended, random())).await;
         }
     }
 
     /// One connection, to its end.
-    async fn connection(self: &Arc<Self>, steps: &mut Steps, sha256: &mut Option<String>) -> Happened {
+    async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
+        let sha256 = position.sha256.clone().filter(|_| !std::mem::take(&mut position.is_anew));
         let hello = Hello {
             name: self.name.clone(),
             instance: self.instance.clone(),
             build: env!("CARGO_PKG_VERSION").to_owned(),
             schema: SCHEMA,
             version: sha256.as_ref().map(|_| self.engine.version()),
-            sha256: sha256.clone(),
+            sha256,
         };
         let mut stream = match self.calls.open(&hello).await {
             Ok(stream) => stream,
             Err(error) => {
                 self.has_trouble(error.to_string());
                 return match error {
-                    CallError::Unreachable(_) => Happened::Broken,
-                    CallError::Refused { .. } => Happened::Refused,
+                    CallError::Unreachable(_) => Ended::Broken,
+                    CallError::Refused { .. } => Ended::Refused,
                 };
             }
         };
@@ -136,42 +145,41 @@ impl Node {
                 Err(_) => Some("the admin server was not heard for too long".to_owned()),
             };
             for event in events {
-                if let Some(end) = self.hear(event, steps, sha256).await {
+                if let Some(end) = self.hear(event, position).await {
                     return end;
                 }
             }
             if let Some(trouble) = trouble {
                 self.has_trouble(trouble);
-                return Happened::Broken;
+                return Ended::Broken;
             }
         }
     }
 
     /// Does what an event says; answers how the connection is to end, if it is.
-    async fn hear(self: &Arc<Self>, event: Event, steps: &mut Steps, sha256: &mut Option<String>) -> Option<Happened> {
+    async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Ended> {
         match event.name.as_str() {
-            wire::SNAPSHOT => return self.take(&event.data, steps, sha256).await,
+            wire::SNAPSHOT => return self.take(&event.data, position).await,
             wire::CURRENT => {
-                let current: Current = from_str(&event.data).ok()?;
-                let _ = steps.next(Happened::Told(current.version), random());
+                let Current { .. } = from_str(&event.data).ok()?;
+                position.steps.is_well();
                 self.is_in_force(self.engine.version(), Source::Admin);
             }
             wire::COMMAND => {
                 let command: Command = from_str(&event.data).ok()?;
                 if command.ask.get("what").is_some_and(|what| what == "resync") {
                     self.answer(command.id, Told::Resync {}).await;
-                    *sha256 = None;
-                    *steps = Steps::default();
-                    return Some(Happened::Restart);
+                    position.is_anew = true;
+                    return Some(Ended::Restart);
                 }
                 let node = Arc::clone(self);
                 tokio::spawn(async move { node.obey(command).await });
             }
-            wire::RESTART => return Some(Happened::Restart),
+            wire::RESTART => return Some(Ended::Restart),
             wire::BYE => {
                 let why = from_str(&event.data).map_or_else(|_| String::new(), |bye: Bye| bye.reason);
                 self.has_trouble(format!("the admin server ended the stream: {why}"));
-                return Some(Happened::Restart);
+                return Some(Ended::Restart);
             }
             _ => {}
         }
@@ -179,23 +187,20 @@ impl Node {
     }
 
     /// Takes a snapshot in.
-    async fn take(self: &Arc<Self>, data: &str, steps: &mut Steps, sha256: &mut Option<String>) -> Option<Happened> {
+    async fn take(self: &Arc<Self>, data: &str, position: &mut Position) -> Option<Ended> {
         let began = Instant::now();
         let snapshot: Snapshot = match from_str(data) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.has_trouble(format!("the snapshot was damaged on its way: {error}"));
-                return Some(Happened::Broken);
+                return Some(Ended::Broken);
             }
         };
-        if steps.next(Happened::Told(snapshot.version), random()) != Step::Apply {
-            return None;
-        }
         let (version, digest) = (snapshot.version, snapshot.sha256.clone());
-        let node = Arc::clone(self);
+        let (node, has) = (Arc::clone(self), position.sha256.clone());
         // Beside the threads that answer: with a hundred thousand clients it takes a while.
         let done = spawn_blocking(move || {
-            let applied = node.apply(&snapshot);
+            let applied = node.apply(&snapshot, has.as_ref());
             let took = began.elapsed();
             let kept = applied.is_ok().then(|| node.last_good.as_ref().map(|last_good| last_good.write(&snapshot)));
             (applied, took, kept.flatten())
@@ -215,8 +220,8 @@ impl Node {
         match applied {
             Ok(()) => {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
-                let _ = steps.next(Happened::InForce(version), random());
-                *sha256 = Some(digest);
+                position.steps.is_well();
+                position.sha256 = Some(digest);
                 self.is_in_force(version, Source::Admin);
                 if let Some(why) = not_kept {
                     self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
@@ -225,15 +230,16 @@ impl Node {
             }
             Err(not_applied) => {
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
-                matches!(not_applied, NotApplied::Damaged(_)).then_some(Happened::Broken)
+                matches!(not_applied, NotApplied::Damaged(_)).then_some(Ended::Broken)
             }
         }
     }
 
-    /// Checks, compiles and swaps.
-    fn apply(&self, snapshot: &Snapshot) -> Result<(), NotApplied> {
+    /// Checks, compiles and swaps. `has`: digest of the policy in force. What the admin server says is so, also if its version is
+    /// lower than that of the policy in force: its database may have been put back from a backup.
+    fn apply(&self, snapshot: &Snapshot, has: Option<&String>) -> Result<(), NotApplied> {
         let document = unpack(&snapshot.document, snapshot.bytes, &snapshot.sha256).map_err(NotApplied::Damaged)?;
-        if snapshot.version == self.engine.version() {
+        if snapshot.version == self.engine.version() && has == Some(&snapshot.sha256) {
             // Asked for again: it is whole.
             return Ok(());
         }
@@ -242,7 +248,7 @@ impl Node {
             from_str(&document).map_err(|error| refused(format!("this build cannot read it: {error}")))?;
         let compiled =
             tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(problems.to_string()))?;
-        let publish = Publish::of(compiled).under_version(snapshot.version);
+        let publish = Publish::of(compiled).under_version(snapshot.version).counted_anew();
         let publish =
             snapshot.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
         self.engine.publish(publish).map(drop).map_err(|error| refused(error.to_string()))
