@@ -1,5 +1,9 @@
 //! A fleet of real processes: an admin server and nodes, which are killed, cut off, lied to, and refused.
 
+#[path = "support/authority.rs"]
+mod authority;
+#[path = "support/database.rs"]
+mod database;
 #[path = "support/fleet.rs"]
 mod fleet;
 #[path = "support/server.rs"]
@@ -14,9 +18,11 @@ mod support;
 
 use std::{
     fs,
+    hash::{BuildHasher, RandomState},
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -29,6 +35,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
+    authority::Authority,
+    database::Database,
     fleet::write_token,
     server::Served,
     session::{Session, check},
@@ -42,16 +50,24 @@ struct Fleet {
     ana: Session,
     token: PathBuf,
     token_id: String,
+    /// Of the admin server, where the tests run over `PostgreSQL`.
+    database: Option<Database>,
 }
 
 impl Fleet {
     fn start() -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let name = || format!("fleet_{}", STARTED.fetch_add(1, Ordering::SeqCst));
+        Self::on(Database::server().map(|_| Database::new(&name())))
+    }
+
+    fn on(database: Option<Database>) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"));
+        let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &on(database.as_ref()));
         let ana = Session::of_first_administrator(&admin);
         let token = folder.path().join("token");
         let token_id = new_token(&admin, &ana, &token);
-        Self { folder, admin, ana, token, token_id }
+        Self { folder, admin, ana, token, token_id, database }
     }
 
     fn node(&self, name: &str) -> Served {
@@ -97,12 +113,24 @@ impl Fleet {
     /// Where it was before.
     fn restart_admin(&mut self) {
         let address = self.admin.admin.strip_prefix("http://").expect("an address").to_owned();
-        self.admin = Served::admin_alone(&address, &self.data("admin"));
+        self.admin = Served::admin_alone(&address, &self.data("admin"), &on(self.database.as_ref()));
+    }
+
+    /// What is in force is on the node's disk a moment later.
+    fn is_kept(&self, name: &str, version: u64) {
+        let file = self.data(name).join("last-good.json");
+        let has = format!("{{\"version\":{version},");
+        wait_until("it is kept", || fs::read_to_string(&file).is_ok_and(|text| text.contains(&has)));
     }
 
     fn row(&self, name: &str) -> Value {
         self.ana.get(&self.admin, &format!("/nodes/{name}"))
     }
+}
+
+/// What an admin server on this database is told.
+fn on(database: Option<&Database>) -> Vec<&str> {
+    database.map_or_else(Vec::new, |database| vec!["--database", &database.url])
 }
 
 /// Makes a token of the scope `node`, and writes it into this file; its id.
@@ -220,6 +248,8 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
         let list = fleet.list(version, limit, Some("n-1"));
         let answered = thread::scope(|scope| {
             let publish = scope.spawn(|| fleet.ana.try_post(&address, "/policy/changes", &list));
+            // The last one is answered.
+            wait_until("it was time", || publish.is_finished() || turn < 3);
             thread::sleep(Duration::from_millis(7 * turn));
             fleet.admin.kill();
             publish.join().expect("no panic")
@@ -238,6 +268,7 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
             version = newest;
         }
     }
+    assert!(version > 1, "one was published");
 }
 
 #[test]
@@ -248,9 +279,8 @@ fn nodes_decide_on_without_the_admin_server_and_follow_it_again() {
     for node in &nodes {
         follows(node, 2, 500);
     }
-    // What is in force is on the disk a moment later.
     for name in ["n-1", "n-2", "n-3"] {
-        wait_until("it acknowledged", || fleet.row(name)["policy_version"] == 2);
+        fleet.is_kept(name, 2);
     }
     fleet.kill_admin();
     for node in &nodes {
@@ -327,6 +357,27 @@ fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
     let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
 }
 
+/// Somebody in between refuses for the admin server, and never ends what he says; only then does he pass things on.
+#[test]
+fn an_answer_that_does_not_end_holds_no_node() {
+    let fleet = Fleet::start();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let to = fleet.admin.admin.strip_prefix("http://").expect("an address").to_owned();
+    thread::spawn(move || {
+        let (mut first, _) = listener.accept().expect("the node");
+        first.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 10\r\n\r\n{").expect("it reads");
+        for inside in listener.incoming() {
+            let (Ok(inside), Ok(outside)) = (inside, TcpStream::connect(&to)) else { continue };
+            let (from, into) = (inside.try_clone().expect("a copy"), outside.try_clone().expect("a copy"));
+            thread::spawn(move || pass(from, into, |_| ()));
+            thread::spawn(move || pass(outside, inside, |_| ()));
+        }
+        drop(first);
+    });
+    follows(&fleet.node_by(&url, "n-1"), 1, 100);
+}
+
 #[test]
 fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again() {
     let fleet = Fleet::start();
@@ -343,6 +394,159 @@ fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again(
     liar.lies.store(false, Ordering::SeqCst);
     follows(&node, 2, 500);
     wait_until("it acknowledged", || fleet.row("n-1")["refused"].is_null());
+}
+
+fn signal(served: &Served, signal: &str) {
+    let sent = Command::new("kill").args([signal, &served.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how soon it is seen is what this is about")]
+fn a_node_that_hangs_is_seen_within_seconds() {
+    let fleet = Fleet::start();
+    let node = fleet.node("n-1");
+    follows(&node, 1, 100);
+    wait_until("it is there", || fleet.row("n-1")["presence"] == "connected");
+    signal(&node, "-STOP");
+    let began = Instant::now();
+    wait_until("it is seen", || fleet.row("n-1")["presence"] == "silent");
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    fleet.publish(1, 500);
+    signal(&node, "-CONT");
+    follows(&node, 2, 500);
+    wait_until("it is there again", || fleet.row("n-1")["presence"] == "connected");
+}
+
+/// Memory of a process that is really there, in MiB.
+fn memory(served: &Served) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", served.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") >> 10
+}
+
+#[test]
+fn readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew() {
+    const READERS: usize = 40;
+    const CLIENTS: u64 = 12_000;
+    let fleet = Fleet::start();
+    // Values that cannot be packed: more than the sockets hold.
+    let client = |number: u64| {
+        let value: String =
+            (0..60).map(|part| format!("{:016x}", RandomState::new().hash_one((number, part)))).collect();
+        json!({ "kind": "user", "value": value, "tier": "free" })
+    };
+    let mut document = fleet.ana.get(&fleet.admin, "/policy")["document"].clone();
+    document["domains"]["default"]["clients"] = (0..CLIENTS).map(client).collect();
+    let files = json!({ "files": [{ "name": "a.json", "text": document.to_string() }] });
+    let (status, made) = fleet.ana.send_if(&fleet.admin, "POST", "/policy/import", &files, "\"policy:1\"");
+    assert_eq!(status, 201, "{made}");
+    let node = fleet.node("n-1");
+    follows(&node, 2, 100);
+    let secret = fs::read_to_string(&fleet.token).expect("it is there");
+    let before = memory(&fleet.admin);
+    let mut readers: Vec<TcpStream> = (0..READERS)
+        .map(|number| {
+            let to = fleet.admin.admin.strip_prefix("http://").expect("an address");
+            let mut reader = TcpStream::connect(to).expect("it listens");
+            let path = format!("/api/v1/snapshots/stream?name=slow-{number}&instance=a&schema=2");
+            let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", secret.trim());
+            reader.write_all(head.as_bytes()).expect("it reads");
+            reader
+        })
+        .collect();
+    // The admin server takes the longest of all to give them up: 20 seconds.
+    thread::sleep(Duration::from_secs(22));
+    let grown = memory(&fleet.admin).saturating_sub(before);
+    assert!(grown < 64, "{READERS} readers took {grown} MiB");
+    // Nobody else waited for them.
+    fleet.publish(2, 500);
+    follows(&node, 3, 500);
+    let reader = &mut readers[0];
+    reader.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let mut told = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    // Until it ends, or says nothing but that it is alive.
+    while let Ok(count @ 1..) = reader.read(&mut piece) {
+        told.extend_from_slice(&piece[..count]);
+        if told.ends_with(b"0\r\n\r\n") || piece[..count].windows(7).any(|bytes| bytes == b": alive") {
+            break;
+        }
+    }
+    assert!(told.len() > 4 << 20, "it is more than the sockets hold: {}", told.len());
+    let end = String::from_utf8_lossy(&told[told.len() - 200..]);
+    assert!(end.contains("event: restart"), "{end}");
+}
+
+/// A copy of the admin server's folder takes the place of a newer one: versions are counted anew from there.
+#[test]
+fn nodes_follow_an_admin_server_whose_database_was_put_back() {
+    let mut fleet = Fleet::on(None);
+    let mut nodes = ["n-1", "n-2"].map(|name| fleet.node(name));
+    fleet.kill_admin();
+    let (data, copy) = (fleet.data("admin"), fleet.data("copy"));
+    let copied = Command::new("cp").arg("-r").args([&data, &copy]).status().expect("cp is there");
+    assert!(copied.success());
+    fleet.restart_admin();
+    fleet.publish(1, 500);
+    for node in &nodes {
+        follows(node, 2, 500);
+    }
+    fleet.is_kept("n-2", 2);
+    nodes[1].kill();
+    fleet.publish(2, 600);
+    follows(&nodes[0], 3, 600);
+    fleet.kill_admin();
+    fs::remove_dir_all(&data).expect("it is there");
+    fs::rename(&copy, &data).expect("it is there");
+    fleet.restart_admin();
+    follows(&nodes[0], 1, 100);
+    // Another version 2 than the one that the other node has on its disk.
+    fleet.publish(1, 700);
+    follows(&nodes[0], 2, 700);
+    nodes[1] = fleet.node("n-2");
+    wait_until("it has the other version 2", || decides_by(&nodes[1]) == (2, Some(700)));
+    for name in ["n-1", "n-2"] {
+        wait_until("it acknowledged", || {
+            fleet.row(name)["policy_version"] == 2 && fleet.row(name)["refused"].is_null()
+        });
+    }
+    fleet.is_kept("n-1", 2);
+    // A start without the admin server begins with what was put back.
+    fleet.kill_admin();
+    nodes[0].kill();
+    nodes[0] = fleet.node("n-1");
+    assert_eq!(decides_by(&nodes[0]), (2, Some(700)));
+}
+
+#[test]
+fn nodes_follow_over_tls_whom_they_know() {
+    let mut fleet = Fleet::start();
+    let (status, script) = fleet.ana.send(&fleet.admin, "POST", "/tokens", &json!({ "name": "ci", "role": "editor" }));
+    assert_eq!(status, 201, "{script}");
+    let policy = fleet.data("policy.json");
+    let mut document = fleet.ana.get(&fleet.admin, "/policy")["document"].clone();
+    document["domains"]["default"]["tiers"][0]["limits"][0]["limit"] = json!(500);
+    fs::write(&policy, document.to_string()).expect("written");
+    fleet.kill_admin();
+    let authority = Authority::new();
+    let path = |name: &str| fleet.data(name).to_str().expect("UTF-8").to_owned();
+    let [certificate, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(path);
+    authority.write(certificate.as_ref(), key.as_ref());
+    fs::write(&ca, &authority.pem).expect("written");
+    let mut arguments = on(fleet.database.as_ref());
+    arguments.extend(["--admin-tls-cert", &certificate, "--admin-tls-key", &key]);
+    let admin = Served::admin_alone("127.0.0.1:0", &fleet.data("admin"), &arguments);
+    assert!(admin.admin.starts_with("https://"));
+    let node = Served::node_with(&admin.admin, &fleet.token, "n-1", &fleet.data("n-1"), &["--ca", &ca]);
+    let stranger = Served::node(&admin.admin, &fleet.token, "n-2", &fleet.data("n-2"));
+    follows(&node, 1, 100);
+    let mut publish = command();
+    publish.args(["policy", "publish", "--message", "over TLS", "--ca", &ca, "--admin", &admin.admin]).arg(&policy);
+    let published = publish.env("TIDEGATE_TOKEN", script["secret"].as_str().expect("text")).output().expect("it runs");
+    assert!(published.status.success(), "{published:?}");
+    follows(&node, 2, 500);
+    assert_eq!(decides_by(&stranger).0, 0, "it knows nobody who vouches for the admin server");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The database as the command line has it: where it is, what keeps it from being opened, and its copies. No password is
 //! ever shown.
 
+#[path = "support/database.rs"]
+mod database;
 #[path = "support/server.rs"]
 mod server;
 #[path = "support/session.rs"]
@@ -22,6 +24,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    database::Database,
     server::Served,
     session::{Session, in_force},
     support::{Run, command, tidegate},
@@ -241,36 +244,6 @@ fn a_database_without_a_server_is_copied_and_left_as_it_is() {
     let copy = folder.path().join("another.db");
     assert_eq!(backup(&data, &copy).status, Some(0));
     assert_eq!(version_of(&copy, &session), (3, 8));
-}
-
-/// A database of a test's own on the server of `scripts/postgres`.
-struct Database {
-    name: String,
-    server: String,
-    url: String,
-}
-
-impl Database {
-    #[expect(clippy::disallowed_methods, reason = "what the tests run over is chosen by who runs them")]
-    fn new(what: &str) -> Self {
-        let server = std::env::var("TIDEGATE_TEST_DATABASE").expect("the address of a PostgreSQL server");
-        let name = format!("tidegate_test_{what}_{}", std::process::id());
-        let url = server.replace("/postgres?", &format!("/{name}?"));
-        let database = Self { name, server, url };
-        database.run(&format!("CREATE DATABASE {}", database.name));
-        database
-    }
-
-    fn run(&self, sql: &str) {
-        let done = Command::new("psql").args(["--quiet", "--command", sql, &self.server]).status();
-        assert!(done.expect("psql is there").success(), "{sql}");
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
-    }
 }
 
 /// Two servers publish into one `PostgreSQL` database; one is killed again and again, which neither loses what it acknowledged

@@ -1,5 +1,7 @@
 //! The dashboard and its REST calls over TLS: certificates, new ones while it runs, and what browsers are told.
 
+#[path = "support/authority.rs"]
+mod authority;
 #[path = "support/server.rs"]
 #[expect(dead_code, reason = "what the tests of the server itself need")]
 mod server;
@@ -16,7 +18,8 @@ use std::{
     time::Duration,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use authority::Authority;
+use rcgen::KeyPair;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::ring,
@@ -29,30 +32,7 @@ use tempfile::TempDir;
 
 const PASSWORD: &str = "correct horse battery";
 
-/// Somebody who signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
 impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).expect("a certificate").pem();
-        Self { issuer: Issuer::new(params, key), pem }
-    }
-
-    /// Writes a certificate of this machine, and its key.
-    fn write(&self, certificate: &Path, key: &Path) {
-        let own = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
-        let signed = params.signed_by(&own, &self.issuer).expect("a certificate");
-        fs::write(certificate, signed.pem()).expect("room for a file");
-        fs::write(key, own.serialize_pem()).expect("room for a file");
-    }
-
     /// A connection of somebody who knows only this one; `None` where the server is not known to him.
     fn connect(&self, served: &Served) -> Option<Connection> {
         let mut roots = RootCertStore::empty();

@@ -34,8 +34,8 @@ use crate::{
     rollout::Targets,
 };
 
-/// Without a word for so long, a node is gone.
-const GONE: Duration = Duration::from_secs(10);
+/// A node reports every second: without a word for so long, something is wrong with it.
+const GONE: Duration = Duration::from_secs(5);
 /// A node reports every second: whoever does not, has lost its name to a process that asks for it.
 const TAKEN_FOR: Duration = Duration::from_secs(3);
 /// How long one that is gone is remembered.
@@ -163,6 +163,10 @@ impl Fleet {
             "refused": acknowledgement.refused,
         });
         self.of(&name, &acknowledgement.instance.clone(), |node| {
+            // Each comes by a connection of its own, so an older one may come later.
+            if node.acknowledged.as_ref().is_some_and(|newer| newer.at_ms > acknowledgement.at_ms) {
+                return;
+            }
             if acknowledgement.refused.is_none() {
                 node.figures.policy_version = acknowledgement.version;
             }

@@ -114,9 +114,11 @@ impl Calls {
     /// Opens the stream. Its body may last for ever.
     pub(crate) async fn open(&self, hello: &Hello) -> Result<Response, CallError> {
         let request = self.client.get(format!("{}{STREAM}", self.url)).query(hello).bearer_auth(self.token()?);
-        let answered = tokio::time::timeout(ANSWER, request.send()).await;
-        let answered = answered.map_err(|_| CallError::Unreachable("it does not answer".to_owned()))?;
-        judged(answered.map_err(|error| CallError::Unreachable(told(&error)))?).await
+        // A refusal has to be here whole by then.
+        let opened =
+            async { judged(request.send().await.map_err(|error| CallError::Unreachable(told(&error)))?).await };
+        let opened = tokio::time::timeout(ANSWER, opened).await;
+        opened.unwrap_or_else(|_| Err(CallError::Unreachable("it does not answer".to_owned())))
     }
 
     pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {

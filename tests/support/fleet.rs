@@ -7,15 +7,20 @@ use serde_json::Value;
 use super::{server::Served, session::Session};
 
 impl Served {
-    /// The control plane alone, at this address.
-    pub(crate) fn admin_alone(address: &str, data: &Path) -> Self {
-        Self::run(&["admin", "--admin", address], data, &[])
+    /// The control plane alone, at this address, with more arguments.
+    pub(crate) fn admin_alone(address: &str, data: &Path, arguments: &[&str]) -> Self {
+        Self::run(&["admin", "--admin", address], data, arguments)
     }
 
     /// A node that follows `admin` by the token in this file.
     pub(crate) fn node(admin: &str, token: &Path, name: &str, data: &Path) -> Self {
+        Self::node_with(admin, token, name, data, &[])
+    }
+
+    pub(crate) fn node_with(admin: &str, token: &Path, name: &str, data: &Path, arguments: &[&str]) -> Self {
         let token = token.to_str().expect("UTF-8");
-        Self::run(&["node", "--admin", admin, "--http", "127.0.0.1:0"], data, &["--token-file", token, "--name", name])
+        let own = ["node", "--admin", admin, "--http", "127.0.0.1:0", "--token-file", token, "--name", name];
+        Self::run(&own, data, arguments)
     }
 }
 
@@ -39,7 +44,7 @@ impl Session {
         let request = if etag.is_empty() { request } else { request.header("if-match", etag) };
         let request = request.header("content-type", "application/json").body(body.to_string()).expect("a request");
         let mut answer = self.agent.run(request).expect("an answer");
-        let text = answer.body_mut().read_to_string().expect("text");
+        let text = answer.body_mut().with_config().limit(64 << 20).read_to_string().expect("text");
         (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or_default())
     }
 }

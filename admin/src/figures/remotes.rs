@@ -22,10 +22,15 @@ use super::{
 /// The heaviest keys of a node that was not heard for so long are not shown any more.
 const GONE: Duration = Duration::from_secs(10);
 
+/// One that was not heard for so long is forgotten, but for what it counted.
+const REMEMBERED: Duration = Duration::from_hours(24);
+
 /// Every node that told something since the process started.
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
     nodes: HashMap<Arc<str>, Remote>,
+    /// Charges to overflow buckets of those that are forgotten.
+    gone_overflow_charges: u64,
     /// All that they told, together.
     sums: Sums,
     /// The newest version of the policy whose limits are known.
@@ -97,7 +102,14 @@ impl Remotes {
             }
         }
         self.sums.add(&told.sums);
+        self.forget(REMEMBERED);
         told
+    }
+
+    fn forget(&mut self, after: Duration) {
+        let gone = self.nodes.extract_if(|_, remote| remote.heard.elapsed() >= after);
+        let gone: u64 = gone.map(|(_, remote)| remote.overflow_charges).fold(0, u64::saturating_add);
+        self.gone_overflow_charges = self.gone_overflow_charges.saturating_add(gone);
     }
 
     /// Adds what they told to what the engine of this process counted.
@@ -131,7 +143,8 @@ impl Remotes {
 
     /// Charges to overflow buckets, of all.
     pub(super) fn overflow_charges(&self) -> u64 {
-        self.nodes.values().map(|remote| remote.overflow_charges).fold(0, u64::saturating_add)
+        let charges = self.nodes.values().map(|remote| remote.overflow_charges);
+        charges.fold(self.gone_overflow_charges, u64::saturating_add)
     }
 }
 

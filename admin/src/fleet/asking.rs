@@ -1,7 +1,7 @@
 //! What nodes are asked, and their answers. Whoever has not answered in time is named.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -58,7 +58,7 @@ impl Fleet {
         let mut missing = Vec::new();
         {
             let mut nodes = self.nodes();
-            let all: Vec<String> = match names {
+            let all: BTreeSet<String> = match names {
                 None => nodes.by_name.keys().cloned().collect(),
                 Some(names) => names.iter().filter(|name| !is_here(name)).cloned().collect(),
             };

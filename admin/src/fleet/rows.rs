@@ -19,7 +19,7 @@ pub(crate) enum Presence {
     Here,
     /// Its stream is open.
     Connected,
-    /// Its stream is open, and it has not reported for ten seconds.
+    /// Its stream is open, and it has not reported for five seconds.
     Silent,
     /// It is remembered for a day.
     Gone,

@@ -104,7 +104,7 @@ impl Reader {
                 self.end("it is being stopped");
             }
             if let Some(piece) = self.pieces.pop_front() {
-                if self.pieces.is_empty() && self.since.elapsed() > PATIENCE {
+                if self.pieces.is_empty() && !self.is_over && self.since.elapsed() > PATIENCE {
                     self.restart();
                 }
                 return Some(piece);
