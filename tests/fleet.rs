@@ -432,8 +432,8 @@ fn readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew() {
     let fleet = Fleet::start();
     // Values that cannot be packed: more than the sockets hold.
     let client = |number: u64| {
-        let value: String =
-            (0..60).map(|part| format!("{:016x}", RandomState::new().hash_one((number, part)))).collect();
+        let part = |part: u64| format!("{:016x}", RandomState::new().hash_one((number, part)));
+        let value = (0..60).map(part).collect::<Vec<_>>().concat();
         json!({ "kind": "user", "value": value, "tier": "free" })
     };
     let mut document = fleet.ana.get(&fleet.admin, "/policy")["document"].clone();

@@ -222,8 +222,8 @@ async fn import(
     let (present, of, body) = (state.publisher.published(), query.0, body.0);
     let name = body.value.files.first().map_or("", |file| file.name.as_str());
     let message = of.message.clone().unwrap_or_else(|| default_message(name));
-    let nodes = of.nodes.as_ref().map(|nodes| nodes.split(',').map(str::to_owned).collect());
-    let words = Words::of_query(&message, present.version.version)?.doing("policy.import").going(Goes::to(nodes));
+    let goes = Goes::to(of.nodes.as_ref().map(|names| names.split(',').map(str::to_owned).collect()));
+    let words = Words::of_query(&message, present.version.version)?.doing("policy.import").going(goes);
     let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
     // Made the first time, there is nothing left to do for it.
     if let Some(answer) = state.publisher.answered(&author).await? {
