@@ -494,7 +494,7 @@ impl Publisher {
         let line =
             |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
         let of_objects = changed.iter().map(|(key, action)| line(action, key, &object));
-        let to: Vec<String> = targets.rollout().map(to_nodes).unwrap_or_default();
+        let to: Vec<String> = targets.rollout().map(|rollout| to_nodes(&rollout.nodes)).unwrap_or_default();
         let of_nodes = to.iter().map(|node| line("rollout.node", node, &object));
         let lines: Vec<Audit<'_>> =
             iter::once(line(action, &object, "done")).chain(of_nodes).chain(of_objects).collect();
@@ -564,7 +564,7 @@ impl Publisher {
         let object = format!("version:{}", rollout.version);
         let line =
             |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
-        let to: Vec<String> = next.rollout().map(to_nodes).unwrap_or_default();
+        let to: Vec<String> = next.rollout().map(|next| to_nodes(&next.nodes - &rollout.nodes)).unwrap_or_default();
         let lines: Vec<Audit<'_>> = match next.rollout() {
             None => vec![line("rollout.all", &object, "done")],
             Some(_) => to.iter().map(|node| line("rollout.node", node, &object)).collect(),
@@ -576,12 +576,12 @@ impl Publisher {
             to_all = next.staged.is_none(),
             "rollout goes on"
         );
-        // One way from the database into the engine; where it fails, it is tried again.
+        // One way from the database into the engine. It is kept: where this fails, it is tried again.
         let taken = async { self.take_over(&mut *self.store.reading().await?).await }.await;
-        if taken.is_err() {
-            self.news.notify_one();
-        }
-        taken
+        taken.map_err(|problem| {
+            tracing::warn!(%problem, version = rollout.version, "a rollout went on, and is not in force here yet");
+            Problem::Unknown
+        })
     }
 
     /// Publishes the version that most nodes kept again, to all, instead of the newest, which went to some. Answers and is to be
@@ -717,8 +717,8 @@ impl Publisher {
 }
 
 /// The nodes that a version went to, as the audit log names them.
-fn to_nodes(rollout: &Rollout) -> Vec<String> {
-    rollout.nodes.iter().take(OBJECT_LINES_MAX).map(|node| format!("node:{node}")).collect()
+fn to_nodes(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    nodes.into_iter().take(OBJECT_LINES_MAX).map(|node| format!("node:{}", node.as_ref())).collect()
 }
 
 /// The answer to this very request, if it was answered before.

@@ -33,7 +33,8 @@ use crate::{
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Policy", "The whole document, and the one way to change it.");
-    api.get("/policy", policy).says("The version in force, with its document", "");
+    api.get("/policy", policy)
+        .says("The newest version, with its document", "Nodes may keep the one before it: see `GET /rollout`.");
     api.post("/policy/changes", publish)
         .says(
             "Publish a change list",

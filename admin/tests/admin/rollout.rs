@@ -131,7 +131,6 @@ fn a_version_goes_to_some_nodes_then_to_more_then_to_all() {
         [
             "ana rollout.all version:2 done",
             "ana rollout.node node:n-2 version:2",
-            "ana rollout.node node:n-1 version:2",
             "ana rollout.node node:n-1 version:2"
         ]
     );
