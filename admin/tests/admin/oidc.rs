@@ -1,11 +1,6 @@
 //! Sign-in by a provider, against a real one.
 
-use std::{
-    io::Write,
-    net::TcpListener,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io::Write, net::TcpListener, thread, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -48,15 +43,11 @@ fn audited(ana: &Client, actor: &str) -> Vec<(String, String)> {
 
 /// The same, once they are so: refusals are written beside the answer.
 fn written(ana: &Client, sought: &str, is_so: impl Fn(&[(String, String)]) -> bool) -> Vec<(String, String)> {
-    let began = Instant::now();
-    loop {
-        let lines = lines(ana, sought);
-        if is_so(&lines) {
-            return lines;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{sought}: {lines:?}");
+    let found = (0..500).find_map(|_| {
         thread::sleep(Duration::from_millis(20));
-    }
+        Some(lines(ana, sought)).filter(|lines| is_so(lines))
+    });
+    found.unwrap_or_else(|| panic!("{sought}: {:?}", lines(ana, sought)))
 }
 
 fn lines(ana: &Client, sought: &str) -> Vec<(String, String)> {
