@@ -47,7 +47,8 @@ fn written(ana: &Client, sought: &str, is_so: impl Fn(&[(String, String)]) -> bo
         thread::sleep(Duration::from_millis(20));
         Some(lines(ana, sought)).filter(|lines| is_so(lines))
     });
-    found.unwrap_or_else(|| panic!("{sought}: {:?}", lines(ana, sought)))
+    assert!(found.is_some(), "{sought}: {:?}", lines(ana, sought));
+    found.unwrap_or_default()
 }
 
 fn lines(ana: &Client, sought: &str) -> Vec<(String, String)> {
