@@ -33,8 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KNOWN_FOR: Duration = Duration::from_hours(1);
 /// The most that it answers at a time, in bytes.
 const ANSWER_MAX: usize = 1 << 20;
-/// What the audit log calls the server itself: nobody chooses that for himself.
-const OUR_NAME: &str = "tidegate";
 /// The longest name of somebody at a provider, in bytes (`OpenID` Connect Core, 2).
 const SUBJECT_MAX: usize = 255;
 
@@ -255,7 +253,7 @@ impl Provider {
         let names = names.into_iter().flatten().chain([subject]);
         // Of an address, what stands before the host.
         let short = |name: &str| name.split('@').next().unwrap_or_default().to_lowercase();
-        let name = names.map(short).find(|name| is_name(name) && name != OUR_NAME);
+        let name = names.map(short).find(|name| is_name(name));
         let role = self.settings.role(claims.additional_claims());
         Ok(Claimed { issuer: claims.issuer().to_string(), subject: subject.to_owned(), name, role })
     }
