@@ -66,7 +66,7 @@ impl Fleet {
         let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &on(database.as_ref()));
         let ana = Session::of_first_administrator(&admin);
         let token = folder.path().join("token");
-        let token_id = new_token(&admin, &ana, &token);
+        let token_id = new_token(&admin, &ana, "fleet", &token);
         Self { folder, admin, ana, token, token_id, database }
     }
 
@@ -134,8 +134,8 @@ fn on(database: Option<&Database>) -> Vec<&str> {
 }
 
 /// Makes a token of the scope `node`, and writes it into this file; its id.
-fn new_token(admin: &Served, ana: &Session, file: &Path) -> String {
-    let (status, made) = ana.send(admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
+fn new_token(admin: &Served, ana: &Session, name: &str, file: &Path) -> String {
+    let (status, made) = ana.send(admin, "POST", "/tokens", &json!({ "name": name, "scope": "node" }));
     assert_eq!(status, 201, "{made}");
     write_token(file, made["secret"].as_str().expect("a secret"));
     made["id"].as_str().expect("an id").to_owned()
@@ -560,7 +560,7 @@ fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another() {
     fleet.publish(1, 500);
     thread::sleep(Duration::from_millis(500));
     assert_eq!(decides_by(&node), (1, Some(100)), "it is told nothing any more");
-    new_token(&fleet.admin, &fleet.ana, &fleet.token);
+    new_token(&fleet.admin, &fleet.ana, "fleet-again", &fleet.token);
     follows(&node, 2, 500);
 }
 

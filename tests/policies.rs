@@ -266,7 +266,7 @@ fn a_script_comes_with_a_token() {
     let make = |role: &str| {
         let request = asks("/tokens").header("cookie", cookie.split(';').next().expect("a part"));
         let request = request.header("x-csrf-token", csrf["csrf"].as_str().expect("text"));
-        let mut made = request.send_json(json!({ "name": "ci", "role": role })).expect("an answer");
+        let mut made = request.send_json(json!({ "name": format!("ci-{role}"), "role": role })).expect("an answer");
         let made: Value = made.body_mut().read_json().expect("JSON");
         made["secret"].as_str().expect("a secret").to_owned()
     };
