@@ -36,12 +36,12 @@ limits = [{ id = "tries", algorithm = "token_bucket", limit = 300, period = "1m"
 id = "secrets-of-address"
 endpoint = "/secret"
 per = "address"
-limits = [{ id = "tries", algorithm = "token_bucket", limit = 600, period = "1m" }]
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 1_200, period = "1m" }]
 [[domains.default.rules]]
 id = "secrets-of-network"
 endpoint = "/secret"
 per = "network"
-limits = [{ id = "tries", algorithm = "token_bucket", limit = 3_000, period = "1m" }]
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 6_000, period = "1m" }]
 "#;
 
 /// Tries.
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn secrets_that_are_none_are_counted_apart() {
         let tries = Tries::new();
-        let allowed = (0..2_000).filter(|_| tries.count_secret("192.0.2.1").is_ok()).count();
-        assert!((600..700).contains(&allowed), "{allowed}");
+        let allowed = (0..4_000).filter(|_| tries.count_secret("192.0.2.1").is_ok()).count();
+        assert!((1_200..1_400).contains(&allowed), "{allowed}");
         assert!(tries.count_secret("192.0.2.2").is_ok() && tries.count("192.0.2.1", "ana").is_ok());
     }
 }

@@ -62,6 +62,7 @@ struct NewPassword {
 
 async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -> Result<NoContent, Problem> {
     let session = by.session()?;
+    // First: whoever gives him another password meanwhile changes the row that is written below.
     let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     check_password_user(&user)?;
     state.tries.count(&by.address, &by.name)?;
@@ -70,8 +71,6 @@ async fn password(by: By<Person>, state: Data<State>, body: Body<NewPassword>) -
         return Err(Problem::field("/password", why));
     }
     let object = format!("user:{}", by.name);
-    // First: whoever gives him another password meanwhile changes the row that is written below.
-    let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
     if !passwords::verify(present, hash).await? {
         state.refusals.write(&state, by.did("user.password", &object, "wrong password"));
