@@ -240,6 +240,7 @@ fn is_refusal(problem: &Problem) -> bool {
             | Problem::TooMany { .. }
             | Problem::OwnAccount(_)
             | Problem::LastOfItsKind(_)
+            | Problem::ByProvider(_)
     )
 }
 

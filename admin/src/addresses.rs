@@ -14,7 +14,8 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 pub(crate) fn address(request: &HttpRequest) -> String {
     let trusted = request.app_data::<Data<State>>().map_or(&[][..], |state| &state.trusted_proxies);
     let Some(peer) = request.peer_addr() else { return String::new() };
-    let headers = request.headers().get_all(FORWARDED_FOR).filter_map(|value| value.to_str().ok());
+    // A part that is no text is no address; what proxies added to it stands.
+    let headers = request.headers().get_all(FORWARDED_FOR).map(|value| String::from_utf8_lossy(value.as_bytes()));
     client(peer.ip(), headers.collect::<Vec<_>>().join(",").as_str(), trusted).to_string()
 }
 

@@ -133,8 +133,8 @@ pub(crate) struct Claimed {
     pub(crate) subject: String,
     /// One that a user can have.
     pub(crate) name: Option<String>,
-    /// Of his groups, or why he has none.
-    pub(crate) role: Result<Role, String>,
+    /// Of his groups; `None`: no group of his has one. Or why they cannot be read.
+    pub(crate) role: Result<Option<Role>, String>,
 }
 
 /// Why nobody is named.
@@ -175,7 +175,10 @@ impl Provider {
             .as_ref()
             .map(|file| fs::read(file).map_err(|error| format!("--oidc-ca: {}: {error}", file.display())));
         let tls = client_tls(&settings.issuer, ca.transpose()?.as_deref());
-        let http = reqwest::Client::builder()
+        let http = reqwest::Client::builder();
+        // What goes to this machine goes through nobody.
+        let http = if issuer.scheme() == "http" { http.no_proxy() } else { http };
+        let http = http
             .tls_backend_preconfigured(tls.map_err(|why| format!("--oidc-ca: {why}"))?)
             // Answers are rare, and each thread that serves has a runtime of its own.
             .pool_max_idle_per_host(0)
@@ -187,6 +190,11 @@ impl Provider {
         let redirect = RedirectUrl::new(redirect).map_err(|error| format!("--admin-url: {error}"))?;
         let issuer = IssuerUrl::new(settings.issuer.clone()).map_err(|error| format!("--oidc-issuer: {error}"))?;
         Ok(Self { settings, issuer, redirect, http, known: Mutex::default() })
+    }
+
+    /// What is said to whom no group gives a role.
+    pub(crate) fn without_role(&self) -> String {
+        format!("No group of the claim `{}` has a role here.", self.settings.groups_claim)
     }
 
     /// On the button.
@@ -218,7 +226,7 @@ impl Provider {
         let named = in_time(self.named(code, sign_in)).await;
         if let Err(Failed::Provider(_)) = &named {
             // It may be another than it was.
-            self.forget().await;
+            self.forget();
         }
         Ok(named?)
     }
@@ -238,7 +246,7 @@ impl Provider {
         let nonce = Nonce::new(sign_in.nonce);
         let mut claims = token.claims(&verifier(&known), &nonce);
         if let Err(ClaimsVerificationError::SignatureVerification(SignatureVerificationError::NoMatchingKey)) = claims {
-            self.forget().await;
+            self.forget();
             claims = token.claims(&verifier(&*self.known().await?), &nonce);
         }
         Ok(self.claimed(claims.map_err(|error| told(&error))?)?)
@@ -271,8 +279,11 @@ impl Provider {
         Ok(fresh)
     }
 
-    async fn forget(&self) {
-        *self.known.lock().await = None;
+    /// Whoever has it just now asks anew, or has just done so.
+    fn forget(&self) {
+        if let Ok(mut known) = self.known.try_lock() {
+            *known = None;
+        }
     }
 
     async fn ask(&self) -> Result<Known, String> {
@@ -281,10 +292,10 @@ impl Provider {
         let said = CoreProviderMetadata::discover_async(self.issuer.clone(), &http).await;
         let said = said.map_err(|error| told(&error))?;
         let token_endpoint = said.token_endpoint().ok_or_else(|| "it has no token endpoint".to_owned())?;
-        for url in [said.authorization_endpoint().url(), token_endpoint.url(), said.jwks_uri().url()] {
-            if !is_private(url) {
-                return Err(format!("{url} is neither https nor on this machine"));
-            }
+        // A browser goes there, this server to the others.
+        let url = said.authorization_endpoint().url();
+        if !is_private(url) {
+            return Err(format!("{url} is neither https nor on this machine"));
         }
         let methods = said.token_endpoint_auth_methods_supported().map_or(&[][..], Vec::as_slice);
         let takes = |method| methods.contains(&method);
@@ -296,6 +307,11 @@ impl Provider {
     }
 
     async fn call(&self, request: HttpRequest) -> io::Result<HttpResponse> {
+        // Also the addresses that the provider itself names.
+        let url = Url::parse(&request.uri().to_string()).map_err(io::Error::other)?;
+        if !is_private(&url) {
+            return Err(io::Error::other(format!("{url} is neither https nor on this machine")));
+        }
         let request = request.try_into().map_err(io::Error::other)?;
         let mut response = self.http.execute(request).await.map_err(io::Error::other)?;
         let mut body = Vec::new();
@@ -325,7 +341,7 @@ impl Oidc {
     }
 
     /// The highest role of the groups.
-    fn role(&self, claims: &Claims) -> Result<Role, String> {
+    fn role(&self, claims: &Claims) -> Result<Option<Role>, String> {
         let claim = &self.groups_claim;
         let groups = match claims.0.get(claim) {
             Some(Value::Array(groups)) => groups.iter().filter_map(Value::as_str).collect(),
@@ -333,7 +349,7 @@ impl Oidc {
             _ => return Err(format!("The ID token of the provider has no groups in the claim `{claim}`.")),
         };
         let roles = self.roles.iter().filter(|(group, _)| groups.contains(&group.as_str()));
-        roles.map(|(_, role)| *role).max().ok_or_else(|| format!("No group of the claim `{claim}` has a role here."))
+        Ok(roles.map(|(_, role)| *role).max())
     }
 }
 
@@ -393,10 +409,13 @@ mod tests {
     #[test]
     fn the_highest_role_of_the_groups_counts() {
         let role = |groups: Value| settings().role(&Claims(Map::from_iter([("groups".to_owned(), groups)])));
-        assert_eq!(role(json!(["staff", "ops", "others"])), Ok(Role::Editor));
-        assert_eq!(role(json!("staff")), Ok(Role::Viewer));
-        for nobody in [json!([]), json!(["Staff", "ops "]), json!(null), json!({ "staff": true }), json!([["staff"]])] {
-            assert!(role(nobody.clone()).is_err_and(|why| why.contains("`groups`")), "{nobody}");
+        assert_eq!(role(json!(["staff", "ops", "others"])), Ok(Some(Role::Editor)));
+        assert_eq!(role(json!("staff")), Ok(Some(Role::Viewer)));
+        for nobody in [json!([]), json!(["Staff", "ops "]), json!([["staff"]])] {
+            assert_eq!(role(nobody.clone()), Ok(None), "{nobody}");
+        }
+        for unread in [json!(null), json!({ "staff": true }), json!(7)] {
+            assert!(role(unread.clone()).is_err_and(|why| why.contains("`groups`")), "{unread}");
         }
         assert!(settings().role(&Claims(Map::new())).is_err());
     }

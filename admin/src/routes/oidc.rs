@@ -116,6 +116,8 @@ fn is_path_here(path: &str) -> bool {
     path.len() <= PATH_MAX
         && path.starts_with('/')
         && !path.starts_with("//")
+        // A page, and no call.
+        && !path.starts_with("/api/")
         && !path.chars().any(|letter| letter == '\\' || letter.is_control())
 }
 
@@ -123,7 +125,7 @@ fn is_path_here(path: &str) -> bool {
 #[derive(Deserialize, JsonSchema)]
 struct Back {
     /// Of the try.
-    state: String,
+    state: Option<String>,
     /// For the ID token.
     code: Option<String>,
     /// Why there is no code.
@@ -147,7 +149,7 @@ async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<Htt
         Ok(claimed) => claimed,
         Err(problem) => return Err(refused(state, request, "", problem)),
     };
-    let user = match admitted(state, request, &claimed).await {
+    let user = match admitted(state, provider, request, &claimed).await {
         Ok(user) => user,
         Err(problem) => {
             // Nobody acts under a name that is not his yet.
@@ -172,7 +174,7 @@ async fn claimed(
     back: Back,
 ) -> Result<(Claimed, String), Problem> {
     let browser = request.cookie(&cookie_name(state)).ok_or(Problem::SignInOver)?;
-    let ids = (sha256(&back.state), sha256(browser.value()));
+    let ids = (sha256(back.state.as_deref().unwrap_or_default()), sha256(browser.value()));
     let sign_in = state.store.take_sign_in((&ids.0, &ids.1), now()).await?.ok_or(Problem::SignInOver)?;
     let return_to = sign_in.return_to.clone();
     let code = back.code.filter(|_| back.error.is_none()).ok_or_else(|| {
@@ -183,27 +185,36 @@ async fn claimed(
 }
 
 /// The user whom the provider means, with the role of his groups; he is made where he is new.
-async fn admitted(state: &State, request: &HttpRequest, claimed: &Claimed) -> Result<User, Problem> {
+async fn admitted(
+    state: &State,
+    provider: &Provider,
+    request: &HttpRequest,
+    claimed: &Claimed,
+) -> Result<User, Problem> {
     let who = (claimed.issuer.as_str(), claimed.subject.as_str());
     let address = address(request);
     // Somebody else may change him meanwhile.
     for _ in 0..3 {
         let user = state.store.user_of_provider(who, now(), state.session_life).await?;
         let role = match (&claimed.role, &user) {
-            (Ok(role), _) => *role,
-            (Err(why), None) => return Err(Problem::NotAdmitted(why.clone())),
-            (Err(why), Some(user)) => {
+            (Ok(Some(role)), _) => *role,
+            // It may be a mistake at the provider, or in our settings: nothing ends by it.
+            (Err(why), _) => return Err(Problem::NotAdmitted(why.clone())),
+            (Ok(None), None) => return Err(Problem::NotAdmitted(provider.without_role())),
+            (Ok(None), Some(user)) => {
+                let why = provider.without_role();
                 let object = format!("user:{}", user.name);
                 let line = Audit {
                     actor: &user.name,
                     address: &address,
                     action: "user.shut_out",
                     object: &object,
-                    result: why,
+                    result: &why,
                 };
-                state.store.shut_out(user.id, &user.name, line).await?;
-                state.session_ended.send_replace(());
-                return Err(Problem::NotAdmitted(why.clone()));
+                if state.store.shut_out(user.id, &user.name, line).await? {
+                    state.session_ended.send_replace(());
+                }
+                return Err(Problem::NotAdmitted(why));
             }
         };
         let Some(user) = user else {
@@ -312,6 +323,7 @@ mod tests {
             "",
             "tiers",
             "//evil.example",
+            "/api/v1/audit/export",
             "/\\evil.example",
             "/\t/evil.example",
             "/x\n",

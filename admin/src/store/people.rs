@@ -249,13 +249,20 @@ impl Store {
         Ok(Outcome::Done)
     }
 
-    /// Ends a user's sessions, and takes the tokens away that he made but those of nodes. He stays.
-    pub(crate) async fn shut_out(&self, id: i64, name: &str, audit: Audit<'_>) -> sqlx::Result<()> {
+    /// Ends a user's sessions, and takes his role away, and the tokens that he made but those of nodes. He stays, as a viewer who
+    /// does not come in. False: there was nothing to end.
+    pub(crate) async fn shut_out(&self, id: i64, name: &str, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
-        query("DELETE FROM sessions WHERE user_id = $1").bind(id).execute(&mut *change).await?;
-        revoke_above(&mut change, name, None).await?;
+        let sessions = query("DELETE FROM sessions WHERE user_id = $1").bind(id).execute(&mut *change).await?;
+        let demote = "UPDATE users SET role = 'viewer', revision = revision + 1 WHERE id = $1 AND role <> 'viewer'";
+        let roles = query(demote).bind(id).execute(&mut *change).await?;
+        let tokens = revoke_above(&mut change, name, None).await?;
+        if sessions.rows_affected() + roles.rows_affected() + tokens == 0 {
+            return Ok(false);
+        }
         audit.write(&mut change).await?;
-        self.keep(change).await
+        self.keep(change).await?;
+        Ok(true)
     }
 
     /// The role that a user has now; `None`: he is gone.
@@ -286,16 +293,18 @@ async fn is_last(change: &mut Change, id: i64) -> sqlx::Result<bool> {
     Ok(others == 0)
 }
 
-/// Takes the tokens away that somebody made for more than this role; for `None`, for any.
-async fn revoke_above(change: &mut Change, name: &str, role: Option<Role>) -> sqlx::Result<()> {
+/// Takes the tokens away that somebody made for more than this role; for `None`, for any. How many those were.
+async fn revoke_above(change: &mut Change, name: &str, role: Option<Role>) -> sqlx::Result<u64> {
+    let mut revoked = 0;
     for above in Role::ALL.into_iter().filter(|above| Some(*above) > role) {
-        query("DELETE FROM tokens WHERE made_by = $1 AND role = $2")
+        revoked += query("DELETE FROM tokens WHERE made_by = $1 AND role = $2")
             .bind(name)
             .bind(above.name())
             .execute(&mut **change)
-            .await?;
+            .await?
+            .rows_affected();
     }
-    Ok(())
+    Ok(revoked)
 }
 
 pub(super) fn read_role(name: &str) -> sqlx::Result<Role> {

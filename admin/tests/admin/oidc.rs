@@ -278,6 +278,11 @@ fn a_role_follows_the_groups_and_what_it_gave_ends() {
     assert_eq!((script.get("/api/v1/me").status, editor.get("/api/v1/me").status), (401, 200));
     let change = ("user.role".to_owned(), "done: admin to editor, by the groups at the provider".to_owned());
     assert!(audited(&ana, "ed").contains(&change));
+    // A claim that is absent may be a mistake: he does not come in, and keeps what he has.
+    let mut unread = person("ed", &[]);
+    unread.as_object_mut().expect("an object").remove("groups");
+    assert_eq!(code(&Browser::of(&server).sign_in(&unread)), (403, "not_admitted".to_owned()));
+    assert_eq!((third.get("/api/v1/session").status, editor.get("/api/v1/me").status), (200, 200));
     // No group any more: nothing is left to him, but the node stays.
     assert_eq!(code(&Browser::of(&server).sign_in(&person("ed", &[]))), (403, "not_admitted".to_owned()));
     assert_eq!((third.get("/api/v1/session").status, editor.get("/api/v1/me").status), (401, 401));
@@ -327,6 +332,7 @@ fn who_signs_in_by_the_provider_has_no_password() {
         let answer = ana.send("PATCH", "/api/v1/users/ed", &[("if-match", &tag)], body);
         assert_eq!(code(&answer), by_provider, "{change}");
     }
+    written(&ana, "action=refused&q=users/ed", |lines| lines.len() == 2);
     // Nor does the command line give him one.
     let reset = block_on(async {
         let people = People::open(&folder.home().data, folder.home().url().as_ref()).await.expect("it opens");
