@@ -29,10 +29,10 @@ async fn openapi(_: Anyone, state: Data<State>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(state.document.json.clone())
 }
 
-async fn page(state: Data<State>) -> HttpResponse {
+async fn page(_: Anyone, state: Data<State>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::html()).body(state.document.page.clone())
 }
 
-async fn style() -> HttpResponse {
+async fn style(_: Anyone) -> HttpResponse {
     HttpResponse::Ok().content_type("text/css; charset=utf-8").body(STYLE)
 }

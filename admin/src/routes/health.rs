@@ -6,23 +6,27 @@ use actix_web::{
     web::{self, Data},
 };
 
-use crate::{problem::Problem, secrets::now, server::State, telemetry::MEDIA_TYPE};
+use crate::{access::Anyone, problem::Problem, secrets::now, server::State, telemetry::MEDIA_TYPE};
 
 pub(super) fn pages(config: &mut web::ServiceConfig) {
     config
-        .route("/healthz", web::get().to(async || "ok\n"))
+        .route("/healthz", web::get().to(is_alive))
         .route("/readyz", web::get().to(is_ready))
         .route("/metrics", web::get().to(metrics));
 }
 
-async fn is_ready(state: Data<State>) -> HttpResponse {
+async fn is_alive(_: Anyone) -> &'static str {
+    "ok\n"
+}
+
+async fn is_ready(_: Anyone, state: Data<State>) -> HttpResponse {
     match state.readiness.check(&state).await {
         Ok(()) => HttpResponse::Ok().body(format!("policy version {}\n", state.publisher.engine().version())),
         Err(why) => HttpResponse::ServiceUnavailable().body(format!("{why}\n")),
     }
 }
 
-async fn metrics(state: Data<State>) -> Result<HttpResponse, Problem> {
+async fn metrics(_: Anyone, state: Data<State>) -> Result<HttpResponse, Problem> {
     let telemetry = &state.telemetry;
     let small = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     telemetry.policy_version.set(state.publisher.engine().version().cast_signed());

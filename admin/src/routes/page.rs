@@ -2,7 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, http::Method};
 
-use crate::problem::Problem;
+use crate::{access::Anyone, problem::Problem};
 
 #[cfg(not(feature = "dashboard"))]
 const ABSENT: &str = "This build of Tidegate has no dashboard; it was built without the feature `dashboard`.\n\
@@ -17,7 +17,7 @@ pub(crate) fn build() -> String {
 }
 
 /// A file of the page.
-pub(super) async fn page(request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub(super) async fn page(_: Anyone, request: HttpRequest) -> Result<HttpResponse, Problem> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Problem::MethodNotAllowed { allowed: "GET, HEAD".to_owned() });
     }
