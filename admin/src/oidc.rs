@@ -291,7 +291,9 @@ impl Provider {
         let http = |request| self.call(request);
         let said = CoreProviderMetadata::discover_async(self.issuer.clone(), &http).await;
         let said = said.map_err(|error| told(&error))?;
-        let token_endpoint = said.token_endpoint().ok_or_else(|| "it has no token endpoint".to_owned())?;
+        if said.token_endpoint().is_none() {
+            return Err("it has no token endpoint".to_owned());
+        }
         // A browser goes there, this server to the others.
         let url = said.authorization_endpoint().url();
         if !is_private(url) {
