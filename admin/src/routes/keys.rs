@@ -31,7 +31,7 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/keys/reset", reset)
         .says(
             "Forget what was used",
-            "Of every limit of a request that counts its identities; done where a node says so.",
+            "Of every limit of a request that counts its identities; done where the answer is `reset`.",
         )
         .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
@@ -88,9 +88,10 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Resul
         request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
     let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Reset { request }).await?;
-    let result = match outcome.did_not_answer.len() {
-        0 => "done".to_owned(),
-        silent => format!("done on {} nodes; {silent} did not answer", outcome.answers.len()),
+    let done = outcome.answers.values().filter(|told| matches!(told, Told::Reset { .. })).count();
+    let result = match outcome.answers.len() + outcome.did_not_answer.len() {
+        asked if asked == done && done > 0 => "done".to_owned(),
+        asked => format!("done on {done} of {asked} nodes"),
     };
     let (action, object) = ("keys.reset", format!("key:{object}"));
     let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result: &result };

@@ -306,6 +306,18 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!(outcome["answers"]["here"], json!({ "what": "reset", "keys": 1 }), "this process answers too");
     assert_eq!(outcome["did_not_answer"], json!(["n-2"]));
     assert!((1_900..4_000).contains(&took.as_millis()), "{took:?}");
+    let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
+    assert_eq!(audited(), "done on 2 of 3 nodes");
+    // That it cannot is an answer too.
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["n-1"] })));
+        let command = answering.next_called("command");
+        assert_eq!(answer_as(&node, &command["id"], &json!({ "what": "failed", "why": "so" })).status, 204);
+        assert_eq!(asked.join().expect("no panic").json()["answers"]["n-1"]["what"], "failed");
+    });
+    assert_eq!(audited(), "done on 0 of 1 nodes");
+    assert_eq!(ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["here"] })).status, 200);
+    assert_eq!(audited(), "done");
     // Who is not asked is not waited for.
     let began = Instant::now();
     let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();
