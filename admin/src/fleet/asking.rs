@@ -62,8 +62,12 @@ impl Fleet {
                 None => nodes.by_name.keys().cloned().collect(),
                 Some(names) => names.iter().filter(|name| !is_here(name)).cloned().collect(),
             };
+            // Before anything is sent.
+            if let Some(unknown) = all.iter().find(|name| !nodes.by_name.contains_key(*name)) {
+                return Err(absent(unknown));
+            }
             for name in all {
-                let node = nodes.by_name.get_mut(&name).ok_or_else(|| absent(&name))?;
+                let Some(node) = nodes.by_name.get_mut(&name) else { continue };
                 let sent = node.connection.as_ref().map(|sender| sender.messages.try_send(message.clone()));
                 if matches!(sent, Some(Err(_))) {
                     // It does not read: its stream ends once it does, and it starts again.

@@ -1,6 +1,9 @@
 //! What nodes are asked about keys: how they stand, to forget them, and who comes just now.
 
-use actix_web::web::{Data, Json};
+use actix_web::{
+    rt,
+    web::{Data, Json},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
@@ -13,7 +16,6 @@ use crate::{
     problem::{Code, Problem},
     roles::{Operator, Viewer},
     server::State,
-    store::Audit,
 };
 
 /// Longest line that the audit log has of a reset, in characters.
@@ -87,16 +89,18 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Resul
     let each =
         request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
-    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Reset { request }).await?;
-    let done = outcome.answers.values().filter(|told| matches!(told, Told::Reset { .. })).count();
-    let result = match outcome.answers.len() + outcome.did_not_answer.len() {
-        asked if asked == done && done > 0 => "done".to_owned(),
-        asked => format!("done on {done} of {asked} nodes"),
-    };
-    let (action, object) = ("keys.reset", format!("key:{object}"));
-    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result: &result };
-    state.store.audit(line).await?;
-    Ok(Json(outcome))
+    // A task of its own: a client that goes away must not stop it before its line.
+    let reset = rt::spawn(async move {
+        let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Reset { request }).await?;
+        let done = outcome.answers.values().filter(|told| matches!(told, Told::Reset { .. })).count();
+        let result = match outcome.answers.len() + outcome.did_not_answer.len() {
+            asked if asked == done && done > 0 => "done".to_owned(),
+            asked => format!("done on {done} of {asked} nodes"),
+        };
+        state.store.audit(by.did("keys.reset", &format!("key:{object}"), &result)).await?;
+        Ok::<_, Problem>(Json(outcome))
+    });
+    reset.await.map_err(|error| Problem::Internal(error.to_string()))?
 }
 
 async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {

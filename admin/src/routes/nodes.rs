@@ -6,6 +6,7 @@ use actix_web::{
         StatusCode,
         header::{CacheControl, CacheDirective, HeaderName},
     },
+    rt,
     web::{Data, Json, Path},
 };
 use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Hello, Report};
@@ -116,9 +117,13 @@ async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result
 }
 
 async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Result<Json<Outcome>, Problem> {
-    let outcome = state.fleet.ask(Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
-    audit(&state, &by, "node.resync", &name).await?;
-    Ok(Json(outcome))
+    // A task of its own: a client that goes away must not stop it before its line.
+    let resync = rt::spawn(async move {
+        let outcome = state.fleet.ask(Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
+        audit(&state, &by, "node.resync", &name).await?;
+        Ok::<_, Problem>(Json(outcome))
+    });
+    resync.await.map_err(|error| Problem::Internal(error.to_string()))?
 }
 
 async fn audit(state: &State, by: &access::Who, action: &str, name: &str) -> Result<(), Problem> {

@@ -308,6 +308,8 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert!((1_900..4_000).contains(&took.as_millis()), "{took:?}");
     let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
     assert_eq!(audited(), "done on 2 of 3 nodes");
+    // A name that is none stops it before anybody is asked.
+    assert_eq!(ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["n-1", "n-9"] })).status, 404);
     // That it cannot is an answer too.
     thread::scope(|scope| {
         let asked = scope.spawn(|| ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["n-1"] })));
