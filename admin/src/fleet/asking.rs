@@ -55,7 +55,7 @@ impl Fleet {
         let command = Command { id: id.clone(), deadline_ms: DEADLINE_MS, ask: json!(ask) };
         let message = Bytes::from(format!("event: {COMMAND}\ndata: {}\n\n", json!(command)));
         let is_here = |name: &String| self.here.is_some() && name == self.figures.node();
-        let mut missing = Vec::new();
+        let (mut outcome, mut missing) = (Outcome::default(), Vec::new());
         {
             let mut nodes = self.nodes();
             let all: BTreeSet<String> = match names {
@@ -73,10 +73,11 @@ impl Fleet {
                     // It does not read: its stream ends once it does, and it starts again.
                     node.connection = None;
                 }
-                missing.push(name);
+                // Nobody waits for one that is gone.
+                let list = if matches!(sent, Some(Ok(()))) { &mut missing } else { &mut outcome.did_not_answer };
+                list.push(name);
             }
         }
-        let mut outcome = Outcome::default();
         let is_asked = names.is_none_or(|names| names.iter().any(is_here));
         if let Some(here) = self.here.as_ref().filter(|_| is_asked) {
             outcome.answers.insert(self.figures.node().to_owned(), here.answer(ask.clone()).await);
@@ -89,8 +90,8 @@ impl Fleet {
                 outcome.answers.insert(name, told);
             }
         }
-        missing.sort();
-        outcome.did_not_answer = missing;
+        outcome.did_not_answer.append(&mut missing);
+        outcome.did_not_answer.sort();
         Ok(outcome)
     }
 

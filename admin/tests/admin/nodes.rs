@@ -339,6 +339,7 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a question takes is what this is about")]
 fn a_revoked_token_ends_the_stream() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
@@ -349,6 +350,13 @@ fn a_revoked_token_ends_the_stream() {
     assert!(events.next_called("bye")["reason"].is_string());
     assert_eq!(events.next(), None);
     assert_eq!(node.get(&format!("/api/v1/snapshots/stream?{}", hello("n-1", "a"))).status, 401);
+    // Whoever is gone is not waited for.
+    wait_until("it is gone", || row(&ana, "n-1")["presence"] == "gone");
+    let began = Instant::now();
+    let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+    let outcome = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-1"] })).json();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(outcome, json!({ "answers": {}, "did_not_answer": ["n-1"] }));
 }
 
 #[test]
