@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{Fleet, absent};
-use crate::problem::Problem;
+use crate::{problem::Problem, secrets::now, store::Store};
 
 /// Questions that wait for answers, by their ids.
 #[derive(Debug, Default)]
@@ -34,13 +34,14 @@ struct Waiting {
 pub(crate) struct Outcome {
     /// The nodes that answered, each with what it said.
     pub(crate) answers: BTreeMap<String, Told>,
-    /// Those that did not answer within two seconds, or are gone: of them nothing is known.
+    /// Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known.
     pub(crate) did_not_answer: Vec<String>,
 }
 
 impl Fleet {
-    /// Asks nodes, by their names, or all that are known; this process too, if it decides.
-    pub(crate) async fn ask(&self, names: Option<&[String]>, ask: &Ask) -> Result<Outcome, Problem> {
+    /// Asks nodes, by their names, or all that are known; this process too, if it decides. Of all, those that are connected to
+    /// another server are named.
+    pub(crate) async fn ask(&self, store: &Store, names: Option<&[String]>, ask: &Ask) -> Result<Outcome, Problem> {
         let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
         let (sender, mut answers) = mpsc::unbounded_channel();
         let id = {
@@ -56,7 +57,7 @@ impl Fleet {
         let message = Bytes::from(format!("event: {COMMAND}\ndata: {}\n\n", json!(command)));
         let is_here = |name: &String| self.here.is_some() && name == self.figures.node();
         let (mut outcome, mut missing) = (Outcome::default(), Vec::new());
-        {
+        let all = {
             let mut nodes = self.nodes();
             let all: BTreeSet<String> = match names {
                 None => nodes.by_name.keys().cloned().collect(),
@@ -66,8 +67,8 @@ impl Fleet {
             if let Some(unknown) = all.iter().find(|name| !nodes.by_name.contains_key(*name)) {
                 return Err(absent(unknown));
             }
-            for name in all {
-                let Some(node) = nodes.by_name.get_mut(&name) else { continue };
+            for name in &all {
+                let Some(node) = nodes.by_name.get_mut(name) else { continue };
                 let sent = node.connection.as_ref().map(|sender| sender.messages.try_send(message.clone()));
                 if matches!(sent, Some(Err(_))) {
                     // It does not read: its stream ends once it does, and it starts again.
@@ -75,12 +76,23 @@ impl Fleet {
                 }
                 // Nobody waits for one that is gone.
                 let list = if matches!(sent, Some(Ok(()))) { &mut missing } else { &mut outcome.did_not_answer };
-                list.push(name);
+                list.push(name.clone());
             }
-        }
+            all
+        };
         let is_asked = names.is_none_or(|names| names.iter().any(is_here));
         if let Some(here) = self.here.as_ref().filter(|_| is_asked) {
             outcome.answers.insert(self.figures.node().to_owned(), here.answer(ask.clone()).await);
+        }
+        if names.is_none() {
+            match timeout_at(deadline, store.connected_nodes(now())).await {
+                Ok(Ok(known)) => {
+                    let others = known.into_iter().filter(|name| !all.contains(name) && !is_here(name));
+                    outcome.did_not_answer.extend(others);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "nodes of other servers are not named"),
+                Err(_) => tracing::warn!("nodes of other servers are not named: the database took too long"),
+            }
         }
         while !missing.is_empty()
             && let Ok(Some((name, told))) = timeout_at(deadline, answers.recv()).await

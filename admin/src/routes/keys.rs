@@ -80,7 +80,7 @@ struct Sampled {
 async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
     let Asked { request, nodes } = body.value;
     check(&request)?;
-    state.fleet.ask(nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
+    state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
 }
 
 async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
@@ -91,7 +91,7 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Resul
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
     // A task of its own: a client that goes away must not stop it before its line.
     let reset = rt::spawn(async move {
-        let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Reset { request }).await?;
+        let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Reset { request }).await?;
         let done = outcome.answers.values().filter(|told| matches!(told, Told::Reset { .. })).count();
         let result = match outcome.answers.len() + outcome.did_not_answer.len() {
             asked if asked == done && done > 0 => "done".to_owned(),
@@ -108,7 +108,7 @@ async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Resu
     let request = Question { domain: None, identities: vec![who.clone()], endpoint: None, method: None };
     check(&request)?;
     check_time(for_ms)?;
-    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Watch { who: who.clone(), for_ms }).await?;
+    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Watch { who: who.clone(), for_ms }).await?;
     Ok(Json(shown(&state, outcome, Some(&who))))
 }
 
@@ -118,7 +118,7 @@ async fn sample(_: By<Operator>, state: Data<State>, body: Body<Sampled>) -> Res
     if !(1..=DECISIONS_MAX).contains(&count) {
         return Err(Problem::field("/count", format!("from 1 to {DECISIONS_MAX} decisions")));
     }
-    let outcome = state.fleet.ask(nodes.as_deref(), &Ask::Sample { count, for_ms }).await?;
+    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Sample { count, for_ms }).await?;
     Ok(Json(shown(&state, outcome, None)))
 }
 

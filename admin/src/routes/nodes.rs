@@ -119,7 +119,7 @@ async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result
 async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Result<Json<Outcome>, Problem> {
     // A task of its own: a client that goes away must not stop it before its line.
     let resync = rt::spawn(async move {
-        let outcome = state.fleet.ask(Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
+        let outcome = state.fleet.ask(&state.store, Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
         audit(&state, &by, "node.resync", &name).await?;
         Ok::<_, Problem>(Json(outcome))
     });

@@ -53,6 +53,14 @@ impl Store {
         self.keep(change).await
     }
 
+    /// Names of those that are connected, to whichever server.
+    pub(crate) async fn connected_nodes(&self, now: i64) -> sqlx::Result<Vec<String>> {
+        query_scalar("SELECT name FROM nodes WHERE is_connected = 1 AND at > $1 ORDER BY name")
+            .bind(now - SURE_FOR_S)
+            .fetch_all(&self.pool)
+            .await
+    }
+
     /// Forgets one that is gone.
     pub(crate) async fn forget_node(&self, name: &str) -> sqlx::Result<()> {
         let mut change = self.change().await?;

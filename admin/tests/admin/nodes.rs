@@ -369,6 +369,14 @@ fn the_control_plane_alone_is_no_node() {
     let ana = server.sign_in();
     assert_eq!(ana.get("/api/v1/nodes").json()["items"], json!([]));
     let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
-    let outcome = ana.post("/api/v1/keys/peek", &json!({ "request": request })).json();
-    assert_eq!(outcome, json!({ "answers": {}, "did_not_answer": [] }));
+    let asked = || ana.post("/api/v1/keys/peek", &json!({ "request": request })).json();
+    assert_eq!(asked(), json!({ "answers": {}, "did_not_answer": [] }));
+    // What another server says of its nodes: one is there, one is gone, and of one the server is not heard any more.
+    for (name, is_connected, at) in [("n-1", 1, 4_000_000_000_i64), ("n-2", 0, 4_000_000_000), ("n-3", 1, 1)] {
+        folder.home().execute(&format!(
+            "INSERT INTO nodes (name, server, \"schema\", version, is_connected, at)
+             VALUES ('{name}', 'another', 2, 1, {is_connected}, {at})"
+        ));
+    }
+    assert_eq!(asked(), json!({ "answers": {}, "did_not_answer": ["n-1"] }));
 }
