@@ -85,11 +85,14 @@ struct Node {
     acknowledged: Option<Acknowledgement>,
 }
 
+/// An event, and until when it is of use.
+type Message = (Instant, Bytes);
+
 /// What goes to a stream.
 #[derive(Debug)]
 struct Sender {
     number: u64,
-    messages: mpsc::Sender<Bytes>,
+    messages: mpsc::Sender<Message>,
 }
 
 /// The stream of a node. When it is dropped, the node is not connected any more.
@@ -99,7 +102,7 @@ pub(crate) struct Connection {
     name: String,
     number: u64,
     /// Events; its end: another stream of the same process took over, or this one was too slow.
-    messages: mpsc::Receiver<Bytes>,
+    messages: mpsc::Receiver<Message>,
 }
 
 impl Fleet {

@@ -69,7 +69,7 @@ impl Fleet {
             }
             for name in &all {
                 let Some(node) = nodes.by_name.get_mut(name) else { continue };
-                let sent = node.connection.as_ref().map(|sender| sender.messages.try_send(message.clone()));
+                let sent = node.connection.as_ref().map(|sender| sender.messages.try_send((deadline, message.clone())));
                 if matches!(sent, Some(Err(_))) {
                     // It does not read: its stream ends once it does, and it starts again.
                     node.connection = None;

@@ -13,7 +13,7 @@ use tokio::{
     time::{self, Instant, Interval},
 };
 
-use super::Connection;
+use super::{Connection, Message};
 use crate::{
     access::{self, Who},
     problem::Problem,
@@ -49,7 +49,7 @@ enum Happened {
     Stop,
     Published,
     /// `None`: somebody took its place, or it is too slow.
-    Message(Option<Bytes>),
+    Message(Option<Message>),
     Look,
     Heartbeat,
 }
@@ -124,7 +124,9 @@ impl Reader {
             match happened {
                 Happened::Stop => {}
                 Happened::Published => self.follow().await,
-                Happened::Message(Some(message)) => self.pieces.push_back(message),
+                // One that waited for too long would be obeyed with nobody to know.
+                Happened::Message(Some((deadline, _))) if deadline <= Instant::now() => {}
+                Happened::Message(Some((_, message))) => self.pieces.push_back(message),
                 Happened::Message(None) => self.restart(),
                 Happened::Look | Happened::Heartbeat => match access::still(&self.state, &self.who).await {
                     Ok(Some(reason)) => self.end(reason),
