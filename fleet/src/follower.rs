@@ -15,7 +15,14 @@ use tokio::{
 };
 
 pub use crate::calls::Token;
-use crate::{answers::Answers, calls::Calls, last_good::LastGood, node::Node, payload::hex, wire};
+use crate::{
+    answers::Answers,
+    calls::Calls,
+    last_good::{LastGood, replace},
+    node::Node,
+    payload::hex,
+    wire,
+};
 
 /// File of the name that a node gave itself.
 const NAME_FILE: &str = "node";
@@ -205,18 +212,18 @@ impl Following {
     }
 }
 
-/// The name that was kept in the folder, or a new one, which is kept there.
+/// The name that was kept in the folder, or a new one, which is kept there; also where what is kept is none.
 fn kept_name(folder: &Path, suffix: &str) -> io::Result<String> {
-    let path = folder.join(NAME_FILE);
-    match fs::read_to_string(&path) {
-        Ok(name) => Ok(name.trim().to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let name = new_name(suffix);
-            fs::write(&path, format!("{name}\n"))?;
-            Ok(name)
+    match fs::read_to_string(folder.join(NAME_FILE)) {
+        Ok(name) if wire::is_name(name.trim()) => return Ok(name.trim().to_owned()),
+        Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&error.kind()) => {
+            return Err(error);
         }
-        Err(error) => Err(error),
+        Ok(_) | Err(_) => {}
     }
+    let name = new_name(suffix);
+    replace(folder, NAME_FILE, format_args!("{name}\n"))?;
+    Ok(name)
 }
 
 /// The machine's name, as far as it can be a node's, and a random end.
@@ -239,4 +246,25 @@ fn random_text(bytes: usize) -> Result<String, StartError> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(|error| StartError::Random(error.to_string()))?;
     Ok(hex(&random))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_kept_and_what_is_none_makes_a_new_one() {
+        let folder = TempDir::new().expect("a folder");
+        let name = kept_name(folder.path(), "1").expect("it is made");
+        assert!(wire::is_name(&name) && name.ends_with("-1"), "{name}");
+        assert_eq!(kept_name(folder.path(), "2").expect("it is kept"), name);
+        for none in [&b""[..], b"\n", b"a b", &[0xff]] {
+            fs::write(folder.path().join(NAME_FILE), none).expect("written");
+            let name = kept_name(folder.path(), "3").expect("it is made");
+            assert!(name.ends_with("-3"), "{name}");
+            assert_eq!(kept_name(folder.path(), "4").expect("it is kept"), name);
+        }
+    }
 }

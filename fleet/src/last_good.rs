@@ -4,6 +4,7 @@
 //! there, whole. Its first line is the SHA-256 of the rest. What cannot be read is set aside, not removed.
 
 use std::{
+    fmt,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -12,7 +13,8 @@ use std::{
 use crate::{payload::sha256, wire::Snapshot};
 
 const FILE: &str = "last-good.json";
-const UNFINISHED: &str = "last-good.unfinished";
+/// Extension of a file while it is written.
+const UNFINISHED: &str = "unfinished";
 const DAMAGED: &str = "last-good.damaged";
 
 /// The folder in which it lies.
@@ -39,13 +41,7 @@ impl LastGood {
 
     pub(crate) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
         let text = serde_json::to_string(snapshot)?;
-        let unfinished = self.folder.join(UNFINISHED);
-        let mut file = File::create(&unfinished)?;
-        writeln!(file, "{}", sha256(&text))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, self.folder.join(FILE))?;
-        File::open(&self.folder)?.sync_all()
+        replace(&self.folder, FILE, format_args!("{}\n{text}", sha256(&text)))
     }
 
     pub(crate) fn read(&self) -> io::Result<Found> {
@@ -71,6 +67,17 @@ impl LastGood {
         fs::rename(&from, &to)?;
         Ok(Found::Damaged(format!("{} cannot be used ({why}) and is {} now", from.display(), to.display())))
     }
+}
+
+/// Writes a file of the folder: whenever the process ends, the old one is there, or the new one, whole.
+pub(crate) fn replace(folder: &Path, name: &str, content: fmt::Arguments<'_>) -> io::Result<()> {
+    let path = folder.join(name);
+    let unfinished = path.with_extension(UNFINISHED);
+    let mut file = File::create(&unfinished)?;
+    file.write_fmt(content)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, &path)?;
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -121,7 +128,7 @@ mod tests {
         let folder = TempDir::new().expect("a folder");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
-        fs::write(folder.path().join(UNFINISHED), "half").expect("written");
+        fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
         let Ok(Found::Whole(read)) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
