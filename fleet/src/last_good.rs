@@ -1,7 +1,8 @@
 //! The last good snapshot on the disk: what a node starts with when the admin server is away.
 //!
 //! Written beside the old one, on the disk before it is renamed over it: whenever the process ends, one of the two is
-//! there, whole. Its first line is the SHA-256 of the rest. What cannot be read is set aside, not removed.
+//! there, whole. Its first line is the SHA-256 of the rest. What is damaged is set aside, not removed; what another build wrote
+//! stays.
 
 use std::{
     fmt,
@@ -30,6 +31,8 @@ pub(crate) enum Found {
     Whole(Box<Snapshot>),
     /// It could not be read, and stands under another name now; why.
     Damaged(String),
+    /// It is what was written, but not for this build; why. It stays for the one that wrote it.
+    Refused(String),
 }
 
 impl LastGood {
@@ -55,7 +58,7 @@ impl LastGood {
         match text.split_once('\n') {
             Some((digest, rest)) if digest == sha256(rest) => match serde_json::from_str(rest) {
                 Ok(snapshot) => Ok(Found::Whole(Box::new(snapshot))),
-                Err(error) => self.set_aside(&error.to_string()),
+                Err(error) => Ok(Found::Refused(format!("this build cannot read it: {error}"))),
             },
             _ => self.set_aside("its digest is not that of its content"),
         }
@@ -120,6 +123,16 @@ mod tests {
                 assert!(matches!(last_good.read(), Ok(Found::Damaged(_))), "byte {byte}");
                 assert!(!place.join(FILE).exists() && place.join(DAMAGED).exists());
             }
+        }
+    }
+
+    #[test]
+    fn what_another_build_wrote_stays() {
+        let folder = TempDir::new().expect("a folder");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        replace(folder.path(), FILE, format_args!("{}\n{{}}", sha256("{}"))).expect("written");
+        for _ in 0..2 {
+            assert!(matches!(last_good.read(), Ok(Found::Refused(_))));
         }
     }
 

@@ -84,13 +84,15 @@ impl Node {
                     self.is_in_force(snapshot.version, Source::LastGood);
                     return Some(snapshot.sha256);
                 }
-                Err(why) => last_good.set_aside(&why.to_string()),
+                Err(NotApplied::Damaged(why)) => last_good.set_aside(&why.to_string()),
+                Err(NotApplied::Refused(why)) => Ok(Found::Refused(why)),
             },
             other => other,
         };
         match found {
             Ok(Found::Nothing | Found::Whole(_)) => {}
             Ok(Found::Damaged(why)) => self.has_trouble(why),
+            Ok(Found::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
             Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
         }
         None
