@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    fs::{self, File},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -36,9 +36,13 @@ pub(crate) enum Found {
 }
 
 impl LastGood {
-    /// Makes the folder when it is absent.
+    /// Makes the folder when it is absent: nobody else looks in.
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)?;
         Ok(Self { folder: folder.to_owned() })
     }
 
@@ -72,11 +76,15 @@ impl LastGood {
     }
 }
 
-/// Writes a file of the folder: whenever the process ends, the old one is there, or the new one, whole.
+/// Writes a file of the folder that nobody else reads: whenever the process ends, the old one is there, or the new one, whole.
 pub(crate) fn replace(folder: &Path, name: &str, content: fmt::Arguments<'_>) -> io::Result<()> {
     let path = folder.join(name);
     let unfinished = path.with_extension(UNFINISHED);
-    let mut file = File::create(&unfinished)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&unfinished)?;
     file.write_fmt(content)?;
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;
@@ -134,6 +142,19 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(last_good.read(), Ok(Found::Refused(_))));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_reads_it() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = TempDir::new().expect("a folder");
+        let place = folder.path().join("new");
+        let last_good = LastGood::in_folder(&place).expect("it is made");
+        last_good.write(&snapshot(1)).expect("written");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        assert_eq!((mode(&place), mode(&place.join(FILE))), (0o700, 0o600));
     }
 
     #[test]
