@@ -53,6 +53,8 @@ struct Position {
     sha256: Option<String>,
     /// It is to be sent its policy again.
     is_anew: bool,
+    /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
+    is_behind: bool,
 }
 
 /// Why a snapshot is not in force.
@@ -112,6 +114,7 @@ impl Node {
     /// One connection, to its end.
     async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
         let sha256 = position.sha256.clone().filter(|_| !std::mem::take(&mut position.is_anew));
+        position.is_behind = false;
         let hello = Hello {
             name: self.name.clone(),
             instance: self.instance.clone(),
@@ -190,6 +193,10 @@ impl Node {
 
     /// Takes a snapshot in.
     async fn take(self: &Arc<Self>, data: &str, position: &mut Position) -> Option<Ended> {
+        if position.is_behind {
+            // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
+            return Some(Ended::Restart);
+        }
         let began = Instant::now();
         let snapshot: Snapshot = match from_str(data) {
             Ok(snapshot) => snapshot,
@@ -207,7 +214,9 @@ impl Node {
             let kept = applied.is_ok().then(|| node.last_good.as_ref().map(|last_good| last_good.write(&snapshot)));
             (applied, took, kept.flatten())
         });
-        let (applied, took, kept) = done.await.ok()?;
+        let (applied, took, kept) = done.await.unwrap_or_else(|error| {
+            (Err(NotApplied::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
+        });
         let refused = applied.as_ref().err().map(ToString::to_string);
         let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
         self.acknowledge(Acknowledgement {
@@ -231,6 +240,7 @@ impl Node {
                 None
             }
             Err(not_applied) => {
+                position.is_behind = true;
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
                 matches!(not_applied, NotApplied::Damaged(_)).then_some(Ended::Broken)
             }
@@ -345,4 +355,91 @@ impl Node {
 /// For pauses: where there are no random numbers, some middle one.
 fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+        sync::mpsc,
+        thread,
+    };
+
+    use serde_json::json;
+    use tempfile::TempDir;
+    use tokio::runtime;
+
+    use super::*;
+    use crate::{
+        follower::{Follower, Token},
+        payload::{pack, sha256},
+    };
+
+    const GOOD: &str = r#"{"domains":{"default":{}}}"#;
+    const REFUSED: &str = r#"{"domains":{"default":{"from":"the future"}}}"#;
+
+    fn snapshot(version: u64, document: &str) -> Snapshot {
+        Snapshot {
+            version,
+            sha256: sha256(document),
+            published_at: String::new(),
+            carry: BTreeMap::new(),
+            bytes: document.len() as u64,
+            document: pack(document),
+        }
+    }
+
+    fn event(version: u64, document: &str) -> String {
+        format!("event: {}\ndata: {}\n\n", wire::SNAPSHOT, json!(snapshot(version, document)))
+    }
+
+    fn run<T>(what: impl Future<Output = T>) -> T {
+        runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(what)
+    }
+
+    #[test]
+    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (asked, asks) = mpsc::channel();
+        // Says this to one connection and the next, and does not hear what is posted.
+        thread::spawn(move || {
+            let mut said = [event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)].into_iter();
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("it connects");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("it asks");
+                if !line.starts_with("GET ") {
+                    continue;
+                }
+                let Some(events) = said.next() else { break };
+                asked.send(line).expect("it is waited for");
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}").expect("it reads");
+                open.push(stream);
+            }
+        });
+        run(async {
+            let follower = Follower::new(&url, Token::text("token")).named("n-1");
+            let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
+            let mut status = following.watch();
+            let newest = timeout(SILENCE, status.wait_for(|status| status.version == 3)).await;
+            assert!(newest.is_ok_and(|newest| newest.is_ok()), "{:?}", following.status());
+        });
+        let asks: Vec<String> = asks.try_iter().collect();
+        assert!(asks.len() == 2 && !asks[0].contains("&version=") && asks[1].contains("&version=1&"), "{asks:?}");
+    }
+
+    #[test]
+    fn a_last_good_policy_that_is_refused_stays() {
+        let folder = TempDir::new().expect("a folder");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        last_good.write(&snapshot(2, REFUSED)).expect("written");
+        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
+        assert_eq!(following.status().version, 0);
+        assert!(matches!(last_good.read(), Ok(Found::Whole(_))));
+    }
 }
