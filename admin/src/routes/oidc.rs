@@ -125,7 +125,7 @@ fn is_path_here(path: &str) -> bool {
 #[derive(Deserialize, JsonSchema)]
 struct Back {
     /// Of the try.
-    state: Option<String>,
+    state: String,
     /// For the ID token.
     code: Option<String>,
     /// Why there is no code.
@@ -174,7 +174,7 @@ async fn claimed(
     back: Back,
 ) -> Result<(Claimed, String), Problem> {
     let browser = request.cookie(&cookie_name(state)).ok_or(Problem::SignInOver)?;
-    let ids = (sha256(back.state.as_deref().unwrap_or_default()), sha256(browser.value()));
+    let ids = (sha256(&back.state), sha256(browser.value()));
     let sign_in = state.store.take_sign_in((&ids.0, &ids.1), now()).await?.ok_or(Problem::SignInOver)?;
     let return_to = sign_in.return_to.clone();
     let code = back.code.filter(|_| back.error.is_none()).ok_or_else(|| {
