@@ -87,7 +87,7 @@ fn publishes(runtime: &Runtime, admin: &Admin, nodes: usize, rounds: usize, clie
         let (mut waiting, began) = (nodes.iter().collect::<Vec<_>>(), Instant::now());
         thread::scope(|scope| -> Outcome<()> {
             let publish = scope.spawn(|| admin.publish().map_err(|error| error.to_string()));
-            while !waiting.is_empty() && !(publish.is_finished() && began.elapsed() > PATIENCE) {
+            while !(waiting.is_empty() || publish.is_finished() && began.elapsed() > PATIENCE) {
                 thread::sleep(Duration::from_micros(200));
                 waiting.retain(|node| node.engine.version() < next);
                 swapped.resize((round + 1) * nodes.len() - waiting.len(), began.elapsed());
