@@ -157,7 +157,9 @@ fn secrets_that_are_none_are_limited_by_address() {
     let limited = (0..2_000).map(|_| made_up.get("/api/v1/me")).find(|answer| answer.status != 401);
     let limited = limited.expect("a limit");
     assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
-    assert_eq!(Client { token: "x".repeat(43), ..server.stranger() }.get("/api/v1/me").status, 429);
+    // Twenty come back each second.
+    let session = Client { token: "x".repeat(43), ..server.stranger() };
+    assert!((0..100).any(|_| session.get("/api/v1/me").status == 429));
     assert_eq!((ana.get("/api/v1/me").status, server.sign_in().get("/api/v1/me").status), (200, 200));
 }
 
