@@ -47,7 +47,8 @@ def seed():
     """Clients and a draft, where others have taken them away: the example policy has none."""
     if not get("/drafts", limit=1)["items"]:
         post("/drafts", {"base_version": 1, "message": "a draft", "changes": []})
-    if not ids("/clients", has_override="true") or not ids("/clients", tier="free"):
+    # One of each is left where one is removed.
+    for _ in range(2 - len(ids("/clients", has_override="true", tier="free"))):
         reason = {"unlimited": True, "reason": "a test"}
         post("/clients", {"kind": "user", "value": f"seed-{next(counter)}", "tier": "free", "override": reason})
 
@@ -57,7 +58,8 @@ def seed_people():
     for _ in range(2 - len(others())):
         post("/users", {"name": f"seed-{next(counter)}", "role": "viewer", "password": "a few words of a seed"})
     for _ in range(2 - len(ids("/tokens"))):
-        post("/tokens", {"name": f"seed {next(counter)}", "role": "viewer"})
+        # A name is given once.
+        post("/tokens", {"name": f"seed {os.getpid()} {next(counter)}", "role": "viewer"})
 
 
 def others():
@@ -155,6 +157,8 @@ def before_call(context, case, kwargs):
             kind = path.split("/")[1]
             of_client = dict(zip(("kind", "value"), own.split(":", 1)))
             case.body.update({"tiers": {"id": own}, "rules": {"id": own}, "clients": of_client}.get(kind, {}))
+    if path.startswith("/nodes/{name}"):
+        case.path_parameters["name"] = get("/nodes")["items"][0]["node"]
     if "{session}" in path and (session := other_session()):
         case.path_parameters.update({"session": session} | ({"id": PERSON["name"]} if "{id}" in path else {}))
     if method in ("PUT", "PATCH", "DELETE") or "If-Match" in (case.headers or {}):

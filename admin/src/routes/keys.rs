@@ -6,6 +6,7 @@ use actix_web::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
 
 use crate::{
@@ -29,12 +30,14 @@ pub(super) fn calls(api: &mut Api) {
     api.about("Keys", ABOUT);
     api.post("/keys/peek", peek)
         .says("How the limits of a request stand", "On each node. Charges nothing.")
+        .example(example())
         .refuses(&[Code::NotFound]);
     api.post("/keys/reset", reset)
         .says(
             "Forget what was used",
             "Of every limit of a request that counts its identities; done where the answer is `reset`.",
         )
+        .example(example())
         .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
         .says("Watch one identity", "The decisions about it that nodes make within `for_ms`.")
@@ -42,6 +45,10 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/keys/sample", sample)
         .says("See the next decisions", "Of each node, whomever they are about.")
         .refuses(&[Code::NotFound]);
+}
+
+fn example() -> Value {
+    json!({ "request": { "identities": [{ "kind": "user", "value": "ada" }] } })
 }
 
 /// A request, and whom to ask about it.
