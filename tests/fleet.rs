@@ -244,6 +244,8 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
     follows(&other, 1, 100);
     let mut version = 1;
     for turn in 0..4_u64 {
+        // A name that no server has written down yet would be refused.
+        wait_until("the node is there", || fleet.row("n-1")["presence"] == "connected");
         let (limit, address) = (200 + turn, fleet.admin.admin.clone());
         let list = fleet.list(version, limit, Some("n-1"));
         let answered = thread::scope(|scope| {
