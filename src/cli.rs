@@ -109,16 +109,8 @@ Ctrl+C or SIGTERM lets open requests end and stops. What was published survives 
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) control: ControlArguments,
-    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
-    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
-    pub(crate) http: SocketAddr,
-    /// Room for so many keys at once, 24 bytes each.
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
-        value_parser = max_keys)]
-    pub(crate) max_keys: usize,
-    /// Threads that answer checks; one for each processor unless given.
-    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) door: DoorArguments,
     /// Keep the requests of one identity in N for fifteen minutes, in memory, so that policies can be tried on them: 1/N or
     /// off.
     #[arg(long, value_name = "SHARE", env = "TIDEGATE_RECORD", default_value = "off", value_parser = share)]
@@ -171,6 +163,21 @@ pub(crate) struct ControlArguments {
     pub(crate) log: String,
 }
 
+/// Of whoever answers checks.
+#[derive(Debug, Args)]
+pub(crate) struct DoorArguments {
+    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
+    pub(crate) http: SocketAddr,
+    /// Room for so many keys at once, 24 bytes each.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
+        value_parser = max_keys)]
+    pub(crate) max_keys: usize,
+    /// Threads that answer checks; one for each processor unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
+    pub(crate) workers: Option<usize>,
+}
+
 /// Follows an admin server, and answers checks by its policy.
 ///
 /// It starts with the last good policy that it has, comes back by itself when the admin server was away, and takes each
@@ -200,16 +207,8 @@ pub(crate) struct NodeArguments {
     /// Certificates of authorities that are trusted beside those of the system, PEM.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
     pub(crate) ca: Option<PathBuf>,
-    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
-    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
-    pub(crate) http: SocketAddr,
-    /// Room for so many keys at once, 24 bytes each.
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
-        value_parser = max_keys)]
-    pub(crate) max_keys: usize,
-    /// Threads that answer checks; one for each processor unless given.
-    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) door: DoorArguments,
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,

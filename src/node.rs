@@ -14,14 +14,14 @@ use crate::{
 
 pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.log, no_color)?;
-    let http = bind(arguments.http, "checks over HTTP", "--http")?;
+    let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
     runtime()?.block_on(serve(arguments, http))
 }
 
 async fn serve(arguments: &NodeArguments, http: TcpListener) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let http_url = url("http", &http)?;
-    let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
+    let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
     let mut follower =
         Follower::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
     if let Some(name) = &arguments.name {
@@ -32,7 +32,7 @@ async fn serve(arguments: &NodeArguments, http: TcpListener) -> Result<Ended, Fa
         follower = follower.trusting(pem);
     }
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
-    let door = Http { listener: http, engine, workers: workers(arguments.workers) }.serve().map_err(failure)?;
+    let door = Http { listener: http, engine, workers: workers(arguments.door.workers) }.serve().map_err(failure)?;
     let stopping = Stopping::new().map_err(failure)?;
     say(greeting(arguments, &following, &http_url).as_bytes())?;
     let handle = door.handle();

@@ -21,11 +21,11 @@ const ALONE_KEYS: usize = 1_000;
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.control.log, no_color)?;
     let admin = bind(arguments.control.admin, "the dashboard", "--admin")?;
-    let http = bind(arguments.http, "checks over HTTP", "--http")?;
+    let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
     runtime()?.block_on(async {
         let check_url = url("http", &http)?;
-        let engine = Arc::new(Engine::with_max_keys(arguments.max_keys));
-        let door = Http { listener: http, engine: Arc::clone(&engine), workers: workers(arguments.workers) };
+        let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
+        let door = Http { listener: http, engine: Arc::clone(&engine), workers: workers(arguments.door.workers) };
         let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
         Box::pin(serve(&arguments.control, admin, node, Some(door))).await
     })
