@@ -81,6 +81,8 @@ struct Node {
     heard_at: jiff::Timestamp,
     /// Number of the last report that was counted.
     reported: u64,
+    /// When it was made, by the node's clock; 0: there was none.
+    reported_at_ms: u64,
     figures: NodeFigures,
     acknowledged: Option<Acknowledgement>,
 }
@@ -184,8 +186,10 @@ impl Fleet {
         let is_new = self.of(&report.name, &report.instance, |node| {
             let is_new = report.sequence > node.reported;
             if is_new {
-                node.reported = report.sequence;
-                node.figures.take_in(report);
+                let before_ms =
+                    if node.reported_at_ms == 0 { report.at_ms.saturating_sub(1_000) } else { node.reported_at_ms };
+                node.figures = NodeFigures::of_report(report, report.at_ms.saturating_sub(before_ms).max(1));
+                (node.reported, node.reported_at_ms) = (report.sequence, report.at_ms);
             }
             is_new
         })?;
@@ -258,6 +262,7 @@ impl Node {
             heard: Instant::now(),
             heard_at: jiff::Timestamp::now(),
             reported: 0,
+            reported_at_ms: 0,
             figures: NodeFigures::default(),
             acknowledged: None,
         }

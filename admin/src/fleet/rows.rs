@@ -36,8 +36,6 @@ pub(crate) struct NodeRow {
     version: String,
     /// The newest schema of policies that it knows.
     schema: u32,
-    /// In force there; 0: none.
-    pub(crate) policy_version: u64,
     /// The version that it should have.
     target_version: u64,
     /// The policy that it was sent last, if it did not take it, and why.
@@ -46,6 +44,27 @@ pub(crate) struct NodeRow {
     not_kept: Option<String>,
     /// How long it took to put its policy in force, from the last byte of it, milliseconds.
     took_ms: Option<u64>,
+    #[serde(flatten)]
+    figures: Figures,
+    /// When it was heard last, if it is not connected.
+    #[schemars(extend("format" = "date-time"))]
+    seen_at: Option<String>,
+}
+
+/// A policy that a node did not take.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RefusedPolicy")]
+struct Refused {
+    version: u64,
+    why: String,
+}
+
+/// What a node told last.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "NodeFigures")]
+pub(super) struct Figures {
+    /// In force there; 0: none.
+    pub(super) policy_version: u64,
     /// It decides by what it had on its disk.
     from_last_good: bool,
     decisions_per_second: f64,
@@ -63,76 +82,38 @@ pub(crate) struct NodeRow {
     degraded_per_second: f64,
     /// By how much its clock is ahead of this server's, as far as it is more than messages take.
     clock_ahead_ms: Option<i64>,
-    /// When it was heard last, if it is not connected.
-    #[schemars(extend("format" = "date-time"))]
-    seen_at: Option<String>,
-}
-
-/// A policy that a node did not take.
-#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "RefusedPolicy")]
-struct Refused {
-    version: u64,
-    why: String,
-}
-
-/// What a node told last.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Figures {
-    pub(super) policy_version: u64,
-    from_last_good: bool,
-    decisions_per_second: f64,
-    denied_share: f64,
-    decisions: u64,
-    p99_us: Option<u64>,
-    measured: u64,
-    fill: f64,
-    overflow_charges: u64,
-    degraded_per_second: f64,
-    clock_ahead_ms: Option<i64>,
-    /// When the last report was made, by the node's clock.
-    at_ms: u64,
 }
 
 impl Figures {
-    pub(super) fn take_in(&mut self, report: &Report) {
-        let whole = report.whole();
-        let interval_ms = if self.at_ms == 0 { 1_000 } else { report.at_ms.saturating_sub(self.at_ms).max(1) };
-        let per_second = |count: u64| count as f64 * 1_000.0 / interval_ms as f64;
+    pub(super) fn of_report(report: &Report, interval_ms: u64) -> Self {
         let ahead = report.at_ms.cast_signed() - jiff::Timestamp::now().as_millisecond();
-        *self = Self {
+        Self {
             policy_version: report.policy_version,
             from_last_good: report.from_last_good,
+            fill: report.fill,
+            overflow_charges: report.overflow_charges,
+            clock_ahead_ms: (ahead.abs() > CLOCK_MS).then_some(ahead),
+            ..Self::of(&report.whole(), interval_ms)
+        }
+    }
+
+    /// What was counted in so many milliseconds; nothing yet in none.
+    fn of(whole: &Whole, interval_ms: u64) -> Self {
+        let per_second = |count: u64| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 };
+        Self {
             decisions_per_second: per_second(whole.decisions()),
-            denied_share: share(&whole),
+            denied_share: share(whole),
             decisions: whole.decisions(),
             p99_us: whole.latency.at_most_us(990),
             measured: whole.latency.samples(),
-            fill: report.fill,
-            overflow_charges: report.overflow_charges,
             degraded_per_second: per_second(whole.degraded),
-            clock_ahead_ms: (ahead.abs() > CLOCK_MS).then_some(ahead),
-            at_ms: report.at_ms,
-        };
+            ..Self::default()
+        }
     }
 }
 
 impl Node {
     pub(super) fn row(&self, target_version: u64) -> NodeRow {
-        let Figures {
-            policy_version,
-            from_last_good,
-            decisions_per_second,
-            denied_share,
-            decisions,
-            p99_us,
-            measured,
-            fill,
-            overflow_charges,
-            degraded_per_second,
-            clock_ahead_ms,
-            ..
-        } = self.figures;
         let presence = match &self.connection {
             None => Presence::Gone,
             Some(_) if self.is_there() => Presence::Connected,
@@ -148,21 +129,11 @@ impl Node {
             address: self.address.clone(),
             version: self.hello.build.clone(),
             schema: self.hello.schema,
-            policy_version,
             target_version,
             refused,
             not_kept: self.acknowledged.as_ref().and_then(|acknowledged| acknowledged.not_kept.clone()),
             took_ms: self.acknowledged.as_ref().map(|acknowledged| acknowledged.took_ms),
-            from_last_good,
-            decisions_per_second,
-            denied_share,
-            decisions,
-            p99_us,
-            measured,
-            fill,
-            overflow_charges,
-            degraded_per_second,
-            clock_ahead_ms,
+            figures: self.figures.clone(),
             seen_at: (presence != Presence::Connected).then(|| self.heard_at.to_string()),
         }
     }
@@ -172,28 +143,22 @@ impl NodeRow {
     /// That of the process that answers.
     pub(super) fn of_this_one(figures: &OwnFigures, target_version: u64) -> Self {
         let Own { interval_ms, whole } = figures.own();
-        let per_second = |count: u64| if interval_ms == 0 { 0.0 } else { count as f64 * 1_000.0 / interval_ms as f64 };
         Self {
             node: figures.node().to_owned(),
             presence: Presence::Here,
             address: String::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema: SCHEMA,
-            policy_version: figures.engine().version(),
             target_version,
             refused: None,
             not_kept: None,
             took_ms: None,
-            from_last_good: false,
-            decisions_per_second: per_second(whole.decisions()),
-            denied_share: share(&whole),
-            decisions: whole.decisions(),
-            p99_us: whole.latency.at_most_us(990),
-            measured: whole.latency.samples(),
-            fill: figures.engine().fill(),
-            overflow_charges: figures.engine().overflow_charges(),
-            degraded_per_second: per_second(whole.degraded),
-            clock_ahead_ms: None,
+            figures: Figures {
+                policy_version: figures.engine().version(),
+                fill: figures.engine().fill(),
+                overflow_charges: figures.engine().overflow_charges(),
+                ..Figures::of(&whole, interval_ms)
+            },
             seen_at: None,
         }
     }
