@@ -4,37 +4,37 @@
 //! then the swap. What the transaction acknowledged is what the next start loads, so a process that dies in between
 //! loses nothing and has nothing half done.
 
+mod back;
+mod following;
+mod stages;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
     iter,
     sync::Arc,
     time::Duration,
 };
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sqlx::AnyConnection;
 use tidegate::{Engine, Problems, Publish, Snapshot, algorithm::Carry, import::Note, policy::Policy};
 use tokio::{
     sync::{Mutex, MutexGuard, Notify, watch},
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::timeout,
 };
 
+pub(crate) use self::back::RollBack;
 use crate::{
-    changes::{
-        ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, check_carry, check_message, conflict, edit, invalid,
-        one_stays, still_wanted,
-    },
+    changes::{ChangeList, Edited, check_carry, check_message, edit, invalid},
     clients::Report,
-    differences::{Changed, changed, undo},
     fleet::Fleet,
     objects::{Kind, ObjectKey},
     overrides,
     problem::Problem,
-    published::{Published, Revised, Shared, Stored, columns, document, parse},
-    rollout::{Goes, Staged, Targets, none_open},
+    published::{Published, Revised, Shared, columns, document, parse},
+    rollout::{Goes, Staged, Targets},
     store::{Answered, Audit, Carries, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
 };
@@ -45,12 +45,9 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 /// The longest answer that is kept whole for a repeat.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// How long a publish may take, and a look for those of others. A database whose machine went away without a word says
-/// nothing ever after, and others wait for their turn.
+/// How long a publish may take. A database whose machine went away without a word says nothing ever after, and others wait
+/// for their turn.
 const PUBLISH_IN: Duration = Duration::from_mins(1);
-const LOOK_IN: Duration = Duration::from_secs(20);
-/// How soon is looked again after a look that failed.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// How long each waits for those who came before.
 const TURN_IN: Duration = Duration::from_secs(20);
 
@@ -71,36 +68,6 @@ pub(crate) struct Author {
     pub(crate) idempotency_key: Option<String>,
     /// Of what makes the request this one: method, path, conditions and body.
     pub(crate) request_sha256: String,
-}
-
-/// What is taken back.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RollBack {
-    /// The version to go back to, or to undo.
-    #[schemars(range(min = 1))]
-    to: u64,
-    #[serde(default)]
-    mode: Mode,
-    /// Of the version that this makes.
-    #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
-    message: Option<String>,
-    /// Publish what a node that is connected cannot read: it keeps the policy that it has.
-    #[serde(default)]
-    force: bool,
-    /// The nodes that it goes to first, by their names; all unless given.
-    nodes: Option<Vec<String>>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "RollBackMode")]
-enum Mode {
-    /// All is as in version `to`.
-    #[default]
-    Whole,
-    /// What version `to` changed is as before it; what others changed since stays.
-    Own,
 }
 
 /// What is said of a version beside its policy.
@@ -346,75 +313,6 @@ impl Publisher {
         self.with_removers(made).await
     }
 
-    /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
-    /// [`publish`](Self::publish), and is to be run like that.
-    pub(crate) async fn roll_back(
-        &self,
-        back: RollBack,
-        if_match: Option<String>,
-        author: Author,
-    ) -> Result<String, Problem> {
-        let Some(if_match) = if_match else { return Err(Problem::PreconditionRequired(vec!["policy".to_owned()])) };
-        let message = back.message.unwrap_or_else(|| match back.mode {
-            Mode::Whole => format!("back to version {}", back.to),
-            Mode::Own => format!("without the changes of version {}", back.to),
-        });
-        let words = Words { force: back.force, ..Words::new(&message, self.published().version.version)? };
-        let words = words.doing("policy.rollback").going(Goes::to(back.nodes));
-        let document = async |version: u64| {
-            let found = self
-                .store
-                .version(version)
-                .await?
-                .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
-            let parsed = spawn_blocking(move || parse_stored(&found.1)).await;
-            parsed.map_err(|error| Problem::Internal(error.to_string()))?
-        };
-        // What had ended went with the version after it, and was nobody's change.
-        let now = jiff::Timestamp::now();
-        let mut of = document(back.to).await?;
-        overrides::end(&mut of, now);
-        let before = match (back.mode, back.to) {
-            (Mode::Whole, _) => None,
-            (Mode::Own, 0 | 1) => {
-                return Err(Problem::field(
-                    "/to",
-                    "there is nothing before the first version; undo what came after it instead",
-                ));
-            }
-            (Mode::Own, to) => {
-                let mut before = document(to - 1).await?;
-                overrides::end(&mut before, now);
-                Some(before)
-            }
-        };
-        let edit = move |present: &Published| {
-            if if_match != present.policy_etag() {
-                return Err(Problem::Conflict(vec![present.as_conflict()]));
-            }
-            let mut of_now = present.policy.clone();
-            overrides::end(&mut of_now, now);
-            let policy = match &before {
-                None => of,
-                Some(before) => undo(before, &of, &of_now)
-                    .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?,
-            };
-            if changed(&of_now, &policy).is_none() {
-                return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
-            }
-            let Changed { touched, removed } = changed(&present.policy, &policy);
-            still_wanted(&policy, &removed)?;
-            if before.is_some() {
-                // An older document is whole as it is.
-                one_stays(&policy, &removed)?;
-            }
-            Ok(Edited { policy, touched, removed, report: None })
-        };
-        // What this build's compiler does not take of an older version.
-        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
-        self.publish_edited(author, words, edit, refused).await
-    }
-
     /// Publishes the policy that `edit` makes of the present one; `refused` says what the compiler has against it in the
     /// caller's terms. To be run as [`publish`](Self::publish).
     pub(crate) async fn publish_edited(
@@ -517,91 +415,6 @@ impl Publisher {
         Ok(made.answer)
     }
 
-    /// Refuses a newest version that a connected node cannot read which should have it.
-    async fn check_readers(&self, connection: &mut AnyConnection, targets: &Targets) -> Result<(), Problem> {
-        let schema = targets.newest.policy.schema();
-        let mut nodes = self.fleet.cannot_read(connection, schema).await?;
-        nodes.retain(|node| !targets.keeps(Some(node)));
-        if nodes.is_empty() { Ok(()) } else { Err(Problem::NodeCannotRead { nodes, schema }) }
-    }
-
-    /// Gives the newest version, which went to some nodes, to these too, or to all. To be run as [`publish`](Self::publish).
-    pub(crate) async fn go_on(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
-        let _turn = self.turn().await?;
-        let went = timeout(PUBLISH_IN, self.go_on_in_turn(nodes, force, author));
-        let went = went.await.unwrap_or(Err(Problem::Unknown));
-        if let Err(Problem::Unknown) = &went {
-            self.news.notify_one();
-        }
-        went
-    }
-
-    async fn go_on_in_turn(&self, nodes: Option<Vec<String>>, force: bool, author: Author) -> Result<(), Problem> {
-        let mut change = self.store.change().await?;
-        self.take_over(&mut change).await?;
-        let targets = self.targets();
-        let Some(Staged { rollout, kept }) = &targets.staged else { return Err(none_open()) };
-        if let Some(nodes) = &nodes {
-            self.fleet.check_names(&mut change, nodes, "/to").await?;
-        }
-        if let Some(kinds) = author.kinds.clone() {
-            let (before, after) = (Arc::clone(kept), Arc::clone(&targets.newest));
-            let may = spawn_blocking(move || {
-                let Changed { touched, removed } = changed(&before.policy, &after.policy);
-                may_change(Some(&kinds), touched.iter().chain(&removed))
-            });
-            may.await.map_err(|error| Problem::Internal(error.to_string()))??;
-        }
-        let staged = nodes.map(|nodes| {
-            let mut rollout = rollout.clone();
-            rollout.nodes.extend(nodes);
-            Staged { rollout, kept: Arc::clone(kept) }
-        });
-        let next = Targets { newest: Arc::clone(&targets.newest), staged };
-        if !force {
-            self.check_readers(&mut change, &next).await?;
-        }
-        let object = format!("version:{}", rollout.version);
-        let line =
-            |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
-        let to: Vec<String> = next.rollout().map(|next| to_nodes(&next.nodes - &rollout.nodes)).unwrap_or_default();
-        let lines: Vec<Audit<'_>> = match next.rollout() {
-            None => vec![line("rollout.all", &object, "done")],
-            Some(_) => to.iter().map(|node| line("rollout.node", node, &object)).collect(),
-        };
-        self.store.go_on(change, next.rollout(), &lines).await?;
-        tracing::info!(
-            version = rollout.version,
-            author = author.name,
-            to_all = next.staged.is_none(),
-            "rollout goes on"
-        );
-        // One way from the database into the engine. It is kept: where this fails, it is tried again.
-        let taken = async { self.take_over(&mut *self.store.reading().await?).await }.await;
-        taken.map_err(|problem| {
-            tracing::warn!(%problem, version = rollout.version, "a rollout went on, and is not in force here yet");
-            Problem::Unknown
-        })
-    }
-
-    /// Publishes the version that most nodes kept again, to all, instead of the newest, which went to some. Answers and is to be
-    /// run as [`publish`](Self::publish).
-    pub(crate) async fn take_back(&self, force: bool, author: Author) -> Result<String, Problem> {
-        self.catch_up().await?;
-        let targets = self.targets();
-        let Some(Staged { rollout, kept }) = targets.staged.clone() else { return Err(none_open()) };
-        let message = format!("back to version {}, instead of version {}", rollout.keeps, rollout.version);
-        let words = Words { force, ..Words::new(&message, rollout.version)?.doing("rollout.back").going(Goes::Back) };
-        let edit = move |present: &Published| {
-            present.is_still(Some(&Published::etag_of(rollout.version)))?;
-            let policy = kept.policy.clone();
-            let Changed { touched, removed } = changed(&present.policy, &policy);
-            Ok(Edited { policy, touched, removed, report: None })
-        };
-        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
-        self.publish_edited(author, words, edit, refused).await
-    }
-
     /// Swaps the policy of checks.
     fn enforce(&self, snapshot: Snapshot, version: u64, carry: &Carries) -> Result<(), Problem> {
         let publish = Publish::of(snapshot).under_version(version);
@@ -610,42 +423,6 @@ impl Publisher {
             self.is_not_applied(version, &error);
             Problem::Internal(format!("version {version} is stored but not in force: {error}; restart"))
         })
-    }
-
-    /// Follows what other servers publish into the same database, for as long as this one runs.
-    pub(crate) async fn follow(&self) -> Infallible {
-        let follow = async {
-            let mut is_well = true;
-            loop {
-                self.news.notified().await;
-                let followed = self.catch_up().await;
-                if let Err(problem) = &followed
-                    && is_well
-                {
-                    tracing::error!(%problem, "what other servers publish does not reach this one; trying again");
-                }
-                is_well = followed.is_ok();
-                if !is_well {
-                    sleep(AGAIN_AFTER).await;
-                    self.news.notify_one();
-                }
-            }
-        };
-        tokio::select! {
-            never = self.store.listen(|| self.news.notify_one()) => never,
-            never = follow => never,
-        }
-    }
-
-    /// Puts in force what another server has published by now. Whoever makes a change of what is in force, rather than of what
-    /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
-    pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
-        let _turn = self.turn().await?;
-        let looked = timeout(LOOK_IN, async {
-            let mut reading = self.store.reading().await?;
-            self.take_over(&mut reading).await
-        });
-        looked.await.unwrap_or_else(|_| Err(Problem::Storage("The database does not answer".to_owned())))
     }
 
     /// Names in a conflict who removed what is gone, and when.
@@ -675,44 +452,6 @@ impl Publisher {
     async fn turn(&self) -> Result<MutexGuard<'_, ()>, Problem> {
         let waited = timeout(TURN_IN, self.turn.lock()).await;
         waited.map_err(|_| Problem::Busy("Others are publishing. Nothing was changed."))
-    }
-
-    /// Puts in force what another server published since. Whoever calls it has the turn.
-    async fn take_over(&self, connection: &mut AnyConnection) -> Result<(), Problem> {
-        let published = self.published();
-        let present = published.version.version;
-        let newest = Version::newest(connection).await?;
-        // Numbers alone would not tell: a copy that is behind may have come to the same number by another publish.
-        if newest < present || !published.version.is_stored(connection).await? {
-            return Err(Problem::Storage(format!(
-                "The database is at policy version {newest}, and this server at a version {present} that is not in it: an \
-                 older copy took its place; restart the server"
-            )));
-        }
-        if newest == present && Rollout::read(connection).await?.as_ref() == self.targets().rollout() {
-            return Ok(());
-        }
-        let stored = Stored::read(connection, &self.store.name()).await?;
-        let here = self.here.clone();
-        let compiled = spawn_blocking(move || stored.compile(here.as_deref())).await;
-        let compiled = compiled.map_err(|error| Problem::Internal(error.to_string()))?;
-        let (targets, snapshot) = compiled.map_err(|error| {
-            self.is_not_applied(newest, &error);
-            Problem::Storage(format!(
-                "Another server has published version {newest}, which this one cannot follow: {error}"
-            ))
-        })?;
-        let (has, target) = (self.engine.version(), targets.of(self.here()).version.version);
-        if has != target {
-            let carry = Version::carries(connection, has, target).await?;
-            self.enforce(snapshot, target, &carry)?;
-        }
-        if newest != present {
-            let Version { author, message, .. } = &targets.newest.version;
-            tracing::info!(version = newest, author, note = ?message, "policy published by another server");
-        }
-        self.targets.send_replace(Arc::new(targets));
-        Ok(())
     }
 }
 
