@@ -4,8 +4,10 @@ use std::{
     cmp::Reverse,
     fmt,
     hash::BuildHasher,
+    mem,
     net::IpAddr,
     ops::{Deref, Range},
+    sync::Arc,
 };
 
 use hashbrown::HashTable;
@@ -150,19 +152,118 @@ fn address(value: &str) -> Option<IpAddr> {
     value.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// What is known of each client of one kind.
-#[derive(Debug)]
+/// What is known of each client of one kind. A copy shares what was there when it was made: of a hundred thousand clients
+/// most are the same in the next version of a policy.
+#[derive(Clone, Debug)]
 pub(crate) struct ClientMap<T> {
-    exact: Exact<T>,
-    blocks: RapidHashMap<Block, T>,
-    /// Sizes of the blocks, in bits, largest (the smallest block) first.
-    block_bits: Vec<u8>,
-    prefixes: RapidHashMap<Box<[u8]>, T>,
-    /// Lengths of the prefixes, longest first.
-    prefix_lengths: Vec<usize>,
+    base: Arc<Layer<T>>,
+    /// What is other than in the base: another client, or none.
+    over: Option<Box<Layer<Option<T>>>>,
+    len: usize,
 }
 
 impl<T> Default for ClientMap<T> {
+    fn default() -> Self {
+        Self { base: Arc::default(), over: None, len: 0 }
+    }
+}
+
+impl<T> ClientMap<T> {
+    /// For about so many clients of a kind.
+    pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
+        Self { base: Arc::new(Layer::with_room_for(kind, clients)), over: None, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a client; false when its value was there.
+    pub(crate) fn insert(&mut self, matcher: Matcher<&str>, client: T) -> bool {
+        let is_new = match Arc::get_mut(&mut self.base) {
+            Some(base) if self.over.is_none() => base.set(matcher, client).is_none(),
+            _ => {
+                self.get(&matcher).is_none() && {
+                    self.over().set(matcher, Some(client));
+                    true
+                }
+            }
+        };
+        self.len += usize::from(is_new);
+        is_new
+    }
+
+    /// Takes a client away.
+    pub(crate) fn remove(&mut self, matcher: Matcher<&str>) -> Option<T>
+    where
+        T: Copy,
+    {
+        let removed = *self.get(&matcher)?;
+        self.over().set(matcher, None);
+        self.len -= 1;
+        Some(removed)
+    }
+
+    /// The client of this very value.
+    pub(crate) fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
+        match self.over.as_ref().and_then(|over| over.get(matcher)) {
+            Some(told) => told.as_ref(),
+            None => self.base.get(matcher),
+        }
+    }
+
+    /// The client that `value` is.
+    #[inline]
+    pub(crate) fn find(&self, value: &str) -> Option<&T> {
+        match &self.over {
+            None => self.base.closest(value, |matcher| self.base.get(matcher)),
+            Some(over) => over.closest(value, |matcher| self.get(matcher)),
+        }
+    }
+
+    fn over(&mut self) -> &mut Layer<Option<T>> {
+        self.over.get_or_insert_with(|| {
+            let Layer { block_bits, prefix_lengths, .. } = &*self.base;
+            let (block_bits, prefix_lengths) = (block_bits.clone(), prefix_lengths.clone());
+            Box::new(Layer { block_bits, prefix_lengths, ..Layer::default() })
+        })
+    }
+}
+
+/// A layer of this part of its base is paid by each look-up; a copy of both is paid once.
+const OVER_PARTS: usize = 8;
+
+impl<T: Copy> ClientMap<T> {
+    /// A copy to be changed, of one kind.
+    pub(crate) fn to_be_changed(&self, kind: &str) -> Self {
+        match &self.over {
+            Some(over) if over.len() > self.base.len() / OVER_PARTS => {
+                let mut copy = Self::with_room_for(kind, self.len);
+                for (matcher, client) in self.base.each().filter(|(matcher, _)| over.get(matcher).is_none()) {
+                    copy.insert(matcher, *client);
+                }
+                for (matcher, client) in over.each().filter_map(|(matcher, told)| Some((matcher, (*told)?))) {
+                    copy.insert(matcher, client);
+                }
+                copy
+            }
+            _ => self.clone(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Layer<T> {
+    exact: Exact<T>,
+    blocks: RapidHashMap<Block, T>,
+    /// Sizes of the blocks, in bits, largest (the smallest block) first; of a layer over another, those of both.
+    block_bits: Vec<u8>,
+    prefixes: RapidHashMap<Box<str>, T>,
+    /// Lengths of the prefixes, longest first; of a layer over another, those of both.
+    prefix_lengths: Vec<usize>,
+}
+
+impl<T> Default for Layer<T> {
     fn default() -> Self {
         Self {
             exact: Exact::default(),
@@ -174,67 +275,76 @@ impl<T> Default for ClientMap<T> {
     }
 }
 
-impl<T> ClientMap<T> {
-    /// For about so many clients of a kind.
-    pub(crate) fn with_room_for(kind: &str, clients: usize) -> Self {
-        let mut map = Self::default();
+impl<T> Layer<T> {
+    fn with_room_for(kind: &str, clients: usize) -> Self {
+        let mut layer = Self::default();
         // Addresses are blocks, most others exact.
         if kind == "ip" {
-            map.blocks.reserve(clients);
+            layer.blocks.reserve(clients);
         } else {
-            map.exact = Exact::with_room_for(clients);
+            layer.exact = Exact::with_room_for(clients);
         }
-        map
+        layer
     }
 
-    /// Adds a client; false when its value was there.
-    pub(crate) fn insert(&mut self, matcher: Matcher<&str>, client: T) -> bool {
+    fn len(&self) -> usize {
+        self.exact.table.len() + self.blocks.len() + self.prefixes.len()
+    }
+
+    /// What was there.
+    fn set(&mut self, matcher: Matcher<&str>, client: T) -> Option<T> {
         match matcher {
-            Matcher::Exact(value) => self.exact.insert(value, client),
+            Matcher::Exact(value) => self.exact.set(value, client),
             Matcher::Block(block) => {
                 insert_descending(&mut self.block_bits, block.bits);
-                self.blocks.insert(block, client).is_none()
+                self.blocks.insert(block, client)
             }
             Matcher::Prefix(prefix) => {
                 insert_descending(&mut self.prefix_lengths, prefix.len());
-                self.prefixes.insert(prefix.as_bytes().into(), client).is_none()
+                self.prefixes.insert(prefix.into(), client)
             }
         }
     }
 
-    /// The client of this very value.
-    pub(crate) fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
+    fn get(&self, matcher: &Matcher<&str>) -> Option<&T> {
         match matcher {
             Matcher::Exact(value) => self.exact.get(value),
             Matcher::Block(block) => self.blocks.get(block),
-            Matcher::Prefix(prefix) => self.prefixes.get(prefix.as_bytes()),
+            Matcher::Prefix(prefix) => self.prefixes.get(*prefix),
         }
     }
 
-    /// The client that `value` is.
-    #[inline]
-    pub(crate) fn find(&self, value: &str) -> Option<&T> {
-        self.exact.get(value).or_else(|| self.find_block(value)).or_else(|| self.find_prefix(value))
+    fn each(&self) -> impl Iterator<Item = (Matcher<&str>, &T)> {
+        let exact = self.exact.each().map(|(value, client)| (Matcher::Exact(value), client));
+        let blocks = self.blocks.iter().map(|(block, client)| (Matcher::Block(*block), client));
+        let prefixes = self.prefixes.iter().map(|(prefix, client)| (Matcher::Prefix(&**prefix), client));
+        exact.chain(blocks).chain(prefixes)
     }
 
-    fn find_block(&self, value: &str) -> Option<&T> {
-        if self.blocks.is_empty() {
+    /// What `get` has for the closest of the matchers that match a value.
+    #[inline]
+    fn closest<'c, C>(&self, value: &str, get: impl Fn(&Matcher<&str>) -> Option<&'c C>) -> Option<&'c C> {
+        get(&Matcher::Exact(value)).or_else(|| self.closest_block(value, &get)).or_else(|| {
+            // A prefix is a text: it does not end within a character.
+            let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.get(..length));
+            starts.find_map(|start| get(&Matcher::Prefix(start)))
+        })
+    }
+
+    fn closest_block<'c, C>(&self, value: &str, get: impl Fn(&Matcher<&str>) -> Option<&'c C>) -> Option<&'c C> {
+        if self.block_bits.is_empty() {
             return None;
         }
         let address = address(value)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let mut sizes = self.block_bits.iter().filter(|&&bits| bits <= most);
-        sizes.find_map(|&bits| self.blocks.get(&Block::of(address, bits)))
-    }
-
-    fn find_prefix(&self, value: &str) -> Option<&T> {
-        let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.as_bytes().get(..length));
-        starts.find_map(|start| self.prefixes.get(start))
+        sizes.find_map(|&bits| get(&Matcher::Block(Block::of(address, bits))))
     }
 }
 
 /// Values that match as they are. Their texts stand one after the other: a hundred thousand pieces of memory would take as
 /// long to make as all the rest of a snapshot.
+#[derive(Clone)]
 struct Exact<T> {
     texts: String,
     table: HashTable<(Range<usize>, T)>,
@@ -252,28 +362,32 @@ impl<T> Exact<T> {
         Self { texts: String::new(), table: HashTable::with_capacity(values), hasher: RapidState::default() }
     }
 
-    fn insert(&mut self, value: &str, client: T) -> bool {
+    fn set(&mut self, value: &str, client: T) -> Option<T> {
         let Self { texts, table, hasher } = self;
         let hash = |place: &Range<usize>| hasher.hash_one(&texts[place.clone()]);
         let hash_of_value = hasher.hash_one(value);
-        if table.find(hash_of_value, |(place, _)| texts[place.clone()] == *value).is_some() {
-            return false;
+        if let Some((_, known)) = table.find_mut(hash_of_value, |(place, _)| texts[place.clone()] == *value) {
+            return Some(mem::replace(known, client));
         }
         let start = texts.len();
         table.insert_unique(hash_of_value, (start..start + value.len(), client), |(place, _)| hash(place));
         texts.push_str(value);
-        true
+        None
     }
 
     fn get(&self, value: &str) -> Option<&T> {
         let found = self.table.find(self.hasher.hash_one(value), |(place, _)| self.texts[place.clone()] == *value);
         found.map(|(_, client)| client)
     }
+
+    fn each(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.table.iter().map(|(place, client)| (&self.texts[place.clone()], client))
+    }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Exact<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.table.iter().map(|(place, client)| (&self.texts[place.clone()], client))).finish()
+        f.debug_map().entries(self.each()).finish()
     }
 }
 

@@ -1,5 +1,7 @@
 //! From a policy document to a snapshot: every name resolved, every number checked. What compiles is right.
 
+mod before;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry},
     iter,
@@ -7,6 +9,7 @@ use std::{
 
 use rapidhash::RapidHashMap;
 
+use self::before::Before;
 use crate::{
     algorithm::NUMBER_MAX,
     clients::{ClientMap, Matcher},
@@ -17,9 +20,7 @@ use crate::{
     policy::{self, ClientRef, DoorSettings, EVERYONE, Per, Policy, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
-    snapshot::{
-        Client, CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot,
-    },
+    snapshot::{CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot},
     time::Nanos,
     zone::Zone,
 };
@@ -27,18 +28,41 @@ use crate::{
 impl Snapshot {
     /// Compiles a policy, or says everything that is wrong with it.
     pub fn compile(policy: &Policy) -> Result<Self, Problems> {
-        Self::of(policy.domains.iter().map(|(name, domain)| (name, domain, domain.clients.iter().map(ClientRef::from))))
+        Self::of(policy.domains.iter().map(|(name, domain)| {
+            let clients = domain.clients.iter().map(ClientRef::from);
+            Source { name, domain, clients, before: None }
+        }))
     }
 
     /// The same of a document that was read for this alone.
     #[cfg(feature = "serde")]
     pub fn compile_borrowed(policy: &policy::borrowed::Policy<'_>) -> Result<Self, Problems> {
-        Self::of(policy.domains.iter().map(|(name, of)| (name, &of.domain, of.clients())))
+        Self::of(policy.domains.iter().map(|(name, of)| Source {
+            name,
+            domain: &of.domain,
+            clients: of.clients(),
+            before: None,
+        }))
     }
 
-    /// Of domains, with their names and clients.
+    /// Compiles the document that differs by `delta` from the one that this is of. What does not differ is shared: this
+    /// takes as long as what does is long, whatever the number of clients, but for one time in many.
+    ///
+    /// # Errors
+    ///
+    /// Where the document is wrong, or the delta is none of the document that this is of, as far as that is seen: whoever
+    /// keeps deltas keeps what they are between, too.
+    #[cfg(feature = "serde")]
+    pub fn compile_delta(&self, delta: &policy::borrowed::Delta<'_>) -> Result<Self, Problems> {
+        Self::of(delta.policy.domains.iter().map(|(name, of)| {
+            let of_before = |domain| Before { limits: &self.limits, domain, gone: delta.gone(name).collect() };
+            let before = self.domains.get(name.as_str()).map(of_before);
+            Source { name, domain: &of.domain, clients: of.clients(), before }
+        }))
+    }
+
     fn of<'p, C: Iterator<Item = ClientRef<'p>> + Clone>(
-        each: impl ExactSizeIterator<Item = (&'p String, &'p policy::Domain, C)>,
+        each: impl ExactSizeIterator<Item = Source<'p, C>>,
     ) -> Result<Self, Problems> {
         let (mut found, mut limits) = (Vec::new(), Vec::new());
         let mut report = Report::new(&mut found);
@@ -47,24 +71,34 @@ impl Snapshot {
         if each.len() == 0 {
             under_domains.wrong("the policy has no domain; requests that name none are in `default`");
         }
-        for (name, domain, clients) in each {
+        for Source { name, domain, clients, before } in each {
             let mut report = under_domains.field(name);
             check_id(&mut report, name);
             let zone = zone_of(&mut report, domain);
-            let kinds = kinds_of(domain, clients.clone());
-            let compiler = Compiler { name, source: domain, clients, zone, limits: &mut limits, kinds };
-            domains.insert(name.as_str().into(), compiler.run(&mut report));
+            let had = before.as_ref().map(|before| before.kinds(&mut report)).unwrap_or_default();
+            let kinds = kinds_of(domain, clients.clone(), had);
+            let compiler = Compiler { name, source: domain, clients, before, zone, limits: &mut limits, kinds };
+            domains.insert(name.into(), compiler.run(&mut report));
         }
         if found.is_empty() { Ok(Self { limits: limits.into(), domains }) } else { Err(Problems(found)) }
     }
+}
+
+/// A domain to be compiled.
+struct Source<'p, C> {
+    name: &'p str,
+    domain: &'p policy::Domain,
+    /// Those of the domain, wherever they stand; beside `before` those that are new or other.
+    clients: C,
+    before: Option<Before<'p>>,
 }
 
 /// Compiles one domain. Goes on after a problem, to find all of them.
 struct Compiler<'p, 'l, C> {
     name: &'p str,
     source: &'p policy::Domain,
-    /// Those of the domain, wherever they stand.
     clients: C,
+    before: Option<Before<'p>>,
     zone: Zone,
     limits: &'l mut Vec<CompiledLimit>,
     kinds: Vec<Kind>,
@@ -77,6 +111,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             self.kinds.truncate(KINDS_MAX);
         }
         let tiers = self.tiers(report);
+        let timezone = self.source.timezone.as_deref();
+        for kind in &mut self.kinds {
+            kind.members.resize(tiers.len(), 0);
+        }
+        if let Some(before) = self.before.take() {
+            before.check(report, &tiers, timezone);
+            before.limits_go_on(&mut self.kinds, self.limits);
+        }
         for (kind, tier) in &self.source.defaults {
             let report = &mut report.field("defaults");
             let (kind, tier) = (self.kind(&mut report.field(kind), kind), self.tier(&mut report.field(kind), tier));
@@ -88,8 +130,9 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let rule_sets = self.rule_sets(report);
         let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
-        let mut domain = Domain { tier_hint, door, most_limits: 0, kinds: self.kinds, tiers, rule_sets };
-        let most = most_limits(self.source, self.clients.clone(), &domain);
+        let timezone = timezone.map(Into::into);
+        let mut domain = Domain { tier_hint, door, timezone, most_limits: 0, kinds: self.kinds, tiers, rule_sets };
+        let most = most_limits(&domain, self.limits);
         domain.most_limits = most;
         if most > PLAN_MAX {
             report.wrong(format!(
@@ -118,6 +161,9 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 
     fn clients(&mut self, report: &mut Report<'_>) {
+        let is_free = |(place, exception): (usize, &Option<Exception>)| exception.is_none().then_some(place as u32);
+        let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
+        let mut free: Vec<Vec<u32>> = self.kinds.iter().map(places).collect();
         let (mut last_kind, mut last_tier) = (None, None);
         for (place, client) in self.clients.clone().enumerate() {
             let report = &mut report.item("clients", place);
@@ -130,18 +176,25 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             }
             let exception = client.exception.and_then(|exception| {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
-                self.exception(&mut report.field("override"), &owner, exception).map(Box::new)
+                self.exception(&mut report.field("override"), &owner, tier, exception)
             });
             let matcher = matcher(&mut report.field("value"), client.kind, client.value);
-            if let (Some(kind), Some(matcher)) = (kind, matcher)
-                && !self.kinds[kind as usize].clients.insert(matcher, Client { tier, exception })
-            {
+            let (Some(place), Some(matcher)) = (kind, matcher) else { continue };
+            let kind = &mut self.kinds[place as usize];
+            let known = kind.joins(tier, exception, &mut free[place as usize]);
+            if !kind.clients.insert(matcher, known) {
                 report.field("value").wrong(format!("{} `{}` stands here twice", client.kind, client.value));
             }
         }
     }
 
-    fn exception(&mut self, report: &mut Report<'_>, owner: &str, source: &policy::Override) -> Option<Exception> {
+    fn exception(
+        &mut self,
+        report: &mut Report<'_>,
+        owner: &str,
+        tier: Option<u32>,
+        source: &policy::Override,
+    ) -> Option<Exception> {
         let until = source.until.as_ref().and_then(|until| instant(&mut report.field("until"), until));
         let limits = self.limits_of(report, owner, &source.limits);
         let grants = match (source.blocked, source.unlimited, source.limits.is_empty()) {
@@ -164,7 +217,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 return None;
             }
         };
-        Some(Exception { until, grants })
+        Some(Exception { tier, until, grants })
     }
 
     fn rule_sets(&mut self, report: &mut Report<'_>) -> Vec<RuleSet> {
@@ -318,13 +371,18 @@ fn zone_of(report: &mut Report<'_>, domain: &policy::Domain) -> Zone {
     })
 }
 
-/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key.
-fn kinds_of<'p>(domain: &'p policy::Domain, clients: impl Iterator<Item = ClientRef<'p>>) -> Vec<Kind> {
+/// Every kind that the domain names, in the order of their names: so the file's order makes no difference to any key. Those
+/// that were there go on with the clients that they have.
+fn kinds_of<'p>(domain: &'p policy::Domain, clients: impl Iterator<Item = ClientRef<'p>>, had: Vec<Kind>) -> Vec<Kind> {
+    let mut had: BTreeMap<Box<str>, Kind> = had.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
     let per = |rule: &'p policy::Rule| match &rule.per {
         Per::One(kind) => std::slice::from_ref(kind),
         Per::Each(kinds) => kinds,
     };
+    let with_clients: Vec<_> =
+        had.values().filter(|kind| kind.clients.len() > 0).map(|kind| kind.name.clone()).collect();
     let mut names: BTreeSet<&str> = domain.defaults.keys().map(String::as_str).collect();
+    names.extend(with_clients.iter().map(|name| &**name));
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for (client, count) in runs(clients, |one, other| one.kind == other.kind) {
         *counts.entry(client.kind).or_default() += count;
@@ -332,12 +390,15 @@ fn kinds_of<'p>(domain: &'p policy::Domain, clients: impl Iterator<Item = Client
     names.extend(counts.keys());
     names
         .extend(domain.rules.iter().flat_map(|rule| per(rule).iter().chain(rule.condition.keys())).map(String::as_str));
-    let kind = |name: &str| Kind {
+    let new = |name: &str| Kind {
         hash: kind_hash(name),
         name: name.into(),
         default_tier: None,
         clients: ClientMap::with_room_for(name, counts.get(name).copied().unwrap_or(0)),
+        exceptions: Vec::new(),
+        members: Vec::new(),
     };
+    let kind = |name: &str| had.remove(name).unwrap_or_else(|| new(name));
     names.into_iter().filter(|name| is_kind(name) && *name != EVERYONE).map(kind).collect()
 }
 
@@ -404,33 +465,23 @@ fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p
 }
 
 /// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
-fn most_limits<'p>(source: &policy::Domain, clients: impl Iterator<Item = ClientRef<'p>>, domain: &Domain) -> usize {
-    let tier = |id: &str| source.tiers.iter().find(|tier| tier.id == *id);
-    let longest = source.tiers.iter().max_by_key(|tier| tier.limits.len());
-    let mut by_kind: HashMap<&str, usize> = HashMap::new();
-    let mut meets = |kind, count: usize| {
-        let most = by_kind.entry(kind).or_default();
-        *most = count.max(*most);
+fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
+    let tier = |place: u32| domain.tiers[place as usize].1.clone();
+    let longest = domain.tiers.iter().map(|(_, limits)| limits.clone()).max_by_key(Limits::len);
+    let id = |limit: u32| &limits[limit as usize].id;
+    let of_kind = |kind: &Kind| {
+        let default = kind.default_tier.map(tier);
+        let unassigned = if domain.tier_hint { longest.clone().or(default) } else { default }.unwrap_or_default();
+        let members = kind.members.iter().zip(&domain.tiers).filter(|(members, _)| **members > 0);
+        let members = members.map(|(_, (_, limits))| limits.len().max(1));
+        let exceptions = kind.exceptions.iter().flatten().map(|exception| {
+            let base = exception.tier.map_or_else(|| unassigned.clone(), tier);
+            let Grants::Limits(own) = &exception.grants else { return base.len().max(1) };
+            base.len() + own.clone().filter(|&own| base.clone().all(|limit| id(limit) != id(own))).count()
+        });
+        members.chain(exceptions).max().unwrap_or(0).max(unassigned.len())
     };
-    let unassigned = |kind: &Kind| {
-        let default = source.defaults.get(&*kind.name).and_then(|id| tier(id));
-        if source.tier_hint { longest.or(default) } else { default }
-    };
-    for kind in &domain.kinds {
-        meets(&*kind.name, unassigned(kind).map_or(0, |tier| tier.limits.len()));
-    }
-    let is_like = |one: &ClientRef<'_>, other: &ClientRef<'_>| {
-        one.exception.is_none() && other.exception.is_none() && (one.kind, one.tier) == (other.kind, other.tier)
-    };
-    for (client, _) in runs(clients, is_like) {
-        let kind = domain.kinds.iter().find(|kind| *kind.name == *client.kind);
-        let base = client.tier.map_or_else(|| kind.and_then(unassigned), tier);
-        let base: &[policy::Limit] = base.map_or(&[], |tier| &tier.limits);
-        let own: &[policy::Limit] = client.exception.map_or(&[], |exception| &exception.limits);
-        let added = own.iter().filter(|own| base.iter().all(|limit| limit.id != own.id)).count();
-        meets(client.kind, (base.len() + added).max(1));
-    }
-    let mut by_kind: Vec<usize> = by_kind.into_values().collect();
+    let mut by_kind: Vec<usize> = domain.kinds.iter().map(of_kind).collect();
     by_kind.sort_unstable_by(|a, b| b.cmp(a));
     let by_rules =
         domain.rule_sets.iter().map(|set| set.patterns.each().map(|rule| rule.limits.len()).max().unwrap_or(0));

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "serde")]
 pub mod borrowed;
+#[cfg(feature = "serde")]
+mod delta;
 #[cfg(feature = "formats")]
 mod differences;
 #[cfg(feature = "serde")]
@@ -17,6 +19,8 @@ use schemars::JsonSchema;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "serde")]
+pub use delta::Delta;
 #[cfg(feature = "formats")]
 pub use differences::{Difference, differences};
 

@@ -30,7 +30,7 @@ pub struct Snapshot {
 /// Places in [`Snapshot::limits`].
 pub(crate) type Limits = std::ops::Range<u32>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CompiledLimit {
     /// `DOMAIN/tier:ID/LIMIT`, `DOMAIN/rule:ID/LIMIT` or `DOMAIN/client:KIND:VALUE/LIMIT`.
     pub(crate) name: Box<str>,
@@ -72,6 +72,8 @@ pub(crate) struct Domain {
     pub(crate) most_limits: usize,
     pub(crate) tier_hint: bool,
     pub(crate) door: DoorSettings,
+    /// Of calendar periods; UTC unless given.
+    pub(crate) timezone: Option<Box<str>>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
     pub(crate) rule_sets: Vec<RuleSet>,
@@ -84,21 +86,29 @@ pub(crate) struct Kind {
     pub(crate) hash: u64,
     pub(crate) default_tier: Option<u32>,
     pub(crate) clients: ClientMap<Client>,
+    /// Of its clients; `None`: free, for the next.
+    pub(crate) exceptions: Vec<Option<Exception>>,
+    /// By the place of a tier: its clients that have no exception.
+    pub(crate) members: Vec<usize>,
 }
 
-#[derive(Debug)]
+/// Nothing of it changes with the limits of a policy, so most stay as they are from one version to the next.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub(crate) tier: Option<u32>,
-    pub(crate) exception: Option<Box<Exception>>,
+    /// Place in [`Kind::exceptions`].
+    pub(crate) exception: Option<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Exception {
+    /// Of its client.
+    pub(crate) tier: Option<u32>,
     pub(crate) until: Option<Nanos>,
     pub(crate) grants: Grants,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Grants {
     /// Denied, by a limit of its own that admits nothing.
     Blocked(u32),
@@ -260,7 +270,7 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
             },
             tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),
             exception: client
-                .and_then(|client| client.exception.as_deref())
+                .and_then(|client| kind.exceptions.get(client.exception? as usize)?.as_ref())
                 .filter(|exception| exception.until.is_none_or(|until| now < until)),
         })
     }

@@ -26,6 +26,24 @@ pub struct Policy<'t> {
     pub(crate) domains: BTreeMap<String, BorrowedDomain<'t>>,
 }
 
+/// What differs between a document and the one before it: [`policy::Delta`](super::Delta), read for
+/// [`Snapshot::compile_delta`](crate::Snapshot::compile_delta).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delta<'t> {
+    #[serde(borrow)]
+    pub(crate) policy: Policy<'t>,
+    #[serde(borrow)]
+    gone: BTreeMap<String, Vec<(Text<'t>, Text<'t>)>>,
+}
+
+impl Delta<'_> {
+    /// Kinds and values of the clients of a domain that are other or gone.
+    pub(crate) fn gone(&self, domain: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.gone.get(domain).into_iter().flatten().map(|(kind, value)| (&**kind, &**value))
+    }
+}
+
 /// A domain, and its clients apart from it.
 #[derive(Debug)]
 pub(crate) struct BorrowedDomain<'t> {

@@ -1,0 +1,84 @@
+//! What differs between a document and the one before it: whoever has that one compiled compiles the rest alone.
+
+use std::collections::BTreeMap;
+
+use rapidhash::RapidHashMap;
+use serde::Serialize;
+
+use super::{Client, Domain, Policy};
+
+/// What differs between two documents, to be written: [`borrowed::Delta`](super::borrowed::Delta) reads it.
+///
+/// All of the later document but the clients that are as they were: there may be a hundred thousand of those.
+///
+/// ```
+/// use tidegate::{Snapshot, policy::{Delta, Policy, borrowed}};
+///
+/// let policy = |limit: u64| -> Policy {
+///     let user = |n| format!(r#"{{"kind": "user", "value": "u{n}", "tier": "free"}}"#);
+///     let users = (1..=limit).map(user).collect::<Vec<_>>().join(", ");
+///     serde_json::from_str(&format!(r#"{{"domains": {{"default": {{"tiers": [{{"id": "free", "unlimited": true}}],
+///         "clients": [{users}]}}}}}}"#)).unwrap()
+/// };
+/// let (before, after) = (policy(1_000), policy(1_001));
+/// let delta = serde_json::to_string(&Delta::between(&before, &after).unwrap()).unwrap();
+/// assert!(delta.len() < 300);
+///
+/// let read: borrowed::Delta<'_> = serde_json::from_str(&delta).unwrap();
+/// assert!(Snapshot::compile(&before).unwrap().compile_delta(&read).is_ok());
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Delta<'p> {
+    /// The later document, with those of its clients that are new or other.
+    policy: Policy,
+    /// By domain, the kinds and values of clients of the earlier document that are other or gone.
+    gone: BTreeMap<&'p str, Vec<(&'p str, &'p str)>>,
+}
+
+impl<'p> Delta<'p> {
+    /// What differs; `None` where more than the clients of a domain would have to be compiled anew: its tiers are in another
+    /// order, one of them is gone, or its time zone is another.
+    #[must_use]
+    pub fn between(before: &'p Policy, after: &'p Policy) -> Option<Self> {
+        let mut delta = Self { policy: Policy { domains: BTreeMap::new() }, gone: BTreeMap::new() };
+        for (name, domain) in &after.domains {
+            let clients = match before.domains.get(name) {
+                None => domain.clients.clone(),
+                Some(before) if !is_alike(before, domain) => return None,
+                Some(before) => {
+                    let (gone, clients) = differing(&before.clients, &domain.clients);
+                    if !gone.is_empty() {
+                        delta.gone.insert(name, gone);
+                    }
+                    clients
+                }
+            };
+            let (tiers, rules) = (domain.tiers.clone(), domain.rules.clone());
+            delta.policy.domains.insert(name.clone(), Domain { tiers, clients, rules, ..domain.settings() });
+        }
+        Some(delta)
+    }
+}
+
+/// Do the compiled clients of the one hold in the other?
+fn is_alike(before: &Domain, after: &Domain) -> bool {
+    let mut tiers = before.tiers.iter().zip(&after.tiers);
+    before.timezone == after.timezone
+        && before.tiers.len() <= after.tiers.len()
+        && tiers.all(|(before, after)| before.id == after.id)
+}
+
+/// Those of the earlier list that are other or gone, and those of the later one that are new or other.
+fn differing<'p>(before: &'p [Client], after: &'p [Client]) -> (Vec<(&'p str, &'p str)>, Vec<Client>) {
+    let same = before.iter().zip(after).take_while(|(before, after)| before == after).count();
+    let (before, after) = (&before[same..], &after[same..]);
+    let same = before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| before == after).count();
+    let (before, after) = (&before[..before.len() - same], &after[..after.len() - same]);
+    let id = |client: &'p Client| (client.kind.as_str(), client.value.as_str());
+    let by_id =
+        |clients: &'p [Client]| clients.iter().map(|client| (id(client), client)).collect::<RapidHashMap<_, _>>();
+    let (befores, afters) = (by_id(before), by_id(after));
+    let gone = before.iter().filter(|client| afters.get(&id(client)) != Some(client)).map(id);
+    let new = after.iter().filter(|client| befores.get(&id(client)) != Some(client)).cloned();
+    (gone.collect(), new.collect())
+}

@@ -1,0 +1,211 @@
+//! A snapshot that was compiled from what differs is the one of the whole document, whatever was before.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use proptest::{prelude::*, sample::subsequence};
+use serde_json::{from_str, json, to_string};
+use tidegate::{
+    Engine, Identity, Publish, Request, Snapshot,
+    clock::ManualClock,
+    policy::{Client, Delta, Domain, Limit, Override, Policy, Rule, Tier, borrowed},
+};
+
+const NOW: u64 = 1_790_035_200_000_000_000;
+const TIERS: [&str; 3] = ["a", "b", "c"];
+const KINDS: [&str; 3] = ["ip", "tenant", "user"];
+/// Those of requests, too.
+const VALUES: [&str; 9] = ["10.0.0.0/8", "10.1.*", "10.1.2.3", "10.1.2.4", "*", "u*", "u-*", "u-1", "u-2"];
+
+fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
+    serde_json::from_value(value).expect("it is right")
+}
+
+/// Lists of one to three limits. Some are of calendar days, which know the time zone.
+fn limits() -> impl Strategy<Value = Vec<Limit>> {
+    let limit = |id: &'static str| {
+        let day = json!({"id": id, "algorithm": "fixed_window", "limit": 5, "period": "day"});
+        let second = move |limit: u64| json!({"id": id, "algorithm": "token_bucket", "limit": limit, "period": "1s"});
+        prop_oneof![Just(day), (1_u64..4).prop_map(second)].prop_map(of_json::<Limit>)
+    };
+    (limit("x"), limit("y"), limit("z"), subsequence(vec![0, 1, 2], 1..=3)).prop_map(|(x, y, z, places)| {
+        let each = [x, y, z];
+        places.into_iter().map(|place| each[place].clone()).collect()
+    })
+}
+
+fn exception() -> impl Strategy<Value = Override> {
+    let until = prop::option::of(prop_oneof![Just("2026-09-21T00:00:00Z"), Just("2026-09-23T00:00:00Z")]);
+    let what = prop_oneof![
+        Just(Override { blocked: true, ..Override::default() }),
+        Just(Override { unlimited: true, ..Override::default() }),
+        limits().prop_map(|limits| Override { limits, ..Override::default() }),
+    ];
+    (what, until).prop_map(|(what, until)| Override { until: until.map(Into::into), ..what })
+}
+
+/// Of the first so many tiers.
+fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
+    let each: Vec<(&str, &str)> = KINDS.iter().flat_map(|kind| VALUES.map(|value| (*kind, value))).collect();
+    let each = each.into_iter().filter(|(kind, value)| *kind != "ip" || value.starts_with("10") || *value == "*");
+    let what = (prop::option::of(0..tiers), prop::option::of(exception())).boxed();
+    let client = move |((kind, value), (tier, exception)): ((&str, &str), (Option<usize>, Option<Override>))| Client {
+        kind: kind.to_owned(),
+        value: value.to_owned(),
+        tier: tier.or(exception.is_none().then_some(0)).map(|tier| TIERS[tier].to_owned()),
+        label: None,
+        note: None,
+        exception,
+    };
+    let some = subsequence(each.collect::<Vec<_>>(), 0..=20);
+    some.prop_flat_map(move |ids| {
+        ids.into_iter().map(|id| (Just(id), what.clone()).prop_map(client)).collect::<Vec<_>>()
+    })
+}
+
+fn rule(id: usize, per: Vec<&str>, limits: Vec<Limit>) -> Rule {
+    let per = if per.is_empty() { json!("everyone") } else { json!(per) };
+    of_json(json!({"id": format!("r{id}"), "endpoint": format!("/{id}/*"), "per": per, "limits": limits}))
+}
+
+fn domain() -> impl Strategy<Value = Domain> {
+    let tiers = (1..=3_usize, prop::collection::vec(limits(), 3), prop::bool::weighted(0.2));
+    let tiers = tiers.prop_flat_map(|(count, limits, is_turned)| {
+        let tier = |(id, limits): (&&str, &Vec<Limit>)| -> Tier { of_json(json!({"id": id, "limits": limits})) };
+        let mut tiers: Vec<Tier> = TIERS.iter().zip(&limits).map(tier).take(count).collect();
+        if is_turned {
+            tiers.reverse();
+        }
+        (Just(tiers), clients(count))
+    });
+    let rules = prop::collection::vec((subsequence(KINDS.to_vec(), 0..=2), limits()), 0..3);
+    let timezone = prop_oneof![4 => Just(None), 1 => Just(Some("Asia/Tokyo".to_owned()))];
+    let default = prop::option::of(prop::sample::select(KINDS.to_vec()));
+    (tiers, rules, timezone, default, any::<bool>()).prop_map(
+        |((tiers, clients), rules, timezone, default, tier_hint)| {
+            let rules = rules.into_iter().enumerate().map(|(id, (per, limits))| rule(id, per, limits)).collect();
+            let defaults = default.map(|kind| (kind.to_owned(), "a".to_owned())).into_iter().collect();
+            Domain { defaults, tier_hint, timezone, tiers, clients, rules, ..Domain::default() }
+        },
+    )
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let domains = (domain(), prop::option::weighted(0.3, domain()));
+    domains.prop_map(|(one, other)| {
+        let each = [Some(("default", one)), other.map(|other| ("other", other))];
+        Policy { domains: each.into_iter().flatten().map(|(name, domain)| (name.to_owned(), domain)).collect() }
+    })
+}
+
+/// All that can be seen of a snapshot from outside.
+fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
+    let names: BTreeSet<&str> = snapshot.limit_names().collect();
+    assert_eq!(names.len(), snapshot.limit_names().len(), "each limit stands there once");
+    let mut seen = vec![format!("{names:?}, {}", snapshot.most_limits_per_request())];
+    let engine = Engine::with_clock(256, ManualClock::at(NOW));
+    engine.publish(Publish::of(snapshot)).expect("it fits");
+    for domain in ["default", "other"] {
+        for tier in [None, Some("b")] {
+            for (user, address) in VALUES.iter().flat_map(|value| ["10.1.2.3", "10.9.9.9"].map(|ip| (value, ip))) {
+                let each = [("user", *user), ("tenant", "u-1"), ("ip", address)];
+                let who = each.map(|(kind, value)| Identity::new(kind, value).expect("it is one"));
+                for who in [&who[..], &who[..1], &who[2..]] {
+                    let request =
+                        Request::new(who).expect("identities").domain(domain).endpoint("/1/x").expect("a path");
+                    let request = tier.map_or(request, |tier| request.tier(tier));
+                    // Where limits stand may differ.
+                    seen.extend(engine.inspect(&request).limits.iter().map(|met| {
+                        let (id, counted, cost) = (met.limit_id, &met.counted, met.cost);
+                        format!("{domain} {tier:?} {who:?}: {id} {counted:?} {cost} {:?}", met.outcome)
+                    }));
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// The snapshot of `after`, by what differs where that can be.
+fn follow(before: &Policy, snapshot: &Snapshot, after: &Policy) -> Option<Snapshot> {
+    let delta = to_string(&Delta::between(before, after)?).expect("it can be written");
+    let read: borrowed::Delta<'_> = from_str(&delta).expect("it can be read");
+    Some(snapshot.compile_delta(&read).expect("it is right"))
+}
+
+proptest! {
+    #[test]
+    fn by_what_differs_it_is_the_same(policies in prop::collection::vec(policy(), 2..6)) {
+        let mut snapshot = Arc::new(Snapshot::compile(&policies[0]).expect("it is right"));
+        for pair in policies.windows(2) {
+            let whole = Arc::new(Snapshot::compile(&pair[1]).expect("it is right"));
+            snapshot = match follow(&pair[0], &snapshot, &pair[1]) {
+                Some(followed) => {
+                    let followed = Arc::new(followed);
+                    prop_assert_eq!(seen(Arc::clone(&followed)), seen(whole));
+                    followed
+                }
+                None => whole,
+            };
+        }
+    }
+}
+
+fn many(clients: impl Iterator<Item = (usize, &'static str)>) -> Policy {
+    let clients: Vec<_> =
+        clients.map(|(n, tier)| json!({"kind": "user", "value": format!("u-{n}"), "tier": tier})).collect();
+    let tiers = json!([{"id": "a", "unlimited": true}, {"id": "b", "unlimited": true}]);
+    of_json(json!({"domains": {"default": {"tiers": tiers, "clients": clients}}}))
+}
+
+#[test]
+fn of_many_clients_those_that_differ_are_written() {
+    let before = many((0..10_000).map(|n| (n, "a")));
+    let after =
+        many((0..10_000).filter(|n| *n != 7).map(|n| (n, if n == 5_000 { "b" } else { "a" })).chain([(10_000, "b")]));
+    let delta = serde_json::to_value(Delta::between(&before, &after).expect("they are alike")).expect("written");
+    assert_eq!(delta["gone"], json!({"default": [["user", "u-7"], ["user", "u-5000"]]}));
+    let clients = delta["policy"]["domains"]["default"]["clients"].as_array().expect("there are some");
+    let values: Vec<_> = clients.iter().map(|client| client["value"].as_str()).collect();
+    assert_eq!(values, [Some("u-5000"), Some("u-10000")]);
+}
+
+/// Versions upon versions, until the clients are copied anew and beyond.
+#[test]
+fn a_thousand_small_changes_are_the_same_as_one() {
+    let policy = |step: usize| {
+        many((0..200).filter(move |n| n % 7 != step % 7).map(move |n| (n, if n < step % 199 { "b" } else { "a" })))
+    };
+    let mut snapshot = Snapshot::compile(&policy(0)).expect("it is right");
+    for step in 0..1_000 {
+        snapshot = follow(&policy(step), &snapshot, &policy(step + 1)).expect("they are alike");
+    }
+    let whole = Snapshot::compile(&policy(1_000)).expect("it is right");
+    assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
+}
+
+#[test]
+fn a_delta_of_another_document_is_refused() {
+    let (one, two, three) = (many([(1, "a")].into_iter()), many([(2, "a")].into_iter()), many([(3, "a")].into_iter()));
+    let delta = to_string(&Delta::between(&two, &three).expect("they are alike")).expect("written");
+    let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
+    let problems =
+        Snapshot::compile(&one).expect("it is right").compile_delta(&delta).expect_err("of another").to_string();
+    assert!(problems.contains("user `u-2` was no client before"), "{problems}");
+
+    // The client is there already.
+    let delta =
+        to_string(&Delta::between(&two, &many([(1, "a"), (2, "a")].into_iter())).expect("alike")).expect("written");
+    let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
+    let problems =
+        Snapshot::compile(&one).expect("it is right").compile_delta(&delta).expect_err("of another").to_string();
+    assert!(problems.contains("user `u-1` stands here twice"), "{problems}");
+
+    let mut turned = many([(1, "a")].into_iter());
+    turned.domains.get_mut("default").expect("there").tiers.reverse();
+    assert_eq!(Delta::between(&one, &turned), None);
+    let nothing = to_string(&Delta::between(&turned, &turned).expect("the same")).expect("written");
+    let nothing: borrowed::Delta<'_> = from_str(&nothing).expect("read");
+    let problems =
+        Snapshot::compile(&one).expect("it is right").compile_delta(&nothing).expect_err("of another").to_string();
+    assert!(problems.contains("domains.default.tiers"), "{problems}");
+}
