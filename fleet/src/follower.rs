@@ -175,13 +175,13 @@ impl Follower {
             last_good,
             status,
         });
-        let sha256 = {
+        let has = {
             let node = Arc::clone(&node);
             spawn_blocking(move || node.begin()).await.unwrap_or_default()
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&node).report());
-        tasks.spawn(node.follow(sha256));
+        tasks.spawn(node.follow(has));
         Ok(Following { name, status: seen, _tasks: tasks })
     }
 }

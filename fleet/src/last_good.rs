@@ -1,34 +1,57 @@
-//! The last good snapshot on the disk: what a node starts with when the admin server is away.
+//! The last good policy on the disk: what a node starts with when the admin server is away.
 //!
-//! Written beside the old one, on the disk before it is renamed over it: whenever the process ends, one of the two is
-//! there, whole. Its first line is the SHA-256 of the rest. What is damaged is set aside, not removed; what another build wrote
-//! stays.
+//! One file has it as it was sent whole, another what differed since then. The whole one is written beside the old one, on the
+//! disk before it is renamed over it: whenever the process ends, one of the two is there, whole. Its first line is the
+//! SHA-256 of the rest. What differs is a line for each version, which begins with the SHA-256 of its rest: a last line that was
+//! not finished does not count. The name of that file has the digest of the whole one, so no other goes on with it. What is
+//! damaged is set aside, not removed; what another build wrote stays.
 
 use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{payload::sha256, wire::Snapshot};
+use crate::{
+    payload::sha256,
+    wire::{Delta, Snapshot},
+};
 
 const FILE: &str = "last-good.json";
 /// Extension of a file while it is written.
 const UNFINISHED: &str = "unfinished";
 const DAMAGED: &str = "last-good.damaged";
+/// Between these, the first letters of the digest that the whole policy's file begins with.
+const DELTAS: (&str, &str) = ("last-good.", ".deltas");
+const DIGEST_LETTERS: usize = 16;
 
 /// The folder in which it lies.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct LastGood {
     folder: PathBuf,
+    log: Mutex<Log>,
+}
+
+/// What differs from the whole policy, on the disk.
+#[derive(Debug, Default)]
+struct Log {
+    /// Empty: there is no whole policy.
+    file: PathBuf,
+    /// Of the document of the last version, hex.
+    sha256: String,
+    /// As far as lines are whole.
+    bytes: u64,
+    deltas: u32,
 }
 
 /// What was found there.
 #[derive(Debug)]
 pub(crate) enum Found {
     Nothing,
-    Whole(Box<Snapshot>),
+    /// And what differed in the versions after it.
+    Whole(Box<Snapshot>, Vec<Delta>),
     /// It could not be read, and stands under another name now; why.
     Damaged(String),
     /// It is what was written, but not for this build; why. It stays for the one that wrote it.
@@ -43,29 +66,83 @@ impl LastGood {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(folder)?;
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self { folder: folder.to_owned(), log: Mutex::default() })
     }
 
     pub(crate) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
         let text = serde_json::to_string(snapshot)?;
-        replace(&self.folder, FILE, format_args!("{}\n{text}", sha256(&text)))
+        let digest = sha256(&text);
+        let mut log = self.log();
+        replace(&self.folder, FILE, format_args!("{digest}\n{text}"))?;
+        // Nothing goes on with it. One that stays says nothing of any other policy.
+        let _ = fs::remove_file(&log.file);
+        *log = self.log_of(&digest, snapshot);
+        Ok(())
+    }
+
+    /// Keeps what differs from the policy that is there.
+    pub(crate) fn add(&self, delta: &Delta) -> io::Result<()> {
+        let mut log = self.log();
+        if log.sha256 != delta.since_sha256 {
+            return Err(io::Error::other("the policy before it is not on the disk"));
+        }
+        let text = serde_json::to_string(delta)?;
+        let line = format!("{} {text}\n", sha256(&text));
+        let mut file = for_this_process().truncate(false).open(&log.file)?;
+        file.set_len(log.bytes)?;
+        file.seek(SeekFrom::Start(log.bytes))?;
+        file.write_all(line.as_bytes())?;
+        file.sync_data()?;
+        if log.bytes == 0 {
+            File::open(&self.folder)?.sync_all()?;
+        }
+        log.sha256.clone_from(&delta.sha256);
+        log.bytes += line.len() as u64;
+        log.deltas += 1;
+        Ok(())
+    }
+
+    /// How many of them are there.
+    pub(crate) fn deltas(&self) -> u32 {
+        self.log().deltas
     }
 
     pub(crate) fn read(&self) -> io::Result<Found> {
-        let path = self.folder.join(FILE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(error) => return Err(error),
-        };
+        let Some(bytes) = read(&self.folder.join(FILE))? else { return Ok(Found::Nothing) };
         let text = String::from_utf8_lossy(&bytes);
-        match text.split_once('\n') {
-            Some((digest, rest)) if digest == sha256(rest) => match serde_json::from_str(rest) {
-                Ok(snapshot) => Ok(Found::Whole(Box::new(snapshot))),
-                Err(error) => Ok(Found::Refused(format!("this build cannot read it: {error}"))),
-            },
-            _ => self.set_aside("its digest is not that of its content"),
+        let Some((digest, rest)) = text.split_once('\n').filter(|(digest, rest)| *digest == sha256(rest)) else {
+            return self.set_aside("its digest is not that of its content");
+        };
+        let snapshot: Snapshot = match serde_json::from_str(rest) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Ok(Found::Refused(format!("this build cannot read it: {error}"))),
+        };
+        let mut log = self.log();
+        *log = self.log_of(digest, &snapshot);
+        let mut deltas = Vec::new();
+        let lines = read(&log.file)?.unwrap_or_default();
+        for line in String::from_utf8_lossy(&lines).split_inclusive('\n') {
+            // What comes after it was not told to be kept.
+            let Some(delta) = delta_of(line).filter(|delta| delta.since_sha256 == log.sha256) else { break };
+            log.sha256.clone_from(&delta.sha256);
+            log.bytes += line.len() as u64;
+            log.deltas += 1;
+            deltas.push(delta);
         }
+        Ok(Found::Whole(Box::new(snapshot), deltas))
+    }
+
+    /// Without a line.
+    fn log_of(&self, digest: &str, whole: &Snapshot) -> Log {
+        let (before, after) = DELTAS;
+        let letters = digest.get(..DIGEST_LETTERS).unwrap_or(digest);
+        let file = self.folder.join(format!("{before}{letters}{after}"));
+        Log { file, sha256: whole.sha256.clone(), ..Log::default() }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        // Nothing in here panics.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a file that is of no use another name, so that it can be looked at.
@@ -80,15 +157,35 @@ impl LastGood {
 pub(crate) fn replace(folder: &Path, name: &str, content: fmt::Arguments<'_>) -> io::Result<()> {
     let path = folder.join(name);
     let unfinished = path.with_extension(UNFINISHED);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&unfinished)?;
+    let mut file = for_this_process().truncate(true).open(&unfinished)?;
     file.write_fmt(content)?;
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;
     File::open(folder)?.sync_all()
+}
+
+/// To write a file that nobody else reads.
+fn for_this_process() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// `None`: it is not there.
+fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a line says, if it is whole.
+fn delta_of(line: &str) -> Option<Delta> {
+    let (digest, text) = line.strip_suffix('\n')?.split_once(' ')?;
+    serde_json::from_str(text).ok().filter(|_| digest == sha256(text))
 }
 
 #[cfg(test)]
@@ -118,7 +215,7 @@ mod tests {
         assert!(matches!(last_good.read(), Ok(Found::Nothing)));
         for version in 1..4 {
             last_good.write(&snapshot(version)).expect("it is written");
-            let Ok(Found::Whole(read)) = last_good.read() else { panic!("it is whole") };
+            let Ok(Found::Whole(read, _)) = last_good.read() else { panic!("it is whole") };
             assert_eq!(*read, snapshot(version));
         }
         let whole = fs::read(place.join(FILE)).expect("it is there");
@@ -132,6 +229,70 @@ mod tests {
                 assert!(!place.join(FILE).exists() && place.join(DAMAGED).exists());
             }
         }
+    }
+
+    /// From the document of one version to that of the next.
+    fn delta(version: u64) -> Delta {
+        let Snapshot { version: since, sha256: since_sha256, .. } = snapshot(version - 1);
+        let text = format!("{since}");
+        Delta {
+            version,
+            sha256: snapshot(version).sha256,
+            published_at: String::new(),
+            since_sha256,
+            carry: [].into(),
+            bytes: text.len() as u64,
+            delta_sha256: sha256(&text),
+            delta: pack(&text),
+        }
+    }
+
+    fn versions(found: io::Result<Found>) -> Vec<u64> {
+        let Ok(Found::Whole(whole, deltas)) = found else { return Vec::new() };
+        [whole.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
+    }
+
+    #[test]
+    fn what_differs_is_read_after_the_whole_one_as_far_as_it_is_whole() {
+        let folder = TempDir::new().expect("a folder");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        assert!(last_good.add(&delta(2)).is_err(), "there is nothing that it differs from");
+        last_good.write(&snapshot(1)).expect("it is written");
+        assert!(last_good.add(&delta(3)).is_err(), "it differs from another one");
+        for version in [2, 3, 4] {
+            last_good.add(&delta(version)).expect("it is written");
+        }
+        let again = || LastGood::in_folder(folder.path()).expect("it is there");
+        assert_eq!(versions(again().read()), [1, 2, 3, 4]);
+
+        // Wherever the process ends while it writes, or a letter is another.
+        let file = last_good.log().file.clone();
+        let whole = fs::read(&file).expect("it is there");
+        let ends: Vec<usize> =
+            whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+        for end in 0..whole.len() {
+            fs::write(&file, &whole[..end]).expect("written");
+            let lines = ends.iter().filter(|line| **line <= end).count();
+            assert_eq!(versions(again().read()).len(), 1 + lines, "{end}");
+            let mut damaged = whole.clone();
+            damaged[end] ^= 4;
+            fs::write(&file, &damaged).expect("written");
+            let lines = ends.iter().filter(|line| **line <= end).count();
+            assert_eq!(versions(again().read()).len(), 1 + lines, "{end}");
+        }
+
+        // What is added then takes the place of what is damaged.
+        fs::write(&file, &whole[..whole.len() - 1]).expect("written");
+        let last_good = again();
+        assert_eq!(versions(last_good.read()), [1, 2, 3]);
+        last_good.add(&delta(4)).expect("it is written");
+        assert_eq!((versions(again().read()), last_good.deltas()), (vec![1, 2, 3, 4], 3));
+
+        // Nothing is left of it beside another whole one.
+        last_good.write(&snapshot(5)).expect("it is written");
+        assert_eq!((versions(again().read()), last_good.deltas(), file.exists()), (vec![5], 0, false));
+        fs::write(&file, &whole).expect("written");
+        assert_eq!(versions(again().read()), [5]);
     }
 
     #[test]
@@ -153,8 +314,10 @@ mod tests {
         let place = folder.path().join("new");
         let last_good = LastGood::in_folder(&place).expect("it is made");
         last_good.write(&snapshot(1)).expect("written");
+        last_good.add(&delta(2)).expect("written");
         let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!((mode(&place), mode(&place.join(FILE))), (0o700, 0o600));
+        let log = last_good.log().file.clone();
+        assert_eq!((mode(&place), mode(&place.join(FILE)), mode(&log)), (0o700, 0o600, 0o600));
     }
 
     #[test]
@@ -163,7 +326,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
         fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
-        let Ok(Found::Whole(read)) = last_good.read() else { panic!("the old one") };
+        let Ok(Found::Whole(read, _)) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
     }

@@ -1,14 +1,10 @@
 //! What a follower does: it connects, takes what is published, tells what it counted, answers what is asked, and comes back
 //! when the connection breaks.
 
-use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::from_str;
-use tidegate::{
-    Engine, Publish,
-    clock::Clock,
-    policy::{SCHEMA, borrowed},
-};
+use tidegate::{Engine, Publish, algorithm::Carry, clock::Clock, policy::SCHEMA};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -18,13 +14,13 @@ use tokio::{
 use crate::{
     answers::Answers,
     calls::{CallError, Calls},
+    compiled::{Compiled, NotApplied},
     follower::{Source, Status},
     last_good::{Found, LastGood},
-    payload::{Damaged, unpack},
     reports::Reporter,
     sse::{Event, EventReader},
     steps::{Ended, Steps},
-    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Hello, Snapshot, Told},
+    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Hello, Snapshot, Told},
 };
 
 /// The admin server says that it is alive every ten seconds; after this it is not.
@@ -49,50 +45,52 @@ pub(crate) struct Node {
 #[derive(Debug, Default)]
 struct Position {
     steps: Steps,
-    /// Digest of the policy in force; none: nothing is known of it here.
-    sha256: Option<String>,
+    /// The policy in force; none: nothing is known of it here.
+    has: Option<Compiled>,
     /// It is to be sent its policy again.
     is_anew: bool,
+    /// The next policy is to be sent whole.
+    is_whole_next: bool,
+    /// The policy in force is not on the disk, where it should be.
+    is_not_kept: bool,
     /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
     is_behind: bool,
 }
 
-/// Why a snapshot is not in force.
+/// A policy that was sent.
 #[derive(Debug)]
-enum NotApplied {
-    /// It is to be sent again.
-    Damaged(Damaged),
-    /// No repeat would change it.
-    Refused(String),
+enum Sent {
+    Whole(Snapshot),
+    Delta(Delta),
 }
 
-impl fmt::Display for NotApplied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Sent {
+    fn version(&self) -> u64 {
         match self {
-            Self::Damaged(damaged) => damaged.fmt(f),
-            Self::Refused(why) => f.write_str(why),
+            Self::Whole(sent) => sent.version,
+            Self::Delta(sent) => sent.version,
         }
     }
 }
 
 impl Node {
-    /// Starts with the last good policy; answers its digest.
-    pub(crate) fn begin(&self) -> Option<String> {
+    /// Starts with the last good policy.
+    pub(crate) fn begin(&self) -> Option<Compiled> {
         let last_good = self.last_good.as_ref()?;
         let found = match last_good.read() {
-            Ok(Found::Whole(snapshot)) => match self.apply(&snapshot, None) {
-                Ok(()) => {
-                    tracing::info!(version = snapshot.version, "started with the last good policy");
-                    self.is_in_force(snapshot.version, Source::LastGood);
-                    return Some(snapshot.sha256);
+            Ok(Found::Whole(snapshot, deltas)) => match self.begin_with(&snapshot, &deltas) {
+                Ok(compiled) => {
+                    tracing::info!(version = compiled.version, "started with the last good policy");
+                    self.is_in_force(compiled.version, Source::LastGood);
+                    return Some(compiled);
                 }
                 Err(NotApplied::Damaged(why)) => last_good.set_aside(&why.to_string()),
-                Err(NotApplied::Refused(why)) => Ok(Found::Refused(why)),
+                Err(why @ (NotApplied::Refused(_) | NotApplied::Elsewhere)) => Ok(Found::Refused(why.to_string())),
             },
             other => other,
         };
         match found {
-            Ok(Found::Nothing | Found::Whole(_)) => {}
+            Ok(Found::Nothing | Found::Whole(..)) => {}
             Ok(Found::Damaged(why)) => self.has_trouble(why),
             Ok(Found::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
             Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
@@ -100,10 +98,17 @@ impl Node {
         None
     }
 
-    /// Follows for ever. `sha256`: digest of the policy in force. An engine may have one of which nothing is known here: of a
+    fn begin_with(&self, snapshot: &Snapshot, deltas: &[Delta]) -> Result<Compiled, NotApplied> {
+        let whole = Compiled::whole(snapshot)?;
+        let last = deltas.iter().try_fold(whole, |compiled, delta| compiled.and(delta))?;
+        self.enforce(&last, &BTreeMap::new())?;
+        Ok(last)
+    }
+
+    /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: of a
     /// follower before, say.
-    pub(crate) async fn follow(self: Arc<Self>, sha256: Option<String>) -> Infallible {
-        let mut position = Position { sha256, ..Position::default() };
+    pub(crate) async fn follow(self: Arc<Self>, has: Option<Compiled>) -> Infallible {
+        let mut position = Position { has, ..Position::default() };
         loop {
             let ended = self.connection(&mut position).await;
             self.status.send_if_modified(|status| std::mem::take(&mut status.is_connected));
@@ -113,7 +118,8 @@ impl Node {
 
     /// One connection, to its end.
     async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
-        let sha256 = position.sha256.clone().filter(|_| !std::mem::take(&mut position.is_anew));
+        let is_anew = std::mem::take(&mut position.is_anew);
+        let sha256 = position.has.as_ref().map(|has| has.sha256.clone()).filter(|_| !is_anew);
         position.is_behind = false;
         let hello = Hello {
             name: self.name.clone(),
@@ -122,7 +128,9 @@ impl Node {
             schema: SCHEMA,
             version: sha256.as_ref().map(|_| self.engine.version()),
             sha256,
+            deltas: Some(self.deltas(position)),
         };
+        position.is_whole_next = false;
         let mut stream = match self.calls.open(&hello).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -164,7 +172,8 @@ impl Node {
     /// Does what an event says; answers how the connection is to end, if it is.
     async fn hear(self: &Arc<Self>, event: Event, position: &mut Position) -> Option<Ended> {
         match event.name.as_str() {
-            wire::SNAPSHOT => return self.take(&event.data, position).await,
+            wire::SNAPSHOT => return self.take(from_str(&event.data).map(Sent::Whole), position).await,
+            wire::DELTA => return self.take(from_str(&event.data).map(Sent::Delta), position).await,
             wire::CURRENT => {
                 let Current { .. } = from_str(&event.data).ok()?;
                 position.steps.is_well();
@@ -191,33 +200,47 @@ impl Node {
         None
     }
 
-    /// Takes a snapshot in.
-    async fn take(self: &Arc<Self>, data: &str, position: &mut Position) -> Option<Ended> {
+    /// Takes in a policy that was sent.
+    async fn take(self: &Arc<Self>, sent: serde_json::Result<Sent>, position: &mut Position) -> Option<Ended> {
         if position.is_behind {
             // This one lacks what those before it chose for used quota; it comes with that to whoever says what it has.
             return Some(Ended::Restart);
         }
         let began = Instant::now();
-        let snapshot: Snapshot = match from_str(data) {
-            Ok(snapshot) => snapshot,
+        let sent = match sent {
+            Ok(sent) => sent,
             Err(error) => {
-                self.has_trouble(format!("the snapshot was damaged on its way: {error}"));
+                self.has_trouble(format!("the policy was damaged on its way: {error}"));
                 return Some(Ended::Broken);
             }
         };
-        let (version, digest) = (snapshot.version, snapshot.sha256.clone());
-        let (node, has) = (Arc::clone(self), position.sha256.clone());
+        let is_delta = matches!(sent, Sent::Delta(_));
+        if is_delta && position.is_not_kept {
+            // What differs can only be kept beside what it differs from.
+            position.is_whole_next = true;
+            return Some(Ended::Restart);
+        }
+        let version = sent.version();
+        let (node, has) = (Arc::clone(self), position.has.clone());
         // Beside the threads that answer: with a hundred thousand clients it takes a while.
         let done = spawn_blocking(move || {
-            let applied = node.apply(&snapshot, has.as_ref());
+            let applied = node.apply(&sent, has);
             let took = began.elapsed();
-            let kept = applied.is_ok().then(|| node.last_good.as_ref().map(|last_good| last_good.write(&snapshot)));
-            (applied, took, kept.flatten())
+            let kept = node.last_good.as_ref().filter(|_| applied.is_ok()).map(|last_good| match &sent {
+                Sent::Whole(sent) => last_good.write(sent),
+                Sent::Delta(sent) => last_good.add(sent),
+            });
+            (applied, took, kept)
         });
         let (applied, took, kept) = done.await.unwrap_or_else(|error| {
             (Err(NotApplied::Refused(format!("it could not be taken in: {error}"))), began.elapsed(), None)
         });
         let refused = applied.as_ref().err().map(ToString::to_string);
+        if let Some(why) = refused.as_ref().filter(|_| is_delta) {
+            tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
+            position.is_whole_next = true;
+            return Some(Ended::Restart);
+        }
         let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
         self.acknowledge(Acknowledgement {
             name: self.name.clone(),
@@ -225,14 +248,15 @@ impl Node {
             version,
             at_ms: self.engine.clock().now() / 1_000_000,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            refused: refused.clone(),
+            refused,
             not_kept: not_kept.clone(),
         });
         match applied {
-            Ok(()) => {
+            Ok(compiled) => {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
                 position.steps.is_well();
-                position.sha256 = Some(digest);
+                position.has = Some(compiled);
+                position.is_not_kept = not_kept.is_some();
                 self.is_in_force(version, Source::Admin);
                 if let Some(why) = not_kept {
                     self.has_trouble(format!("the policy is in force, but not kept for the next start: {why}"));
@@ -247,23 +271,36 @@ impl Node {
         }
     }
 
-    /// Checks, compiles and swaps. `has`: digest of the policy in force. What the admin server says is so, also if its version is
-    /// lower than that of the policy in force: its database may have been put back from a backup.
-    fn apply(&self, snapshot: &Snapshot, has: Option<&String>) -> Result<(), NotApplied> {
-        let document = unpack(&snapshot.document, snapshot.bytes, &snapshot.sha256).map_err(NotApplied::Damaged)?;
-        if snapshot.version == self.engine.version() && has == Some(&snapshot.sha256) {
-            // Asked for again: it is whole.
-            return Ok(());
-        }
-        let refused = |why: String| NotApplied::Refused(why);
-        let policy: borrowed::Policy<'_> =
-            from_str(&document).map_err(|error| refused(format!("this build cannot read it: {error}")))?;
-        let compiled =
-            tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(problems.to_string()))?;
-        let publish = Publish::of(compiled).under_version(snapshot.version).counted_anew();
-        let publish =
-            snapshot.carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
-        self.engine.publish(publish).map(drop).map_err(|error| refused(error.to_string()))
+    /// Checks, compiles and swaps. `has`: the policy in force. What the admin server says is so, also if its version is lower
+    /// than that of the policy in force: its database may have been put back from a backup.
+    fn apply(&self, sent: &Sent, has: Option<Compiled>) -> Result<Compiled, NotApplied> {
+        let (compiled, carry) = match sent {
+            Sent::Whole(sent) => {
+                let compiled = Compiled::whole(sent)?;
+                if let Some(has) = has.filter(|has| has.sha256 == sent.sha256 && sent.version == self.engine.version())
+                {
+                    // Asked for again: it is whole.
+                    return Ok(has);
+                }
+                (compiled, &sent.carry)
+            }
+            Sent::Delta(sent) => (has.ok_or(NotApplied::Elsewhere)?.and(sent)?, &sent.carry),
+        };
+        self.enforce(&compiled, carry)?;
+        Ok(compiled)
+    }
+
+    fn enforce(&self, compiled: &Compiled, carry: &BTreeMap<String, Carry>) -> Result<(), NotApplied> {
+        let publish = Publish::of(Arc::clone(&compiled.snapshot)).under_version(compiled.version).counted_anew();
+        let publish = carry.iter().fold(publish, |publish, (limit, carry)| publish.carrying_limit(limit, *carry));
+        self.engine.publish(publish).map(drop).map_err(|error| NotApplied::Refused(error.to_string()))
+    }
+
+    /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
+    fn deltas(&self, position: &Position) -> u32 {
+        let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
+        let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
+        if position.is_whole_next { 0 } else { most.saturating_sub(kept) }
     }
 
     fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {
@@ -360,15 +397,17 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::{
-        collections::BTreeMap,
+        fs,
         io::{BufRead, BufReader, Write},
         net::TcpListener,
+        path::Path,
         sync::mpsc,
         thread,
     };
 
     use serde_json::json;
     use tempfile::TempDir;
+    use tidegate::policy::{self, Policy};
     use tokio::runtime;
 
     use super::*;
@@ -399,14 +438,31 @@ mod tests {
         runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(what)
     }
 
-    #[test]
-    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+    fn delta(version: u64, before: &str, after: &str) -> String {
+        let policy = |text| from_str::<Policy>(text).expect("it is right");
+        let (before_policy, after_policy) = (policy(before), policy(after));
+        let text = json!(policy::Delta::between(&before_policy, &after_policy).expect("they are alike")).to_string();
+        let delta = Delta {
+            version,
+            sha256: sha256(after),
+            published_at: String::new(),
+            since_sha256: sha256(before),
+            carry: BTreeMap::new(),
+            bytes: text.len() as u64,
+            delta_sha256: sha256(&text),
+            delta: pack(&text),
+        };
+        format!("event: {}\ndata: {}\n\n", wire::DELTA, json!(delta))
+    }
+
+    /// Follows a server that says these, one to each connection, until this version is in force, and answers what it was
+    /// asked. It does not hear what is posted.
+    fn follow(says: Vec<String>, folder: &Path, version: u64) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let (asked, asks) = mpsc::channel();
-        // Says this to one connection and the next, and does not hear what is posted.
         thread::spawn(move || {
-            let mut said = [event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)].into_iter();
+            let mut said = says.into_iter();
             let mut open = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.expect("it connects");
@@ -422,14 +478,62 @@ mod tests {
             }
         });
         run(async {
-            let follower = Follower::new(&url, Token::text("token")).named("n-1");
+            let follower = Follower::new(&url, Token::text("token")).named("n-1").keeping_in(folder);
             let following = follower.start(Arc::new(Engine::with_max_keys(100))).await.expect("it starts");
             let mut status = following.watch();
-            let newest = timeout(SILENCE, status.wait_for(|status| status.version == 3)).await;
+            let newest = timeout(SILENCE, status.wait_for(|status| status.version == version)).await;
             assert!(newest.is_ok_and(|newest| newest.is_ok()), "{:?}", following.status());
         });
-        let asks: Vec<String> = asks.try_iter().collect();
+        asks.try_iter().collect()
+    }
+
+    #[test]
+    fn after_a_refused_snapshot_the_next_one_comes_to_whoever_says_what_it_has() {
+        let folder = TempDir::new().expect("a folder");
+        let says = vec![event(1, GOOD) + &event(2, REFUSED) + &event(3, GOOD), event(3, GOOD)];
+        let asks = follow(says, folder.path(), 3);
         assert!(asks.len() == 2 && !asks[0].contains("&version=") && asks[1].contains("&version=1&"), "{asks:?}");
+    }
+
+    #[test]
+    fn what_differs_is_taken_in_and_kept_and_what_does_not_fit_is_asked_for_whole() {
+        let document = |clients: &[&str]| {
+            let client = |value: &&str| json!({"kind": "user", "value": value, "override": {"unlimited": true}});
+            let clients = clients.iter().map(client).collect::<Vec<_>>();
+            json!({"domains": {"default": {"clients": clients}}}).to_string()
+        };
+        let (one, two, three, four) =
+            (document(&["a"]), document(&["a", "b"]), document(&["b", "c"]), document(&["c", "d"]));
+        let folder = TempDir::new().expect("a folder");
+        let says = vec![
+            event(1, &one) + &delta(2, &one, &two) + &delta(3, &two, &three) + &delta(5, &one, &four),
+            event(5, &four) + &delta(6, &four, &one),
+        ];
+        let asks = follow(says, folder.path(), 6);
+        assert!(asks.len() == 2 && asks[0].contains("&deltas="), "{asks:?}");
+        assert!(asks[1].contains("&version=3&") && asks[1].contains("&deltas=0 "), "{asks:?}");
+        let last_good = LastGood::in_folder(folder.path()).expect("it is there");
+        let found = last_good.read();
+        assert!(
+            matches!(&found, Ok(Found::Whole(whole, deltas)) if whole.version == 5 && deltas.len() == 1),
+            "{found:?}"
+        );
+
+        // The next start has all of it, whoever is away.
+        let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
+        let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
+        assert_eq!((following.status().version, following.status().source), (6, Some(Source::LastGood)));
+    }
+
+    #[test]
+    fn after_a_policy_that_was_not_kept_the_next_one_is_whole() {
+        let folder = TempDir::new().expect("a folder");
+        // Nothing can be renamed over it.
+        let in_the_way = folder.path().join("last-good.json");
+        fs::create_dir_all(in_the_way.join("x")).expect("made");
+        let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
+        let asks = follow(says, folder.path(), 2);
+        assert!(asks.len() == 2 && asks[1].contains("&version=1&") && asks[1].contains("&deltas=0 "), "{asks:?}");
     }
 
     #[test]
@@ -440,6 +544,6 @@ mod tests {
         let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!(following.status().version, 0);
-        assert!(matches!(last_good.read(), Ok(Found::Whole(_))));
+        assert!(matches!(last_good.read(), Ok(Found::Whole(..))));
     }
 }

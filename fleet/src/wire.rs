@@ -25,6 +25,8 @@ pub const ANSWERS: &str = "/api/v1/nodes/answers";
 
 /// A [`Snapshot`].
 pub const SNAPSHOT: &str = "snapshot";
+/// A [`Delta`], to nodes that said that they take some.
+pub const DELTA: &str = "delta";
 /// The node has what it should have: [`Current`].
 pub const CURRENT: &str = "current";
 /// A [`Command`].
@@ -38,6 +40,8 @@ pub const BYE: &str = "bye";
 pub const NAME_BYTES_MAX: usize = 64;
 /// What a node's name looks like.
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
+/// Deltas in a row, before the policy is sent whole again: what a node has to read at its start is not to grow for ever.
+pub const DELTAS_MAX: u32 = 100;
 /// Limits of a report, and tiers and rules together.
 pub const PARTS_MAX: usize = 1_000;
 /// Keys of each list of a report.
@@ -77,6 +81,9 @@ pub struct Hello {
     pub version: Option<u64>,
     /// SHA-256 of that policy's document, hex.
     pub sha256: Option<String>,
+    /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred after that. Every policy
+    /// is sent whole unless given.
+    pub deltas: Option<u32>,
 }
 
 /// A published policy, on its way to a node.
@@ -95,6 +102,28 @@ pub struct Snapshot {
     pub bytes: u64,
     /// The document: JSON, deflated, in base64.
     pub document: String,
+}
+
+/// A published policy, on its way to a node that has the version before it: what differs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Delta {
+    /// Under which it was published.
+    pub version: u64,
+    /// Of its document, hex.
+    pub sha256: String,
+    /// RFC 3339.
+    pub published_at: String,
+    /// Of the document that it differs from, hex.
+    pub since_sha256: String,
+    /// What becomes of used quota, by full name of the limit; kept unless said.
+    #[serde(default)]
+    pub carry: BTreeMap<String, Carry>,
+    /// Bytes of the delta as JSON.
+    pub bytes: u64,
+    /// Of the delta as JSON, hex.
+    pub delta_sha256: String,
+    /// [`tidegate::policy::Delta`]: JSON, deflated, in base64.
+    pub delta: String,
 }
 
 /// The policy that a node has is the one that it should have.
