@@ -31,6 +31,7 @@ use crate::{
     events::{Events, Topic},
     figures::Figures,
     problem::Problem,
+    published::Shared,
     rollout::Targets,
 };
 
@@ -179,6 +180,14 @@ impl Fleet {
         })?;
         self.events.put(Topic::Policy, "policy.applied", &told, |_, _| {});
         Ok(())
+    }
+
+    /// Prepares what nodes are sent of a version, if there are any.
+    pub(crate) async fn has_changed(&self, before: &Shared, after: &Shared) {
+        let is_anybody = self.nodes().by_name.values().any(|node| node.connection.is_some());
+        if is_anybody {
+            self.pushing.has_changed(before, after).await;
+        }
     }
 
     /// What a node counted. One that was counted already is not counted again.

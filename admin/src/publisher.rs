@@ -411,8 +411,14 @@ impl Publisher {
             self.enforce(made.snapshot, version.version, &version.carry)?;
         }
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
-        self.targets.send_replace(Arc::new(targets));
+        self.aim(targets).await;
         Ok(made.answer)
+    }
+
+    /// From here on nodes should have these.
+    async fn aim(&self, targets: Targets) {
+        self.fleet.has_changed(&self.published(), &targets.newest).await;
+        self.targets.send_replace(Arc::new(targets));
     }
 
     /// Swaps the policy of checks.

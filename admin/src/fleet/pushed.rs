@@ -1,23 +1,54 @@
-//! A policy as it goes to nodes: packed once, whoever reads it; cut, so that no connection holds more than a piece of it.
+//! A policy as it goes to nodes, whole or what differs: packed once, whoever reads it; cut, so that no connection holds more
+//! than a piece of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use actix_web::web::Bytes;
 use serde_json::json;
-use tidegate_fleet::{payload::pack, wire::SNAPSHOT};
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tidegate::policy;
+use tidegate_fleet::{
+    payload::{pack, sha256},
+    wire::{DELTA, Delta, SNAPSHOT},
+};
+use tokio::{sync, task::spawn_blocking};
 
-use crate::{problem::Problem, published::Shared, store::Carries};
+use crate::{
+    problem::Problem,
+    published::{Published, Shared},
+    store::{Carries, Version},
+};
 
 /// Bytes of a piece.
 const PIECE: usize = 16 << 10;
 
 /// Versions that are kept packed: the newest, and the one that some nodes keep meanwhile.
 const PACKED_MAX: usize = 2;
+/// Deltas that are kept.
+const DELTAS_MAX: usize = 16;
+/// A delta is sent where it is at most this part of the whole.
+const DELTA_PARTS: usize = 4;
 
-/// The newest policies, packed, by their versions.
+/// The newest policies, as they go to nodes.
 #[derive(Debug, Default)]
-pub(super) struct Pushing(Mutex<BTreeMap<u64, Arc<Pushed>>>);
+pub(super) struct Pushing {
+    /// By their versions.
+    whole: sync::Mutex<BTreeMap<u64, Arc<Pushed>>>,
+    /// By the versions that they make.
+    deltas: Mutex<BTreeMap<u64, Differs>>,
+}
+
+/// What differs in a version from the one before it.
+#[derive(Debug)]
+struct Differs {
+    /// Of the document that it differs from.
+    since: String,
+    /// Of the document that it makes.
+    sha256: String,
+    event: Bytes,
+}
 
 /// A version as it goes to every node, but for its end.
 #[derive(Debug)]
@@ -29,7 +60,7 @@ impl Pushing {
     /// Packs a version, unless somebody has.
     pub(super) async fn packed(&self, published: &Shared) -> Result<Arc<Pushed>, Problem> {
         let version = published.version.version;
-        let mut newest = self.0.lock().await;
+        let mut newest = self.whole.lock().await;
         if let Some(pushed) = newest.get(&version) {
             return Ok(Arc::clone(pushed));
         }
@@ -42,6 +73,73 @@ impl Pushing {
         }
         Ok(packed)
     }
+
+    /// Keeps what differs in a version from the one before it.
+    pub(super) async fn has_changed(&self, before: &Shared, after: &Shared) {
+        let version = after.version.version;
+        if version != before.version.version + 1 {
+            return;
+        }
+        let (before, after) = (Arc::clone(before), Arc::clone(after));
+        // Where there is none, nodes are sent the whole.
+        if let Ok(Some(differs)) = spawn_blocking(move || Differs::between(&before, &after)).await {
+            let mut deltas = self.deltas();
+            deltas.insert(version, differs);
+            while deltas.len() > DELTAS_MAX {
+                deltas.pop_first();
+            }
+        }
+    }
+
+    /// What leads from a version, with the document of this digest, to another, if there are at most so many in between.
+    pub(super) fn path(&self, since: u64, sha256: &str, to: &Version, most: u32) -> Option<Vec<Bytes>> {
+        if to.version.checked_sub(since)? > most.into() {
+            return None;
+        }
+        let deltas = self.deltas();
+        let mut sha256 = sha256;
+        let mut path = Vec::new();
+        for version in since + 1..=to.version {
+            let differs = deltas.get(&version).filter(|differs| differs.since == *sha256)?;
+            sha256 = &differs.sha256;
+            path.push(differs.event.clone());
+        }
+        (*sha256 == to.sha256).then_some(path)
+    }
+
+    fn deltas(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Differs>> {
+        // Nothing in here panics.
+        self.deltas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Differs {
+    /// `None` where the whole is sent rather.
+    fn between(before: &Published, after: &Published) -> Option<Self> {
+        let delta = policy::Delta::between(&before.policy, &after.policy)?;
+        let delta = serde_json::to_string(&delta).ok()?;
+        if delta.len() > after.document.len() / DELTA_PARTS {
+            return None;
+        }
+        let Version { version, sha256: digest, published_at, carry, .. } = &after.version;
+        let delta = Delta {
+            version: *version,
+            sha256: digest.clone(),
+            published_at: published_at.clone(),
+            since_sha256: before.version.sha256.clone(),
+            carry: carry.0.clone(),
+            bytes: delta.len() as u64,
+            delta_sha256: sha256(&delta),
+            delta: pack(&delta),
+        };
+        let event = format!("event: {DELTA}\nid: {version}\ndata: {}\n\n", json!(delta));
+        Some(Self { since: delta.since_sha256, sha256: delta.sha256, event: event.into() })
+    }
+}
+
+/// In pieces.
+pub(super) fn cut(text: &Bytes) -> impl Iterator<Item = Bytes> {
+    (0..text.len()).step_by(PIECE).map(|start| text.slice(start..text.len().min(start + PIECE)))
 }
 
 impl Pushed {
@@ -60,7 +158,6 @@ impl Pushed {
     /// The event, with what becomes of used quota on a node.
     pub(super) fn pieces(&self, carry: &Carries) -> impl Iterator<Item = Bytes> {
         let end = Bytes::from(format!(",\"carry\":{}}}\n\n", json!(carry)));
-        let pieces = (0..self.text.len()).step_by(PIECE);
-        pieces.map(|start| self.text.slice(start..self.text.len().min(start + PIECE))).chain([end])
+        cut(&self.text).chain([end])
     }
 }

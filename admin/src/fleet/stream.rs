@@ -7,19 +7,20 @@ use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
-use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, Hello, RESTART};
+use tidegate_fleet::wire::{BYE, Bye, CURRENT, Current, DELTAS_MAX, Hello, RESTART};
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
 };
 
-use super::{Connection, Message};
+use super::{Connection, Message, pushed::cut};
 use crate::{
     access::{self, Who},
     problem::Problem,
     published::Shared,
     rollout::Targets,
     server::State,
+    store::Version,
 };
 
 /// Between two signs of life.
@@ -39,6 +40,10 @@ struct Reader {
     heartbeat: Interval,
     /// The version that it has or was sent; 0: none.
     sent: u64,
+    /// Of that version's document; empty: it is not known.
+    sha256: String,
+    /// How many deltas it takes before a whole policy; `None`: it takes none at all.
+    deltas: Option<u32>,
     pieces: VecDeque<Bytes>,
     /// Since when they are being sent.
     since: Instant,
@@ -70,6 +75,8 @@ pub(crate) async fn events(
         who,
         connection,
         sent: 0,
+        sha256: String::new(),
+        deltas: hello.deltas.map(|deltas| deltas.min(DELTAS_MAX)),
         pieces: VecDeque::new(),
         since: Instant::now(),
         is_over: false,
@@ -78,10 +85,11 @@ pub(crate) async fn events(
     let version = target.version.version;
     let is_same = |digest: &String| *digest == target.version.sha256;
     if hello.version == Some(version) && hello.sha256.as_ref().is_some_and(is_same) {
-        reader.sent = version;
+        reader.has(&target.version);
         reader.say(CURRENT, &Current { version });
     } else {
         reader.sent = hello.version.filter(|&had| had < version).unwrap_or(0);
+        reader.sha256 = hello.sha256.clone().unwrap_or_default();
         reader.send(&target).await?;
     }
     Ok(stream::unfold(reader, async |mut reader| reader.next().await.map(|piece| (Ok(piece), reader))))
@@ -156,6 +164,15 @@ impl Reader {
         if version <= self.sent {
             return Ok(());
         }
+        if let Some(deltas) = self.deltas
+            && let Some(path) = self.state.fleet.pushing.path(self.sent, &self.sha256, &target.version, deltas)
+        {
+            self.deltas = Some(deltas - path.len() as u32);
+            self.pieces.extend(path.iter().flat_map(cut));
+            self.has(&target.version);
+            return Ok(());
+        }
+        self.deltas = self.deltas.map(|left| if left == 0 { DELTAS_MAX } else { left });
         let pushed = self.state.fleet.pushing.packed(target).await?;
         let pieces = match self.sent {
             0 => pushed.pieces(&crate::store::Carries::default()).collect::<VecDeque<_>>(),
@@ -163,8 +180,13 @@ impl Reader {
             had => pushed.pieces(&self.state.store.carries_since(had, version).await?).collect(),
         };
         self.pieces.extend(pieces);
-        self.sent = version;
+        self.has(&target.version);
         Ok(())
+    }
+
+    fn has(&mut self, version: &Version) {
+        self.sent = version.version;
+        self.sha256.clone_from(&version.sha256);
     }
 
     fn say(&mut self, name: &str, data: &impl Serialize) {

@@ -1,6 +1,6 @@
 //! From the database into the engine, while the server runs: what other servers published.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use sqlx::AnyConnection;
 use tokio::{
@@ -91,7 +91,7 @@ impl Publisher {
             let Version { author, message, .. } = &targets.newest.version;
             tracing::info!(version = newest, author, note = ?message, "policy published by another server");
         }
-        self.targets.send_replace(Arc::new(targets));
+        self.aim(targets).await;
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ fn put(ana: &Client, path: &str, headers: &[(&str, &str)], body: &Value) -> Answ
     ana.send("PUT", path, headers, Some(body.to_string().into_bytes()))
 }
 
-fn import(ana: &Client, query: &str, text: &str) -> Answer {
+pub(crate) fn import(ana: &Client, query: &str, text: &str) -> Answer {
     import_with(ana, query, &[], text)
 }
 

@@ -1,6 +1,7 @@
 //! The fleet as the admin server has it: what nodes are sent, what is counted of what they tell, what they are asked.
 
 use std::{
+    ops::Range,
     thread,
     time::{Duration, Instant},
 };
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use tidegate_fleet::payload::unpack;
 
 use crate::{
+    clients::import,
     figures::{checks, counted, points, range, wait_for},
     home::Folder,
     stream::Events,
@@ -98,6 +100,66 @@ fn a_node_is_sent_the_policy_then_every_new_one_and_goes_on_where_it_was() {
     let newest = events.next_called("snapshot");
     assert_eq!((&newest["version"], limit_of(&newest)), (&json!(4), json!(700)));
     assert_eq!(newest["carry"], json!({ "default/tier:free/minute": "reset" }));
+}
+
+/// What an event says of the clients that differ, and of those that are other or gone.
+fn differing(delta: &Value) -> (Value, Value) {
+    let text = |field: &str| delta[field].as_str().expect("text").to_owned();
+    let bytes = delta["bytes"].as_u64().expect("a number");
+    let delta = unpack(&text("delta"), bytes, &text("delta_sha256")).expect("whole");
+    let delta: Value = serde_json::from_str(&delta).expect("JSON");
+    (delta["policy"]["domains"]["default"]["clients"].clone(), delta["gone"].clone())
+}
+
+#[test]
+fn whoever_takes_deltas_is_sent_what_differs_and_at_times_the_whole() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let assign = |numbers: Range<usize>, tier: &str| {
+        let lines: String = numbers.map(|n| format!("user,u-{n},{tier},,,\n")).collect();
+        let imported = import(&ana, "message=clients", &format!("kind,value,tier,override,until,reason\n{lines}"));
+        assert!(matches!(imported.status, 200 | 201), "{imported:?}");
+    };
+    assign(0..100, "free");
+    let (whole, deltas) = (hello("n-1", "a"), format!("{}&deltas=2", hello("n-2", "a")));
+    let mut events = [whole, deltas].map(|hello| Events::of_node(&server.url, &node, &hello));
+    let [first, same] = events.each_mut().map(|events| events.next_called("snapshot"));
+    assert_eq!(first, same);
+    let mut before = first;
+    let mut second = Value::Null;
+    for (n, name) in ["delta", "delta", "snapshot", "delta"].into_iter().enumerate() {
+        assign(n..n + 1, "pro");
+        let [snapshot, sent] = events.each_mut().map(|events| events.next().expect("an event"));
+        assert_eq!((snapshot.0.as_str(), sent.0.as_str()), ("snapshot", name), "{n}");
+        for field in ["version", "sha256", "published_at", "carry"] {
+            assert_eq!(snapshot.1[field], sent.1[field]);
+        }
+        if name == "delta" {
+            assert_eq!(sent.1["since_sha256"], before["sha256"]);
+            let (clients, gone) = differing(&sent.1);
+            assert_eq!(clients, json!([{ "kind": "user", "value": format!("u-{n}"), "tier": "pro" }]));
+            assert_eq!(gone, json!({ "default": [["user", format!("u-{n}")]] }));
+        }
+        if n == 0 {
+            second = snapshot.1.clone();
+        }
+        before = snapshot.1;
+    }
+    // Whoever was away is sent all that came between, if he takes so many; not if he has something else.
+    let away = |name: &str, digest: &Value, deltas: u32| {
+        let (version, digest) = (second["version"].as_u64().expect("a number"), digest.as_str().expect("text"));
+        let hello = format!("{}&version={version}&sha256={digest}&deltas={deltas}", hello(name, "a"));
+        Events::of_node(&server.url, &node, &hello).next().expect("an event")
+    };
+    assert_eq!(away("n-3", &second["sha256"], 3).0, "delta");
+    assert_eq!(away("n-4", &second["sha256"], 2).0, "snapshot");
+    assert_eq!(away("n-5", &json!("00"), 100).0, "snapshot");
+    // Limits differ too; what is nearly the whole is sent whole.
+    assert_eq!(publish(&ana, &minute(500), false).status, 201);
+    assert_eq!(events[1].next().expect("an event").0, "delta");
+    assign(0..100, "internal");
+    assert_eq!(events[1].next().expect("an event").0, "snapshot");
 }
 
 #[test]
