@@ -310,7 +310,7 @@ fn nodes_decide_on_without_the_admin_server_and_follow_it_again() {
     }
 }
 
-/// Between a node and its admin server; changes a letter of each snapshot while it is told to.
+/// Between a node and its admin server; changes a letter of each policy while it is told to.
 struct Liar {
     url: String,
     lies: Arc<AtomicBool>,
@@ -332,10 +332,13 @@ impl Liar {
                 let (lies, told) = (Arc::clone(&lies), Arc::clone(&told));
                 thread::spawn(move || {
                     pass(outside, inside, |bytes| {
-                        const BEFORE: &[u8] = b"\"document\":\"";
-                        let place = bytes.windows(BEFORE.len()).position(|window| window == BEFORE);
+                        let begins = |before: &[u8]| {
+                            let place = bytes.windows(before.len()).position(|window| window == before);
+                            place.map(|place| place + before.len())
+                        };
+                        let place = begins(b"\"document\":\"").or_else(|| begins(b"\"delta\":\""));
                         if let Some(place) = place.filter(|_| lies.load(Ordering::SeqCst)) {
-                            let letter = &mut bytes[place + BEFORE.len() + 20];
+                            let letter = &mut bytes[place + 20];
                             *letter = if *letter == b'A' { b'B' } else { b'A' };
                             told.fetch_add(1, Ordering::SeqCst);
                         }
@@ -396,6 +399,78 @@ fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again(
     liar.lies.store(false, Ordering::SeqCst);
     follows(&node, 2, 500);
     wait_until("it acknowledged", || fleet.row("n-1")["refused"].is_null());
+}
+
+/// Puts clients into tiers, on top of this version; without tags, new ones.
+fn assign(fleet: &Fleet, version: u64, clients: impl Iterator<Item = (usize, &'static str)>, if_match: &Value) {
+    let put = |(n, tier): (usize, &str)| {
+        let value = json!({ "kind": "user", "value": format!("u-{n}"), "tier": tier });
+        let op = if *if_match == json!({}) { "create" } else { "put" };
+        json!({ "op": op, "kind": "client", "id": format!("user:u-{n}"), "value": value })
+    };
+    let changes: Vec<Value> = clients.map(put).collect();
+    let list = json!({ "base_version": version, "message": "tiers", "if_match": if_match, "changes": changes });
+    let (status, made) = fleet.ana.send(&fleet.admin, "POST", "/policy/changes", &list);
+    assert_eq!((status, &made["version"]), (201, &json!(version + 1)), "{made}");
+}
+
+#[test]
+fn of_many_clients_what_differs_is_sent_kept_and_checked() {
+    let mut fleet = Fleet::start();
+    let liar = Liar::before(&fleet.admin);
+    assign(&fleet, 1, (0..300).map(|n| (n, "free")), &json!({}));
+    let mut nodes = [fleet.node("n-1"), fleet.node_by(&liar.url, "n-2")];
+    let limit_of = |node: &Served, who: &str| {
+        let (_, decision) = check(node, who);
+        (decision["policy_version"].as_u64(), decision["limit"].as_u64())
+    };
+    let free = Some(100);
+    for node in &nodes {
+        wait_until("it is in force", || limit_of(node, "u-8") == (Some(2), free));
+    }
+    let change = |fleet: &Fleet, version: u64, client: usize| {
+        let etag = fleet.ana.get(&fleet.admin, &format!("/clients/user:u-{client}"))["etag"].clone();
+        let if_match = json!({ format!("client:user:u-{client}"): etag });
+        assign(fleet, version, [(client, "pro")].into_iter(), &if_match);
+    };
+    change(&fleet, 2, 7);
+    for node in &nodes {
+        wait_until("the change of one client is in force", || limit_of(node, "u-8") == (Some(3), free));
+        assert_ne!(limit_of(node, "u-7").1, free);
+    }
+    let differs = |name: &str| {
+        let files = fs::read_dir(fleet.data(name)).expect("a folder").map(|file| file.expect("a file").path());
+        let log = files.into_iter().find(|file| file.extension().is_some_and(|ext| ext == "deltas"));
+        log.and_then(|log| fs::read_to_string(log).ok()).map_or(0, |text| text.lines().count())
+    };
+    wait_until("it is kept", || differs("n-1") == 1 && differs("n-2") == 1);
+    fleet.is_kept("n-1", 2);
+
+    // What was damaged on its way is not taken in, nor is the whole policy in its place.
+    liar.lies.store(true, Ordering::SeqCst);
+    change(&fleet, 3, 9);
+    wait_until("the other node has it", || limit_of(&nodes[0], "u-8").0 == Some(4));
+    wait_until("it is told why", || {
+        fleet.row("n-2")["refused"]["why"].as_str().is_some_and(|why| why.contains("damaged"))
+    });
+    assert_eq!(limit_of(&nodes[1], "u-9"), (Some(3), free));
+    liar.lies.store(false, Ordering::SeqCst);
+    wait_until("it is in force", || limit_of(&nodes[1], "u-8").0 == Some(4));
+    assert_ne!(limit_of(&nodes[1], "u-9").1, free);
+
+    // Whoever dies begins with all of it, whether anybody is there or not.
+    wait_until("it is kept", || differs("n-1") == 2);
+    fleet.admin.kill();
+    nodes[0].kill();
+    nodes[0] = fleet.node("n-1");
+    assert_eq!(limit_of(&nodes[0], "u-8"), (Some(4), free));
+    assert!([7, 9].iter().all(|n| limit_of(&nodes[0], &format!("u-{n}")).1 != free));
+    fleet.restart_admin();
+    change(&fleet, 4, 11);
+    for node in &nodes {
+        wait_until("it is in force", || limit_of(node, "u-8").0 == Some(5));
+        assert_ne!(limit_of(node, "u-11").1, free);
+    }
 }
 
 fn signal(served: &Served, signal: &str) {

@@ -64,8 +64,9 @@ fn main() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for clients in [0, arguments.clients] {
         let admin = Admin::start(&arguments.binary, clients)?;
-        for nodes in [1, arguments.nodes] {
-            publishes(&runtime, &admin, nodes, arguments.rounds, clients)?;
+        let changes = if clients > 0 { &[Change::Limit, Change::Clients, Change::Tiers][..] } else { &[Change::Limit] };
+        for (change, nodes) in changes.iter().flat_map(|change| [1, arguments.nodes].map(|nodes| (change, nodes))) {
+            publishes(&runtime, &admin, nodes, arguments.rounds, change)?;
         }
         if clients > 0 {
             checks(&runtime, &admin, arguments.rounds)?;
@@ -74,19 +75,34 @@ fn main() -> Outcome<()> {
     followers(&runtime, &Admin::start(&arguments.binary, 0)?, arguments.followers)
 }
 
+/// What is published.
+#[derive(Debug)]
+enum Change {
+    /// A tier's limit is another.
+    Limit,
+    /// A hundred clients, one in every so many, have another tier.
+    Clients,
+    /// A tier is taken away, after it was added and nodes had that: every node is sent the whole policy and compiles it.
+    Tiers,
+}
+
 /// From the request of a publish until each node decides by it.
-fn publishes(runtime: &Runtime, admin: &Admin, nodes: usize, rounds: usize, clients: usize) -> Outcome<()> {
+fn publishes(runtime: &Runtime, admin: &Admin, nodes: usize, rounds: usize, change: &Change) -> Outcome<()> {
     let folder = TempDir::new()?;
     let nodes = (0..nodes).map(|node| Node::start(runtime, admin, &folder.path().join(node.to_string())));
     let nodes = nodes.collect::<Outcome<Vec<Node>>>()?;
     let (mut answered, mut swapped) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         // The nodes before were the last thing that happened: let them come to rest.
-        thread::sleep(Duration::from_millis(500));
+        if matches!(change, Change::Tiers) {
+            let extra = json!({ "op": "create", "kind": "tier", "id": "extra", "value": tier("extra", 1) });
+            admin.publish_one(&json!({}), &extra)?;
+        }
+        thread::sleep(Duration::from_millis(if nodes.len() > 1 { 2_500 } else { 500 }));
         let next = admin.version.load(Ordering::Relaxed) + 1;
         let (mut waiting, began) = (nodes.iter().collect::<Vec<_>>(), Instant::now());
         thread::scope(|scope| -> Outcome<()> {
-            let publish = scope.spawn(|| admin.publish().map_err(|error| error.to_string()));
+            let publish = scope.spawn(|| admin.publish(change).map_err(|error| error.to_string()));
             while !(waiting.is_empty() || publish.is_finished() && began.elapsed() > PATIENCE) {
                 thread::sleep(Duration::from_micros(200));
                 waiting.retain(|node| node.engine.version() < next);
@@ -97,7 +113,8 @@ fn publishes(runtime: &Runtime, admin: &Admin, nodes: usize, rounds: usize, clie
         })?;
     }
     println!(
-        "{clients} clients, {} nodes: swapped after {}, the publish answered after {}",
+        "{} clients, {change:?}, {} nodes: swapped after {}, the publish answered after {}",
+        admin.clients,
         nodes.len(),
         spread(&mut swapped),
         spread(&mut answered)
@@ -126,7 +143,7 @@ fn checks(runtime: &Runtime, admin: &Admin, rounds: usize) -> Outcome<()> {
             });
             for _ in 0..rounds {
                 if is_published {
-                    admin.publish()?;
+                    admin.publish(&Change::Limit)?;
                 }
                 thread::sleep(Duration::from_millis(300));
             }
@@ -191,6 +208,8 @@ struct Admin {
     agent: Agent,
     cookie: String,
     csrf: String,
+    /// Of its policy.
+    clients: usize,
     /// Of the policy in force.
     version: AtomicU64,
     _folder: TempDir,
@@ -225,7 +244,8 @@ impl Admin {
         let cookie = answer.headers()["set-cookie"].to_str()?.split(';').next().unwrap_or_default().to_owned();
         let csrf = answer.body_mut().read_json::<Value>()?["csrf"].as_str().ok_or("no token")?.to_owned();
         let token = folder.path().join("token");
-        let admin = Self { child, url, token, agent, cookie, csrf, version: AtomicU64::new(0), _folder: folder };
+        let version = AtomicU64::new(0);
+        let admin = Self { child, url, token, agent, cookie, csrf, clients, version, _folder: folder };
         let made = admin.post("/tokens", &json!({ "name": "bench", "scope": "node" }))?;
         fs::write(&admin.token, made["secret"].as_str().ok_or("no secret")?)?;
         admin.version.store(
@@ -235,17 +255,44 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Publishes one tier with another limit; how long that took.
-    fn publish(&self) -> Outcome<Duration> {
-        let etag = self.get("/tiers/free")?["etag"].clone();
+    /// Publishes a change; how long that took.
+    fn publish(&self, change: &Change) -> Outcome<Duration> {
         let base = self.version.load(Ordering::Relaxed);
-        let limits = json!([{ "id": "minute", "algorithm": "token_bucket", "limit": 1_000 + base, "period": "1m" }]);
-        let list = json!({
-            "base_version": base, "message": "bench", "if_match": { "tier:free": etag },
-            "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": limits } }],
-        });
+        match change {
+            Change::Limit => {
+                let etag = self.get("/tiers/free")?["etag"].clone();
+                let change = json!({ "op": "put", "kind": "tier", "id": "free", "value": tier("free", 1_000 + base) });
+                self.publish_one(&json!({ "tier:free": etag }), &change)
+            }
+            Change::Clients => {
+                let tier = if base.is_multiple_of(2) { "free" } else { "pro" };
+                let mut lines = "kind,value,tier\n".to_owned();
+                for number in (0..self.clients).step_by((self.clients / 100).max(1)) {
+                    lines += &format!("user,{},{tier}\n", value(number));
+                }
+                let began = Instant::now();
+                let request = self.agent.post(format!("{}/api/v1/clients/import?message=bench", self.url));
+                let request = request.header("cookie", &self.cookie).header("x-csrf-token", &self.csrf);
+                let published = request.header("content-type", "text/csv").send(lines)?.body_mut().read_json()?;
+                self.is_published(began, &published)
+            }
+            Change::Tiers => {
+                let etag = self.get("/tiers/extra")?["etag"].clone();
+                let change = json!({ "op": "delete", "kind": "tier", "id": "extra" });
+                self.publish_one(&json!({ "tier:extra": etag }), &change)
+            }
+        }
+    }
+
+    fn publish_one(&self, if_match: &Value, change: &Value) -> Outcome<Duration> {
+        let base = self.version.load(Ordering::Relaxed);
+        let list = json!({ "base_version": base, "message": "bench", "if_match": if_match, "changes": [change] });
         let began = Instant::now();
         let published = self.post("/policy/changes", &list)?;
+        self.is_published(began, &published)
+    }
+
+    fn is_published(&self, began: Instant, published: &Value) -> Outcome<Duration> {
         let took = began.elapsed();
         self.version.store(published["version"].as_u64().ok_or("no version")?, Ordering::Relaxed);
         Ok(took)
@@ -278,18 +325,20 @@ impl Drop for Admin {
 
 /// Two tiers, and so many clients of the second.
 fn policy(clients: usize) -> Value {
-    let tier = |id: &str, limit: u64| {
-        let limits = json!([{ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" }]);
-        json!({ "id": id, "limits": limits })
-    };
-    let client = |number: usize| {
-        let value =
-            if number.is_multiple_of(2) { format!("u{number}") } else { format!("team{}-u{number}", number % 100) };
-        json!({ "kind": "user", "value": value, "tier": "pro" })
-    };
+    let client = |number: usize| json!({ "kind": "user", "value": value(number), "tier": "pro" });
     let clients: Vec<Value> = (0..clients).map(client).collect();
     let tiers = [tier("free", 100), tier("pro", 10_000)];
     json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers, "clients": clients } } })
+}
+
+fn tier(id: &str, limit: u64) -> Value {
+    let limits = json!([{ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" }]);
+    json!({ "id": id, "limits": limits })
+}
+
+/// Of a client.
+fn value(number: usize) -> String {
+    if number.is_multiple_of(2) { format!("u{number}") } else { format!("team{}-u{number}", number % 100) }
 }
 
 /// Median, 99th percentile and maximum.
