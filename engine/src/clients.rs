@@ -216,8 +216,8 @@ impl<T> ClientMap<T> {
     #[inline]
     pub(crate) fn find(&self, value: &str) -> Option<&T> {
         match &self.over {
-            None => self.base.closest(value, |matcher| self.base.get(matcher)),
-            Some(over) => over.closest(value, |matcher| self.get(matcher)),
+            None => self.base.exact.get(value).or_else(|| self.base.closest(value, |matcher| self.base.get(matcher))),
+            Some(over) => self.get(&Matcher::Exact(value)).or_else(|| over.closest(value, |matcher| self.get(matcher))),
         }
     }
 
@@ -321,10 +321,10 @@ impl<T> Layer<T> {
         exact.chain(blocks).chain(prefixes)
     }
 
-    /// What `get` has for the closest of the matchers that match a value.
+    /// What `get` has for the closest of the blocks and prefixes that match a value.
     #[inline]
     fn closest<'c, C>(&self, value: &str, get: impl Fn(&Matcher<&str>) -> Option<&'c C>) -> Option<&'c C> {
-        get(&Matcher::Exact(value)).or_else(|| self.closest_block(value, &get)).or_else(|| {
+        self.closest_block(value, &get).or_else(|| {
             // A prefix is a text: it does not end within a character.
             let mut starts = self.prefix_lengths.iter().filter_map(|&length| value.get(..length));
             starts.find_map(|start| get(&Matcher::Prefix(start)))
