@@ -46,6 +46,7 @@ mod secrets;
 mod seen;
 mod server;
 mod setup;
+mod sign_ins;
 mod simulate;
 mod start;
 mod store;

@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{people::is_name, problem::Problem, roles::Role, secrets::secret, store::SignIn};
+use crate::{people::is_name, problem::Problem, roles::Role, secrets::secret, sign_ins::SignIn};
 
 /// How long somebody who signs in waits for the provider.
 const PATIENCE: Duration = Duration::from_secs(10);

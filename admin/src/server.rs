@@ -54,6 +54,7 @@ use crate::{
     secrets::{SessionLife, secret},
     seen::Seen,
     setup::Setup,
+    sign_ins::Seal,
     simulate::{Runs, Uploads},
     start::StartError,
     store::{DatabaseUrl, Store},
@@ -165,6 +166,7 @@ pub(crate) struct State {
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
     pub(crate) provider: Option<Provider>,
+    pub(crate) sign_ins: Seal,
     pub(crate) seen: Seen,
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
@@ -261,6 +263,7 @@ impl Admin {
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
         let secret = hashing_secret(&store, database.is_none().then_some(&*data)).await?;
+        let sign_ins = Seal::of(&store.secret("sign_ins", &first_secret(None).map_err(broken)?).await.map_err(failed)?);
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
@@ -294,6 +297,7 @@ impl Admin {
             setup,
             tries: Tries::new(),
             provider,
+            sign_ins,
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
@@ -490,7 +494,7 @@ async fn hashing_secret(store: &Store, folder: Option<&Path>) -> Result<[u8; SEC
     let broken =
         |why: io::Error| StartError::Folder { path: folder.unwrap_or(Path::new("")).to_owned(), why: why.to_string() };
     let first = first_secret(folder).map_err(broken)?;
-    let kept = store.hashing_secret(&first).await;
+    let kept = store.secret("hashing", &first).await;
     let kept = kept.map_err(|error| StartError::Database { database: store.name(), why: error.to_string() })?;
     folder.map_or(Ok(()), forget_secret).map_err(broken)?;
     Ok(kept)

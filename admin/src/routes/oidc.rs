@@ -1,4 +1,5 @@
-//! Signing in by a provider: the browser goes there with a state and a cookie, and comes back with a code.
+//! Signing in by a provider: the browser goes there with a state, keeps what is needed then in a cookie for it, and comes back
+//! with a code.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -22,15 +23,18 @@ use crate::{
     oidc::{Claimed, Provider},
     problem::{Code, Problem},
     query::Query,
-    secrets::{now, secret},
+    secrets::now,
     server::State,
-    store::{Audit, Edit, Means, Outcome, SignIn, User, sha256},
+    sign_ins::SignIn,
+    store::{Audit, Edit, Means, Outcome, UsedSignIn, User, sha256},
 };
 
 /// Where browsers come back.
 pub(crate) const CALLBACK: &str = "/api/v1/session/oidc/callback";
 /// How long somebody may take at the provider, in seconds.
 const LIFE_SECONDS: i64 = 600;
+/// So many a browser has open at a time, in tabs: their cookies are sent with each request.
+const OPEN_MAX: usize = 4;
 /// The longest path that a browser is sent to, in bytes.
 const PATH_MAX: usize = 1_000;
 
@@ -93,22 +97,56 @@ async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -
     }
     state.tries.count(&address(request), "")?;
     let begun = provider.begin().await?;
-    let browser = secret().map_err(|error| Problem::Internal(format!("random numbers: {error}")))?;
-    let sign_in = SignIn { nonce: begun.nonce, verifier: begun.verifier, return_to };
-    let (ids, now) = ((sha256(&begun.state), sha256(&browser)), now());
-    state.store.begin_sign_in((&ids.0, &ids.1), &sign_in, (now, now + LIFE_SECONDS)).await?;
-    let cookie = Cookie::build(cookie_name(state), browser)
+    let ends_at = now() + LIFE_SECONDS;
+    let sign_in = SignIn { nonce: begun.nonce, verifier: begun.verifier, return_to, ends_at };
+    let sealed = state.sign_ins.close(&begun.state, &sign_in)?;
+    let mut new = cookie(state, cookie_name(state, &begun.state), sealed);
+    new.set_max_age(time::Duration::seconds(LIFE_SECONDS));
+    let mut response = HttpResponse::SeeOther();
+    response.insert_header((LOCATION, begun.url.as_str())).cookie(new);
+    for name in too_many(state, request) {
+        response.cookie(removal(state, name));
+    }
+    Ok(response.finish())
+}
+
+/// Each state has a cookie of its own, so several tabs can sign in.
+fn cookie_name(state: &State, of: &str) -> String {
+    format!("{}{}", cookies(state), sha256(of).get(..16).unwrap_or_default())
+}
+
+/// What the names of all of them begin with.
+fn cookies(state: &State) -> String {
+    format!("{}_oidc_", state.cookie)
+}
+
+fn cookie(state: &State, name: String, sealed: String) -> Cookie<'static> {
+    Cookie::build(name, sealed)
+        // The prefix `__Host-` asks for it: without it another host of the site could set one, and have people sign in as
+        // whom it likes.
         .path("/")
         .http_only(true)
         // It has to come along when the provider, another site, sends the browser back.
         .same_site(SameSite::Lax)
         .secure(state.secure_cookies)
-        .max_age(time::Duration::seconds(LIFE_SECONDS));
-    Ok(HttpResponse::SeeOther().insert_header((LOCATION, begun.url.as_str())).cookie(cookie.finish()).finish())
+        .finish()
 }
 
-fn cookie_name(state: &State) -> String {
-    format!("{}_oidc", state.cookie)
+fn removal(state: &State, name: String) -> Cookie<'static> {
+    let mut removal = cookie(state, name, String::new());
+    removal.make_removal();
+    removal
+}
+
+/// Those that a browser has beyond what it may when one more begins: it sends those first that it was given first.
+fn too_many(state: &State, request: &HttpRequest) -> Vec<String> {
+    let start = cookies(state);
+    let mut open = match request.cookies() {
+        Ok(all) => all.iter().map(|cookie| cookie.name().to_owned()).filter(|name| name.starts_with(&start)).collect(),
+        Err(_) => Vec::new(),
+    };
+    open.truncate((open.len() + 1).saturating_sub(OPEN_MAX));
+    open
 }
 
 /// A path that no browser reads as another site.
@@ -138,14 +176,22 @@ async fn come_back(
     request: HttpRequest,
     query: Query<Back>,
 ) -> Result<HttpResponse, Problem> {
-    for_people(&request, receive(&state, &request, query.0).await)
+    let name = cookie_name(&state, &query.0.state);
+    let answer = receive(&state, &request, query.0).await;
+    // Who tries too often may come again with it.
+    let is_over = !matches!(answer, Err(Problem::TooMany { .. }));
+    let mut response = for_people(&request, answer).unwrap_or_else(HttpResponse::from_error);
+    if is_over && request.cookie(&name).is_some() {
+        response.add_cookie(&removal(&state, name)).map_err(|error| Problem::Internal(error.to_string()))?;
+    }
+    Ok(response)
 }
 
 async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<HttpResponse, Problem> {
     let provider = of(state)?;
     state.tries.count(&address(request), "")?;
-    let claimed = claimed(state, provider, request, back).await;
-    let (claimed, return_to) = match claimed {
+    let state_sha256 = sha256(&back.state);
+    let (claimed, return_to, ends_at) = match claimed(state, provider, request, back).await {
         Ok(claimed) => claimed,
         Err(problem) => return Err(refused(state, request, "", problem)),
     };
@@ -157,31 +203,32 @@ async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<Htt
             return Err(refused(state, request, &object, problem));
         }
     };
-    let begun = begin(state, request, (user.id, ""), &user.name, "done: by the provider").await?;
-    let (_, session) = begun.ok_or(Problem::SignInOver)?;
-    let mut removal = Cookie::build(cookie_name(state), "").path("/").secure(state.secure_cookies).finish();
-    removal.make_removal();
+    // The provider takes a code once; should it take two at the same instant, one of them begins a session.
+    let used = UsedSignIn { state_sha256: &state_sha256, ends_at };
+    let Some((_, session)) = begin(state, request, (user.id, ""), &user.name, Some(used)).await? else {
+        return Err(refused(state, request, &format!("user:{}", user.name), Problem::SignInOver));
+    };
     // The cookie of a session is not sent with what another site began; with what this page begins it is.
     let markup = page("Signed in", Some(&return_to), &html! { p { a href=(return_to) { "Go on" } } });
-    Ok(HttpResponse::Ok().content_type(ContentType::html()).cookie(session).cookie(removal).body(markup))
+    Ok(HttpResponse::Ok().content_type(ContentType::html()).cookie(session).body(markup))
 }
 
-/// Whom the provider names, and where he goes on.
+/// Whom the provider names, where he goes on, and when his sign-in would be over. That a cookie that was copied is not used
+/// again is up to the provider, which takes a code once, and to the store, which begins one session by a state.
 async fn claimed(
     state: &State,
     provider: &Provider,
     request: &HttpRequest,
     back: Back,
-) -> Result<(Claimed, String), Problem> {
-    let browser = request.cookie(&cookie_name(state)).ok_or(Problem::SignInOver)?;
-    let ids = (sha256(&back.state), sha256(browser.value()));
-    let sign_in = state.store.take_sign_in((&ids.0, &ids.1), now()).await?.ok_or(Problem::SignInOver)?;
-    let return_to = sign_in.return_to.clone();
+) -> Result<(Claimed, String, i64), Problem> {
+    let cookie = request.cookie(&cookie_name(state, &back.state)).ok_or(Problem::SignInOver)?;
+    let sign_in = state.sign_ins.open(&back.state, cookie.value(), now()).ok_or(Problem::SignInOver)?;
+    let (return_to, ends_at) = (sign_in.return_to.clone(), sign_in.ends_at);
     let code = back.code.filter(|_| back.error.is_none()).ok_or_else(|| {
         let why = back.error.as_deref().unwrap_or("it gives no code");
         Problem::NotAdmitted(format!("The provider did not sign you in: {why}."))
     })?;
-    Ok((provider.person(code, sign_in).await?, return_to))
+    Ok((provider.person(code, sign_in).await?, return_to, ends_at))
 }
 
 /// The user whom the provider means, with the role of his groups; he is made where he is new.

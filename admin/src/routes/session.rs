@@ -21,7 +21,7 @@ use crate::{
     roles::{Person, Role},
     secrets::{instant, now, secret},
     server::State,
-    store::{Audit, Ending, NewSession, Session, sha256},
+    store::{Audit, Ending, NewSession, Session, UsedSignIn, sha256},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -106,7 +106,7 @@ async fn sign_in(
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
-        let begun = begin(&state, &request, (user.id, &user.password_hash), &name, "done").await?;
+        let begun = begin(&state, &request, (user.id, &user.password_hash), &name, None).await?;
         return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials)?);
     }
     // Nobody has shown who he is. What is no name may be a password, in the wrong field.
@@ -126,18 +126,19 @@ async fn sign_in(
     Err(Problem::WrongCredentials)
 }
 
-/// Begins a session of a user whose right to it was seen, and makes its cookie; `None`: his password is another by now, or he
-/// is gone.
+/// Begins a session of a user whose right to it was seen, by the provider or by a password, and makes its cookie; `None`: his
+/// password is another by now, or he is gone, or the sign-in was used.
 pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,
     (user, password_hash): (i64, &str),
     name: &str,
-    result: &str,
+    sign_in: Option<UsedSignIn<'_>>,
 ) -> Result<Option<(Session, Cookie<'static>)>, Problem> {
     let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
     let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
     let token_sha256 = sha256(&token);
+    let result = if sign_in.is_some() { "done: by the provider" } else { "done" };
     let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result };
     let begins_at = now();
     let new = NewSession {
@@ -145,6 +146,7 @@ pub(super) async fn begin(
         user,
         password_hash,
         csrf: &csrf,
+        sign_in,
         begins_at,
         life: state.session_life,
         address: &address(request),
@@ -248,6 +250,6 @@ async fn set_up(
         return Err(Problem::field("/name", "a user has this name; take another one"));
     }
     state.setup.close();
-    let begun = begin(&state, &request, (added.ok_or_else(gone)?, &hash), &name, "done").await?;
+    let begun = begin(&state, &request, (added.ok_or_else(gone)?, &hash), &name, None).await?;
     answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials)?)
 }

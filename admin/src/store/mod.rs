@@ -14,7 +14,6 @@ mod postgres;
 mod rollouts;
 mod secret;
 mod sessions;
-mod sign_ins;
 mod sqlite;
 mod tokens;
 mod trouble;
@@ -46,8 +45,7 @@ pub(crate) use self::{
     nodes::KnownNode,
     people::{Edit, Means, Outcome, User},
     rollouts::Rollout,
-    sessions::{Ending, NewSession, Session, SessionRow},
-    sign_ins::SignIn,
+    sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},

@@ -2,7 +2,7 @@
 
 use sqlx::{query, query_as};
 
-use super::{Audit, Store, people::read_role};
+use super::{Audit, Change, Store, people::read_role};
 use crate::{roles::Role, secrets::SessionLife, telemetry::Asking};
 
 /// Who is signed in.
@@ -30,12 +30,22 @@ pub(crate) struct NewSession<'a> {
     pub(crate) user: i64,
     pub(crate) password_hash: &'a str,
     pub(crate) csrf: &'a str,
+    /// By which it begins; `None`: by a password.
+    pub(crate) sign_in: Option<UsedSignIn<'a>>,
     /// Unix seconds.
     pub(crate) begins_at: i64,
     pub(crate) life: SessionLife,
     pub(crate) address: &'a str,
     /// As it calls itself.
     pub(crate) browser: &'a str,
+}
+
+/// A sign-in by the provider that came to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UsedSignIn<'a> {
+    pub(crate) state_sha256: &'a str,
+    /// When it would be over in any case, in Unix seconds.
+    pub(crate) ends_at: i64,
 }
 
 /// A session in a list.
@@ -61,7 +71,7 @@ pub(crate) enum Ending<'a> {
 }
 
 impl Store {
-    /// Begins a session, and forgets those that ended. False: the user is gone, or has another password.
+    /// Begins a session, and forgets those that ended. False: the user is gone, or has another password, or the sign-in was used.
     pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
@@ -84,7 +94,7 @@ impl Store {
         .bind(new.password_hash)
         .execute(&mut *change)
         .await?;
-        if begun.rows_affected() == 0 {
+        if begun.rows_affected() == 0 || !use_sign_in(&mut change, &new).await? {
             return Ok(false);
         }
         query("UPDATE users SET last_seen_at = $1 WHERE id = $2")
@@ -181,6 +191,19 @@ impl Store {
     }
 }
 
+/// Uses up the sign-in by which a session begins. Only who has shown who he is comes to that, so few are kept. False: it was
+/// used before.
+async fn use_sign_in(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool> {
+    let Some(sign_in) = new.sign_in else { return Ok(true) };
+    query("DELETE FROM used_sign_ins WHERE ends_at <= $1").bind(new.begins_at).execute(&mut **change).await?;
+    let used = query("INSERT INTO used_sign_ins (state_sha256, ends_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+        .bind(sign_in.state_sha256)
+        .bind(sign_in.ends_at)
+        .execute(&mut **change)
+        .await?;
+    Ok(used.rows_affected() > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +225,7 @@ mod tests {
                 user,
                 password_hash,
                 csrf: "c",
+                sign_in: None,
                 begins_at: 1,
                 life,
                 address: "",

@@ -93,8 +93,8 @@ pub(crate) fn settings(issuer: &str, secret: &Path) -> Oidc {
 /// A browser, which follows no redirection by itself.
 pub(crate) struct Browser {
     pub(crate) client: Client,
-    /// Name and value of the cookie of a try.
-    pub(crate) cookie: String,
+    /// Names and values of the cookies of tries, the oldest first.
+    pub(crate) tries: Vec<(String, String)>,
     /// Cookies of the provider.
     there: BTreeMap<String, String>,
 }
@@ -103,14 +103,15 @@ impl Browser {
     pub(crate) fn of(server: &Server) -> Self {
         let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
         let agent = config.max_redirects_will_error(false).build().new_agent();
-        Self { client: Client { agent, ..server.stranger() }, cookie: String::new(), there: BTreeMap::new() }
+        Self { client: Client { agent, ..server.stranger() }, tries: Vec::new(), there: BTreeMap::new() }
     }
 
     /// Begins to sign in; where the browser is sent.
     pub(crate) fn go(&mut self, query: &str) -> String {
-        let sent = self.client.get(&format!("/api/v1/session/oidc{query}"));
+        let path = format!("/api/v1/session/oidc{query}");
+        let sent = self.client.send("GET", &path, &[("cookie", &self.cookies())], None);
         assert_eq!(sent.status, 303, "{sent:?}");
-        sent.header("set-cookie").split(';').next().expect("a part").clone_into(&mut self.cookie);
+        self.take(&sent);
         sent.header("location").to_owned()
     }
 
@@ -145,16 +146,35 @@ impl Browser {
 
     /// Comes back; where that signs in, with the new session.
     pub(crate) fn back(&mut self, path: &str) -> Answer {
-        let answer = self.client.send("GET", path, &[("cookie", &self.cookie)], None);
+        let answer = self.client.send("GET", path, &[("cookie", &self.cookies())], None);
+        self.take(&answer);
         if answer.status == 200 {
-            let mut cookies = answer.headers.get_all("set-cookie").iter().map(|cookie| cookie.to_str().expect("text"));
-            let session = cookies.find(|cookie| !cookie.contains("_oidc=")).expect("a session");
-            let (_, token) = session.split(';').next().expect("a part").split_once('=').expect("a value");
-            token.clone_into(&mut self.client.token);
             let session = self.client.get("/api/v1/session").json();
             session["csrf"].as_str().expect("text").clone_into(&mut self.client.csrf);
         }
         answer
+    }
+
+    /// Of tries, for a request.
+    pub(crate) fn cookies(&self) -> String {
+        let cookies: Vec<String> = self.tries.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        cookies.join("; ")
+    }
+
+    /// Takes over what the server sets: cookies of tries, which may be taken away, and a session's.
+    fn take(&mut self, answer: &Answer) {
+        for cookie in answer.headers.get_all("set-cookie") {
+            let cookie = cookie.to_str().expect("text");
+            let (name, value) = cookie.split(';').next().expect("a part").split_once('=').expect("a value");
+            if !name.contains("_oidc_") {
+                value.clone_into(&mut self.client.token);
+                continue;
+            }
+            self.tries.retain(|(known, _)| known != name);
+            if !cookie.contains("Max-Age=0") {
+                self.tries.push((name.to_owned(), value.to_owned()));
+            }
+        }
     }
 
     /// The whole way.

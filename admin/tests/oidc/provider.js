@@ -47,6 +47,10 @@ const provider = new Provider(issuer, {
   // Nobody is asked whether he agrees.
   async loadExistingGrant(ctx) {
     const { client, session } = ctx.oidc;
+    // What was agreed to stands, also for a code of another tab.
+    const given = session.grantIdFor(client.clientId);
+    const known = given && (await provider.Grant.find(given));
+    if (known) return known;
     const grant = new provider.Grant({ clientId: client.clientId, accountId: session.accountId });
     grant.addOIDCScope('openid profile email');
     await grant.save();
