@@ -57,7 +57,6 @@ async fn serve(
     let has_tls = arguments.access.tls().is_some();
     let scheme = if has_tls { "https" } else { "http" };
     let admin_url = arguments.admin_url.clone().map_or_else(|| url(scheme, &listener), Ok)?;
-    let is_exposed = !has_tls && !arguments.admin.ip().is_loopback() && arguments.admin_url.is_none();
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
         policy,
@@ -90,10 +89,10 @@ async fn serve(
         ),
         _ => {}
     }
-    if is_exposed {
+    if admin.is_exposed() {
         complain(
             "warning: the dashboard is reachable from other machines, without TLS; browsers keep a session over https only, so \
-             give it a certificate with --admin-tls-cert, put a proxy with TLS before it and name its address with --admin-url, \
+             give it a certificate with --admin-tls-cert, put a proxy with TLS before it and name its https:// address with --admin-url, \
              or listen on loopback",
         );
     }

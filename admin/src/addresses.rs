@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use actix_web::{HttpRequest, web::Data};
 use ipnet::IpNet;
+use openidconnect::url::{Host, Url};
 
 use crate::server::State;
 
@@ -31,6 +32,16 @@ fn client(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
         }
     }
     nearest
+}
+
+/// Does what is sent there stay on this machine?
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => IpAddr::from(address).to_canonical().is_loopback(),
+        None => false,
+    }
 }
 
 /// Whom an address is counted with: of IPv6 its network of so many bits, since whoever has one address there has them all.

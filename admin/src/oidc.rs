@@ -2,7 +2,7 @@
 //!
 //! The provider is asked what it is when somebody signs in, and never at the start: one that is away costs the sign-in by it.
 
-use std::{error::Error, fs, io, mem, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, fs, io, mem, path::PathBuf, sync::Arc, time::Duration};
 
 use openidconnect::{
     AdditionalClaims, AuthType, AuthenticationFlow, AuthorizationCode, ClaimsVerificationError, Client, ClientId,
@@ -15,7 +15,7 @@ use openidconnect::{
         CoreJweContentEncryptionAlgorithm, CoreJwsSigningAlgorithm, CoreProviderMetadata, CoreResponseType,
         CoreRevocableToken, CoreRevocationErrorResponse, CoreTokenIntrospectionResponse, CoreTokenType,
     },
-    url::{Host, Url},
+    url::Url,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,7 +25,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{people::is_name, problem::Problem, roles::Role, secrets::secret, sign_ins::SignIn};
+use crate::{
+    addresses::is_loopback, people::is_name, problem::Problem, roles::Role, secrets::secret, sign_ins::SignIn,
+};
 
 /// How long somebody who signs in waits for the provider.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -369,13 +371,7 @@ where
 
 /// Does nobody on the way read what is sent there?
 fn is_private(url: &Url) -> bool {
-    let is_here = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => IpAddr::from(address).to_canonical().is_loopback(),
-        None => false,
-    };
-    url.scheme() == "https" || url.scheme() == "http" && is_here
+    url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
 }
 
 /// An error with what caused it.

@@ -26,11 +26,13 @@ use actix_web::{
     web::{self, Bytes},
 };
 use ipnet::IpNet;
+use openidconnect::url::Url;
 use tempfile::TempDir;
 use tidegate::{Engine, Publish, clock::Clock};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
 use crate::{
+    addresses::is_loopback,
     alerts::{Alerts, Sight},
     api::Document,
     beside::{Beside, Clerk},
@@ -345,6 +347,12 @@ impl Admin {
         self.setup_code.as_ref().map(|code| format!("/setup#code={code}"))
     }
 
+    /// Do people reach it from other machines, without TLS? Browsers keep no session then.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.state.secure_cookies && !self.state.is_https
+    }
+
     /// Version of the policy in force here.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
@@ -453,9 +461,12 @@ impl Cookies {
     /// Of a server that people reach at `url`, or else at its listener.
     fn of(listener: &TcpListener, url: Option<&str>, has_tls: bool) -> Self {
         let address = listener.local_addr();
-        let is_loopback = address.as_ref().is_ok_and(|address| address.ip().is_loopback());
+        let is_here = match url {
+            Some(url) => Url::parse(url).is_ok_and(|url| is_loopback(&url)),
+            None => address.as_ref().is_ok_and(|address| address.ip().is_loopback()),
+        };
         let is_https = has_tls || url.is_some_and(|url| url.starts_with("https:"));
-        let are_secure = is_https || (url.is_none() && !is_loopback);
+        let are_secure = is_https || !is_here;
         let port = address.map_or(0, |address| address.port());
         // With this prefix no other host, and nobody without TLS, can set it.
         let name = format!("{}tidegate_session_{port}", if is_https { "__Host-" } else { "" });

@@ -2,13 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 use serde_json::json;
 
 use crate::{
     home::Folder,
+    provider::{Browser, Provider},
     support::{Client, PASSWORD, Server, data_of, fresh},
 };
 
@@ -72,6 +73,45 @@ fn signing_in_takes_the_right_name_and_password() {
     assert_eq!(other.send("DELETE", "/api/v1/session", &[], None).status, 204);
     assert_eq!(other.get("/api/v1/session").status, 401);
     assert_eq!(ana.get("/api/v1/session").status, 200);
+}
+
+#[test]
+fn cookies_go_over_tls_alone_but_on_loopback() {
+    let provider = Provider::start();
+    for (address, url, is_secure) in [
+        ("127.0.0.1:0", None, false),
+        ("0.0.0.0:0", Some("http://127.0.0.1:8080"), false),
+        ("127.0.0.1:0", Some("http://localhost:8080"), false),
+        ("127.0.0.1:0", Some("http://[::1]:8080"), false),
+        ("127.0.0.1:0", Some("http://limits.example"), true),
+        ("127.0.0.1:0", Some("http://127.0.0.1.example"), true),
+        ("127.0.0.1:0", Some("https://limits.example"), true),
+        ("127.0.0.1:0", Some("https://127.0.0.1:8443"), true),
+        ("0.0.0.0:0", None, true),
+    ] {
+        let listener = TcpListener::bind(address).expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let folder = Folder::new();
+        let server = Server::start_with(folder.home(), |settings| {
+            settings.listener = listener;
+            settings.url = url.map(str::to_owned);
+            // Without an address that browsers come back to it has no provider.
+            settings.access.oidc = url.map(|_| provider.settings());
+        });
+        let stranger = Client { url: format!("http://127.0.0.1:{port}"), ..Browser::of(&server).client };
+        let body = json!({ "code": server.code(), "name": "ana", "password": PASSWORD });
+        let session = stranger.post("/api/v1/setup", &body);
+        let mut answers = vec![session];
+        answers.extend(url.map(|_| stranger.get("/api/v1/session/oidc")));
+        let is_https = url.is_some_and(|url| url.starts_with("https:"));
+        for answer in answers {
+            let cookie = answer.header("set-cookie");
+            assert!(cookie.contains(&format!("tidegate_session_{port}")), "{answer:?}");
+            assert_eq!(cookie.contains("; Secure"), is_secure, "{url:?}: {cookie}");
+            assert_eq!(cookie.starts_with("__Host-"), is_https, "{url:?}: {cookie}");
+            assert!(cookie.contains("; Path=/;") && !cookie.contains("Domain"), "{cookie}");
+        }
+    }
 }
 
 #[test]

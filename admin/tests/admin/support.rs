@@ -245,9 +245,10 @@ impl Client {
         answer.json()["csrf"].as_str().expect("text").clone_into(&mut self.csrf);
     }
 
-    /// Named by the server's port.
+    /// Named by the server's port; both as it is with TLS and without.
     pub(crate) fn cookie(&self) -> String {
-        format!("tidegate_session_{}={}", self.url.rsplit_once(':').expect("a port").1, self.token)
+        let cookie = format!("tidegate_session_{}={}", self.url.rsplit_once(':').expect("a port").1, self.token);
+        format!("{cookie}; __Host-{cookie}")
     }
 
     /// The same session, asking another server on the same database.

@@ -33,7 +33,7 @@ const provider = new Provider(issuer, {
       client_secret: 'a secret: 100% + more/',
       // Of native clients the port may be any.
       application_type: 'native',
-      redirect_uris: ['http://127.0.0.1/api/v1/session/oidc/callback'],
+      redirect_uris: ['http://127.0.0.1', 'https://limits.example'].map((url) => `${url}/api/v1/session/oidc/callback`),
     },
   ],
   jwks: { keys: [first.secret] },
