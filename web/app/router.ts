@@ -1,7 +1,7 @@
 /** Which page an address means. Pure: the browser's history is in `place.svelte.ts`. */
 
 export type PageName =
-  'overview' | 'tiers' | 'tier' | 'rules' | 'rule' | 'history' | 'login' | 'setup' | 'missing';
+  'overview' | 'tiers' | 'tier' | 'rules' | 'rule' | 'history' | 'login' | 'signed-in' | 'setup' | 'missing';
 
 export interface Route {
   page: PageName;
@@ -17,6 +17,7 @@ const PATTERNS: [pattern: RegExp, page: PageName][] = [
   [/^\/rules\/([^/]+)$/, 'rule'],
   [/^\/history$/, 'history'],
   [/^\/login$/, 'login'],
+  [/^\/signed-in$/, 'signed-in'],
   [/^\/setup$/, 'setup'],
 ];
 
@@ -48,5 +49,5 @@ export function pathOf(kind: 'tier' | 'rule', id: string): string {
 export function safeReturn(asked: string | null): string {
   if (asked === null || !/^\/(?![/\\])/.test(asked) || /[\\\n\r\t]/.test(asked)) return '/';
   const { page } = routeOf(asked.split(/[?#]/)[0] ?? '/');
-  return page === 'login' || page === 'setup' ? '/' : asked;
+  return page === 'login' || page === 'signed-in' || page === 'setup' ? '/' : asked;
 }

@@ -13,7 +13,11 @@ class SessionKeeper {
   state = $state<SessionState>('unknown');
   who = $state.raw<Session | null>(null);
   meta = $state.raw<Meta | null>(null);
+  /** Who is signed in in this browser instead, when the session is lost. */
+  other = $state<string | null>(null);
   #regained: (() => void)[] = [];
+  /** Tabs of this browser tell each other that somebody is signed in, and no more: each asks the server who. */
+  #tabs = new BroadcastChannel('tidegate.session');
 
   constructor() {
     guardCalls({
@@ -22,6 +26,7 @@ class SessionKeeper {
       signedOut: () => this.#lose(),
       refresh: () => this.#refresh(),
     });
+    this.#tabs.onmessage = () => void this.#regain();
   }
 
   /** Looks whether the browser still has a session. */
@@ -39,12 +44,14 @@ class SessionKeeper {
 
   async enter(who: Session): Promise<void> {
     this.who = who;
+    this.other = null;
     changes.load(who.environment, who.name);
     this.meta ??= await getMeta();
     this.state = 'in';
     live.start(who.name);
     follow.start();
     for (const resume of this.#regained.splice(0)) resume();
+    this.#tabs.postMessage(null);
   }
 
   async signOut(dropChanges = false): Promise<void> {
@@ -74,11 +81,26 @@ class SessionKeeper {
   async #refresh(): Promise<void> {
     try {
       const now = await getSession();
-      if (now.name !== this.who?.name) return await this.#lose();
+      if (now.name !== this.who?.name) {
+        this.other = now.name;
+        return await this.#lose();
+      }
       this.who = now;
     } catch (error) {
       if (!isSignedOut(error)) throw error;
       await this.#lose();
+    }
+  }
+
+  /** Somebody is signed in in another tab: the same person goes on here, and nobody else. */
+  async #regain(): Promise<void> {
+    if (this.state !== 'lost') return;
+    try {
+      const now = await getSession();
+      if (now.name === this.who?.name) await this.enter(now);
+      else this.other = now.name;
+    } catch {
+      // The dialog stays open.
     }
   }
 

@@ -73,12 +73,20 @@ export const text = {
     showPassword: 'Show the password',
     submit: 'Sign in',
     with: (provider: string) => `Sign in with ${provider}`,
+    withInTab: (provider: string) => `Sign in with ${provider} in a new tab`,
     noAdmin:
       'No administrator exists yet. Open the sign-in link that the server printed when it started; a restart prints a new one.',
     lostTitle: 'Sign in again',
     lost: 'Your session has ended. The page and everything typed stay as they are.',
+    taken: (now: string, before: string) =>
+      `${now} is signed in in this browser now. What is typed here is ${before}'s: sign in as ${before} to go on with it.`,
     wait: (seconds: number) => `Try again in ${seconds} s.`,
     other: 'Sign in as someone else',
+    goOnAs: (name: string) => `Go on as ${name}`,
+    doneTitle: 'Signed in',
+    done: (name: string) =>
+      `You are signed in as ${name}. Close this tab, and go on in the one that you came from.`,
+    toDashboard: 'Open the dashboard here',
   },
   setup: {
     title: 'First administrator',

@@ -11,6 +11,7 @@ test.each([
   ['/rules/search', 'rule', 'search'],
   ['/history', 'history', ''],
   ['/login', 'login', ''],
+  ['/signed-in', 'signed-in', ''],
   ['/setup', 'setup', ''],
   ['/tiers/pro/more', 'missing', ''],
   ['/tiers/%', 'missing', ''],
@@ -38,6 +39,6 @@ test('the way back after signing in stays on this site', () => {
   ]) {
     expect(safeReturn(asked)).toBe('/');
   }
-  for (const asked of ['/login', '/login?return=/login', '/setup#code=1'])
+  for (const asked of ['/login', '/login?return=/login', '/signed-in', '/setup#code=1'])
     expect(safeReturn(asked)).toBe('/');
 });

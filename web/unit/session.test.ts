@@ -8,6 +8,23 @@ import { live } from '../app/live/live.svelte.ts';
 import { session } from '../app/session.svelte.ts';
 import { outage } from '../app/shell/outage.svelte.ts';
 
+/** Tabs of one browser: each hears the others, and not itself. */
+const tabs = vi.hoisted(() => {
+  const open = new Set<Tab>();
+  class Tab extends EventTarget {
+    onmessage: (() => void) | null = null;
+    constructor() {
+      super();
+      open.add(this);
+    }
+    postMessage(): void {
+      for (const tab of open) if (tab !== this) tab.onmessage?.();
+    }
+  }
+  globalThis.BroadcastChannel = Tab as unknown as typeof BroadcastChannel;
+  return Tab;
+});
+
 let answers: Response[];
 let calls: string[];
 let source: EventTarget;
@@ -64,6 +81,28 @@ test("what one user sent is never sent again in another's name", async () => {
   await session.enter({ ...as('ana'), csrf: 'again' });
   expect(await sent).toEqual({ done: true });
   expect(calls).toContain('POST /policy/changes again');
+});
+
+test('a session that is lost is taken up when the same person signs in in another tab', async () => {
+  const tab = new tabs();
+  tab.postMessage();
+  expect(calls).toEqual([]);
+  session.noticeLoss();
+  answers = [refusal(401, 'unauthorized')];
+  tab.postMessage();
+  await soon();
+  expect([session.state, session.other]).toEqual(['lost', null]);
+  answers = [json(200, as('ben'))];
+  tab.postMessage();
+  await soon();
+  expect([session.state, session.other, session.who?.name]).toEqual(['lost', 'ben', 'ana']);
+  const told = vi.fn();
+  tab.onmessage = told;
+  answers = [json(200, { ...as('ana'), csrf: 'new' })];
+  tab.postMessage();
+  await soon();
+  expect([session.state, session.other, session.who?.csrf]).toEqual(['in', null, 'new']);
+  expect(told).toHaveBeenCalledOnce();
 });
 
 test('a token that is merely old is renewed', async () => {

@@ -22,6 +22,8 @@ export const signIn = (name: string, password: string) =>
 export const signOut = () => request<undefined>('/session', { method: 'DELETE', last: true });
 
 export const getProvider = () => request<SignInProvider>('/session/provider', { open: true });
+/** Where a tab ends that was opened to sign in beside a page. */
+export const SIGNED_IN = '/signed-in';
 /** Not asked, but gone to: the provider sends the browser back to a path of this site. */
 export const toProvider = (path: string) => `/api/v1/session/oidc?return=${encodeURIComponent(path)}`;
 
