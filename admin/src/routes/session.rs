@@ -106,7 +106,7 @@ async fn sign_in(
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
-        let begun = begin(&state, &request, (user.id, &user.password_hash), &name, None).await?;
+        let begun = begin(&state, &request, (user.id, user.revision), &name, None).await?;
         return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials)?);
     }
     // Nobody has shown who he is. What is no name may be a password, in the wrong field.
@@ -126,12 +126,12 @@ async fn sign_in(
     Err(Problem::WrongCredentials)
 }
 
-/// Begins a session of a user whose right to it was seen, by the provider or by a password, and makes its cookie; `None`: his
-/// password is another by now, or he is gone, or the sign-in was used.
+/// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its cookie;
+/// `None`: somebody changed or removed him meanwhile, or the sign-in was used.
 pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,
-    (user, password_hash): (i64, &str),
+    user: (i64, i64),
     name: &str,
     sign_in: Option<UsedSignIn<'_>>,
 ) -> Result<Option<(Session, Cookie<'static>)>, Problem> {
@@ -144,7 +144,6 @@ pub(super) async fn begin(
     let new = NewSession {
         token_sha256: &token_sha256,
         user,
-        password_hash,
         csrf: &csrf,
         sign_in,
         begins_at,
@@ -250,6 +249,6 @@ async fn set_up(
         return Err(Problem::field("/name", "a user has this name; take another one"));
     }
     state.setup.close();
-    let begun = begin(&state, &request, (added.ok_or_else(gone)?, &hash), &name, None).await?;
+    let begun = begin(&state, &request, added.ok_or_else(gone)?, &name, None).await?;
     answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials)?)
 }

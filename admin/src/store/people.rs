@@ -9,9 +9,10 @@ use crate::{
 };
 
 /// Who may sign in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, sqlx::FromRow)]
 pub(crate) struct Login {
     pub(crate) id: i64,
+    pub(crate) revision: i64,
     /// argon2id, PHC string.
     pub(crate) password_hash: String,
 }
@@ -93,19 +94,19 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Adds the first administrator; `None` when there is one already.
+    /// Adds the first administrator, and answers his id and revision; `None` when there is one already.
     pub(crate) async fn add_first_administrator(
         &self,
         name: &str,
         password_hash: &str,
         at: i64,
         audit: Audit<'_>,
-    ) -> sqlx::Result<Option<i64>> {
+    ) -> sqlx::Result<Option<(i64, i64)>> {
         let mut change = self.change().await?;
-        let added: Option<(i64,)> = query_as(
+        let added = query_as(
             "INSERT INTO users (name, role, password_hash, created_at, revision)
              SELECT $1, 'admin', $2, $3, (SELECT coalesce(max(id), 0) FROM audit) WHERE NOT EXISTS (SELECT 1 FROM users WHERE role = 'admin')
-             ON CONFLICT (name) DO NOTHING RETURNING id",
+             ON CONFLICT (name) DO NOTHING RETURNING id, revision",
         )
         .bind(name)
         .bind(password_hash)
@@ -116,17 +117,15 @@ impl Store {
             audit.write(&mut change).await?;
         }
         self.keep(change).await?;
-        Ok(added.map(|(id,)| id))
+        Ok(added)
     }
 
     /// What signing in by a password takes; `None` too for who signs in otherwise.
     pub(crate) async fn login(&self, name: &str) -> sqlx::Result<Option<Login>> {
-        let found: Option<(i64, String)> =
-            query_as("SELECT id, password_hash FROM users WHERE name = $1 AND password_hash <> ''")
-                .bind(name)
-                .fetch_optional(&self.pool)
-                .await?;
-        Ok(found.map(|(id, password_hash)| Login { id, password_hash }))
+        query_as("SELECT id, revision, password_hash FROM users WHERE name = $1 AND password_hash <> ''")
+            .bind(name)
+            .fetch_optional(&self.pool)
+            .await
     }
 
     /// All users, by name.

@@ -26,9 +26,8 @@ pub(crate) struct Session {
 pub(crate) struct NewSession<'a> {
     /// Of the cookie's token.
     pub(crate) token_sha256: &'a str,
-    /// Id of the user, and the hash that his password was held to: he may have another by now, or be gone.
-    pub(crate) user: i64,
-    pub(crate) password_hash: &'a str,
+    /// Id of the user, and his revision when his right to it was seen: he may have another password or role by now, or be gone.
+    pub(crate) user: (i64, i64),
     pub(crate) csrf: &'a str,
     /// By which it begins; `None`: by a password.
     pub(crate) sign_in: Option<UsedSignIn<'a>>,
@@ -71,7 +70,7 @@ pub(crate) enum Ending<'a> {
 }
 
 impl Store {
-    /// Begins a session, and forgets those that ended. False: the user is gone, or has another password, or the sign-in was used.
+    /// Begins a session, and forgets those that ended. False: the user is not as he was seen, or the sign-in was used.
     pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
@@ -81,17 +80,17 @@ impl Store {
             .await?;
         let begun = query(
             "INSERT INTO sessions (token_sha256, user_id, csrf, created_at, expires_at, last_seen_at, address, browser)
-             SELECT $1, id, $3, $4, $5, $6, $7, $8 FROM users WHERE id = $2 AND password_hash = $9",
+             SELECT $1, id, $3, $4, $5, $6, $7, $8 FROM users WHERE id = $2 AND revision = $9",
         )
         .bind(new.token_sha256)
-        .bind(new.user)
+        .bind(new.user.0)
         .bind(new.csrf)
         .bind(new.begins_at)
         .bind(new.begins_at + new.life.whole_s)
         .bind(new.begins_at)
         .bind(new.address)
         .bind(new.browser)
-        .bind(new.password_hash)
+        .bind(new.user.1)
         .execute(&mut *change)
         .await?;
         if begun.rows_affected() == 0 || !use_sign_in(&mut change, &new).await? {
@@ -99,7 +98,7 @@ impl Store {
         }
         query("UPDATE users SET last_seen_at = $1 WHERE id = $2")
             .bind(new.begins_at)
-            .bind(new.user)
+            .bind(new.user.0)
             .execute(&mut *change)
             .await?;
         audit.write(&mut change).await?;
@@ -206,35 +205,87 @@ async fn use_sign_in(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Edit, Means, Outcome},
+        *,
+    };
     use crate::{folder::DataFolder, published::write_first};
 
-    /// While a password is hashed, an administrator may give its user another.
+    const LIFE: SessionLife = SessionLife { idle_s: 60, whole_s: 60 };
+    const LINE: Audit<'_> = Audit { actor: "ana", address: "", action: "test", object: "", result: "done" };
+
+    async fn begin(store: &Store, user: (i64, i64)) -> bool {
+        let token_sha256 = &format!("{user:?}");
+        let new = NewSession {
+            token_sha256,
+            user,
+            csrf: "c",
+            sign_in: None,
+            begins_at: 1,
+            life: LIFE,
+            address: "",
+            browser: "",
+        };
+        let begun = store.begin_session(new, LINE).await.expect("an answer");
+        assert_eq!(store.session(token_sha256, 1, LIFE).await.expect("an answer").is_some(), begun);
+        begun
+    }
+
+    /// While a password is hashed, or the provider asked, an administrator may change the user.
     #[tokio::test]
-    async fn no_session_begins_by_a_password_that_was_changed_meanwhile() {
+    async fn no_session_begins_of_a_user_who_was_changed_meanwhile() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut data = DataFolder::take(folder.path()).expect("it is free");
         let store = Store::create(&mut data, write_first).await.expect("it is made");
-        let audit = Audit { actor: "ana", address: "", action: "test", object: "", result: "done" };
-        let user =
-            store.add_first_administrator("ana", "hash", 1, audit).await.expect("it is added").expect("the first");
-        let begin = async |password_hash: &str| {
-            let life = SessionLife { idle_s: 60, whole_s: 60 };
-            let new = NewSession {
-                token_sha256: "t",
-                user,
-                password_hash,
-                csrf: "c",
-                sign_in: None,
-                begins_at: 1,
-                life,
-                address: "",
-                browser: "",
-            };
-            store.begin_session(new, audit).await.expect("an answer")
+        let ana = store.add_first_administrator("ana", "hash", 1, LINE).await.expect("it is added").expect("the first");
+        assert!(begin(&store, ana).await);
+        let edit = Edit { password_hash: Some("another"), ..Edit::default() };
+        assert_eq!(store.change_user(ana, edit, &[LINE]).await.expect("an answer"), Outcome::Done);
+        assert!(!begin(&store, ana).await, "another password");
+        // The same of who signs in by the provider, who has none.
+        let add = async |subject| {
+            let means = Means::Provider { issuer: "https://id.example", subject };
+            assert!(store.add_user((subject, Role::Editor, means), 1, LINE).await.expect("an answer"));
+            let who = ("https://id.example", subject);
+            store.user_of_provider(who, 1, LIFE).await.expect("an answer").expect("he is there")
         };
-        assert!(!begin("another hash").await);
-        assert!(store.session("t", 1, SessionLife { idle_s: 60, whole_s: 60 }).await.expect("an answer").is_none());
-        assert!(begin("hash").await);
+        let ed = add("ed").await;
+        let seen = (ed.id, ed.revision);
+        let edit = Edit { role: Some(Role::Viewer), ..Edit::default() };
+        assert_eq!(store.change_user(seen, edit, &[LINE]).await.expect("an answer"), Outcome::Done);
+        assert!(!begin(&store, seen).await, "another role");
+        let seen = (ed.id, ed.revision + 1);
+        assert_eq!(store.remove_user(seen, LINE).await.expect("an answer"), Outcome::Done);
+        assert!(!begin(&store, seen).await, "gone");
+        // Whoever comes next has his id.
+        let ben = add("ben").await;
+        assert_eq!(ben.id, ed.id);
+        assert!(!begin(&store, seen).await, "somebody else");
+        assert!(begin(&store, (ben.id, ben.revision)).await);
+        assert!(store.shut_out(ben.id, "ben", LINE).await.expect("an answer"));
+        assert!(!begin(&store, (ben.id, ben.revision)).await, "shut out");
+    }
+
+    /// Two callbacks may come at once.
+    #[tokio::test]
+    async fn a_sign_in_begins_one_session() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut data = DataFolder::take(folder.path()).expect("it is free");
+        let store = Store::create(&mut data, write_first).await.expect("it is made");
+        let user =
+            store.add_first_administrator("ana", "hash", 1, LINE).await.expect("it is added").expect("the first");
+        let begin = async |token_sha256, state_sha256, begins_at| {
+            let sign_in = Some(UsedSignIn { state_sha256, ends_at: begins_at + 10 });
+            let new =
+                NewSession { token_sha256, user, csrf: "c", sign_in, begins_at, life: LIFE, address: "", browser: "" };
+            store.begin_session(new, LINE).await.expect("an answer")
+        };
+        assert!(begin("a", "state", 1).await && begin("b", "another", 1).await);
+        assert!(!begin("c", "state", 1).await && !begin("c", "state", 10).await);
+        // What is kept of it is forgotten when its cookie would be too old.
+        assert!(begin("c", "third", 11).await);
+        let kept: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM used_sign_ins").fetch_one(&store.pool).await.expect("a count");
+        assert_eq!(kept, 1);
     }
 }

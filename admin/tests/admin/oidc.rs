@@ -394,6 +394,25 @@ fn a_role_follows_the_groups_and_what_it_gave_ends() {
     assert_eq!(signed_in(&server, &person("ed", &["staff"])).get("/api/v1/session").json()["role"], "viewer");
 }
 
+/// Whatever takes a role away, no session keeps it.
+#[test]
+fn a_session_has_the_role_that_its_user_has_now() {
+    let (folder, _provider, server, ana) = with_provider();
+    let [first, second] = [(); 2].map(|()| signed_in(&server, &person("ed", &["admins"])));
+    assert_eq!(first.get("/api/v1/users").status, 200);
+    folder.home().execute("UPDATE users SET role = 'viewer' WHERE name = 'ed'");
+    assert_eq!(first.get("/api/v1/session").json()["role"], "viewer");
+    assert_eq!(code(&first.get("/api/v1/users")), (403, "forbidden".to_owned()));
+    folder.home().execute("UPDATE users SET role = 'admin' WHERE name = 'ed'");
+    // The last administrator, too, loses all that he has with his last group.
+    let tag = first.get("/api/v1/users/ana").header("etag").to_owned();
+    assert_eq!(first.send("DELETE", "/api/v1/users/ana", &[("if-match", &tag)], None).status, 204);
+    assert_eq!(ana.get("/api/v1/session").status, 401);
+    assert_eq!(code(&Browser::of(&server).sign_in(&person("ed", &["guests"]))), (403, "not_admitted".to_owned()));
+    assert_eq!((first.get("/api/v1/session").status, second.get("/api/v1/session").status), (401, 401));
+    assert_eq!(signed_in(&server, &person("ed", &["staff"])).get("/api/v1/session").json()["role"], "viewer");
+}
+
 #[test]
 fn who_signs_in_by_the_provider_has_no_password() {
     let (folder, _provider, server, ana) = with_provider();
