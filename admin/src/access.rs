@@ -214,6 +214,9 @@ impl Permit for Anyone {
     const NEED: Need = Need::Nothing;
 }
 
+/// Of a request whose refusal its handler has had written, with more than the guard knows.
+pub(crate) struct Written;
+
 /// The guard.
 pub(crate) async fn guard(
     request: ServiceRequest,
@@ -223,7 +226,8 @@ pub(crate) async fn guard(
     request.extensions_mut().insert(found.clone());
     let response = next.call(request).await?;
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
-    if let Some(problem) = problem.filter(|problem| is_refusal(problem)) {
+    let is_written = response.request().extensions().contains::<Written>();
+    if let Some(problem) = problem.filter(|problem| is_refusal(problem) && !is_written) {
         write(response.request(), found.who.ok().as_deref(), &problem.to_string());
     }
     Ok(response)

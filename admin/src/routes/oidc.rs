@@ -2,7 +2,7 @@
 //! with a code.
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage, HttpRequest, HttpResponse,
     body::MessageBody,
     cookie::{Cookie, SameSite, time},
     http::{
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::session::begin;
 use crate::{
-    access::Anyone,
+    access::{Anyone, Written},
     addresses::address,
     api::Api,
     oidc::{Claimed, Provider},
@@ -316,6 +316,7 @@ fn refused(state: &State, request: &HttpRequest, object: &str, problem: Problem)
     let (address, result) = (address(request), problem.to_string());
     let line = Audit { actor: "", address: &address, action: "session.begin", object, result: &result };
     state.refusals.write(state, line);
+    request.extensions_mut().insert(Written);
     problem
 }
 

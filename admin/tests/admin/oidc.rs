@@ -30,7 +30,7 @@ fn signed_in(server: &Server, person: &Value) -> Client {
     browser.client
 }
 
-fn code(answer: &Answer) -> (u16, String) {
+pub(crate) fn code(answer: &Answer) -> (u16, String) {
     (answer.status, answer.json()["code"].as_str().expect("a code").to_owned())
 }
 
@@ -44,7 +44,11 @@ fn audited(ana: &Client, actor: &str) -> Vec<(String, String)> {
 }
 
 /// The same, once they are so: refusals are written beside the answer.
-fn written(ana: &Client, sought: &str, is_so: impl Fn(&[(String, String)]) -> bool) -> Vec<(String, String)> {
+pub(crate) fn written(
+    ana: &Client,
+    sought: &str,
+    is_so: impl Fn(&[(String, String)]) -> bool,
+) -> Vec<(String, String)> {
     let found = (0..500).find_map(|_| {
         thread::sleep(Duration::from_millis(20));
         Some(lines(ana, sought)).filter(|lines| is_so(lines))
@@ -392,6 +396,35 @@ fn a_role_follows_the_groups_and_what_it_gave_ends() {
     assert_eq!(ada.send("DELETE", "/api/v1/users/ed", &[("if-match", &of_ed)], None).status, 204);
     assert_eq!(ed.get("/api/v1/session").status, 401);
     assert_eq!(signed_in(&server, &person("ed", &["staff"])).get("/api/v1/session").json()["role"], "viewer");
+}
+
+/// Nobody is called as the provider's people are in refusals, and each of these is there once.
+#[test]
+fn a_refusal_has_one_line_under_a_name_that_is_no_users() {
+    let (_folder, _provider, server, ana) = with_provider();
+    let ed = signed_in(&server, &person("ed", &["admins"]));
+    let tag = ed.get("/api/v1/users/ana").header("etag").to_owned();
+    assert_eq!(ed.send("DELETE", "/api/v1/users/ana", &[("if-match", &tag)], None).status, 204);
+    drop(ana);
+    let last = Browser::of(&server).sign_in(&person("ed", &["staff"]));
+    assert_eq!(code(&last), (409, "last_of_its_kind".to_owned()));
+    for (who, object) in [
+        (json!({ "sub": "2", "preferred_username": "ed", "groups": ["staff"] }), "provider:ed"),
+        (json!({ "sub": "user:ed", "preferred_username": "?", "groups": ["staff"] }), "provider:user:ed"),
+        (json!({ "sub": "token:ci", "preferred_username": "?", "groups": ["staff"] }), "provider:token:ci"),
+    ] {
+        assert_eq!(code(&Browser::of(&server).sign_in(&who)), (403, "not_admitted".to_owned()));
+        written(&ed, &format!("object={object}"), |lines| !lines.is_empty());
+    }
+    // Those that came later are written, so there is nothing more to come.
+    let of_last = lines(&ed, "q=is+the+last+one");
+    assert!(of_last.len() == 1 && of_last[0].0 == "session.begin", "{of_last:?}");
+    let of_user = lines(&ed, "object=user:ed");
+    assert!(of_user.iter().all(|(action, _)| action == "user.add"), "{of_user:?}");
+    for name in ["provider:ed", "provider", "user:ed"] {
+        let made = ed.post("/api/v1/users", &json!({ "name": name, "role": "viewer", "password": PASSWORD }));
+        assert_eq!(made.status, if name == "provider" { 201 } else { 422 }, "{name}: {made:?}");
+    }
 }
 
 /// Whatever takes a role away, no session keeps it.
