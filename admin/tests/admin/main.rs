@@ -17,6 +17,7 @@ mod lists;
 mod nodes;
 mod objects;
 mod oidc;
+mod oidc_faults;
 mod page;
 mod people;
 mod permissions;

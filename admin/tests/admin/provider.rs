@@ -30,11 +30,17 @@ pub(crate) struct Provider {
 
 impl Provider {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With variables that make it other than usual.
+    pub(crate) fn start_with(variables: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc");
         assert!(folder.join("node_modules").is_dir(), "install the provider first: npm --prefix admin/tests/oidc ci");
         let mut child = Command::new("node")
             .arg("provider.js")
             .current_dir(folder)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -18,6 +18,8 @@ const key = async (kid) => {
 const [first, second, stranger] = await Promise.all(['first', 'second', 'stranger'].map(key));
 
 const { TIDEGATE_TEST_CERT: cert, TIDEGATE_TEST_KEY: secret } = process.env;
+// How the client shows who it is, if not as it likes; and whether a code is taken more than once.
+const { TIDEGATE_TEST_AUTH: auth, TIDEGATE_TEST_CODES: codes } = process.env;
 const server = cert ? createTlsServer({ cert: readFileSync(cert), key: readFileSync(secret) }) : createServer();
 await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
 const issuer = `${cert ? 'https' : 'http'}://127.0.0.1:${server.address().port}`;
@@ -31,11 +33,13 @@ const provider = new Provider(issuer, {
       client_id: 'tidegate',
       // Has to be escaped on its way.
       client_secret: 'a secret: 100% + more/',
+      ...(auth ? { token_endpoint_auth_method: auth } : {}),
       // Of native clients the port may be any.
       application_type: 'native',
       redirect_uris: ['http://127.0.0.1', 'https://limits.example'].map((url) => `${url}/api/v1/session/oidc/callback`),
     },
   ],
+  ...(auth ? { clientAuthMethods: [auth] } : {}),
   jwks: { keys: [first.secret] },
   cookies: { keys: ['of tests'] },
   claims: { openid: ['sub', 'groups'], profile: ['preferred_username'], email: ['email'] },
@@ -58,6 +62,8 @@ const provider = new Provider(issuer, {
   },
   renderError: (ctx, out) => (ctx.body = out),
 });
+
+if (codes === 'again') provider.AuthorizationCode.prototype.consume = async () => {};
 
 const encoded = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
 const signed = (claims, { privateKey, open }, alg = 'RS256') =>
@@ -88,6 +94,7 @@ const FAULTS = {
   without_nonce: ({ nonce, ...claims }) => signed(claims, first),
   nobody: (claims) => signed({ ...claims, sub: '' }, first),
   absent: () => undefined,
+  hangs: () => new Promise(() => {}),
   /** Nothing is wrong: the key is another from now on. */
   rotated: (claims) => {
     rotated = true;
