@@ -10,13 +10,14 @@ mod support;
 
 use std::{
     fs::{self, Permissions},
+    io::{BufRead, BufReader},
     net::TcpListener,
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown},
         process::CommandExt,
     },
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -228,6 +229,26 @@ fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
         let output = command.args(base).args(arguments).output().expect("the binary runs");
         let said = String::from_utf8(output.stderr).expect("text");
         assert!(output.status.code() == Some(2) && said.contains(says), "{says}: {said}");
+    }
+}
+
+/// Browsers keep no session where they come without TLS from elsewhere.
+#[test]
+fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
+    for (url, is_warned) in
+        [("http://limits.example", true), ("https://limits.example", false), ("http://localhost:8080", false)]
+    {
+        let folder = TempDir::new().expect("a folder");
+        let mut command = command();
+        command.args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin-url", url, "--data"]);
+        let command = command.arg(folder.path().join("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        // The last line that it prints.
+        assert!(lines.any(|line| line == "Ctrl+C stops."));
+        child.kill().expect("it runs");
+        let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
+        assert_eq!(said.contains("reachable from other machines, without TLS"), is_warned, "{url}: {said}");
     }
 }
 

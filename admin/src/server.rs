@@ -264,8 +264,7 @@ impl Admin {
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
-        let secret = hashing_secret(&store, database.is_none().then_some(&*data)).await?;
-        let sign_ins = Seal::of(&store.secret("sign_ins", &first_secret(None).map_err(broken)?).await.map_err(failed)?);
+        let (secret, sign_ins) = secrets(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
@@ -500,15 +499,16 @@ async fn take_store(
     Ok((store, Some(folder), is_first_start))
 }
 
-/// What identities are hashed with, from the database; what older builds kept in this folder is taken over.
-async fn hashing_secret(store: &Store, folder: Option<&Path>) -> Result<[u8; SECRET_BYTES], StartError> {
+/// What identities are hashed with, from the database (what older builds kept in this folder is taken over), and what seals
+/// sign-ins by the provider.
+async fn secrets(store: &Store, folder: Option<&Path>) -> Result<([u8; SECRET_BYTES], Seal), StartError> {
     let broken =
         |why: io::Error| StartError::Folder { path: folder.unwrap_or(Path::new("")).to_owned(), why: why.to_string() };
-    let first = first_secret(folder).map_err(broken)?;
-    let kept = store.secret("hashing", &first).await;
-    let kept = kept.map_err(|error| StartError::Database { database: store.name(), why: error.to_string() })?;
+    let failed = |error: sqlx::Error| StartError::Database { database: store.name(), why: error.to_string() };
+    let hashing = store.secret("hashing", &first_secret(folder).map_err(broken)?).await.map_err(failed)?;
     folder.map_or(Ok(()), forget_secret).map_err(broken)?;
-    Ok(kept)
+    let sealing = store.secret("sign_ins", &first_secret(None).map_err(broken)?).await.map_err(failed)?;
+    Ok((hashing, Seal::of(&sealing)))
 }
 
 /// Takes in what checks recorded, for ever.
