@@ -1,5 +1,5 @@
-//! Sign-ins by the provider that have begun. What each of them needs when the browser is back is in a cookie of its own, sealed: the
-//! server keeps nothing of them, so however many others begin, nobody loses his.
+//! Sign-ins by the provider that have begun. What each of them needs when the browser is back is in a cookie of its own,
+//! sealed: the server keeps nothing of them, so however many others begin, nobody loses his.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{

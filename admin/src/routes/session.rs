@@ -126,8 +126,8 @@ async fn sign_in(
     Err(Problem::WrongCredentials)
 }
 
-/// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its cookie;
-/// `None`: somebody changed or removed him meanwhile, or the sign-in was used.
+/// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its
+/// cookie; `None`: somebody changed or removed him meanwhile, or the sign-in was used.
 pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,
