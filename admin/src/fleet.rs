@@ -33,6 +33,7 @@ use crate::{
     problem::Problem,
     published::Shared,
     rollout::Targets,
+    store::Store,
 };
 
 /// A node reports every second: without a word for so long, something is wrong with it.
@@ -47,6 +48,8 @@ const NODES_MAX: usize = 10_000;
 const WAITING_MAX: usize = 32;
 /// Between two looks at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between the name of a server and when it started.
+const SINCE: &str = " since ";
 /// Names that the addresses of calls have for themselves.
 const TAKEN: [&str; 3] = ["acknowledgements", "answers", "reports"];
 
@@ -95,6 +98,9 @@ type Message = (Instant, Bytes);
 #[derive(Debug)]
 struct Sender {
     number: u64,
+    since: jiff::Timestamp,
+    /// The name is this server's among those of its database.
+    is_claimed: bool,
     messages: mpsc::Sender<Message>,
 }
 
@@ -111,7 +117,7 @@ pub(crate) struct Connection {
 impl Fleet {
     /// `engine`: that of this process, if it decides.
     pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, engine: Option<Arc<Engine>>) -> Self {
-        let server = format!("{} since {}", figures.node(), jiff::Timestamp::now());
+        let server = format!("{}{SINCE}{}", figures.node(), jiff::Timestamp::now());
         Self {
             nodes: Mutex::default(),
             server,
@@ -123,8 +129,20 @@ impl Fleet {
         }
     }
 
-    /// Registers the stream of a node; refuses a name that another process has.
-    pub(crate) fn connect(self: &Arc<Self>, hello: Hello, address: String) -> Result<Connection, Problem> {
+    /// Registers the stream of a node; refuses a name that another process has, whichever server of the database it is
+    /// connected to.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        store: &Store,
+        hello: Hello,
+        address: String,
+    ) -> Result<Connection, Problem> {
+        let connection = self.register(hello, address)?;
+        self.claim(store, &connection).await?;
+        Ok(connection)
+    }
+
+    fn register(self: &Arc<Self>, hello: Hello, address: String) -> Result<Connection, Problem> {
         for (parameter, name) in [("name", &hello.name), ("instance", &hello.instance)] {
             if !is_name(name) || TAKEN.contains(&name.as_str()) {
                 let why = format!("`{name}` cannot be a {parameter}: letters, digits, `.`, `_` and `-`");
@@ -132,14 +150,19 @@ impl Fleet {
             }
         }
         if self.here.is_some() && hello.name == self.figures.node() {
-            return Err(Problem::DuplicateNode(hello.name));
+            return Err(Problem::DuplicateNode { name: hello.name, who: "this server's own engine".to_owned() });
         }
         let mut nodes = self.nodes();
-        let is_taken = |node: &Node| {
-            node.hello.instance != hello.instance && node.connection.is_some() && node.heard.elapsed() < TAKEN_FOR
+        let taken = |node: &Node| {
+            let sender = node.connection.as_ref()?;
+            let is_taken = node.hello.instance != hello.instance && node.heard.elapsed() < TAKEN_FOR;
+            is_taken.then_some(sender.since)
         };
-        match nodes.by_name.get(&hello.name) {
-            Some(node) if is_taken(node) => return Err(Problem::DuplicateNode(hello.name)),
+        match nodes.by_name.get(&hello.name).map(taken) {
+            Some(Some(since)) => {
+                let who = format!("a process that is connected to this server since {since}");
+                return Err(Problem::DuplicateNode { name: hello.name, who });
+            }
             None if nodes.by_name.len() == NODES_MAX => {
                 return Err(Problem::Full(format!("{NODES_MAX} nodes are known; remove some that are gone.")));
             }
@@ -148,7 +171,7 @@ impl Fleet {
         nodes.connections += 1;
         let (number, name) = (nodes.connections, hello.name.clone());
         let (sender, messages) = mpsc::channel(WAITING_MAX);
-        let sender = Sender { number, messages: sender };
+        let sender = Sender { number, since: jiff::Timestamp::now(), is_claimed: false, messages: sender };
         let node = nodes.by_name.entry(name.clone()).or_insert_with(|| Node::new(hello.clone()));
         if node.hello.instance != hello.instance {
             *node = Node::new(hello.clone());
@@ -282,6 +305,11 @@ impl Node {
         self.connection.is_some() && self.heard.elapsed() < GONE
     }
 
+    /// Is its stream the one of this number?
+    fn has(&self, connection: u64) -> bool {
+        self.connection.as_ref().is_some_and(|sender| sender.number == connection)
+    }
+
     fn hears(&mut self) {
         self.heard = Instant::now();
         self.heard_at = jiff::Timestamp::now();
@@ -291,9 +319,7 @@ impl Node {
 impl Drop for Connection {
     fn drop(&mut self) {
         let mut nodes = self.fleet.nodes();
-        let node = nodes.by_name.get_mut(&self.name);
-        let of_this = |node: &&mut Node| node.connection.as_ref().is_some_and(|sender| sender.number == self.number);
-        if let Some(node) = node.filter(of_this) {
+        if let Some(node) = nodes.by_name.get_mut(&self.name).filter(|node| node.has(self.number)) {
             node.connection = None;
         }
     }

@@ -88,7 +88,11 @@ pub(crate) enum Problem {
     /// So much is kept that something has to be removed first.
     Full(String),
     /// Another process has this name of a node.
-    DuplicateNode(String),
+    DuplicateNode {
+        name: String,
+        /// For people.
+        who: String,
+    },
     /// A node is not gone.
     StillHere(String),
     /// A token that another one was made in the place of; its id.
@@ -569,7 +573,7 @@ impl Problem {
             Self::NotEnded(_) => Code::NotEnded,
             Self::Busy(_) => Code::Busy,
             Self::Full(_) => Code::Full,
-            Self::DuplicateNode(_) => Code::DuplicateNode,
+            Self::DuplicateNode { .. } => Code::DuplicateNode,
             Self::StillHere(_) => Code::StillHere,
             Self::Replaced(_) => Code::Replaced,
             Self::NodeCannotRead { .. } => Code::NodeCannotRead,
@@ -597,8 +601,8 @@ impl Problem {
             }
             Self::Provider(_) => "It does not answer, or not as it should. The server's log says more.".to_owned(),
             Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) | Self::NotAdmitted(what) => what.clone(),
-            Self::DuplicateNode(name) => {
-                format!("Another process is connected as `{name}`; give one of them another name, or stop the other.")
+            Self::DuplicateNode { name, who } => {
+                format!("`{name}` is {who}; give one of them another name, or stop the other.")
             }
             Self::StillHere(name) => format!("`{name}` is connected; stop it first."),
             Self::Replaced(id) => format!("`{id}` was replaced; replace the one that was made then, or make another."),

@@ -424,7 +424,10 @@ impl Admin {
         self.state.beside.end();
         figures.end();
         // They have no panics to tell of; a database that does not answer is not waited for.
-        drop(timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper) }).await);
+        drop(
+            timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper, fleet.leave(store)) })
+                .await,
+        );
         store.close().await;
         ended
     }

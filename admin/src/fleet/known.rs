@@ -5,11 +5,11 @@ use std::{collections::HashMap, convert::Infallible, time::Duration};
 use sqlx::AnyConnection;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{Fleet, LOOK_EVERY};
+use super::{Connection, Fleet, LOOK_EVERY, Node, SINCE};
 use crate::{
     problem::Problem,
     secrets::now,
-    store::{KnownNode, Store},
+    store::{Elsewhere, KnownNode, Store},
 };
 
 /// How often a server says that it still has its nodes.
@@ -18,6 +18,28 @@ const SAY_EVERY: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 200;
 
 impl Fleet {
+    /// Takes the name of a node that has just connected, unless another process is connected under it to another server: the
+    /// connection ends then.
+    pub(super) async fn claim(&self, store: &Store, connection: &Connection) -> Result<(), Problem> {
+        let (name, number) = (&connection.name, connection.number);
+        let known = self.nodes().by_name.get(name).map(|node| KnownNode { is_connected: 1, ..node.known() });
+        let Some(known) = known else { return Ok(()) };
+        let elsewhere = store.claim_node(&self.server, &known, now()).await?;
+        let mut nodes = self.nodes();
+        let Some(node) = nodes.by_name.get_mut(name).filter(|node| node.has(number)) else { return Ok(()) };
+        let Some(Elsewhere { server, since }) = elsewhere else {
+            if let Some(sender) = &mut node.connection {
+                sender.is_claimed = true;
+            }
+            return Ok(());
+        };
+        // It is that server's.
+        nodes.by_name.remove(name);
+        let since = jiff::Timestamp::from_second(since).unwrap_or_default();
+        let who = format!("a process that is connected to the server `{}` since {since}", called(&server));
+        Err(Problem::DuplicateNode { name: name.clone(), who })
+    }
+
     /// Writes down which nodes are connected, for the other servers, for ever.
     pub(crate) async fn tell_others(&self, store: &Store) -> Infallible {
         let mut ticks = time::interval(LOOK_EVERY);
@@ -26,40 +48,68 @@ impl Fleet {
         let mut said = Instant::now();
         loop {
             ticks.tick().await;
-            let nodes = self.known();
+            let (nodes, is_quiet) = self.known();
             told.retain(|name, _| nodes.iter().any(|node| node.name == *name));
             let is_new = |node: &KnownNode| told.get(&node.name) != Some(node);
             let new: Vec<KnownNode> = nodes.into_iter().filter(is_new).take(AT_ONCE).collect();
-            if new.is_empty() && (told.is_empty() || said.elapsed() < SAY_EVERY) {
-                continue;
-            }
-            match store.tell_nodes(&self.server, &new, now()).await {
-                Ok(()) => {
+            let is_due = !told.is_empty() && said.elapsed() >= SAY_EVERY;
+            let outcome: sqlx::Result<()> = async {
+                let mut is_to_look = is_quiet || is_due;
+                if !new.is_empty() || is_due {
+                    let connected = store.tell_nodes(&self.server, &new, now()).await?;
                     said = Instant::now();
                     told.extend(new.into_iter().map(|node| (node.name.clone(), node)));
+                    if connected < told.values().map(|node| node.is_connected).sum() {
+                        // Some were removed, or are another's: they are told anew, unless that is so.
+                        told.retain(|_, node| node.is_connected == 0);
+                        is_to_look = true;
+                    }
                 }
+                if is_to_look {
+                    self.give_up(&store.nodes_of_others(&self.server, now()).await?);
+                }
+                Ok(())
+            }
+            .await;
+            if let Err(error) = outcome {
                 // It is tried again; that the database has trouble is said elsewhere.
-                Err(error) => tracing::debug!(%error, "other servers are not told of the nodes of this one"),
+                tracing::debug!(%error, "other servers are not told of the nodes of this one");
             }
         }
     }
 
-    fn known(&self) -> Vec<KnownNode> {
+    /// Tells the other servers that this one has ended.
+    pub(crate) async fn leave(&self, store: &Store) {
+        if let Err(error) = store.leave_nodes(&self.server, now()).await {
+            tracing::debug!(%error, "other servers are not told that the nodes of this one are gone");
+        }
+    }
+
+    /// Those whose names are this server's or were, and whether one of them is connected and not heard.
+    fn known(&self) -> (Vec<KnownNode>, bool) {
         let nodes = self.nodes();
-        let known = nodes.by_name.values().map(|node| KnownNode {
-            name: node.hello.name.clone(),
-            schema: node.hello.schema.into(),
-            version: node.figures.policy_version,
-            is_connected: node.is_there().into(),
-        });
-        known.collect()
+        let is_quiet = nodes.by_name.values().any(|node| node.connection.is_some() && !node.is_there());
+        let is_claimed = |node: &&Node| node.connection.as_ref().is_none_or(|sender| sender.is_claimed);
+        (nodes.by_name.values().filter(is_claimed).map(Node::known).collect(), is_quiet)
+    }
+
+    /// Ends the streams of nodes that other servers have by now.
+    fn give_up(&self, taken: &[String]) {
+        let mut nodes = self.nodes();
+        for name in taken {
+            if let Some(node) = nodes.by_name.get_mut(name)
+                && node.connection.as_ref().is_some_and(|sender| sender.is_claimed)
+            {
+                node.connection = None;
+            }
+        }
     }
 
     /// Those that are connected, to whichever server, and cannot read documents of this schema.
     pub(crate) async fn cannot_read(&self, connection: &mut AnyConnection, schema: u32) -> sqlx::Result<Vec<String>> {
         let mut cannot = KnownNode::cannot_read(connection, &self.server, schema, now()).await?;
         let nodes = self.nodes();
-        let is_here = |name: &String| nodes.by_name.get(name).is_some_and(super::Node::is_there);
+        let is_here = |name: &String| nodes.by_name.get(name).is_some_and(Node::is_there);
         cannot.retain(|name| !is_here(name));
         let own = nodes.by_name.values().filter(|node| node.is_there() && node.hello.schema < schema);
         cannot.extend(own.map(|node| node.hello.name.clone()));
@@ -100,4 +150,22 @@ impl Fleet {
             None => Ok(KnownNode::read(connection, name).await?.map(|node| node.version)),
         }
     }
+}
+
+impl Node {
+    fn known(&self) -> KnownNode {
+        KnownNode {
+            name: self.hello.name.clone(),
+            schema: self.hello.schema.into(),
+            version: self.figures.policy_version,
+            is_connected: self.is_there().into(),
+            instance: self.hello.instance.clone(),
+            since: self.connection.as_ref().map_or(0, |sender| sender.since.as_second()),
+        }
+    }
+}
+
+/// The name of a server, of what tells it from the process before.
+fn called(server: &str) -> &str {
+    server.split_once(SINCE).map_or(server, |(name, _)| name)
 }

@@ -71,7 +71,7 @@ async fn stream(
 ) -> Result<HttpResponse, Problem> {
     // A policy that another server has published by now is the one to begin with.
     state.publisher.catch_up().await?;
-    let connection = state.fleet.connect(hello.clone(), by.address.clone())?;
+    let connection = state.fleet.connect(&state.store, hello.clone(), by.address.clone()).await?;
     if let Some(connection) = request.conn_data::<Connection>() {
         connection.is_stream();
     }

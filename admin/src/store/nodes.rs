@@ -1,8 +1,8 @@
 //! The nodes of every server, as the others know them.
 
-use sqlx::{AnyConnection, query, query_as, query_scalar};
+use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
-use super::Store;
+use super::{Place, Store};
 
 /// A node, as the server that it is or was connected to tells the others.
 #[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]
@@ -16,41 +16,77 @@ pub(crate) struct KnownNode {
     pub(crate) version: u64,
     #[sqlx(try_from = "i64")]
     pub(crate) is_connected: u64,
+    /// Which start of its process.
+    pub(crate) instance: String,
+    /// When it connected, Unix seconds.
+    pub(crate) since: i64,
 }
 
+/// Where a node is connected that is not where it was believed to be.
+#[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]
+pub(crate) struct Elsewhere {
+    pub(crate) server: String,
+    /// Unix seconds; 0: not known.
+    pub(crate) since: i64,
+}
+
+/// Writes a node down for a server, unless another has it connected; with `$10`, also if that is the same process.
+const PUT: &str = "\
+INSERT INTO nodes (name, server, \"schema\", version, is_connected, instance, since, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (name) DO UPDATE SET server = excluded.server, \"schema\" = excluded.\"schema\", version = excluded.version,
+    is_connected = excluded.is_connected, instance = excluded.instance, since = excluded.since, at = excluded.at
+WHERE nodes.server = excluded.server OR (excluded.is_connected = 1 AND (
+    nodes.is_connected = 0 OR nodes.at <= $9 OR ($10 = 1 AND nodes.instance = excluded.instance)))";
 /// How long one that is gone is remembered, in seconds.
 const REMEMBERED_S: i64 = 86_400;
 /// A server that was not sure of its nodes for so long has them no more, in seconds.
 const SURE_FOR_S: i64 = 90;
 
 impl Store {
-    /// Tells the other servers of some nodes of this one, and that it still has the rest. A node that is gone here and connected
-    /// to another server is that one's.
-    pub(crate) async fn tell_nodes(&self, server: &str, nodes: &[KnownNode], now: i64) -> sqlx::Result<()> {
-        let mut change = self.change().await?;
-        for KnownNode { name, schema, version, is_connected } in nodes {
-            query(
-                "INSERT INTO nodes (name, server, \"schema\", version, is_connected, at) VALUES ($1, $2, $3, $4, $5, $6)
-                 ON CONFLICT (name) DO UPDATE SET server = excluded.server, \"schema\" = excluded.\"schema\",
-                     version = excluded.version, is_connected = excluded.is_connected, at = excluded.at
-                 WHERE excluded.is_connected = 1 OR nodes.server = excluded.server",
-            )
-            .bind(name)
-            .bind(server)
-            .bind(schema.cast_signed())
-            .bind(version.cast_signed())
-            .bind(is_connected.cast_signed())
-            .bind(now)
-            .execute(&mut *change)
-            .await?;
+    /// Takes the name of a node that connects, for this server, at once and for good; answers where another process has it.
+    /// The same process is let in wherever it was connected before: the other server loses it. One statement needs no turn.
+    pub(crate) async fn claim_node(&self, server: &str, node: &KnownNode, now: i64) -> sqlx::Result<Option<Elsewhere>> {
+        // Nobody else has nodes of a file.
+        let Place::Server(_) = &self.place else { return Ok(None) };
+        let claim = node.put(server, now, true);
+        if claim.execute(&self.pool).await?.rows_affected() > 0 {
+            return Ok(None);
         }
-        query("UPDATE nodes SET at = $1 WHERE server = $2 AND is_connected = 1")
-            .bind(now)
-            .bind(server)
-            .execute(&mut *change)
-            .await?;
+        let of_name = query_as("SELECT server, since FROM nodes WHERE name = $1").bind(&node.name);
+        of_name.fetch_optional(&self.pool).await
+    }
+
+    /// Tells the other servers of some nodes of this one, and that it still has the rest. What is connected to another server
+    /// is that one's. Answers how many of this one's are written down as connected.
+    pub(crate) async fn tell_nodes(&self, server: &str, nodes: &[KnownNode], now: i64) -> sqlx::Result<u64> {
+        let mut change = self.change().await?;
+        for node in nodes {
+            node.put(server, now, false).execute(&mut *change).await?;
+        }
+        let sure = query("UPDATE nodes SET at = $1 WHERE server = $2 AND is_connected = 1").bind(now).bind(server);
+        let connected = sure.execute(&mut *change).await?.rows_affected();
         query("DELETE FROM nodes WHERE at < $1").bind(now - REMEMBERED_S).execute(&mut *change).await?;
+        self.keep(change).await?;
+        Ok(connected)
+    }
+
+    /// Tells the other servers that this one has no nodes any more.
+    pub(crate) async fn leave_nodes(&self, server: &str, now: i64) -> sqlx::Result<()> {
+        let mut change = self.change().await?;
+        let leave = query("UPDATE nodes SET is_connected = 0, at = $1 WHERE server = $2 AND is_connected = 1");
+        leave.bind(now).bind(server).execute(&mut *change).await?;
         self.keep(change).await
+    }
+
+    /// Names of those that are connected to other servers than this one.
+    pub(crate) async fn nodes_of_others(&self, server: &str, now: i64) -> sqlx::Result<Vec<String>> {
+        let Place::Server(_) = &self.place else { return Ok(Vec::new()) };
+        query_scalar("SELECT name FROM nodes WHERE server <> $1 AND is_connected = 1 AND at > $2")
+            .bind(server)
+            .bind(now - SURE_FOR_S)
+            .fetch_all(&self.pool)
+            .await
     }
 
     /// Names of those that are connected, to whichever server.
@@ -71,8 +107,22 @@ impl Store {
 
 /// Of the database, wherever they are or were connected.
 impl KnownNode {
+    fn put<'q>(&'q self, server: &'q str, now: i64, is_claim: bool) -> Query<'q, Any, AnyArguments> {
+        query(PUT)
+            .bind(&self.name)
+            .bind(server)
+            .bind(self.schema.cast_signed())
+            .bind(self.version.cast_signed())
+            .bind(self.is_connected.cast_signed())
+            .bind(&self.instance)
+            .bind(self.since)
+            .bind(now)
+            .bind(now - SURE_FOR_S)
+            .bind(i64::from(is_claim))
+    }
+
     pub(crate) async fn read(connection: &mut AnyConnection, name: &str) -> sqlx::Result<Option<Self>> {
-        query_as("SELECT name, \"schema\", version, is_connected FROM nodes WHERE name = $1")
+        query_as("SELECT name, \"schema\", version, is_connected, instance, since FROM nodes WHERE name = $1")
             .bind(name)
             .fetch_optional(connection)
             .await

@@ -117,11 +117,17 @@ impl Home {
 
     /// Does what no server does.
     pub(crate) fn execute(&self, sql: &str) {
+        assert!(self.is_done(sql), "{sql}");
+    }
+
+    /// Tries to.
+    pub(crate) fn is_done(&self, sql: &str) -> bool {
         block_on(async {
             let mut connection = self.connect().await;
-            raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.expect("it is done");
+            let outcome = raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await;
             connection.close().await.expect("it closes");
-        });
+            outcome.is_ok()
+        })
     }
 }
 

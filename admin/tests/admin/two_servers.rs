@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::Folder,
+    nodes::{hello, node_of, row, wait_until},
     stream::Events,
     support::{Client, PASSWORD, Server, tier_change},
 };
@@ -57,6 +58,74 @@ fn a_publish_through_one_reaches_the_nodes_of_the_other() {
     assert_eq!(at_b.publish_tier(2, &etag, &with_limit(free, 8)).status, 201);
     wait_for(&a, 3);
     assert_eq!(a.check("ada").limit(), Some(8));
+}
+
+/// Another process is refused at every server, until the first is gone; the same one goes over to another server at once.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_name_is_one_process_at_all_servers() {
+    let folder = Folder::new();
+    let called = |name: &str| Server::start_with(folder.home(), |settings| settings.node = name.to_owned());
+    let (a, mut b) = (called("here"), called("there"));
+    let ana = a.administrator();
+    let node = node_of(&ana);
+    let refused = |server: &Server| {
+        let at = Client { url: server.url.clone(), ..node.clone() };
+        let answer = at.get(&format!("/api/v1/snapshots/stream?{}", hello("n-1", "b")));
+        assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("duplicate_node")), "{answer:?}");
+        answer.json()["detail"].as_str().expect("text").to_owned()
+    };
+    let mut first = Events::of_node(&a.url, &node, &hello("n-1", "a"));
+    let _ = first.next_called("snapshot");
+    let why = refused(&b);
+    assert!(why.contains("connected to the server `here` since 2"), "{why}");
+    assert!(refused(&a).contains("connected to this server since 2"));
+    assert_eq!(ana.at(&b).get("/api/v1/nodes/n-1").status, 404, "who was refused leaves nothing behind");
+    // The process itself is let in at once, and the first server hears nothing of it any more.
+    let mut second = Events::of_node(&b.url, &node, &hello("n-1", "a"));
+    let _ = second.next_called("snapshot");
+    assert!(refused(&a).contains("this server since"), "as long as it believes to have it");
+    assert_eq!(first.next_called("restart"), json!({}));
+    wait_until("it is the other's", || refused(&a).contains("the server `there` since 2"));
+    // And back, where a report tells that it is there.
+    let mut third = Events::of_node(&a.url, &node, &hello("n-1", "a"));
+    let _ = third.next_called("snapshot");
+    assert_eq!(second.next_called("restart"), json!({}));
+    assert_eq!(row(&ana, "n-1")["presence"], "connected");
+    // A server that stops takes no name with it.
+    let mut fourth = Events::of_node(&b.url, &node, &hello("n-1", "a"));
+    let _ = fourth.next_called("snapshot");
+    assert_eq!(third.next_called("restart"), json!({}));
+    b.stop();
+    let _ = Events::of_node(&a.url, &node, &hello("n-1", "b")).next_called("snapshot");
+}
+
+/// A server that was not heard for long has lost the names that others took meanwhile.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_node_that_is_anothers_by_now_is_given_up() {
+    let (folder, a) = Folder::on_server();
+    let ana = a.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&a.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    let took = |version: u64| {
+        let took = json!({ "name": "n-1", "instance": "a", "version": version, "at_ms": version, "took_ms": 7 });
+        assert_eq!(node.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    };
+    took(1);
+    let has = |version: u64| {
+        let is_told = format!(
+            "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM nodes WHERE name = 'n-1' AND version = {version}) THEN
+             RAISE 'not yet'; END IF; END $$"
+        );
+        folder.home().is_done(&is_told)
+    };
+    wait_until("it is told", || has(1));
+    folder.home().execute("UPDATE nodes SET server = 'there since 1', instance = 'b' WHERE name = 'n-1'");
+    took(2);
+    assert_eq!(events.next_called("restart"), json!({}));
+    assert!(has(1), "the other's row stays as it is");
 }
 
 /// Streams at both are told the same of a publish, and of one that a server does not understand that it is not in force.

@@ -1,0 +1,3 @@
+-- Which start of a node's process is connected, and since when: a name is one process, whichever server it is connected to.
+ALTER TABLE nodes ADD COLUMN instance TEXT NOT NULL DEFAULT '';
+ALTER TABLE nodes ADD COLUMN since BIGINT NOT NULL DEFAULT 0; -- Unix seconds; 0: not known
