@@ -239,19 +239,6 @@ impl Fleet {
         here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target(&node.hello.name)))).collect()
     }
 
-    /// Forgets a node that is gone.
-    pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
-        let mut nodes = self.nodes();
-        match nodes.by_name.get(name) {
-            None => Err(absent(name)),
-            Some(node) if node.is_there() => Err(Problem::StillHere(name.to_owned())),
-            Some(_) => {
-                nodes.by_name.remove(name);
-                Ok(())
-            }
-        }
-    }
-
     /// Tells the streams how nodes are, and forgets who is gone, for ever.
     pub(crate) async fn run(&self, targets: impl Fn() -> Arc<Targets>) -> Infallible {
         let mut ticks = time::interval(LOOK_EVERY);

@@ -5,11 +5,11 @@ use std::{collections::HashMap, convert::Infallible, time::Duration};
 use sqlx::AnyConnection;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{Connection, Fleet, LOOK_EVERY, Node, SINCE};
+use super::{Connection, Fleet, LOOK_EVERY, Node, SINCE, absent};
 use crate::{
     problem::Problem,
     secrets::now,
-    store::{Elsewhere, KnownNode, Store},
+    store::{Elsewhere, Forgotten, KnownNode, Store},
 };
 
 /// How often a server says that it still has its nodes.
@@ -82,6 +82,27 @@ impl Fleet {
     pub(crate) async fn leave(&self, store: &Store) {
         if let Err(error) = store.leave_nodes(&self.server, now()).await {
             tracing::debug!(%error, "other servers are not told that the nodes of this one are gone");
+        }
+    }
+
+    /// Forgets a node that is gone, wherever it was connected.
+    pub(crate) async fn remove(&self, store: &Store, name: &str) -> Result<(), Problem> {
+        if self.nodes().by_name.get(name).is_some_and(Node::is_there) {
+            return Err(Problem::StillHere(name.to_owned()));
+        }
+        let forgotten = store.forget_node(&self.server, name, now()).await?;
+        if forgotten == Forgotten::IsElsewhere {
+            return Err(Problem::StillHere(name.to_owned()));
+        }
+        let mut nodes = self.nodes();
+        match nodes.by_name.get(name) {
+            // It has just come back.
+            Some(node) if node.is_there() => Err(Problem::StillHere(name.to_owned())),
+            None if forgotten == Forgotten::WasNone => Err(absent(name)),
+            _ => {
+                nodes.by_name.remove(name);
+                Ok(())
+            }
         }
     }
 

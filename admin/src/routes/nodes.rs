@@ -55,7 +55,10 @@ pub(super) fn calls(api: &mut Api) {
     );
     api.get("/nodes/{name}", show).says("A node", "").with("name", "Its name.");
     api.delete("/nodes/{name}", remove)
-        .says("Forget a node that is gone", "")
+        .says(
+            "Forget a node that is gone",
+            "From every server of the database: not while it is connected to one of them.",
+        )
         .with("name", "Its name.")
         .refuses(&[Code::StillHere]);
     api.post("/nodes/{name}/resync", resync)
@@ -110,8 +113,7 @@ async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<J
 }
 
 async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result<NoContent, Problem> {
-    state.fleet.remove(&name)?;
-    state.store.forget_node(&name).await?;
+    state.fleet.remove(&state.store, &name).await?;
     audit(&state, &by, "node.remove", &name).await?;
     Ok(NoContent)
 }

@@ -42,7 +42,7 @@ pub(crate) use self::{
     audit::{Audit, AuditLine, Sought},
     drafts::Draft,
     figures::FigureRow,
-    nodes::{Elsewhere, KnownNode},
+    nodes::{Elsewhere, Forgotten, KnownNode},
     people::{Edit, Means, Outcome, User},
     rollouts::Rollout,
     sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},

@@ -30,6 +30,15 @@ pub(crate) struct Elsewhere {
     pub(crate) since: i64,
 }
 
+/// What became of a node that was to be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Forgotten {
+    IsGone,
+    WasNone,
+    /// Connected to another server.
+    IsElsewhere,
+}
+
 /// Writes a node down for a server, unless another has it connected; with `$10`, also if that is the same process.
 const PUT: &str = "\
 INSERT INTO nodes (name, server, \"schema\", version, is_connected, instance, since, at)
@@ -97,11 +106,20 @@ impl Store {
             .await
     }
 
-    /// Forgets one that is gone.
-    pub(crate) async fn forget_node(&self, name: &str) -> sqlx::Result<()> {
+    /// Forgets one that is gone; one that is connected to another server than this one stays.
+    pub(crate) async fn forget_node(&self, server: &str, name: &str, now: i64) -> sqlx::Result<Forgotten> {
+        // Nobody else has nodes of a file.
+        let sure = if matches!(self.place, Place::Server(_)) { now - SURE_FOR_S } else { i64::MAX };
         let mut change = self.change().await?;
-        query("DELETE FROM nodes WHERE name = $1").bind(name).execute(&mut *change).await?;
-        self.keep(change).await
+        let gone = "DELETE FROM nodes WHERE name = $1 AND (server = $2 OR is_connected = 0 OR at <= $3)";
+        let gone = query(gone).bind(name).bind(server).bind(sure).execute(&mut *change).await?;
+        let forgotten = match gone.rows_affected() {
+            0 if KnownNode::read(&mut change, name).await?.is_some() => Forgotten::IsElsewhere,
+            0 => Forgotten::WasNone,
+            _ => Forgotten::IsGone,
+        };
+        self.keep(change).await?;
+        Ok(forgotten)
     }
 }
 

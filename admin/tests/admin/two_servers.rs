@@ -128,6 +128,38 @@ fn a_node_that_is_anothers_by_now_is_given_up() {
     assert!(has(1), "the other's row stays as it is");
 }
 
+/// What is removed at one server is not taken from the other, which has it.
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_node_is_not_removed_under_the_server_that_it_is_connected_to() {
+    let (folder, [a, b], [ana, at_b]) = two();
+    let node = node_of(&ana);
+    let remove = |client: &Client| {
+        let answer = client.send("DELETE", "/api/v1/nodes/n-1", &[], None);
+        (answer.status, if answer.status == 204 { Value::Null } else { answer.json()["code"].clone() })
+    };
+    assert_eq!(remove(&ana), (404, json!("not_found")));
+    let first = Events::of_node(&a.url, &node, &hello("n-1", "a"));
+    drop(first);
+    wait_until("it is gone", || row(&ana, "n-1")["presence"] == "gone");
+    let mut second = Events::of_node(&b.url, &node, &hello("n-1", "a"));
+    let _ = second.next_called("snapshot");
+    assert_eq!(remove(&ana), (409, json!("still_here")), "gone from here, connected there");
+    assert_eq!(remove(&at_b), (409, json!("still_here")));
+    // What was lost all the same is written down again.
+    folder.home().execute("DELETE FROM nodes WHERE name = 'n-1'");
+    let is_written =
+        "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM nodes WHERE name = 'n-1') THEN RAISE 'no'; END IF; END $$";
+    let took = json!({ "name": "n-1", "instance": "a", "version": 9, "at_ms": 1, "took_ms": 7 });
+    let at_its_server = Client { url: b.url.clone(), ..node.clone() };
+    assert_eq!(at_its_server.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    wait_until("it is written down again", || folder.home().is_done(is_written));
+    drop(second);
+    wait_until("it is gone there too", || row(&at_b, "n-1")["presence"] == "gone");
+    wait_until("the other server knows that", || remove(&ana).0 == 204);
+    assert!(!folder.home().is_done(is_written));
+}
+
 /// Streams at both are told the same of a publish, and of one that a server does not understand that it is not in force.
 #[test]
 #[ignore = "needs PostgreSQL"]
