@@ -9,7 +9,7 @@ use actix_web::{
     rt,
     web::{Data, Json, Path},
 };
-use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Hello, Report};
+use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Hello, Report, Told};
 
 use crate::{
     access::{self, By},
@@ -114,7 +114,7 @@ async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<J
 
 async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result<NoContent, Problem> {
     state.fleet.remove(&state.store, &name).await?;
-    audit(&state, &by, "node.remove", &name).await?;
+    audit(&state, &by, ("node.remove", "done"), &name).await?;
     Ok(NoContent)
 }
 
@@ -122,14 +122,19 @@ async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Res
     // A task of its own: a client that goes away must not stop it before its line.
     let resync = rt::spawn(async move {
         let outcome = state.fleet.ask(&state.store, Some(std::slice::from_ref(&*name)), &Ask::Resync {}).await?;
-        audit(&state, &by, "node.resync", &name).await?;
+        let result = match outcome.answers.get(&*name) {
+            Some(Told::Resync {}) => "done",
+            Some(_) => "failed",
+            None => "did not answer",
+        };
+        audit(&state, &by, ("node.resync", result), &name).await?;
         Ok::<_, Problem>(Json(outcome))
     });
     resync.await.map_err(|error| Problem::Internal(error.to_string()))?
 }
 
-async fn audit(state: &State, by: &access::Who, action: &str, name: &str) -> Result<(), Problem> {
+async fn audit(state: &State, by: &access::Who, (action, result): (&str, &str), name: &str) -> Result<(), Problem> {
     let object = format!("node:{name}");
-    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result: "done" };
+    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result };
     Ok(state.store.audit(line).await?)
 }

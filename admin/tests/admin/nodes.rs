@@ -394,6 +394,18 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!(resync.json()["did_not_answer"], json!(["n-2"]));
     assert_eq!(silent.next_called("command")["ask"], json!({ "what": "reset", "request": request }));
     assert_eq!(silent.next_called("command")["ask"], json!({ "what": "resync" }));
+    let resynced = || ana.get("/api/v1/audit?action=node.resync").json()["items"][0].clone();
+    assert_eq!((&resynced()["object"], &resynced()["result"]), (&json!("node:n-2"), &json!("did not answer")));
+    for (told, result) in [("resync", "done"), ("failed", "failed")] {
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| ana.post("/api/v1/nodes/n-1/resync", &json!({})));
+            let command = answering.next_called("command");
+            assert_eq!(command["ask"], json!({ "what": "resync" }));
+            assert_eq!(answer_as(&node, &command["id"], &json!({ "what": told, "why": "so" })).status, 204);
+            assert_eq!(asked.join().expect("no panic").json()["answers"]["n-1"]["what"], told);
+        });
+        assert_eq!((&resynced()["object"], &resynced()["result"]), (&json!("node:n-1"), &json!(result)));
+    }
     let sampled = ana.post("/api/v1/keys/sample", &json!({ "count": 1, "for_ms": 100, "nodes": ["here"] })).json();
     assert_eq!(sampled["answers"]["here"], json!({ "what": "sample", "decisions": [], "seen": 0 }));
     let watch = json!({ "who": { "kind": "user", "value": "ada" }, "for_ms": 9_000 });
