@@ -42,8 +42,8 @@ const GONE: Duration = Duration::from_secs(5);
 const TAKEN_FOR: Duration = Duration::from_secs(3);
 /// How long one that is gone is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
-/// Nodes that are known at once.
-const NODES_MAX: usize = 10_000;
+/// Nodes that are known at once; the ones that are gone longest make room for others.
+pub(crate) const NODES_MAX: usize = 10_000;
 /// What may wait for a reader before it is told to start again.
 const WAITING_MAX: usize = 32;
 /// Between two looks at all.
@@ -163,8 +163,8 @@ impl Fleet {
                 let who = format!("a process that is connected to this server since {since}");
                 return Err(Problem::DuplicateNode { name: hello.name, who });
             }
-            None if nodes.by_name.len() == NODES_MAX => {
-                return Err(Problem::Full(format!("{NODES_MAX} nodes are known; remove some that are gone.")));
+            None if !nodes.has_room() => {
+                return Err(Problem::Full(format!("{NODES_MAX} nodes are connected.")));
             }
             _ => {}
         }
@@ -272,6 +272,19 @@ impl Fleet {
     }
 }
 
+impl Nodes {
+    /// Is there room for one more? The one that is gone longest makes it.
+    fn has_room(&mut self) -> bool {
+        if self.by_name.len() < NODES_MAX {
+            return true;
+        }
+        let gone = self.by_name.iter().filter(|(_, node)| node.connection.is_none());
+        let Some(name) = gone.min_by_key(|(_, node)| node.heard).map(|(name, _)| name.clone()) else { return false };
+        self.by_name.remove(&name);
+        true
+    }
+}
+
 impl Node {
     fn new(hello: Hello) -> Self {
         Self {
@@ -314,4 +327,46 @@ impl Drop for Connection {
 
 pub(crate) fn absent(name: &str) -> Problem {
     Problem::NotFound(format!("There is no node `{name}`."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: String) -> Node {
+        let hello =
+            Hello { name, instance: "a".to_owned(), build: String::new(), schema: 1, version: None, sha256: None };
+        Node::new(hello)
+    }
+
+    #[test]
+    fn who_is_gone_longest_makes_room_and_who_is_connected_never() {
+        let (mut nodes, now) = (Nodes::default(), Instant::now());
+        let add = |nodes: &mut Nodes, number: usize, is_connected: bool| {
+            let name = format!("n-{number}");
+            let mut node = node(name.clone());
+            node.heard = now + Duration::from_millis((2 * NODES_MAX - number) as u64);
+            if is_connected {
+                let (messages, _) = mpsc::channel(1);
+                let since = jiff::Timestamp::UNIX_EPOCH;
+                node.connection = Some(Sender { number: 0, since, is_claimed: true, messages });
+            }
+            nodes.by_name.insert(name, node);
+        };
+        // Every other one is gone; the higher its number, the longer.
+        for number in 0..NODES_MAX {
+            add(&mut nodes, number, number % 2 == 0);
+        }
+        for new in 0..NODES_MAX / 2 {
+            assert!(nodes.has_room());
+            assert_eq!(nodes.by_name.len(), NODES_MAX - 1);
+            let oldest = NODES_MAX - 1 - 2 * new;
+            assert!(!nodes.by_name.contains_key(&format!("n-{oldest}")), "{oldest}");
+            add(&mut nodes, NODES_MAX + new, true);
+        }
+        assert!(!nodes.has_room(), "all are connected");
+        assert_eq!(nodes.by_name.len(), NODES_MAX);
+        nodes.by_name.remove("n-0");
+        assert!(nodes.has_room());
+    }
 }

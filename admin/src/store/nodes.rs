@@ -3,6 +3,7 @@
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
 use super::{Place, Store};
+use crate::fleet::NODES_MAX;
 
 /// A node, as the server that it is or was connected to tells the others.
 #[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]
@@ -76,6 +77,14 @@ impl Store {
         let sure = query("UPDATE nodes SET at = $1 WHERE server = $2 AND is_connected = 1").bind(now).bind(server);
         let connected = sure.execute(&mut *change).await?.rows_affected();
         query("DELETE FROM nodes WHERE at < $1").bind(now - REMEMBERED_S).execute(&mut *change).await?;
+        // Of those that are gone, the ones that are gone longest make room.
+        query(
+            "DELETE FROM nodes WHERE is_connected = 0 AND at < (
+                 SELECT at FROM nodes WHERE is_connected = 0 ORDER BY at DESC LIMIT 1 OFFSET $1)",
+        )
+        .bind((NODES_MAX as u64).cast_signed())
+        .execute(&mut *change)
+        .await?;
         self.keep(change).await?;
         Ok(connected)
     }
