@@ -10,7 +10,7 @@ use std::{
 use tidegate::{Engine, Observed, Observer};
 use tokio::time::sleep;
 
-use crate::wire::{DECISIONS_MAX, Decisions, SeenDecision, Who};
+use crate::wire::{DECISIONS_MAX, Decisions, SeenDecision, SeenIdentity, Who};
 
 /// Questions that are answered at once.
 const WATCHES_MAX: usize = 8;
@@ -105,7 +105,7 @@ impl Observer for Eyes {
 fn seen(observed: &Observed<'_>) -> SeenDecision {
     let decision = observed.decision();
     let endpoint = observed.request().and_then(|request| request.endpoint);
-    let who = |(kind, value): (&str, &[u8])| Who {
+    let who = |(kind, value): (&str, &[u8])| SeenIdentity {
         kind: kind.to_owned(),
         value: String::from_utf8_lossy(value).into_owned(),
     };

@@ -9,7 +9,7 @@ use crate::{
     counters::Counters,
     owners::owner_of,
     watcher::{ONE_IN, Watcher},
-    wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Report, Who},
+    wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Report, SeenIdentity},
 };
 
 /// Makes the reports of one engine.
@@ -70,7 +70,7 @@ impl Reporter {
             identities: hitter
                 .identities
                 .into_iter()
-                .map(|(kind, value)| Who { kind, value: String::from_utf8_lossy(&value).into_owned() })
+                .map(|(kind, value)| SeenIdentity { kind, value: String::from_utf8_lossy(&value).into_owned() })
                 .collect(),
             count: hitter.count,
             error: hitter.error,

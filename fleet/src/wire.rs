@@ -1,8 +1,9 @@
 //! What nodes and the admin server say to each other: plain types, on either side.
 //!
 //! The admin server speaks in server-sent events on the stream that a node opened, whose names are the constants here; a
-//! node speaks by `POST`. Fields may be added: whoever does not know one overlooks it. An event or a question that a node
-//! does not know is overlooked, or answered so.
+//! node speaks by `POST`. Fields may be added to what either tells, and parameters to the query of the stream: whoever does not
+//! know one overlooks it. What is asked is no such thing: an event or a question that a node does not know whole is overlooked,
+//! or answered so.
 
 use std::collections::BTreeMap;
 
@@ -264,7 +265,7 @@ pub struct HeavyKey {
     /// Full name of the limit.
     pub limit_id: String,
     /// Who is counted together; nobody: everyone.
-    pub identities: Vec<Who>,
+    pub identities: Vec<SeenIdentity>,
     /// Estimated decisions, halved every ten minutes.
     pub count: u64,
     /// By at most so many is the count too high.
@@ -276,6 +277,16 @@ pub struct HeavyKey {
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Who"))]
 #[serde(deny_unknown_fields)]
 pub struct Who {
+    /// Such as `user`.
+    pub kind: String,
+    /// Such as `ada`.
+    pub value: String,
+}
+
+/// An identity that a node saw.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct SeenIdentity {
     /// Such as `user`.
     pub kind: String,
     /// Such as `ada`.
@@ -433,7 +444,7 @@ pub struct SeenDecision {
     /// What it left.
     pub remaining: Option<u64>,
     /// Whom the request was about.
-    pub identities: Vec<Who>,
+    pub identities: Vec<SeenIdentity>,
     /// Its path, if it had one; its first 512 characters.
     pub endpoint: Option<String>,
 }

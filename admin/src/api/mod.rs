@@ -291,7 +291,7 @@ impl Call {
         self
     }
 
-    /// Others write its address, and may put more into it: parameters that it does not have are overlooked.
+    /// Others write its address, or later builds, and may put more into it: parameters that it does not have are overlooked.
     pub(crate) fn overlooks_parameters(&mut self) -> &mut Self {
         self.is_open = true;
         self

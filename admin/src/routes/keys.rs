@@ -7,7 +7,7 @@ use actix_web::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
+use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, SeenIdentity, Told, WATCH_MS_MAX, Who};
 
 use crate::{
     access::By,
@@ -146,7 +146,9 @@ fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) -> Outcome {
     for told in outcome.answers.values_mut() {
         let (Told::Watch(decisions) | Told::Sample(decisions)) = told else { continue };
         for decision in &mut decisions.decisions {
-            for who in decision.identities.iter_mut().filter(|who| Some(&**who) != named) {
+            let is_named =
+                |who: &SeenIdentity| named.is_some_and(|Who { kind, value }| (kind, value) == (&who.kind, &who.value));
+            for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
                 who.value = state.privacy.show(&who.kind, &who.value);
             }
             decision.limit_id = decision.limit_id.take().map(|limit| state.figures.shown(&limit));

@@ -32,12 +32,15 @@ to be answered by `POST /nodes/answers` within its `deadline_ms`; a comment ever
 slowly, and is to connect again. `bye` says why the stream ends.
 
 The document of a `snapshot` is JSON, deflated, in base64; `sha256` is that of the JSON, and `bytes` its length. A name that \
-another process has is refused; the same `instance` takes its own stream over.";
+another process has is refused; the same `instance` takes its own stream over.
+
+A later build may say more of itself: parameters, and fields of what it posts, that this server does not know are overlooked.";
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Nodes", "Processes that follow this server, and decide by its policy.");
     api.get("/snapshots/stream", stream)
         .says("The stream of a node", STREAM)
+        .overlooks_parameters()
         .refuses(&[Code::DuplicateNode, Code::Full])
         .answers(StatusCode::OK, "text/event-stream", "Events, each with a JSON object.");
     api.post("/nodes/acknowledgements", acknowledge)

@@ -281,6 +281,63 @@ fn what_nodes_tell_is_counted_once_with_what_this_one_counts() {
     );
 }
 
+/// A node of a later build says more than this server knows, in all that it tells.
+#[test]
+fn what_a_later_build_tells_beside_what_is_known_is_overlooked() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, &format!("{}&later=1&zone=a%26b", hello("n-1", "a")));
+    let _ = events.next_called("snapshot");
+    let mut later = report(1, 30, 10);
+    later["denied"].as_array_mut().expect("a list").push(json!({
+        "limit_id": "default/tier:free/minute", "identities": [{ "kind": "user", "value": "bob" }], "count": 5, "error": 0,
+    }));
+    more(&mut later);
+    assert_eq!(node.post("/api/v1/nodes/reports", &later).status, 204);
+    counted(&ana, 30, 10);
+    let mut took = json!({ "name": "n-1", "instance": "a", "version": 9, "at_ms": 1, "took_ms": 7 });
+    more(&mut took);
+    assert_eq!(node.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    assert_eq!(row(&ana, "n-1")["policy_version"], 9);
+    let seen = json!({
+        "at_ms": 1, "allowed": true, "limit_id": null, "remaining": null, "endpoint": null,
+        "identities": [{ "kind": "user", "value": "ada" }],
+    });
+    thread::scope(|scope| {
+        let asked =
+            scope.spawn(|| ana.post("/api/v1/keys/sample", &json!({ "count": 1, "for_ms": 9, "nodes": ["n-1"] })));
+        let id = events.next_called("command")["id"].clone();
+        let told = json!({ "what": "sample", "decisions": [seen], "seen": 1 });
+        let mut answer = json!({ "name": "n-1", "instance": "a", "id": id, "told": told });
+        more(&mut answer);
+        assert_eq!(node.post("/api/v1/nodes/answers", &answer).status, 204);
+        let outcome = asked.join().expect("no panic").json();
+        assert_eq!(outcome["answers"]["n-1"]["decisions"][0]["at_ms"], 1, "{outcome}");
+    });
+    // What is missing or wrong is refused as ever, and so is what a person says too much.
+    let answer = node.get("/api/v1/snapshots/stream?name=n-2&later=1");
+    assert_eq!(
+        (answer.status, answer.json()["errors"][0]["parameter"].clone()),
+        (422, json!("instance")),
+        "{answer:?}"
+    );
+    let who = json!({ "kind": "user", "value": "ada", "later": 1 });
+    assert_eq!(ana.post("/api/v1/keys/watch", &json!({ "who": who, "for_ms": 9 })).status, 400);
+}
+
+/// Another field in every object of what is told.
+fn more(told: &mut Value) {
+    match told {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(more);
+            fields.insert("later".to_owned(), json!({ "x": [1] }));
+        }
+        Value::Array(items) => items.iter_mut().for_each(more),
+        _ => {}
+    }
+}
+
 /// Of a tier with two limits, on this server and on a node that tells of a policy that was published just now.
 #[test]
 fn tiers_of_all_nodes_have_each_request_once_in_seconds_and_minutes() {
