@@ -13,6 +13,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 use tidegate::algorithm::NUMBER_MAX;
+use tidegate_fleet::wire;
 use tokio::time;
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// The largest body.
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = wire::BODY_BYTES_MAX;
 /// How long a body may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The largest file, and how long it may take to come: a hundred thousand clients are some ten megabytes.

@@ -114,7 +114,7 @@ mod tests {
     use tokio::{runtime, time::sleep};
 
     use super::*;
-    use crate::wire::Who;
+    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Who};
 
     fn engine() -> Arc<Engine> {
         let engine = Engine::with_max_keys(100);
@@ -162,6 +162,27 @@ mod tests {
             assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, Told::Reset { keys: 0 });
             let nobody = Question { identities: Vec::new(), ..question("ada") };
             assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
+        });
+    }
+
+    #[test]
+    fn an_answer_fits_however_long_what_was_seen_is() {
+        let answers = Answers::of(engine());
+        run(async {
+            let (sampled, ()) =
+                tokio::join!(answers.answer(Ask::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
+                    sleep(Duration::from_millis(50)).await;
+                    let value = "\u{1}".repeat(1_024);
+                    let kinds: Vec<String> = (0..8).map(|kind| format!("kind{kind}")).collect();
+                    let who: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, &value).expect("valid")).collect();
+                    for _ in 0..DECISIONS_MAX {
+                        let _ = answers.engine.check(&Request::new(&who).expect("valid"));
+                    }
+                });
+            let bytes = serde_json::to_vec(&sampled).expect("JSON").len();
+            assert!((BODY_BYTES_MAX * 9 / 10..BODY_BYTES_MAX - 512).contains(&bytes), "{bytes}");
+            let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
+            assert_eq!(sampled.seen, DECISIONS_MAX as u64);
         });
     }
 

@@ -23,15 +23,16 @@
 //!
 //! From the ground up: `latency`, `counted` (what was counted in a stretch of time), `owners` (tiers and rules), `watcher`
 //! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
-//! `payload` (a document on its way), `sse` (the stream, read), `compiled` (a policy as a
-//! follower has it), `last_good` (what lies on the disk), `steps` (how long to wait before the next connection), `lookout` and
-//! `answers` (what an operator asks), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
+//! `payload` (a document on its way), `fit` (what is told fits), `sse` (the stream, read), `compiled` (a policy as a follower
+//! has it), `last_good` (what lies on the disk), `steps` (how long to wait before the next connection), `lookout` and `answers`
+//! (what an operator asks), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
 
 mod answers;
 mod calls;
 mod compiled;
 mod counted;
 mod counters;
+mod fit;
 mod follower;
 mod last_good;
 mod latency;

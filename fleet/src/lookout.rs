@@ -10,7 +10,10 @@ use std::{
 use tidegate::{Engine, Observed, Observer};
 use tokio::time::sleep;
 
-use crate::wire::{DECISIONS_MAX, Decisions, SeenDecision, SeenIdentity, Who};
+use crate::{
+    fit::{ROOM, keep_what_fits},
+    wire::{DECISIONS_MAX, Decisions, SeenDecision, SeenIdentity, Who},
+};
 
 /// Questions that are answered at once.
 const WATCHES_MAX: usize = 8;
@@ -64,7 +67,10 @@ impl Lookout {
         sleep(within).await;
         let mut watches = lock(&self.watches);
         let watch = watches.iter_mut().find(|watch| watch.number == number);
-        Ok(watch.map(|watch| std::mem::take(&mut watch.found)).unwrap_or_default())
+        let mut found = watch.map(|watch| std::mem::take(&mut watch.found)).unwrap_or_default();
+        drop(watches);
+        keep_what_fits(&mut found.decisions, &mut { ROOM });
+        Ok(found)
     }
 }
 

@@ -7,6 +7,7 @@ use tidegate::{Engine, Hitter, LimitIndex, clock::Clock};
 use crate::{
     counted::{Part, Whole},
     counters::Counters,
+    fit::{ROOM, json_bytes, keep_what_fits},
     owners::owner_of,
     watcher::{ONE_IN, Watcher},
     wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Report, SeenIdentity},
@@ -40,7 +41,7 @@ impl Reporter {
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
         self.sequence += 1;
-        Report {
+        let report = Report {
             sequence: self.sequence,
             at_ms: self.engine.clock().now() / 1_000_000,
             policy_version: self.engine.version(),
@@ -58,10 +59,23 @@ impl Reporter {
             owners_left_out,
             fill: self.engine.fill(),
             overflow_charges: self.engine.overflow_charges(),
-            denied: self.heavy(self.watcher.hitters.denied()),
-            hot: self.heavy(self.watcher.hitters.hot()),
             ..Report::default()
-        }
+        };
+        self.with_heavy(report)
+    }
+
+    /// With the heaviest keys. Long ones may not all fit beside the counts: the lightest are left out, and those that are
+    /// denied have half of the room at most.
+    fn with_heavy(&self, mut report: Report) -> Report {
+        let mut room = ROOM.saturating_sub(json_bytes(&report));
+        let mut for_denied = room / 2;
+        room -= for_denied;
+        report.denied = self.heavy(self.watcher.hitters.denied());
+        keep_what_fits(&mut report.denied, &mut for_denied);
+        room += for_denied;
+        report.hot = self.heavy(self.watcher.hitters.hot());
+        keep_what_fits(&mut report.hot, &mut room);
+        report
     }
 
     fn heavy(&self, hitters: Vec<Hitter>) -> Vec<HeavyKey> {
@@ -96,9 +110,52 @@ fn busiest<'n>(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tidegate::{Identity, Request, Snapshot};
 
     use super::*;
+    use crate::wire::BODY_BYTES_MAX;
+
+    /// A thousand limits and tiers with the longest names have counts, and the longest keys are the heaviest.
+    #[test]
+    fn a_report_with_the_longest_names_and_keys_fits_with_all_its_counts() {
+        let long = |letter: char, number: usize| format!("{}{number:04}", String::from(letter).repeat(60));
+        let domain = long('d', 0);
+        // Each takes six bytes in JSON.
+        let value = |number: usize| format!("{number:04}{}", "\u{1}".repeat(1_020));
+        let limit = json!({ "id": long('l', 0), "algorithm": "token_bucket", "limit": 10, "period": "1h" });
+        let tiers: Vec<_> = (0..PARTS_MAX).map(|tier| json!({ "id": long('t', tier), "limits": [limit] })).collect();
+        let clients: Vec<_> = (0..HITTERS_MAX)
+            .map(|client| json!({ "kind": "user", "value": value(client), "tier": long('t', 0), "override": { "limits": [limit] } }))
+            .chain(
+                (0..PARTS_MAX).map(|tier| json!({ "kind": "team", "value": tier.to_string(), "tier": long('t', tier) })),
+            )
+            .collect();
+        let policy = json!({ "domains": { &domain: { "tiers": tiers, "clients": clients } } });
+        let engine = Arc::new(Engine::with_max_keys(10_000));
+        let policy = serde_json::from_value(policy).expect("a policy");
+        engine.publish(Snapshot::compile(&policy).expect("valid")).expect("it fits");
+        let mut reporter = Reporter::of(Arc::clone(&engine));
+        let check = |kind: &str, value: &str| {
+            let who = [Identity::new(kind, value).expect("valid")];
+            let _ = engine.check(&Request::new(&who).expect("valid").domain(&domain));
+        };
+        for round in 0..1_000 {
+            (0..HITTERS_MAX).for_each(|client| check("user", &value(client)));
+            check("team", &(round % PARTS_MAX).to_string());
+        }
+        let report = Report { name: "n".repeat(64), instance: "i".repeat(64), ..reporter.next() };
+        let bytes = serde_json::to_vec(&report).expect("JSON").len();
+        assert!(bytes <= BODY_BYTES_MAX, "{bytes}");
+        assert!(bytes > BODY_BYTES_MAX * 9 / 10, "what fits is told: {bytes}");
+        assert_eq!(report.counts.allowed + report.counts.denied, 1_000 * (1 + HITTERS_MAX as u64));
+        assert_eq!((report.limits.len(), report.owners.len()), (PARTS_MAX, PARTS_MAX));
+        assert_eq!((report.limits_left_out, report.owners_left_out), (0, 0));
+        for list in [&report.denied, &report.hot] {
+            assert!((5..HITTERS_MAX).contains(&list.len()), "{}", list.len());
+            assert!(list.is_sorted_by(|one, next| one.count >= next.count));
+        }
+    }
 
     #[test]
     fn reports_add_up_to_what_was_counted() {

@@ -43,6 +43,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
 /// Deltas in a row, before the policy is sent whole again: what a node has to read at its start is not to grow for ever.
 pub const DELTAS_MAX: u32 = 100;
+/// Bytes of what a node posts: the admin server takes no more.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Limits of a report, and tiers and rules together.
 pub const PARTS_MAX: usize = 1_000;
 /// Keys of each list of a report.
@@ -199,9 +201,9 @@ pub struct Report {
     pub overflow_charges: u64,
     /// It decides by its last good policy, and has not heard the admin server since it started.
     pub from_last_good: bool,
-    /// The keys that were denied most.
+    /// The keys that were denied most, heaviest first: as many as fit.
     pub denied: Vec<HeavyKey>,
-    /// The keys that came most.
+    /// The keys that came most, heaviest first: as many as fit.
     pub hot: Vec<HeavyKey>,
 }
 
@@ -425,7 +427,7 @@ pub struct PeekedLimit {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct Decisions {
-    /// Oldest first, a hundred at most.
+    /// Oldest first, a hundred at most, and as many as fit.
     pub decisions: Vec<SeenDecision>,
     /// How many came, also those for which there was no room.
     pub seen: u64,
