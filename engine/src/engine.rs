@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
-    observer::{Asked, Observer, Watch},
+    observer::{Asked, Observer, ObserverId, Watch},
     policy::DoorSettings,
     publish::Publish,
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
@@ -83,7 +83,8 @@ struct Publisher {
 impl<C> fmt::Debug for Engine<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A policy may have a hundred thousand clients.
-        f.debug_struct("Engine").field("version", &Order(self.buckets.version.load()).version()).finish_non_exhaustive()
+        let version = Order(self.buckets.version.load()).version();
+        f.debug_struct("Engine").field("version", &version).field("watch", &self.watch).finish_non_exhaustive()
     }
 }
 
@@ -325,7 +326,8 @@ impl<C: Clock> Engine<C> {
 
     /// Shows decisions to `observer` from now on: exactly one in `one_in` of those that each thread makes, allowed or
     /// denied, by whichever door (of all engines of a process that have an observer, together). Peeks and requests without a
-    /// cost are not shown. An engine may have several observers, each with a share of its own; they stay for good.
+    /// cost are not shown. An engine may have several observers, each with a share of its own. One stays for good, or until
+    /// [`stop_observing`](Self::stop_observing).
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -345,8 +347,14 @@ impl<C: Clock> Engine<C> {
     /// let engine = Engine::with_max_keys(10);
     /// engine.observe(NonZeroU32::MIN, Log);
     /// ```
-    pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) {
-        self.watch.add(one_in, observer);
+    pub fn observe(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
+        self.watch.add(one_in, observer)
+    }
+
+    /// Shows an observer of this engine nothing any more, and drops it: at once, or where a thread is just showing it a decision
+    /// right after that. Decisions then cost what they did before it came.
+    pub fn stop_observing(&self, id: ObserverId) {
+        self.watch.remove(id);
     }
 
     /// Decides a request, and charges it when it is allowed. All its limits are charged, or none.

@@ -100,7 +100,7 @@ pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
 pub use lint::{Warning, WarningCode};
-pub use observer::{Observed, Observer};
+pub use observer::{Observed, Observer, ObserverId};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;

@@ -3,10 +3,11 @@
 use std::{
     cell::Cell,
     fmt,
-    num::NonZeroU32,
-    sync::{Arc, OnceLock},
+    num::{NonZeroU32, NonZeroU64},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
+use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     registry::LimitIndex,
     request::{Identity, Request, RequestParts},
     snapshot::Charge,
+    sync::Cell64,
     time::Nanos,
 };
 
@@ -118,30 +120,83 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// The observers. The first stands on a cache line of its own, which is never written after it was added: without one, a
-/// check only reads it.
-#[derive(Default)]
-pub(crate) struct Watch(CachePadded<OnceLock<Watching>>);
+/// An observer of one engine, by which [`Engine::stop_observing`](crate::Engine::stop_observing) knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObserverId(NonZeroU64);
 
-/// An observer, and the one that was added after it.
+/// The observers.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// On a cache line of its own, which is written when an observer comes or goes: without one, a check only reads it.
+    seats: CachePadded<Seats>,
+    /// Held by whoever adds or removes one: the last id, and who has which seat, first to last.
+    changes: Mutex<(u64, Vec<Option<ObserverId>>)>,
+}
+
+#[derive(Default)]
+struct Seats {
+    /// How many are taken.
+    taken: Cell64,
+    first: OnceLock<Box<Seat>>,
+}
+
+/// Where an observer is. It stays for good, and is given again: there are as many as there ever were observers at once.
+#[derive(Default)]
+struct Seat {
+    /// Of the observer; 0: there is none.
+    one_in: Cell64,
+    watching: ArcSwapOption<Watching>,
+    next: OnceLock<Box<Seat>>,
+}
+
 struct Watching {
     observer: Box<dyn Observer>,
     one_in: NonZeroU32,
-    next: OnceLock<Box<Watching>>,
 }
 
 impl Watch {
-    pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) {
-        let mut added = Watching { observer: Box::new(observer), one_in, next: OnceLock::new() };
-        let Err(back) = self.0.set(added) else { return };
-        added = back;
-        let mut last = self.0.get();
-        while let Some(watching) = last {
-            // Somebody else may add one meanwhile.
-            let Err(back) = watching.next.set(Box::new(added)) else { return };
-            added = *back;
-            last = watching.next.get().map(Box::as_ref);
+    pub(crate) fn add(&self, one_in: NonZeroU32, observer: impl Observer) -> ObserverId {
+        let mut changes = self.changes();
+        let (last, ids) = &mut *changes;
+        let id = ObserverId(NonZeroU64::MIN.saturating_add(*last));
+        *last = id.0.get();
+        let place = ids.iter().position(Option::is_none).unwrap_or(ids.len());
+        if place == ids.len() {
+            ids.push(None);
         }
+        ids[place] = Some(id);
+        let seat = self.seat(place);
+        seat.watching.store(Some(Arc::new(Watching { observer: Box::new(observer), one_in })));
+        seat.one_in.store(one_in.get().into());
+        self.seats.taken.store(self.seats.taken.load() + 1);
+        id
+    }
+
+    pub(crate) fn remove(&self, id: ObserverId) {
+        let mut changes = self.changes();
+        let Some(place) = changes.1.iter().position(|other| *other == Some(id)) else { return };
+        changes.1[place] = None;
+        let seat = self.seat(place);
+        self.seats.taken.store(self.seats.taken.load() - 1);
+        seat.one_in.store(0);
+        let left = seat.watching.swap(None);
+        drop(changes);
+        // Its end may take a while, and may add or remove another.
+        drop(left);
+    }
+
+    /// That at this place; the ones before it are there.
+    fn seat(&self, place: usize) -> &Seat {
+        let mut seat = self.seats.first.get_or_init(Box::default);
+        for _ in 0..place {
+            seat = seat.next.get_or_init(Box::default);
+        }
+        seat
+    }
+
+    fn changes(&self) -> MutexGuard<'_, (u64, Vec<Option<ObserverId>>)> {
+        // Nothing in here panics.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows a decision at time `now` to those whose turn it is. `decided` answers it, with the charge of the limit that
@@ -153,34 +208,39 @@ impl Watch {
         decided: impl FnOnce() -> (Option<Charge>, Decision<'e>),
         now: Nanos,
     ) {
-        if let Some(first) = self.0.get() {
+        if self.seats.taken.load() > 0 {
             let (charge, decision) = decided();
-            first.show(asked, charge, decision, now);
+            self.seats.show(asked, charge, decision, now);
         }
     }
 }
 
-impl Watching {
-    /// To this one and all that were added after it.
+impl Seats {
+    /// To all that are there.
     #[inline(never)]
     fn show(&self, asked: Asked<'_>, charge: Option<Charge>, decision: Decision<'_>, now: Nanos) {
         let number = next_number();
         // A first touch is decided at a time read anew.
         let now = decision.decided_by.map_or(now, |by| by.outcome.now);
-        let mut watching = Some(self);
-        while let Some(Self { observer, one_in, next }) = watching {
-            if is_drawn(number, *one_in) {
-                let (decision, charge, one_in) = (&decision, charge.as_ref(), *one_in);
-                observer.observe(&Observed { asked, decision, charge, now, one_in });
+        let mut seat = self.first.get();
+        while let Some(Seat { one_in, watching, next }) = seat.map(Box::as_ref) {
+            let drawn = NonZeroU32::new(one_in.load() as u32).filter(|one_in| is_drawn(number, *one_in));
+            if let Some(drawn) = drawn
+                && let Some(watching) = &*watching.load()
+                // Another one may have come into its seat.
+                && watching.one_in == drawn
+            {
+                let (decision, charge, one_in) = (&decision, charge.as_ref(), watching.one_in);
+                watching.observer.observe(&Observed { asked, decision, charge, now, one_in });
             }
-            watching = next.get().map(Box::as_ref);
+            seat = next.get();
         }
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("is_set", &self.0.get().is_some()).finish()
+        f.debug_struct("Watch").field("observers", &self.seats.taken.load()).finish()
     }
 }
 
@@ -200,4 +260,27 @@ fn is_drawn(number: u32, one_in: NonZeroU32) -> bool {
     let (run, place) = (number / one_in, number % one_in);
     let spread = run.wrapping_mul(0x9E37_79B9);
     u64::from(place) == (u64::from(spread) * u64::from(one_in.get())) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Blind;
+
+    impl Observer for Blind {
+        fn observe(&self, _observed: &Observed<'_>) {}
+    }
+
+    #[test]
+    fn there_are_as_many_seats_as_there_ever_were_observers_at_once() {
+        let watch = Watch::default();
+        for _ in 0..100 {
+            let ids = [(); 3].map(|()| watch.add(NonZeroU32::MIN, Blind));
+            assert_eq!(watch.seats.taken.load(), 3);
+            ids.into_iter().for_each(|id| watch.remove(id));
+        }
+        assert_eq!(watch.seats.taken.load(), 0);
+        assert!(watch.seat(2).next.get().is_none());
+    }
 }

@@ -193,6 +193,7 @@ fn unsafe_code_stands_in_one_file_with_a_reason_for_each_block() {
 const LOCKS: &[(&str, &str)] = &[
     ("engine.rs", "publishes wait for each other"),
     ("heavy_hitters.rs", "who reads the sketch waits; a check that finds it taken goes on without"),
+    ("observer.rs", "observers that come and go; a check looks without"),
     ("line.rs", "for those who wait for tokens, with the feature `wait`"),
     ("sync.rs", "a thread takes a number at its first check, and gives it back at its end; and loom's 128-bit cells"),
     ("zone.rs", "policies that are compiled"),

@@ -2,8 +2,12 @@
 
 use std::{
     num::NonZeroU32,
-    sync::{Arc, Barrier, Mutex},
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use tidegate::{Engine, Identity, Observed, Observer, Request, Snapshot, clock::ManualClock, formats::Format};
@@ -301,4 +305,93 @@ fn several_observers_see_each_its_own_exact_share() {
     for (share, log) in shares.into_iter().zip(&logs) {
         assert_eq!(log.taken().len() as u32, CHECKS / share, "one in {share}");
     }
+}
+
+#[test]
+fn one_that_left_is_dropped_and_shown_nothing_and_its_seat_is_given_again() {
+    let (engine, stays) = (engine(POLICY), Arc::new(Log::default()));
+    let check = || {
+        let who = [identity("user", "ada")];
+        let _ = engine.check(&Request::new(&who).expect("valid"));
+    };
+    let first = Arc::new(Log::default());
+    let id = engine.observe(one_in(1), Arc::clone(&first));
+    let other = engine.observe(one_in(1), Arc::clone(&stays));
+    check();
+    engine.stop_observing(id);
+    assert_eq!(Arc::strong_count(&first), 1, "it is dropped");
+    check();
+    let second = Arc::new(Log::default());
+    let next = engine.observe(one_in(1), Arc::clone(&second));
+    // Who left does not take the next one with him.
+    engine.stop_observing(id);
+    check();
+    assert_eq!((first.taken().len(), second.taken().len(), stays.taken().len()), (1, 1, 3));
+    engine.stop_observing(next);
+    engine.stop_observing(other);
+    check();
+    assert_eq!((second.taken().len(), stays.taken().len()), (0, 0));
+    assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
+}
+
+/// Observers come and go while four threads decide: each sees decisions of its own share alone, and none after it left.
+#[test]
+fn observers_come_and_go_beside_checks() {
+    struct Share {
+        one_in: NonZeroU32,
+        seen: Arc<AtomicU32>,
+        has_left: Arc<AtomicBool>,
+    }
+
+    impl Observer for Share {
+        fn observe(&self, observed: &Observed<'_>) {
+            assert_eq!(observed.one_in(), self.one_in);
+            self.seen.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Drop for Share {
+        fn drop(&mut self) {
+            self.has_left.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let (engine, is_over) = (engine(POLICY), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let who = [identity("user", "ada")];
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = engine.check(&Request::new(&who).expect("valid"));
+                }
+            });
+        }
+        let come_and_go = |shares: [u32; 2]| {
+            let seen = Arc::new(AtomicU32::new(0));
+            let mut left = Vec::new();
+            for share in shares.repeat(200) {
+                let has_left = Arc::new(AtomicBool::new(false));
+                let (one_in, seen) = (one_in(share), Arc::clone(&seen));
+                let id = engine.observe(one_in, Share { one_in, seen, has_left: Arc::clone(&has_left) });
+                thread::yield_now();
+                engine.stop_observing(id);
+                left.push(has_left);
+            }
+            (seen, left)
+        };
+        let others = scope.spawn(move || come_and_go([1, 3]));
+        let (seen, left) = come_and_go([2, 5]);
+        let (of_others, others_left) = others.join().expect("no panic");
+        is_over.store(true, Ordering::Relaxed);
+        assert!(seen.load(Ordering::Relaxed) > 0 && of_others.load(Ordering::Relaxed) > 0);
+        let has_left = |has_left: &Arc<AtomicBool>| {
+            (0..1_000).any(|_| {
+                has_left.load(Ordering::Relaxed) || {
+                    thread::sleep(Duration::from_millis(1));
+                    false
+                }
+            })
+        };
+        assert!(left.iter().chain(&others_left).all(has_left));
+    });
 }

@@ -17,8 +17,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// For this engine. Decisions are shown to it from the first question for them on, which costs each check some
-    /// nanoseconds.
+    /// For this engine. Decisions are shown to it while somebody asks for them, which costs each check some nanoseconds.
     #[must_use]
     pub fn of(engine: Arc<Engine>) -> Self {
         Self { engine, lookout: Lookout::default() }
@@ -202,6 +201,7 @@ mod tests {
                     }
                 },
             );
+            assert!(format!("{:?}", answers.engine).contains("observers: 0"), "nobody asks any more");
             let Told::Watch(watched) = watched else { panic!("{watched:?}") };
             let allowed: Vec<bool> = watched.decisions.iter().map(|decision| decision.allowed).collect();
             assert_eq!((watched.seen, allowed), (4, vec![true, true, true, false]));

@@ -1,13 +1,13 @@
-//! Decisions as they are made, for whoever asks to see them: of one identity, or the next ones. The engine is watched from
-//! the first question on.
+//! Decisions as they are made, for whoever asks to see them: of one identity, or the next ones. The engine is watched while
+//! somebody asks.
 
 use std::{
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tidegate::{Engine, Observed, Observer};
+use tidegate::{Engine, Observed, Observer, ObserverId};
 use tokio::time::sleep;
 
 use crate::{
@@ -26,7 +26,8 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(crate) struct Lookout {
     /// Held for the length of a push, by checks too; one that finds it taken is overlooked.
     watches: Arc<Mutex<Vec<Watch>>>,
-    is_posted: OnceLock<()>,
+    /// While somebody asks.
+    posted: Mutex<Option<ObserverId>>,
 }
 
 #[derive(Debug)]
@@ -51,7 +52,6 @@ impl Lookout {
         count: usize,
         within: Duration,
     ) -> Result<Decisions, &'static str> {
-        self.is_posted.get_or_init(|| engine.observe(NonZeroU32::MIN, Eyes(Arc::clone(&self.watches))));
         let number = {
             let mut watches = lock(&self.watches);
             if watches.len() == WATCHES_MAX {
@@ -63,7 +63,8 @@ impl Lookout {
             number
         };
         // Whoever stops to wait leaves nothing behind.
-        let _leave = Leave { watches: &self.watches, number };
+        let _leave = Leave { lookout: self, engine, number };
+        self.post(engine);
         sleep(within).await;
         let mut watches = lock(&self.watches);
         let watch = watches.iter_mut().find(|watch| watch.number == number);
@@ -74,20 +75,38 @@ impl Lookout {
     }
 }
 
+impl Lookout {
+    /// Has the engine watched if somebody asks, and only then.
+    fn post(&self, engine: &Engine) {
+        let mut posted = lock(&self.posted);
+        let is_asked = !lock(&self.watches).is_empty();
+        match *posted {
+            None if is_asked => *posted = Some(engine.observe(NonZeroU32::MIN, Eyes(Arc::clone(&self.watches)))),
+            Some(id) if !is_asked => {
+                engine.stop_observing(id);
+                *posted = None;
+            }
+            _ => {}
+        }
+    }
+}
+
 struct Leave<'l> {
-    watches: &'l Mutex<Vec<Watch>>,
+    lookout: &'l Lookout,
+    engine: &'l Engine,
     number: u64,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        lock(self.watches).retain(|watch| watch.number != self.number);
+        lock(&self.lookout.watches).retain(|watch| watch.number != self.number);
+        self.lookout.post(self.engine);
     }
 }
 
-fn lock(watches: &Mutex<Vec<Watch>>) -> MutexGuard<'_, Vec<Watch>> {
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics.
-    watches.lock().unwrap_or_else(PoisonError::into_inner)
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Eyes {

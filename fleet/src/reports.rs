@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use tidegate::{Engine, Hitter, LimitIndex, clock::Clock};
+use tidegate::{Engine, Hitter, LimitIndex, ObserverId, clock::Clock};
 
 use crate::{
     counted::{Part, Whole},
@@ -18,6 +18,7 @@ use crate::{
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
     watcher: Arc<Watcher>,
+    observing: ObserverId,
     counters: Counters,
     sequence: u64,
 }
@@ -26,11 +27,11 @@ impl Reporter {
     /// What is counted from now on.
     pub(crate) fn of(engine: Arc<Engine>) -> Self {
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
-        engine.observe(ONE_IN, Arc::clone(&watcher));
+        let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
         // What there was before is in no report.
         counters.count(&engine, &watcher.take());
-        Self { engine, watcher, counters, sequence: 0 }
+        Self { engine, watcher, observing, counters, sequence: 0 }
     }
 
     /// What was counted since the last one; without a name, which the caller gives it.
@@ -90,6 +91,12 @@ impl Reporter {
             error: hitter.error,
         };
         hitters.into_iter().take(HITTERS_MAX).map(key).collect()
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.engine.stop_observing(self.observing);
     }
 }
 
@@ -191,5 +198,7 @@ mod tests {
             sum = (sum.0 + counts.0, sum.1 + counts.1);
         }
         assert_eq!(sum, (3, 7));
+        drop(reporter);
+        assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
     }
 }
