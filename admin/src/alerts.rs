@@ -1,9 +1,10 @@
-//! What needs a look: found in the policy, its history and the figures, again and again, and told to the streams when it
+//! What needs a look: found in the policy, its history, the figures and the nodes, again and again, and told to the streams when it
 //! comes and when it goes.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
     convert::Infallible,
+    mem,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -20,6 +21,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 use crate::{
     events::{Events, Topic},
     figures::{Counts, Figures, HOUR, Owner, Sample},
+    fleet::{Fleet, NodeRow, Trouble},
     objects::{Kind, ObjectKey, client_id},
     problem::Problem,
     published::{Published, Shared},
@@ -32,6 +34,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(10);
 /// Alerts of one code that are listed.
 const OF_CODE_MAX: usize = 100;
+/// A publish reaches a node sooner.
+const BEHIND: SignedDuration = SignedDuration::from_secs(10);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// A shadow that stays longer was forgotten, perhaps.
 const SHADOW: SignedDuration = SignedDuration::from_hours(24 * 14);
@@ -42,15 +46,17 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, or the code of a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
     since: String,
     /// For people: what is the matter.
     message: String,
-    /// What it is about; `null`: the node.
+    /// What of the policy it is about; `null`: a node, or this server.
     object: Option<About>,
+    /// The node that it is about, if it is about one that follows this server.
+    node: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
@@ -64,7 +70,7 @@ struct About {
 }
 
 /// An alert is the same as long as it is about the same.
-type Key = (&'static str, Option<About>);
+type Key = (&'static str, Option<About>, Option<String>);
 
 /// Those that are open.
 #[derive(Debug, Default)]
@@ -86,6 +92,8 @@ struct Memory {
     matched: Option<(i64, Matched)>,
     /// When something was counted last that should not be, Unix milliseconds, and how often it was.
     grown: HashMap<&'static str, Grown>,
+    /// Nodes that do not have the version that they should have, and since when they were seen so.
+    behind: HashMap<String, Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +127,7 @@ struct Seen {
     sample: Arc<Sample>,
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
+    troubles: Vec<Trouble>,
 }
 
 /// Told when an alert comes or goes.
@@ -135,6 +144,7 @@ struct AlertEvent<'a> {
 pub(crate) struct Sight<'a> {
     pub(crate) publisher: &'a Publisher,
     pub(crate) figures: &'a Figures,
+    pub(crate) fleet: &'a Fleet,
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
     pub(crate) certificate: &'a tls::Trouble,
@@ -163,7 +173,7 @@ impl Alerts {
     /// answer.
     pub(crate) async fn look(
         &self,
-        Sight { publisher, figures, store, events, certificate }: Sight<'_>,
+        Sight { publisher, figures, fleet, store, events, certificate }: Sight<'_>,
     ) -> Result<(Vec<Alert>, usize), Problem> {
         let mut memory = Arc::clone(&self.turn).lock_owned().await;
         let now = figures.time();
@@ -178,6 +188,7 @@ impl Alerts {
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
+            troubles: fleet.rows(&publisher.targets()).iter().filter_map(NodeRow::trouble).collect(),
         };
         let find = move || {
             let found = memory.find(&seen);
@@ -218,6 +229,7 @@ impl Memory {
     fn find(&mut self, seen: &Seen) -> Found {
         let mut found = self.of_policy(&seen.published, seen.now);
         found.extend(self.of_rules(&seen.published, seen.now));
+        found.extend(self.of_nodes(&seen.troubles, seen.now));
         found.extend(self.of_node(seen));
         let (mut listed, mut by_code) = (Found::default(), HashMap::<&str, usize>::new());
         for alert in found {
@@ -226,7 +238,7 @@ impl Memory {
             if *count > OF_CODE_MAX {
                 listed.left_out += 1;
             } else {
-                listed.listed.insert((alert.code, alert.object.clone()), alert);
+                listed.listed.insert((alert.code, alert.object.clone(), alert.node.clone()), alert);
             }
         }
         listed
@@ -299,11 +311,27 @@ impl Memory {
         alerts
     }
 
+    /// Nodes that follow this server, and this one.
+    fn of_nodes(&mut self, troubles: &[Trouble], now: Timestamp) -> Vec<Alert> {
+        let before = mem::take(&mut self.behind);
+        let mut alerts = Vec::new();
+        for Trouble { code, node, since, message } in troubles {
+            let since = since.clone().or_else(|| {
+                let since = before.get(node).copied().unwrap_or(now);
+                self.behind.insert(node.clone(), since);
+                (now.duration_since(since) >= BEHIND).then(|| since.to_string())
+            });
+            let Some(since) = since else { continue };
+            alerts.push(Alert { code, since, message: message.clone(), object: None, node: Some(node.clone()) });
+        }
+        alerts
+    }
+
     /// What this server has trouble with.
     fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message = format!("the certificate of before stays in use, since the files cannot be used: {why}");
-            Alert { code: "certificate_unusable", since: since.to_string(), message, object: None }
+            Alert { code: "certificate_unusable", since: since.to_string(), message, object: None, node: None }
         });
         let mut alerts: Vec<Alert> = certificate.collect();
         let of_node = [
@@ -323,7 +351,7 @@ impl Memory {
                     _ => message.to_owned(),
                 };
                 let since = Timestamp::from_millisecond(since).unwrap_or(*now).to_string();
-                alerts.push(Alert { code, since, message, object: None });
+                alerts.push(Alert { code, since, message, object: None, node: None });
             }
         }
         alerts
@@ -348,7 +376,7 @@ impl Memory {
 
 impl About {
     fn alert(&self, code: &'static str, since: Timestamp, message: String) -> Alert {
-        Alert { code, since: since.to_string(), message, object: Some(self.clone()) }
+        Alert { code, since: since.to_string(), message, object: Some(self.clone()), node: None }
     }
 }
 

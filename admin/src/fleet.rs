@@ -26,7 +26,11 @@ use tokio::{
 };
 
 use self::{asking::Asking, pushed::Pushing, rows::Figures as NodeFigures};
-pub(crate) use self::{asking::Outcome, rows::NodeRow, stream::events};
+pub(crate) use self::{
+    asking::Outcome,
+    rows::{NodeRow, Trouble},
+    stream::events,
+};
 use crate::{
     events::{Events, Topic},
     figures::Figures,
@@ -89,6 +93,7 @@ struct Node {
     reported_at_ms: u64,
     figures: NodeFigures,
     acknowledged: Option<Acknowledgement>,
+    acknowledged_at: jiff::Timestamp,
 }
 
 /// An event, and until when it is of use.
@@ -200,6 +205,7 @@ impl Fleet {
                 node.figures.policy_version = acknowledgement.version;
             }
             node.acknowledged = Some(acknowledgement);
+            node.acknowledged_at = jiff::Timestamp::now();
         })?;
         self.events.put(Topic::Policy, "policy.applied", &told, |_, _| {});
         Ok(())
@@ -297,6 +303,7 @@ impl Node {
             reported_at_ms: 0,
             figures: NodeFigures::default(),
             acknowledged: None,
+            acknowledged_at: jiff::Timestamp::UNIX_EPOCH,
         }
     }
 

@@ -197,8 +197,8 @@ pub(crate) struct State {
 impl State {
     /// What alerts are found in.
     pub(crate) fn sight(&self) -> Sight<'_> {
-        let Self { publisher, figures, store, events, certificate, .. } = self;
-        Sight { publisher, figures, store, events, certificate }
+        let Self { publisher, figures, fleet, store, events, certificate, .. } = self;
+        Sight { publisher, figures, fleet, store, events, certificate }
     }
 }
 

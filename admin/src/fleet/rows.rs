@@ -57,6 +57,20 @@ pub(crate) struct NodeRow {
 struct Refused {
     version: u64,
     why: String,
+    /// When this server heard of it.
+    #[schemars(extend("format" = "date-time"))]
+    since: String,
+}
+
+/// What is the matter with a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) code: &'static str,
+    pub(crate) node: String,
+    /// RFC 3339, if that is known.
+    pub(crate) since: Option<String>,
+    /// For people.
+    pub(crate) message: String,
 }
 
 /// What a node told last.
@@ -121,7 +135,7 @@ impl Node {
         };
         let refused = self.acknowledged.as_ref().and_then(|acknowledged| {
             let why = acknowledged.refused.clone()?;
-            Some(Refused { version: acknowledged.version, why })
+            Some(Refused { version: acknowledged.version, why, since: self.acknowledged_at.to_string() })
         });
         NodeRow {
             node: self.hello.name.clone(),
@@ -140,6 +154,26 @@ impl Node {
 }
 
 impl NodeRow {
+    /// What is the matter with it, most of all. Who is gone may have been stopped.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        let (node, version, target) = (&self.node, self.figures.policy_version, self.target_version);
+        let (code, since, message) = match (self.presence, &self.refused) {
+            (Presence::Gone, _) => return None,
+            (Presence::Silent, _) => {
+                ("node_silent", self.seen_at.clone(), format!("the node `{node}` is connected, and does not report"))
+            }
+            (_, Some(Refused { version, why, since })) => {
+                let message = format!("the node `{node}` did not take version {version}: {why}");
+                ("node_refused", Some(since.clone()), message)
+            }
+            (_, None) if version != target => {
+                ("node_behind", None, format!("the node `{node}` decides by version {version}, and should by {target}"))
+            }
+            (_, None) => return None,
+        };
+        Some(Trouble { code, node: node.clone(), since, message })
+    }
+
     /// That of the process that answers.
     pub(super) fn of_this_one(figures: &OwnFigures, target_version: u64) -> Self {
         let Own { interval_ms, whole } = figures.own();

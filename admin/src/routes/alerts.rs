@@ -10,7 +10,7 @@ pub(super) fn calls(api: &mut Api) {
     api.about("Alerts", "What needs a look.");
     api.get("/alerts", show).says(
         "What needs a look",
-        "Found in the policy, its history and the figures of this server. `GET /stream?topics=alerts` tells of those that come \
+        "Found in the policy, its history, the figures of this server and the nodes that follow it. `GET /stream?topics=alerts` tells of those that come \
          and go. At most 100 of each code are listed.",
     );
 }

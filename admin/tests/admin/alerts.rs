@@ -6,6 +6,7 @@ use tidegate::{Identity, Request};
 use crate::{
     figures::wait_for,
     home::Folder,
+    nodes::{hello, minute, node_of, publish, wait_until},
     stream::Events,
     support::{Server, Time},
 };
@@ -104,4 +105,80 @@ fn what_needs_a_look_comes_and_goes() {
     let told: Vec<Value> = (0..open).map(|_| events.next_called("alert")).collect();
     assert!(told.iter().all(|alert| alert["state"] == "opened"), "{told:?}");
     assert!(told.iter().any(|alert| alert["code"] == "rule_unmatched"));
+}
+
+/// A node that does not have what it should have, one that refused it, and one that does not report.
+#[test]
+fn nodes_that_need_a_look_are_told_with_since_when() {
+    let folder = Folder::new();
+    let time = Time::at(&jiff::Timestamp::now().to_string());
+    let server = Server::start_at(folder.home(), "here", &time);
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = ["n-1", "n-2", "n-3"].map(|name| Events::of_node(&server.url, &node, &hello(name, "a")));
+    for events in &mut events {
+        let _ = events.next_called("snapshot");
+    }
+    let mut sequence = 0;
+    let mut report = |names: &[&str]| {
+        sequence += 1;
+        for name in names {
+            let told = json!({ "name": name, "instance": "a", "sequence": sequence, "policy_version": 1 });
+            assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+        }
+    };
+    let took = |name: &str, version: u64, at_ms: u64, refused: &Value| {
+        let took = json!({
+            "name": name, "instance": "a", "version": version, "at_ms": at_ms, "took_ms": 7, "refused": refused,
+        });
+        assert_eq!(node.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    };
+    let of_nodes = || {
+        let alerts = ana.get("/api/v1/alerts").json();
+        let alerts = alerts["items"].as_array().expect("a list").clone();
+        alerts.into_iter().filter(|alert| !alert["node"].is_null()).collect::<Vec<_>>()
+    };
+    report(&["n-1", "n-2", "n-3"]);
+    assert_eq!(of_nodes(), Vec::<Value>::new());
+    assert_eq!(publish(&ana, &minute(500), false).status, 201);
+    took("n-1", 2, 1, &Value::Null);
+    took("n-2", 2, 1, &json!("this build cannot read it"));
+    let told = of_nodes();
+    assert_eq!(told.len(), 1, "who has not had ten seconds is not behind: {told:?}");
+    assert_eq!((&told[0]["code"], &told[0]["node"]), (&json!("node_refused"), &json!("n-2")));
+    let why = "the node `n-2` did not take version 2: this build cannot read it";
+    assert_eq!((&told[0]["message"], &told[0]["object"]), (&json!(why), &Value::Null));
+    let since = |alert: &Value| alert["since"].as_str().expect("an instant").parse::<jiff::Timestamp>().expect("one");
+    assert!((jiff::Timestamp::now() - since(&told[0])).get_seconds() < 60);
+    let began = time.now_ms();
+    time.go_on(15);
+    report(&["n-2", "n-3"]);
+    took("n-1", 2, 2, &Value::Null);
+    let told = of_nodes();
+    let named: Vec<_> = told.iter().map(|alert| (alert["code"].clone(), alert["node"].clone())).collect();
+    assert_eq!(named, [(json!("node_behind"), json!("n-3")), (json!("node_refused"), json!("n-2"))]);
+    assert_eq!(told[0]["message"], "the node `n-3` decides by version 1, and should by 2");
+    let first_seen = since(&told[0]).as_millisecond();
+    assert!((began - 5_000..=began + 1_000).contains(&first_seen), "{first_seen} {began}");
+    // What was the matter is over, and is told to be.
+    let mut alerts = Events::open(&server.url, &ana, "alerts");
+    took("n-3", 2, 3, &Value::Null);
+    took("n-2", 2, 3, &Value::Null);
+    assert_eq!(of_nodes(), Vec::<Value>::new());
+    let mut closed = Vec::new();
+    while closed.len() < 2 {
+        let alert = alerts.next_called("alert");
+        if alert["state"] == "closed" {
+            closed.push(alert["code"].clone());
+        }
+    }
+    assert_eq!(closed, ["node_behind", "node_refused"]);
+    // One that hangs, until it is heard again; who is gone may have been stopped.
+    let silent = wait_for(&ana, "/api/v1/alerts", |alerts| of_code(alerts, "node_silent").len() == 3);
+    let silent = of_code(&silent, "node_silent");
+    assert!((jiff::Timestamp::now() - since(silent[0])).get_seconds() >= 5);
+    took("n-1", 2, 4, &Value::Null);
+    assert_eq!(of_nodes().len(), 2);
+    drop(events);
+    wait_until("they are gone", || of_nodes().is_empty());
 }
