@@ -4,21 +4,23 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, sync::
 
 use tidegate::Engine;
 use tidegate_fleet::{Follower, Following, Source, Status, Token};
-use tidegate_service::http::Http;
+use tidegate_service::http::{CONNECTIONS_MAX, Http};
 
 use crate::{
     cli::NodeArguments,
     output::{Ended, Failure, say},
-    running::{Stopping, bind, log_to_stderr, runtime, url, workers},
+    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url, workers},
 };
 
 pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.log, no_color)?;
+    let workers = workers(arguments.door.workers);
+    raise_descriptors(workers * CONNECTIONS_MAX);
     let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
-    runtime()?.block_on(serve(arguments, http))
+    runtime()?.block_on(serve(arguments, http, workers))
 }
 
-async fn serve(arguments: &NodeArguments, http: TcpListener) -> Result<Ended, Failure> {
+async fn serve(arguments: &NodeArguments, http: TcpListener, workers: usize) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let http_url = url("http", &http)?;
     let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
@@ -32,7 +34,7 @@ async fn serve(arguments: &NodeArguments, http: TcpListener) -> Result<Ended, Fa
         follower = follower.trusting(pem);
     }
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
-    let door = Http { listener: http, engine, workers: workers(arguments.door.workers) }.serve().map_err(failure)?;
+    let door = Http { listener: http, engine, workers }.serve().map_err(failure)?;
     let stopping = Stopping::new().map_err(failure)?;
     say(greeting(arguments, &following, &http_url).as_bytes())?;
     let handle = door.handle();

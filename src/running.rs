@@ -6,6 +6,7 @@ use std::{
     thread,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
@@ -28,6 +29,25 @@ pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failur
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(|error| Failure(format!("no threads to serve with: {error}")))
+}
+
+/// Lets this process have as many file descriptors as the system gives it, and says how many where its doors take more
+/// connections than that.
+pub(crate) fn raise_descriptors(connections: usize) {
+    let given = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
+        tracing::warn!(%error, "the number of file descriptors cannot be raised");
+    }
+    // None: as many as it wants.
+    if let Some(descriptors) = getrlimit(Resource::Nofile).current
+        && descriptors < connections as u64
+    {
+        tracing::warn!(
+            descriptors,
+            connections,
+            "fewer file descriptors than the connections that are taken: more than that wait or are cut off; raise the hard limit"
+        );
+    }
 }
 
 /// Threads that answer checks: so many, or one for each processor.

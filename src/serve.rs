@@ -5,14 +5,14 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
-use tidegate_service::http::{Http, Server};
+use tidegate_service::http::{CONNECTIONS_MAX, Http, Server};
 use tokio::sync::oneshot;
 
 use crate::{
     cli::{ControlArguments, ServeArguments, Share},
     output::{Ended, Failure, complain, say},
     policy,
-    running::{Stopping, bind, log_to_stderr, runtime, url, workers},
+    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url, workers},
 };
 
 /// Room for keys where nobody checks.
@@ -20,12 +20,14 @@ const ALONE_KEYS: usize = 1_000;
 
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.control.log, no_color)?;
+    let workers = workers(arguments.door.workers);
+    raise_descriptors(workers * CONNECTIONS_MAX + Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.control.admin, "the dashboard", "--admin")?;
     let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
     runtime()?.block_on(async {
         let check_url = url("http", &http)?;
         let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
-        let door = Http { listener: http, engine: Arc::clone(&engine), workers: workers(arguments.door.workers) };
+        let door = Http { listener: http, engine: Arc::clone(&engine), workers };
         let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
         Box::pin(serve(&arguments.control, admin, node, Some(door))).await
     })
@@ -34,6 +36,7 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
 /// `tidegate admin`: the control plane, whose engine compiles and answers no checks.
 pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.log, no_color)?;
+    raise_descriptors(Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.admin, "the dashboard", "--admin")?;
     let node = Node { engine: Arc::new(Engine::with_max_keys(ALONE_KEYS)), record: Share(None), check_url: None };
     runtime()?.block_on(serve(arguments, admin, node, None))

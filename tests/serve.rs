@@ -372,3 +372,41 @@ fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("is read-only"), "{said}");
 }
+
+/// Each command that serves raises its soft limit to the hard one, and says where that is still too low.
+#[test]
+fn file_descriptors_are_raised_to_the_hard_limit() {
+    let folder = TempDir::new().expect("a folder");
+    let token = folder.path().join("token");
+    fs::write(&token, "t").expect("written");
+    let token = token.to_str().expect("text");
+    let commands: [&[&str]; 3] = [
+        &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "1"],
+        &["admin", "--admin", "127.0.0.1:0"],
+        &["node", "--admin", "http://127.0.0.1:1", "--token-file", token, "--http", "127.0.0.1:0", "--workers", "1"],
+    ];
+    for (arguments, connections) in commands.into_iter().zip([30_720, 5_120, 25_600]) {
+        let data = folder.path().join(arguments[0]);
+        let mut child = Command::new("/bin/sh")
+            .env_clear()
+            .args(["-c", "ulimit -S -n 100 && ulimit -H -n 1000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tidegate")])
+            .args(arguments)
+            .arg("--data")
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let is_ready = lines.map(|line| line.expect("text")).any(|line| line == "Ctrl+C stops.");
+        let limits = fs::read_to_string(format!("/proc/{}/limits", child.id()));
+        child.kill().expect("it runs");
+        let said = child.wait_with_output().expect("it ends").stderr;
+        let said = String::from_utf8_lossy(&said);
+        assert!(is_ready, "{arguments:?}: {said}");
+        let limits = limits.expect("it runs");
+        let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+        assert_eq!(files.split_whitespace().collect::<Vec<_>>()[3..5], ["1000", "1000"], "{arguments:?}");
+        assert!(said.contains("descriptors=1000") && said.contains(&format!("connections={connections}")), "{said}");
+    }
+}

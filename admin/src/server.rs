@@ -74,6 +74,8 @@ const TRANSPORT_SECURITY: &str = "max-age=31536000";
 const DRAIN_SECONDS: u64 = 5;
 /// How long it waits for readers of streams to take their last event.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// A handful of people, and the machine has other work.
+const WORKERS: usize = 2;
 /// Connections of each worker: those of nodes last as long as the nodes.
 const CONNECTIONS_MAX: usize = 2_560;
 /// How long a client may take to send a request's head.
@@ -218,6 +220,9 @@ pub struct Admin {
 }
 
 impl Admin {
+    /// Connections that it takes at once.
+    pub const CONNECTIONS_MAX: usize = WORKERS * CONNECTIONS_MAX;
+
     /// Opens the database, or makes it with the example policy, and publishes its newest version to the engine.
     ///
     /// # Errors
@@ -369,8 +374,7 @@ impl Admin {
         .on_connect(move |_, data| {
             data.insert(connections.begin());
         })
-        // A handful of people, and the machine has other work.
-        .workers(2)
+        .workers(WORKERS)
         .max_connections(CONNECTIONS_MAX)
         .client_request_timeout(REQUEST_TIMEOUT)
         .shutdown_timeout(DRAIN_SECONDS)

@@ -22,6 +22,8 @@ use crate::{
     wire::{self, BatchBody, DecisionBody, Item},
 };
 
+/// Connections of each worker.
+pub const CONNECTIONS_MAX: usize = 25_600;
 /// Time for the head of a connection's first request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may rest between requests: longer than the minute that balancers keep theirs.
@@ -63,6 +65,7 @@ impl<C: Clock> Http<C> {
         });
         let server = server
             .workers(workers.max(1))
+            .max_connections(CONNECTIONS_MAX)
             .disable_signals()
             .shutdown_timeout(SHUTDOWN_SECONDS)
             .tcp_nodelay(true)
