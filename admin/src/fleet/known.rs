@@ -1,6 +1,6 @@
 //! What servers of one database know of each other's nodes: each writes its own down, and looks there for the others'.
 
-use std::{collections::HashMap, convert::Infallible, time::Duration};
+use std::{collections::HashMap, convert::Infallible};
 
 use sqlx::AnyConnection;
 use tokio::time::{self, Instant, MissedTickBehavior};
@@ -12,8 +12,6 @@ use crate::{
     store::{Elsewhere, Forgotten, KnownNode, Store},
 };
 
-/// How often a server says that it still has its nodes.
-const SAY_EVERY: Duration = Duration::from_secs(30);
 /// Nodes that are written at once: the rest come with the next look.
 const AT_ONCE: usize = 200;
 
@@ -52,7 +50,7 @@ impl Fleet {
             told.retain(|name, _| nodes.iter().any(|node| node.name == *name));
             let is_new = |node: &KnownNode| told.get(&node.name) != Some(node);
             let new: Vec<KnownNode> = nodes.into_iter().filter(is_new).take(AT_ONCE).collect();
-            let is_due = !told.is_empty() && said.elapsed() >= SAY_EVERY;
+            let is_due = !told.is_empty() && said.elapsed() >= store.says_nodes_every();
             let outcome: sqlx::Result<()> = async {
                 let mut is_to_look = is_quiet || is_due;
                 if !new.is_empty() || is_due {

@@ -1,5 +1,7 @@
 //! The nodes of every server, as the others know them.
 
+use std::time::Duration;
+
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
 use super::{Place, Store};
@@ -52,8 +54,19 @@ WHERE nodes.server = excluded.server OR (excluded.is_connected = 1 AND (
 const REMEMBERED_S: i64 = 86_400;
 /// A server that was not sure of its nodes for so long has them no more, in seconds.
 const SURE_FOR_S: i64 = 90;
+/// Their names are given to other processes sooner, in seconds: these may be the same nodes, started again.
+const TAKEN_FOR_S: i64 = 10;
 
 impl Store {
+    /// How often a server is to say that it still has its nodes.
+    pub(crate) fn says_nodes_every(&self) -> Duration {
+        match self.place {
+            // Nobody else has nodes of a file.
+            Place::File(_) => Duration::from_secs(30),
+            Place::Server(_) => Duration::from_secs(3),
+        }
+    }
+
     /// Takes the name of a node that connects, for this server, at once and for good; answers where another process has it.
     /// The same process is let in wherever it was connected before: the other server loses it. One statement needs no turn.
     pub(crate) async fn claim_node(&self, server: &str, node: &KnownNode, now: i64) -> sqlx::Result<Option<Elsewhere>> {
@@ -144,7 +157,7 @@ impl KnownNode {
             .bind(&self.instance)
             .bind(self.since)
             .bind(now)
-            .bind(now - SURE_FOR_S)
+            .bind(now - TAKEN_FOR_S)
             .bind(i64::from(is_claim))
     }
 
