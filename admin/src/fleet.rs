@@ -341,8 +341,15 @@ mod tests {
     use super::*;
 
     fn node(name: String) -> Node {
-        let hello =
-            Hello { name, instance: "a".to_owned(), build: String::new(), schema: 1, version: None, sha256: None };
+        let hello = Hello {
+            name,
+            instance: "a".to_owned(),
+            build: String::new(),
+            schema: 1,
+            version: None,
+            sha256: None,
+            deltas: None,
+        };
         Node::new(hello)
     }
 

@@ -259,10 +259,9 @@ impl Admin {
             Some(file) => Some(file.follow(&store).await?),
             None => None,
         };
-        let mut reading = store.reading().await.map_err(failed)?;
         let here = is_node.then(|| node.clone());
-        let (targets, snapshot) = Stored::read(&mut reading, &name).await.map_err(failed)?.compile(here.as_deref())?;
-        drop(reading);
+        let stored = Stored::read(&mut *store.reading().await.map_err(failed)?, &name).await.map_err(failed)?;
+        let (targets, snapshot) = stored.compile(here.as_deref())?;
         let version = targets.of(here.as_deref()).version.version;
         engine.publish(Publish::of(snapshot).under_version(version)).map_err(StartError::Engine)?;
         let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };

@@ -240,7 +240,7 @@ impl Seats {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("observers", &self.seats.taken.load()).finish()
+        f.debug_struct("Watch").field("observers", &self.seats.taken.load()).finish_non_exhaustive()
     }
 }
 
@@ -278,7 +278,9 @@ mod tests {
         for _ in 0..100 {
             let ids = [(); 3].map(|()| watch.add(NonZeroU32::MIN, Blind));
             assert_eq!(watch.seats.taken.load(), 3);
-            ids.into_iter().for_each(|id| watch.remove(id));
+            for id in ids {
+                watch.remove(id);
+            }
         }
         assert_eq!(watch.seats.taken.load(), 0);
         assert!(watch.seat(2).next.get().is_none());

@@ -48,9 +48,9 @@ fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
     let each: Vec<(&str, &str)> = KINDS.iter().flat_map(|kind| VALUES.map(|value| (*kind, value))).collect();
     let each = each.into_iter().filter(|(kind, value)| *kind != "ip" || value.starts_with("10") || *value == "*");
     let what = (prop::option::of(0..tiers), prop::option::of(exception())).boxed();
-    let client = move |((kind, value), (tier, exception)): ((&str, &str), (Option<usize>, Option<Override>))| Client {
-        kind: kind.to_owned(),
-        value: value.to_owned(),
+    let client = |id: (&str, &str), tier: Option<usize>, exception: Option<Override>| Client {
+        kind: id.0.to_owned(),
+        value: id.1.to_owned(),
         tier: tier.or(exception.is_none().then_some(0)).map(|tier| TIERS[tier].to_owned()),
         label: None,
         note: None,
@@ -58,11 +58,13 @@ fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
     };
     let some = subsequence(each.collect::<Vec<_>>(), 0..=20);
     some.prop_flat_map(move |ids| {
-        ids.into_iter().map(|id| (Just(id), what.clone()).prop_map(client)).collect::<Vec<_>>()
+        ids.into_iter()
+            .map(|id| what.clone().prop_map(move |(tier, exception)| client(id, tier, exception)))
+            .collect::<Vec<_>>()
     })
 }
 
-fn rule(id: usize, per: Vec<&str>, limits: Vec<Limit>) -> Rule {
+fn rule(id: usize, per: &[&str], limits: &[Limit]) -> Rule {
     let per = if per.is_empty() { json!("everyone") } else { json!(per) };
     of_json(json!({"id": format!("r{id}"), "endpoint": format!("/{id}/*"), "per": per, "limits": limits}))
 }
@@ -82,7 +84,7 @@ fn domain() -> impl Strategy<Value = Domain> {
     let default = prop::option::of(prop::sample::select(KINDS.to_vec()));
     (tiers, rules, timezone, default, any::<bool>()).prop_map(
         |((tiers, clients), rules, timezone, default, tier_hint)| {
-            let rules = rules.into_iter().enumerate().map(|(id, (per, limits))| rule(id, per, limits)).collect();
+            let rules = rules.into_iter().enumerate().map(|(id, (per, limits))| rule(id, &per, &limits)).collect();
             let defaults = default.map(|kind| (kind.to_owned(), "a".to_owned())).into_iter().collect();
             Domain { defaults, tier_hint, timezone, tiers, clients, rules, ..Domain::default() }
         },

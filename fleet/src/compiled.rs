@@ -44,8 +44,8 @@ impl Compiled {
     /// Of what was sent whole.
     pub(crate) fn whole(sent: &Snapshot) -> Result<Self, NotApplied> {
         let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
-        let policy: borrowed::Policy<'_> = from_str(&document).map_err(unreadable)?;
-        let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(refused)?;
+        let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
+        let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?;
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot: Arc::new(snapshot) })
     }
 
@@ -55,16 +55,16 @@ impl Compiled {
             return Err(NotApplied::Elsewhere);
         }
         let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(NotApplied::Damaged)?;
-        let delta: borrowed::Delta<'_> = from_str(&delta).map_err(unreadable)?;
-        let snapshot = self.snapshot.compile_delta(&delta).map_err(refused)?;
+        let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
+        let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?;
         Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot: Arc::new(snapshot) })
     }
 }
 
-fn unreadable(error: serde_json::Error) -> NotApplied {
+fn unreadable(error: &serde_json::Error) -> NotApplied {
     NotApplied::Refused(format!("this build cannot read it: {error}"))
 }
 
-fn refused(problems: tidegate::Problems) -> NotApplied {
+fn refused(problems: &tidegate::Problems) -> NotApplied {
     NotApplied::Refused(problems.to_string())
 }

@@ -47,14 +47,23 @@ struct Position {
     steps: Steps,
     /// The policy in force; none: nothing is known of it here.
     has: Option<Compiled>,
-    /// It is to be sent its policy again.
-    is_anew: bool,
-    /// The next policy is to be sent whole.
-    is_whole_next: bool,
+    wants: Wants,
     /// The policy in force is not on the disk, where it should be.
     is_not_kept: bool,
     /// A snapshot of this connection is not in force, which the admin server takes for the version that it has here.
     is_behind: bool,
+}
+
+/// What the next connection is to bring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Wants {
+    /// What is other than the policy in force, as short as can be.
+    #[default]
+    News,
+    /// The same, the first policy whole.
+    Whole,
+    /// The policy in force, whole.
+    Again,
 }
 
 /// A policy that was sent.
@@ -118,8 +127,8 @@ impl Node {
 
     /// One connection, to its end.
     async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
-        let is_anew = std::mem::take(&mut position.is_anew);
-        let sha256 = position.has.as_ref().map(|has| has.sha256.clone()).filter(|_| !is_anew);
+        let has = position.has.as_ref().filter(|_| position.wants != Wants::Again);
+        let sha256 = has.map(|has| has.sha256.clone());
         position.is_behind = false;
         let hello = Hello {
             name: self.name.clone(),
@@ -128,9 +137,8 @@ impl Node {
             schema: SCHEMA,
             version: sha256.as_ref().map(|_| self.engine.version()),
             sha256,
-            deltas: Some(self.deltas(position)),
+            deltas: Some(if position.wants == Wants::Whole { 0 } else { self.deltas() }),
         };
-        position.is_whole_next = false;
         let mut stream = match self.calls.open(&hello).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -141,6 +149,7 @@ impl Node {
                 };
             }
         };
+        position.wants = Wants::News;
         self.status.send_modify(|status| {
             status.is_connected = true;
             status.trouble = None;
@@ -183,7 +192,7 @@ impl Node {
                 let command: Command = from_str(&event.data).ok()?;
                 if command.ask.get("what").is_some_and(|what| what == "resync") {
                     self.answer(command.id, Told::Resync {}).await;
-                    position.is_anew = true;
+                    position.wants = Wants::Again;
                     return Some(Ended::Restart);
                 }
                 let node = Arc::clone(self);
@@ -217,7 +226,7 @@ impl Node {
         let is_delta = matches!(sent, Sent::Delta(_));
         if is_delta && position.is_not_kept {
             // What differs can only be kept beside what it differs from.
-            position.is_whole_next = true;
+            position.wants = Wants::Whole;
             return Some(Ended::Restart);
         }
         let version = sent.version();
@@ -238,7 +247,7 @@ impl Node {
         let refused = applied.as_ref().err().map(ToString::to_string);
         if let Some(why) = refused.as_ref().filter(|_| is_delta) {
             tracing::warn!(version, why, "what differs cannot be taken in, the policy is asked for whole");
-            position.is_whole_next = true;
+            position.wants = Wants::Whole;
             return Some(Ended::Restart);
         }
         let not_kept = kept.and_then(Result::err).map(|error| error.to_string());
@@ -297,10 +306,10 @@ impl Node {
     }
 
     /// How many deltas it takes before a whole policy. Nodes that came together are not to be sent theirs together.
-    fn deltas(&self, position: &Position) -> u32 {
+    fn deltas(&self) -> u32 {
         let kept = self.last_good.as_ref().map_or(0, LastGood::deltas);
         let most = wire::DELTAS_MAX - (random() % u64::from(wire::DELTAS_MAX / 2)) as u32;
-        if position.is_whole_next { 0 } else { most.saturating_sub(kept) }
+        most.saturating_sub(kept)
     }
 
     fn acknowledge(self: &Arc<Self>, acknowledgement: Acknowledgement) {

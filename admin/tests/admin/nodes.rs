@@ -117,8 +117,10 @@ fn whoever_takes_deltas_is_sent_what_differs_and_at_times_the_whole() {
     let ana = server.administrator();
     let node = node_of(&ana);
     let assign = |numbers: Range<usize>, tier: &str| {
-        let lines: String = numbers.map(|n| format!("user,u-{n},{tier},,,\n")).collect();
-        let imported = import(&ana, "message=clients", &format!("kind,value,tier,override,until,reason\n{lines}"));
+        let lines = numbers.map(|n| format!("user,u-{n},{tier},,,"));
+        let lines: Vec<String> =
+            ["kind,value,tier,override,until,reason".to_owned()].into_iter().chain(lines).collect();
+        let imported = import(&ana, "message=clients", &lines.join("\n"));
         assert!(matches!(imported.status, 200 | 201), "{imported:?}");
     };
     assign(0..100, "free");
