@@ -35,7 +35,6 @@ use crate::{
     events::{Events, Topic},
     figures::Figures,
     problem::Problem,
-    published::Shared,
     rollout::Targets,
     store::Store,
 };
@@ -198,7 +197,8 @@ impl Fleet {
         });
         self.of(&name, &acknowledgement.instance.clone(), |node| {
             // Each comes by a connection of its own, so an older one may come later.
-            if node.acknowledged.as_ref().is_some_and(|newer| newer.at_ms > acknowledgement.at_ms) {
+            let (at_ms, version) = (acknowledgement.at_ms, acknowledgement.version);
+            if node.acknowledged.as_ref().is_some_and(|newer| (newer.at_ms, newer.version) > (at_ms, version)) {
                 return;
             }
             if acknowledgement.refused.is_none() {
@@ -212,10 +212,14 @@ impl Fleet {
     }
 
     /// Prepares what nodes are sent of a version, if there are any.
-    pub(crate) async fn has_changed(&self, before: &Shared, after: &Shared) {
+    pub(crate) async fn has_changed(&self, before: &Targets, after: &Targets) {
+        let (had, newest) = (&before.newest.version, &after.newest.version);
+        if before.staged.is_some() && had.version != newest.version {
+            self.pushing.is_taken_back(had.version);
+        }
         let is_anybody = self.nodes().by_name.values().any(|node| node.connection.is_some());
         if is_anybody {
-            self.pushing.has_changed(before, after).await;
+            self.pushing.has_changed(&before.newest, &after.newest).await;
         }
     }
 

@@ -415,9 +415,9 @@ impl Publisher {
         Ok(made.answer)
     }
 
-    /// From here on nodes should have these.
+    /// From here on nodes should have these. Should this be cut off, the next look at the database comes here again.
     async fn aim(&self, targets: Targets) {
-        self.fleet.has_changed(&self.published(), &targets.newest).await;
+        self.fleet.has_changed(&self.targets(), &targets).await;
         self.targets.send_replace(Arc::new(targets));
     }
 

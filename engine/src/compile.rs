@@ -20,7 +20,10 @@ use crate::{
     policy::{self, ClientRef, DoorSettings, EVERYONE, Per, Policy, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
-    snapshot::{CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, PLAN_MAX, Rule, RuleSet, Snapshot},
+    snapshot::{
+        CompiledLimit, Domain, Exception, Grants, KINDS_MAX, Kind, Limits, NumberedTier, PLAN_MAX, Rule, RuleSet,
+        Snapshot,
+    },
     time::Nanos,
     zone::Zone,
 };
@@ -45,8 +48,9 @@ impl Snapshot {
         }))
     }
 
-    /// Compiles the document that differs by `delta` from the one that this is of. What does not differ is shared: this
-    /// takes as long as what does is long, whatever the number of clients, but for one time in many.
+    /// Compiles the document that differs by `delta` from the one that this is of. Clients that are as they were are shared:
+    /// this takes as long as tiers, rules, overrides and what differs are long, whatever the number of other clients, but for
+    /// the time in many in which the layers of clients are made one again.
     ///
     /// # Errors
     ///
@@ -112,12 +116,15 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         }
         let tiers = self.tiers(report);
         let timezone = self.source.timezone.as_deref();
-        for kind in &mut self.kinds {
-            kind.members.resize(tiers.len(), 0);
-        }
+        let mut numbered = Vec::new();
         if let Some(before) = self.before.take() {
-            before.check(report, &tiers, timezone);
+            before.check(report, timezone);
             before.limits_go_on(&mut self.kinds, self.limits);
+            numbered = before.tiers_go_on(report, &self.kinds, &tiers);
+        }
+        let numbers = number(&tiers, &mut numbered);
+        for kind in &mut self.kinds {
+            kind.members.resize(numbered.len(), 0);
         }
         for (kind, tier) in &self.source.defaults {
             let report = &mut report.field("defaults");
@@ -126,12 +133,13 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                 self.kinds[kind as usize].default_tier = tier;
             }
         }
-        self.clients(report);
+        self.clients(report, &numbers);
         let rule_sets = self.rule_sets(report);
         let policy::Domain { tier_hint, on_error, headers, reset, .. } = *self.source;
         let door = DoorSettings { on_error, headers, reset };
         let timezone = timezone.map(Into::into);
-        let mut domain = Domain { tier_hint, door, timezone, most_limits: 0, kinds: self.kinds, tiers, rule_sets };
+        let kinds = self.kinds;
+        let mut domain = Domain { tier_hint, door, timezone, most_limits: 0, kinds, tiers, numbered, rule_sets };
         let most = most_limits(&domain, self.limits);
         domain.most_limits = most;
         if most > PLAN_MAX {
@@ -160,7 +168,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         tiers
     }
 
-    fn clients(&mut self, report: &mut Report<'_>) {
+    /// `numbers` are those of tiers, by their places.
+    fn clients(&mut self, report: &mut Report<'_>, numbers: &[u32]) {
         let is_free = |(place, exception): (usize, &Option<Exception>)| exception.is_none().then_some(place as u32);
         let places = |kind: &Kind| kind.exceptions.iter().enumerate().filter_map(is_free).collect();
         let mut free: Vec<Vec<u32>> = self.kinds.iter().map(places).collect();
@@ -170,7 +179,8 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let kind = as_before(&mut last_kind, client.kind, |kind| self.kind(&mut report.field("kind"), kind));
             let tier = client
                 .tier
-                .and_then(|tier| as_before(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)));
+                .and_then(|tier| as_before(&mut last_tier, tier, |tier| self.tier(&mut report.field("tier"), tier)))
+                .map(|place| numbers[place as usize]);
             if client.tier.is_none() && client.exception.is_none() {
                 report.wrong("a client needs a tier or an override");
             }
@@ -362,6 +372,19 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
     }
 }
 
+/// The numbers of tiers by their places; new ones are given to those that have none.
+fn number(tiers: &[(Box<str>, Limits)], numbered: &mut Vec<NumberedTier>) -> Vec<u32> {
+    let each = (0..).zip(tiers).map(|(place, (id, _))| {
+        let known = numbered.iter().position(|tier| tier.id == *id);
+        let number = known.unwrap_or_else(|| {
+            numbered.push(NumberedTier { id: id.clone(), place: Some(place) });
+            numbered.len() - 1
+        });
+        number as u32
+    });
+    each.collect()
+}
+
 /// The time zone of the domain's calendar periods.
 fn zone_of(report: &mut Report<'_>, domain: &policy::Domain) -> Zone {
     let named = domain.timezone.as_deref().map_or(Ok(Zone::UTC), Zone::named);
@@ -467,15 +490,16 @@ fn check_unique<'p>(report: &mut Report<'_>, ids: &mut HashSet<&'p str>, id: &'p
 /// The most limits that one request could meet: of its eight longest kinds, and of every set of rules.
 fn most_limits(domain: &Domain, limits: &[CompiledLimit]) -> usize {
     let tier = |place: u32| domain.tiers[place as usize].1.clone();
+    let numbered = |number: u32| domain.place(number).map_or(0..0, tier);
     let longest = domain.tiers.iter().map(|(_, limits)| limits.clone()).max_by_key(Limits::len);
     let id = |limit: u32| &limits[limit as usize].id;
     let of_kind = |kind: &Kind| {
         let default = kind.default_tier.map(tier);
         let unassigned = if domain.tier_hint { longest.clone().or(default) } else { default }.unwrap_or_default();
-        let members = kind.members.iter().zip(&domain.tiers).filter(|(members, _)| **members > 0);
-        let members = members.map(|(_, (_, limits))| limits.len().max(1));
+        let members = (0..).zip(&kind.members).filter(|(_, members)| **members > 0);
+        let members = members.map(|(number, _)| numbered(number).len().max(1));
         let exceptions = kind.exceptions.iter().flatten().map(|exception| {
-            let base = exception.tier.map_or_else(|| unassigned.clone(), tier);
+            let base = exception.tier.map_or_else(|| unassigned.clone(), numbered);
             let Grants::Limits(own) = &exception.grants else { return base.len().max(1) };
             base.len() + own.clone().filter(|&own| base.clone().all(|limit| id(limit) != id(own))).count()
         });

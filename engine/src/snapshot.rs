@@ -76,7 +76,16 @@ pub(crate) struct Domain {
     pub(crate) timezone: Option<Box<str>>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) tiers: Vec<(Box<str>, Limits)>,
+    /// The tiers that clients are of, by numbers that stay from one version to the next: where each is now.
+    pub(crate) numbered: Vec<NumberedTier>,
     pub(crate) rule_sets: Vec<RuleSet>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NumberedTier {
+    pub(crate) id: Box<str>,
+    /// Place in [`Domain::tiers`]; `None`: it is gone, and nobody is of it.
+    pub(crate) place: Option<u32>,
 }
 
 /// A kind of identity that the domain speaks of.
@@ -88,13 +97,14 @@ pub(crate) struct Kind {
     pub(crate) clients: ClientMap<Client>,
     /// Of its clients; `None`: free, for the next.
     pub(crate) exceptions: Vec<Option<Exception>>,
-    /// By the place of a tier: its clients that have no exception.
+    /// By the number of a tier: its clients that have no exception.
     pub(crate) members: Vec<usize>,
 }
 
-/// Nothing of it changes with the limits of a policy, so most stay as they are from one version to the next.
+/// Nothing of it changes with the tiers and limits of a policy, so most stay as they are from one version to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
+    /// Its number in [`Domain::numbered`].
     pub(crate) tier: Option<u32>,
     /// Place in [`Kind::exceptions`].
     pub(crate) exception: Option<u32>,
@@ -102,7 +112,7 @@ pub(crate) struct Client {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Exception {
-    /// Of its client.
+    /// Of its client, by number.
     pub(crate) tier: Option<u32>,
     pub(crate) until: Option<Nanos>,
     pub(crate) grants: Grants,
@@ -143,6 +153,13 @@ pub(crate) struct Charge {
     pub(crate) cost: u64,
     /// The identities of the request that are counted together, as bits of their places.
     pub(crate) counted: u8,
+}
+
+impl Domain {
+    /// Place of a tier that clients are of.
+    pub(crate) fn place(&self, number: u32) -> Option<u32> {
+        self.numbered.get(number as usize)?.place
+    }
 }
 
 /// The limits that a request meets, in the order in which they are checked.
@@ -268,7 +285,7 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
                 identity: KeyHasher::identity(kind.hash, hasher.bytes(identity.value().as_bytes())),
                 places: 1 << place,
             },
-            tier: client.and_then(|client| client.tier).or_else(hinted).or(kind.default_tier),
+            tier: client.and_then(|client| self.domain.place(client.tier?)).or_else(hinted).or(kind.default_tier),
             exception: client
                 .and_then(|client| kind.exceptions.get(client.exception? as usize)?.as_ref())
                 .filter(|exception| exception.until.is_none_or(|until| now < until)),

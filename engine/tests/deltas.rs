@@ -185,6 +185,56 @@ fn a_thousand_small_changes_are_the_same_as_one() {
     assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
 }
 
+/// The limits of a tier stand somewhere else in each version, and what was used of them is still used.
+#[test]
+fn what_was_used_stays_used() {
+    let policy = |tenants: u64| -> Policy {
+        let limit = json!({"id": "minute", "algorithm": "fixed_window", "limit": 10, "period": "1h"});
+        let own = |n| json!({"kind": "tenant", "value": format!("t-{n}"), "override": {"limits": [limit]}});
+        let clients: Vec<_> = (0..tenants).map(own).collect();
+        let tiers = json!([{"id": "a", "limits": [limit]}]);
+        let rules = json!([{"id": "all", "endpoint": "/*", "per": "user", "limits": [limit]}]);
+        let domain = json!({"defaults": {"user": "a"}, "tiers": tiers, "rules": rules, "clients": clients});
+        of_json(json!({"domains": {"default": domain}}))
+    };
+    let engine = Engine::with_clock(256, ManualClock::at(NOW));
+    let mut snapshot = Arc::new(Snapshot::compile(&policy(1)).expect("it is right"));
+    for tenants in 1..9 {
+        engine.publish(Publish::of(Arc::clone(&snapshot))).expect("it fits");
+        for (kind, value, used) in [("user", "u-1", tenants), ("tenant", "t-0", tenants)] {
+            let who = [Identity::new(kind, value).expect("it is one")];
+            let request = Request::new(&who).expect("identities").endpoint("/x").expect("a path");
+            assert_eq!(engine.check(&request).remaining(), Some(10 - used), "{value} of {tenants}");
+        }
+        snapshot = Arc::new(follow(&policy(tenants), &snapshot, &policy(tenants + 1)).expect("they are alike"));
+    }
+}
+
+/// One block of addresses, written otherwise.
+#[test]
+fn a_client_that_is_written_otherwise_is_the_same() {
+    let policy = |address: &str, tier: &str| -> Policy {
+        let tiers = json!([{"id": "a", "limits": [{"id": "x", "algorithm": "token_bucket", "limit": 1, "period": "1s"}]},
+            {"id": "b", "limits": [{"id": "x", "algorithm": "token_bucket", "limit": 2, "period": "1s"}]}]);
+        let clients =
+            json!([{"kind": "ip", "value": address, "tier": tier}, {"kind": "user", "value": "u-1", "tier": "a"}]);
+        of_json(json!({"domains": {"default": {"tiers": tiers, "clients": clients}}}))
+    };
+    let steps = [
+        policy("10.1.*", "a"),
+        policy("10.1.0.0/16", "b"),
+        policy("2001:db8:*", "a"),
+        policy("2001:db8::/32", "a"),
+        policy("10.1.*", "b"),
+    ];
+    let mut snapshot = Snapshot::compile(&steps[0]).expect("it is right");
+    for pair in steps.windows(2) {
+        snapshot = follow(&pair[0], &snapshot, &pair[1]).expect("they are alike");
+    }
+    let whole = Snapshot::compile(&steps[4]).expect("it is right");
+    assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
+}
+
 #[test]
 fn a_delta_of_another_document_is_refused() {
     let (one, two, three) = (many([(1, "a")].into_iter()), many([(2, "a")].into_iter()), many([(3, "a")].into_iter()));
@@ -202,12 +252,28 @@ fn a_delta_of_another_document_is_refused() {
         Snapshot::compile(&one).expect("it is right").compile_delta(&delta).expect_err("of another").to_string();
     assert!(problems.contains("user `u-1` stands here twice"), "{problems}");
 
-    let mut turned = many([(1, "a")].into_iter());
-    turned.domains.get_mut("default").expect("there").tiers.reverse();
-    assert_eq!(Delta::between(&one, &turned), None);
-    let nothing = to_string(&Delta::between(&turned, &turned).expect("the same")).expect("written");
+    // A tier is gone of which a client that stays is.
+    let overridden = |tiers: &[&str]| -> Policy {
+        let tiers: Vec<_> = tiers.iter().map(|id| json!({"id": id, "unlimited": true})).collect();
+        let clients: Vec<_> = tiers
+            .iter()
+            .skip(1)
+            .map(|tier| json!({"kind": "user", "value": "u-1", "tier": tier["id"], "override": {"unlimited": true}}))
+            .collect();
+        of_json(json!({"domains": {"default": {"tiers": tiers, "clients": clients}}}))
+    };
+    let (one_tier, two_tiers) = (overridden(&["a"]), overridden(&["a", "b"]));
+    let delta = to_string(&Delta::between(&one_tier, &one_tier).expect("the same")).expect("written");
+    let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
+    let problems = Snapshot::compile(&two_tiers).expect("it is right").compile_delta(&delta).expect_err("of another");
+    assert!(problems.to_string().contains("domains.default.tiers"), "{problems}");
+
+    let mut elsewhere = many([(1, "a")].into_iter());
+    elsewhere.domains.get_mut("default").expect("there").timezone = Some("Asia/Tokyo".to_owned());
+    assert_eq!(Delta::between(&one, &elsewhere), None);
+    let nothing = to_string(&Delta::between(&elsewhere, &elsewhere).expect("the same")).expect("written");
     let nothing: borrowed::Delta<'_> = from_str(&nothing).expect("read");
     let problems =
         Snapshot::compile(&one).expect("it is right").compile_delta(&nothing).expect_err("of another").to_string();
-    assert!(problems.contains("domains.default.tiers"), "{problems}");
+    assert!(problems.contains("domains.default.timezone"), "{problems}");
 }

@@ -17,6 +17,8 @@ pub(crate) struct Compiled {
     /// Of its document, hex.
     pub(crate) sha256: String,
     pub(crate) snapshot: Arc<tidegate::Snapshot>,
+    /// All of it was read from the document of that digest.
+    pub(crate) is_whole: bool,
 }
 
 /// Why a policy is not in force.
@@ -45,8 +47,8 @@ impl Compiled {
     pub(crate) fn whole(sent: &Snapshot) -> Result<Self, NotApplied> {
         let document = unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
         let policy: borrowed::Policy<'_> = from_str(&document).map_err(|error| unreadable(&error))?;
-        let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?;
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot: Arc::new(snapshot) })
+        let snapshot = tidegate::Snapshot::compile_borrowed(&policy).map_err(|problems| refused(&problems))?.into();
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: true })
     }
 
     /// The one that differs from this by what was sent.
@@ -56,8 +58,8 @@ impl Compiled {
         }
         let delta = unpack(&sent.delta, sent.bytes, &sent.delta_sha256).map_err(NotApplied::Damaged)?;
         let delta: borrowed::Delta<'_> = from_str(&delta).map_err(|error| unreadable(&error))?;
-        let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?;
-        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot: Arc::new(snapshot) })
+        let snapshot = self.snapshot.compile_delta(&delta).map_err(|problems| refused(&problems))?.into();
+        Ok(Self { version: sent.version, sha256: sent.sha256.clone(), snapshot, is_whole: false })
     }
 }
 

@@ -4,7 +4,7 @@
 //! disk before it is renamed over it: whenever the process ends, one of the two is there, whole. Its first line is the
 //! SHA-256 of the rest. What differs is a line for each version, which begins with the SHA-256 of its rest: a last line that was
 //! not finished does not count. The name of that file has the digest of the whole one, so no other goes on with it. What is
-//! damaged is set aside, not removed; what another build wrote stays.
+//! damaged is set aside, or copied, not removed; what another build wrote stays.
 
 use std::{
     fmt,
@@ -16,13 +16,15 @@ use std::{
 
 use crate::{
     payload::sha256,
-    wire::{Delta, Snapshot},
+    wire::{DELTAS_MAX, Delta, Snapshot},
 };
 
 const FILE: &str = "last-good.json";
 /// Extension of a file while it is written.
 const UNFINISHED: &str = "unfinished";
 const DAMAGED: &str = "last-good.damaged";
+/// A copy of what differs, if some of that is.
+const DAMAGED_DELTAS: &str = "last-good.deltas-damaged";
 /// Between these, the first letters of the digest that the whole policy's file begins with.
 const DELTAS: (&str, &str) = ("last-good.", ".deltas");
 const DIGEST_LETTERS: usize = 16;
@@ -41,6 +43,8 @@ struct Log {
     file: PathBuf,
     /// Of the document of the last version, hex.
     sha256: String,
+    /// Of the whole policy.
+    whole_bytes: u64,
     /// As far as lines are whole.
     bytes: u64,
     deltas: u32,
@@ -50,8 +54,13 @@ struct Log {
 #[derive(Debug)]
 pub(crate) enum Found {
     Nothing,
-    /// And what differed in the versions after it.
-    Whole(Box<Snapshot>, Vec<Delta>),
+    Whole {
+        snapshot: Box<Snapshot>,
+        /// What differed in the versions after it.
+        deltas: Vec<Delta>,
+        /// Why some of those that were kept are not among them, if so.
+        lost: Option<String>,
+    },
     /// It could not be read, and stands under another name now; why.
     Damaged(String),
     /// It is what was written, but not for this build; why. It stays for the one that wrote it.
@@ -72,11 +81,19 @@ impl LastGood {
     pub(crate) fn write(&self, snapshot: &Snapshot) -> io::Result<()> {
         let text = serde_json::to_string(snapshot)?;
         let digest = sha256(&text);
+        let next = self.log_of(&digest, text.len(), snapshot);
         let mut log = self.log();
+        // The very same policy may have been here before, and gone on in another way.
+        remove(&next.file)?;
         replace(&self.folder, FILE, format_args!("{digest}\n{text}"))?;
-        // Nothing goes on with it. One that stays says nothing of any other policy.
-        let _ = fs::remove_file(&log.file);
-        *log = self.log_of(&digest, snapshot);
+        *log = next;
+        // Others say nothing of this policy.
+        for file in fs::read_dir(&self.folder)?.filter_map(Result::ok) {
+            let is_log = |name: &str| name.starts_with(DELTAS.0) && name.ends_with(DELTAS.1);
+            if file.file_name().to_str().is_some_and(is_log) {
+                remove(&file.path())?;
+            }
+        }
         Ok(())
     }
 
@@ -102,9 +119,10 @@ impl LastGood {
         Ok(())
     }
 
-    /// How many of them are there.
+    /// How many of them are there; the most there may be, where they are longer than the whole.
     pub(crate) fn deltas(&self) -> u32 {
-        self.log().deltas
+        let log = self.log();
+        if log.bytes > log.whole_bytes { DELTAS_MAX } else { log.deltas }
     }
 
     pub(crate) fn read(&self) -> io::Result<Found> {
@@ -118,26 +136,34 @@ impl LastGood {
             Err(error) => return Ok(Found::Refused(format!("this build cannot read it: {error}"))),
         };
         let mut log = self.log();
-        *log = self.log_of(digest, &snapshot);
+        *log = self.log_of(digest, rest.len(), &snapshot);
         let mut deltas = Vec::new();
         let lines = read(&log.file)?.unwrap_or_default();
         for line in String::from_utf8_lossy(&lines).split_inclusive('\n') {
-            // What comes after it was not told to be kept.
             let Some(delta) = delta_of(line).filter(|delta| delta.since_sha256 == log.sha256) else { break };
             log.sha256.clone_from(&delta.sha256);
             log.bytes += line.len() as u64;
             log.deltas += 1;
             deltas.push(delta);
         }
-        Ok(Found::Whole(Box::new(snapshot), deltas))
+        // A last line that was not finished was not told to be kept.
+        let rest = lines.get(log.bytes as usize..).unwrap_or_default();
+        let lost = if rest.contains(&b'\n') {
+            let copy = self.folder.join(DAMAGED_DELTAS);
+            fs::copy(&log.file, &copy)?;
+            Some(format!("{} is damaged after byte {}; {} is a copy", log.file.display(), log.bytes, copy.display()))
+        } else {
+            None
+        };
+        Ok(Found::Whole { snapshot: Box::new(snapshot), deltas, lost })
     }
 
     /// Without a line.
-    fn log_of(&self, digest: &str, whole: &Snapshot) -> Log {
+    fn log_of(&self, digest: &str, bytes: usize, whole: &Snapshot) -> Log {
         let (before, after) = DELTAS;
         let letters = digest.get(..DIGEST_LETTERS).unwrap_or(digest);
         let file = self.folder.join(format!("{before}{letters}{after}"));
-        Log { file, sha256: whole.sha256.clone(), ..Log::default() }
+        Log { file, sha256: whole.sha256.clone(), whole_bytes: bytes as u64, ..Log::default() }
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -182,6 +208,14 @@ fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
+/// If it is there.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// What a line says, if it is whole.
 fn delta_of(line: &str) -> Option<Delta> {
     let (digest, text) = line.strip_suffix('\n')?.split_once(' ')?;
@@ -200,7 +234,8 @@ mod tests {
         Snapshot {
             version,
             sha256: sha256(&document),
-            published_at: String::new(),
+            // Longer than a few deltas.
+            published_at: " ".repeat(4_000),
             carry: [("a/b".to_owned(), tidegate::algorithm::Carry::Reset)].into(),
             bytes: document.len() as u64,
             document: pack(&document),
@@ -215,7 +250,7 @@ mod tests {
         assert!(matches!(last_good.read(), Ok(Found::Nothing)));
         for version in 1..4 {
             last_good.write(&snapshot(version)).expect("it is written");
-            let Ok(Found::Whole(read, _)) = last_good.read() else { panic!("it is whole") };
+            let Ok(Found::Whole { snapshot: read, .. }) = last_good.read() else { panic!("it is whole") };
             assert_eq!(*read, snapshot(version));
         }
         let whole = fs::read(place.join(FILE)).expect("it is there");
@@ -248,8 +283,8 @@ mod tests {
     }
 
     fn versions(found: io::Result<Found>) -> Vec<u64> {
-        let Ok(Found::Whole(whole, deltas)) = found else { return Vec::new() };
-        [whole.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
+        let Ok(Found::Whole { snapshot, deltas, .. }) = found else { return Vec::new() };
+        [snapshot.version].into_iter().chain(deltas.iter().map(|delta| delta.version)).collect()
     }
 
     #[test]
@@ -273,12 +308,19 @@ mod tests {
         for end in 0..whole.len() {
             fs::write(&file, &whole[..end]).expect("written");
             let lines = ends.iter().filter(|line| **line <= end).count();
-            assert_eq!(versions(again().read()).len(), 1 + lines, "{end}");
+            let found = again().read();
+            assert!(matches!(&found, Ok(Found::Whole { lost: None, .. })), "it was not told to be kept: {found:?}");
+            assert_eq!(versions(found).len(), 1 + lines, "{end}");
             let mut damaged = whole.clone();
             damaged[end] ^= 4;
             fs::write(&file, &damaged).expect("written");
-            let lines = ends.iter().filter(|line| **line <= end).count();
-            assert_eq!(versions(again().read()).len(), 1 + lines, "{end}");
+            let found = again().read();
+            let is_told = matches!(&found, Ok(Found::Whole { lost: Some(_), .. }));
+            // The end of the last line may be what is damaged.
+            assert!(is_told || end == whole.len() - 1, "{end}: {found:?}");
+            assert_eq!(versions(found).len(), 1 + lines, "{end}");
+            let copy = folder.path().join(DAMAGED_DELTAS);
+            assert!(!is_told || fs::read(copy).expect("it is there") == damaged);
         }
 
         // What is added then takes the place of what is damaged.
@@ -293,6 +335,10 @@ mod tests {
         assert_eq!((versions(again().read()), last_good.deltas(), file.exists()), (vec![5], 0, false));
         fs::write(&file, &whole).expect("written");
         assert_eq!(versions(again().read()), [5]);
+
+        // The very same policy, from a database that was put back, goes on anew.
+        last_good.write(&snapshot(1)).expect("it is written");
+        assert_eq!((versions(again().read()), file.exists()), (vec![1], false));
     }
 
     #[test]
@@ -326,7 +372,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         last_good.write(&snapshot(1)).expect("written");
         fs::write(folder.path().join(FILE).with_extension(UNFINISHED), "half").expect("written");
-        let Ok(Found::Whole(read, _)) = last_good.read() else { panic!("the old one") };
+        let Ok(Found::Whole { snapshot: read, .. }) = last_good.read() else { panic!("the old one") };
         assert_eq!(read.version, 1);
         last_good.write(&snapshot(2)).expect("it does not stand in the way");
     }

@@ -17,6 +17,7 @@ use crate::{
     compiled::{Compiled, NotApplied},
     follower::{Source, Status},
     last_good::{Found, LastGood},
+    payload::unpack,
     reports::Reporter,
     sse::{Event, EventReader},
     steps::{Ended, Steps},
@@ -55,7 +56,7 @@ struct Position {
 }
 
 /// What the next connection is to bring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 enum Wants {
     /// What is other than the policy in force, as short as can be.
     #[default]
@@ -87,10 +88,13 @@ impl Node {
     pub(crate) fn begin(&self) -> Option<Compiled> {
         let last_good = self.last_good.as_ref()?;
         let found = match last_good.read() {
-            Ok(Found::Whole(snapshot, deltas)) => match self.begin_with(&snapshot, &deltas) {
-                Ok(compiled) => {
+            Ok(Found::Whole { snapshot, deltas, lost }) => match self.begin_with(&snapshot, &deltas) {
+                Ok((compiled, refused)) => {
                     tracing::info!(version = compiled.version, "started with the last good policy");
                     self.is_in_force(compiled.version, Source::LastGood);
+                    if let Some(why) = refused.map(|why| why.to_string()).or(lost) {
+                        self.has_trouble(format!("later policies were kept, but cannot be put in force: {why}"));
+                    }
                     return Some(compiled);
                 }
                 Err(NotApplied::Damaged(why)) => last_good.set_aside(&why.to_string()),
@@ -99,7 +103,7 @@ impl Node {
             other => other,
         };
         match found {
-            Ok(Found::Nothing | Found::Whole(..)) => {}
+            Ok(Found::Nothing | Found::Whole { .. }) => {}
             Ok(Found::Damaged(why)) => self.has_trouble(why),
             Ok(Found::Refused(why)) => self.has_trouble(format!("the last good policy is not in force: {why}")),
             Err(error) => self.has_trouble(format!("the last good policy cannot be read: {error}")),
@@ -107,11 +111,20 @@ impl Node {
         None
     }
 
-    fn begin_with(&self, snapshot: &Snapshot, deltas: &[Delta]) -> Result<Compiled, NotApplied> {
-        let whole = Compiled::whole(snapshot)?;
-        let last = deltas.iter().try_fold(whole, |compiled, delta| compiled.and(delta))?;
+    /// As far as they go, and why not further.
+    fn begin_with(&self, snapshot: &Snapshot, deltas: &[Delta]) -> Result<(Compiled, Option<NotApplied>), NotApplied> {
+        let (mut last, mut refused) = (Compiled::whole(snapshot)?, None);
+        for delta in deltas {
+            match last.and(delta) {
+                Ok(next) => last = next,
+                Err(why) => {
+                    refused = Some(why);
+                    break;
+                }
+            }
+        }
         self.enforce(&last, &BTreeMap::new())?;
-        Ok(last)
+        Ok((last, refused))
     }
 
     /// Follows for ever. `has`: the policy in force. An engine may have one of which nothing is known here: of a
@@ -149,7 +162,6 @@ impl Node {
                 };
             }
         };
-        position.wants = Wants::News;
         self.status.send_modify(|status| {
             status.is_connected = true;
             status.trouble = None;
@@ -220,6 +232,7 @@ impl Node {
             Ok(sent) => sent,
             Err(error) => {
                 self.has_trouble(format!("the policy was damaged on its way: {error}"));
+                position.wants = position.wants.max(Wants::Whole);
                 return Some(Ended::Broken);
             }
         };
@@ -265,6 +278,7 @@ impl Node {
                 tracing::info!(version, took_ms = took.as_millis() as u64, "policy in force");
                 position.steps.is_well();
                 position.has = Some(compiled);
+                position.wants = Wants::News;
                 position.is_not_kept = not_kept.is_some();
                 self.is_in_force(version, Source::Admin);
                 if let Some(why) = not_kept {
@@ -285,13 +299,13 @@ impl Node {
     fn apply(&self, sent: &Sent, has: Option<Compiled>) -> Result<Compiled, NotApplied> {
         let (compiled, carry) = match sent {
             Sent::Whole(sent) => {
-                let compiled = Compiled::whole(sent)?;
-                if let Some(has) = has.filter(|has| has.sha256 == sent.sha256 && sent.version == self.engine.version())
-                {
-                    // Asked for again: it is whole.
+                let is_that = |has: &Compiled| has.sha256 == sent.sha256 && sent.version == self.engine.version();
+                if let Some(has) = has.filter(|has| has.is_whole && is_that(has)) {
+                    // Asked for again.
+                    unpack(&sent.document, sent.bytes, &sent.sha256).map_err(NotApplied::Damaged)?;
                     return Ok(has);
                 }
-                (compiled, &sent.carry)
+                (Compiled::whole(sent)?, &sent.carry)
             }
             Sent::Delta(sent) => (has.ok_or(NotApplied::Elsewhere)?.and(sent)?, &sent.carry),
         };
@@ -524,7 +538,7 @@ mod tests {
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         let found = last_good.read();
         assert!(
-            matches!(&found, Ok(Found::Whole(whole, deltas)) if whole.version == 5 && deltas.len() == 1),
+            matches!(&found, Ok(Found::Whole { snapshot, deltas, lost: None }) if snapshot.version == 5 && deltas.len() == 1),
             "{found:?}"
         );
 
@@ -553,6 +567,6 @@ mod tests {
         let follower = Follower::new("http://127.0.0.1:1", Token::text("token")).named("n-1").keeping_in(folder.path());
         let following = run(follower.start(Arc::new(Engine::with_max_keys(100)))).expect("it starts");
         assert_eq!(following.status().version, 0);
-        assert!(matches!(last_good.read(), Ok(Found::Whole(..))));
+        assert!(matches!(last_good.read(), Ok(Found::Whole { .. })));
     }
 }

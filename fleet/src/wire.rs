@@ -84,8 +84,8 @@ pub struct Hello {
     pub version: Option<u64>,
     /// SHA-256 of that policy's document, hex.
     pub sha256: Option<String>,
-    /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred after that. Every policy
-    /// is sent whole unless given.
+    /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
+    /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
     pub deltas: Option<u32>,
 }
 

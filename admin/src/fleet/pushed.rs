@@ -27,9 +27,9 @@ const PIECE: usize = 16 << 10;
 /// Versions that are kept packed: the newest, and the one that some nodes keep meanwhile.
 const PACKED_MAX: usize = 2;
 /// Deltas that are kept.
-const DELTAS_MAX: usize = 16;
+const KEPT_MAX: usize = 16;
 /// A delta is sent where it is at most this part of the whole.
-const DELTA_PARTS: usize = 4;
+const PERCENT_MAX: usize = 25;
 
 /// The newest policies, as they go to nodes.
 #[derive(Debug, Default)]
@@ -47,6 +47,8 @@ struct Differs {
     since: String,
     /// Of the document that it makes.
     sha256: String,
+    /// How much of what a node takes it is: one, and one more for each hundredth of the whole.
+    cost: u32,
     event: Bytes,
 }
 
@@ -85,26 +87,30 @@ impl Pushing {
         if let Ok(Some(differs)) = spawn_blocking(move || Differs::between(&before, &after)).await {
             let mut deltas = self.deltas();
             deltas.insert(version, differs);
-            while deltas.len() > DELTAS_MAX {
+            while deltas.len() > KEPT_MAX {
                 deltas.pop_first();
             }
         }
     }
 
-    /// What leads from a version, with the document of this digest, to another, if there are at most so many in between.
-    pub(super) fn path(&self, since: u64, sha256: &str, to: &Version, most: u32) -> Option<Vec<Bytes>> {
-        if to.version.checked_sub(since)? > most.into() {
-            return None;
-        }
+    /// Nodes that did not have this version are not led through it.
+    pub(super) fn is_taken_back(&self, version: u64) {
+        self.deltas().remove(&version);
+    }
+
+    /// What leads from a version, with the document of this digest, to another, and what is left of `most` then. `None`:
+    /// nothing does, or it is more than that.
+    pub(super) fn path(&self, since: u64, sha256: &str, to: &Version, most: u32) -> Option<(Vec<Bytes>, u32)> {
         let deltas = self.deltas();
-        let mut sha256 = sha256;
+        let (mut sha256, mut left) = (sha256, most);
         let mut path = Vec::new();
         for version in since + 1..=to.version {
             let differs = deltas.get(&version).filter(|differs| differs.since == *sha256)?;
+            left = left.checked_sub(differs.cost)?;
             sha256 = &differs.sha256;
             path.push(differs.event.clone());
         }
-        (*sha256 == to.sha256).then_some(path)
+        (*sha256 == to.sha256).then_some((path, left))
     }
 
     fn deltas(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Differs>> {
@@ -118,7 +124,8 @@ impl Differs {
     fn between(before: &Published, after: &Published) -> Option<Self> {
         let delta = policy::Delta::between(&before.policy, &after.policy)?;
         let delta = serde_json::to_string(&delta).ok()?;
-        if delta.len() > after.document.len() / DELTA_PARTS {
+        let percent = delta.len().saturating_mul(100) / after.document.len().max(1);
+        if percent > PERCENT_MAX {
             return None;
         }
         let Version { version, sha256: digest, published_at, carry, .. } = &after.version;
@@ -133,7 +140,7 @@ impl Differs {
             delta: pack(&delta),
         };
         let event = format!("event: {DELTA}\nid: {version}\ndata: {}\n\n", json!(delta));
-        Some(Self { since: delta.since_sha256, sha256: delta.sha256, event: event.into() })
+        Some(Self { since: delta.since_sha256, sha256: delta.sha256, cost: 1 + percent as u32, event: event.into() })
     }
 }
 

@@ -165,13 +165,14 @@ impl Reader {
             return Ok(());
         }
         if let Some(deltas) = self.deltas
-            && let Some(path) = self.state.fleet.pushing.path(self.sent, &self.sha256, &target.version, deltas)
+            && let Some((path, left)) = self.state.fleet.pushing.path(self.sent, &self.sha256, &target.version, deltas)
         {
-            self.deltas = Some(deltas - path.len() as u32);
+            self.deltas = Some(left);
             self.pieces.extend(path.iter().flat_map(cut));
             self.has(&target.version);
             return Ok(());
         }
+        // One that is sent for another reason leaves nodes that came together apart.
         self.deltas = self.deltas.map(|left| if left == 0 { DELTAS_MAX } else { left });
         let pushed = self.state.fleet.pushing.packed(target).await?;
         let pieces = match self.sent {

@@ -111,19 +111,20 @@ fn differing(delta: &Value) -> (Value, Value) {
     (delta["policy"]["domains"]["default"]["clients"].clone(), delta["gone"].clone())
 }
 
+/// Puts the clients of these numbers into a tier.
+pub(crate) fn assign(ana: &Client, numbers: Range<usize>, tier: &str) {
+    let lines = numbers.map(|n| format!("user,u-{n},{tier},,,"));
+    let lines: Vec<String> = ["kind,value,tier,override,until,reason".to_owned()].into_iter().chain(lines).collect();
+    let imported = import(ana, "message=clients", &lines.join("\n"));
+    assert!(matches!(imported.status, 200 | 201), "{imported:?}");
+}
+
 #[test]
 fn whoever_takes_deltas_is_sent_what_differs_and_at_times_the_whole() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let node = node_of(&ana);
-    let assign = |numbers: Range<usize>, tier: &str| {
-        let lines = numbers.map(|n| format!("user,u-{n},{tier},,,"));
-        let lines: Vec<String> =
-            ["kind,value,tier,override,until,reason".to_owned()].into_iter().chain(lines).collect();
-        let imported = import(&ana, "message=clients", &lines.join("\n"));
-        assert!(matches!(imported.status, 200 | 201), "{imported:?}");
-    };
-    assign(0..100, "free");
+    assign(&ana, 0..3_000, "free");
     let (whole, deltas) = (hello("n-1", "a"), format!("{}&deltas=2", hello("n-2", "a")));
     let mut events = [whole, deltas].map(|hello| Events::of_node(&server.url, &node, &hello));
     let [first, same] = events.each_mut().map(|events| events.next_called("snapshot"));
@@ -131,7 +132,7 @@ fn whoever_takes_deltas_is_sent_what_differs_and_at_times_the_whole() {
     let mut before = first;
     let mut second = Value::Null;
     for (n, name) in ["delta", "delta", "snapshot", "delta"].into_iter().enumerate() {
-        assign(n..n + 1, "pro");
+        assign(&ana, n..n + 1, "pro");
         let [snapshot, sent] = events.each_mut().map(|events| events.next().expect("an event"));
         assert_eq!((snapshot.0.as_str(), sent.0.as_str()), ("snapshot", name), "{n}");
         for field in ["version", "sha256", "published_at", "carry"] {
@@ -160,7 +161,7 @@ fn whoever_takes_deltas_is_sent_what_differs_and_at_times_the_whole() {
     // Limits differ too; what is nearly the whole is sent whole.
     assert_eq!(publish(&ana, &minute(500), false).status, 201);
     assert_eq!(events[1].next().expect("an event").0, "delta");
-    assign(0..100, "internal");
+    assign(&ana, 0..1_500, "internal");
     assert_eq!(events[1].next().expect("an event").0, "snapshot");
 }
 

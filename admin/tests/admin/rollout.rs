@@ -7,7 +7,7 @@ use tidegate::policy::Policy;
 use tidegate_admin::PolicyFile;
 
 use crate::{
-    nodes::{hello, limit_of, minute, node_of, row, wait_until},
+    nodes::{assign, hello, limit_of, minute, node_of, row, wait_until},
     stream::Events,
     support::{Answer, Client, Server, data_of, fresh, tier_change},
     two_servers::{two, wait_for},
@@ -41,6 +41,36 @@ fn sent(events: &mut Events) -> (u64, u64) {
     let (name, snapshot) = events.next().expect("an event");
     assert_eq!(name, "snapshot");
     (snapshot["version"].as_u64().expect("a number"), limit_of(&snapshot).as_u64().expect("a number"))
+}
+
+/// Of so many clients what differs is little.
+#[test]
+fn nobody_is_led_through_a_version_that_was_taken_back() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    assign(&ana, 0..3_000, "free");
+    let deltas = |name: &str, had: &str| format!("{}&deltas=100{had}", hello(name, "a"));
+    let mut events = ["n-1", "n-2"].map(|name| Events::of_node(&server.url, &node, &deltas(name, "")));
+    let had = events.each_mut().map(|events| events.next_called("snapshot"));
+    assert_eq!(stage(&ana, 500, &json!(["n-1"])).status, 201);
+    let (name, staged) = events[0].next().expect("an event");
+    assert_eq!((name.as_str(), &staged["version"]), ("delta", &json!(3)));
+    assert_eq!(go_on(&ana, &json!("back")).status, 200);
+    let [back, same] = events.each_mut().map(|events| events.next().expect("an event"));
+    assert_eq!((back.0.as_str(), &back.1["version"]), ("delta", &json!(4)));
+    assert_eq!((same.0.as_str(), &same.1["version"], &same.1["sha256"]), ("snapshot", &json!(4), &had[1]["sha256"]));
+    let away = format!("&version=2&sha256={}", had[0]["sha256"].as_str().expect("text"));
+    let mut away = Events::of_node(&server.url, &node, &deltas("n-3", &away));
+    assert_eq!(away.next().expect("an event").0, "snapshot");
+
+    // One that went to all has been everywhere.
+    assert_eq!(stage(&ana, 700, &json!(["n-1"])).status, 201);
+    assert_eq!(go_on(&ana, &json!("all")).status, 200);
+    for (events, name) in events.iter_mut().zip(["n-1", "n-2"]) {
+        let (event, sent) = events.next().expect("an event");
+        assert_eq!((event.as_str(), &sent["version"]), ("delta", &json!(5)), "{name}");
+    }
 }
 
 /// Nothing is sent to this one: what it is told next is what is asked of it now.

@@ -64,7 +64,7 @@ fn main() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     for clients in [0, arguments.clients] {
         let admin = Admin::start(&arguments.binary, clients)?;
-        let changes = if clients > 0 { &[Change::Limit, Change::Clients, Change::Tiers][..] } else { &[Change::Limit] };
+        let changes = if clients > 0 { &[Change::Limit, Change::Clients, Change::Zone][..] } else { &[Change::Limit] };
         for (change, nodes) in changes.iter().flat_map(|change| [1, arguments.nodes].map(|nodes| (change, nodes))) {
             publishes(&runtime, &admin, nodes, arguments.rounds, change)?;
         }
@@ -82,8 +82,8 @@ enum Change {
     Limit,
     /// A hundred clients, one in every so many, have another tier.
     Clients,
-    /// A tier is taken away, after it was added and nodes had that: every node is sent the whole policy and compiles it.
-    Tiers,
+    /// The time zone is another: every node is sent the whole policy and compiles it.
+    Zone,
 }
 
 /// From the request of a publish until each node decides by it.
@@ -93,12 +93,8 @@ fn publishes(runtime: &Runtime, admin: &Admin, nodes: usize, rounds: usize, chan
     let nodes = nodes.collect::<Outcome<Vec<Node>>>()?;
     let (mut answered, mut swapped) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // The nodes before were the last thing that happened: let them come to rest.
-        if matches!(change, Change::Tiers) {
-            let extra = json!({ "op": "create", "kind": "tier", "id": "extra", "value": tier("extra", 1) });
-            admin.publish_one(&json!({}), &extra)?;
-        }
-        thread::sleep(Duration::from_millis(if nodes.len() > 1 { 2_500 } else { 500 }));
+        // What nodes write and acknowledge after a swap is not part of the next: let them come to rest.
+        thread::sleep(Duration::from_millis(if nodes.len() > 1 { 2_000 } else { 500 }));
         let next = admin.version.load(Ordering::Relaxed) + 1;
         let (mut waiting, began) = (nodes.iter().collect::<Vec<_>>(), Instant::now());
         thread::scope(|scope| -> Outcome<()> {
@@ -275,10 +271,11 @@ impl Admin {
                 let published = request.header("content-type", "text/csv").send(lines)?.body_mut().read_json()?;
                 self.is_published(began, &published)
             }
-            Change::Tiers => {
-                let etag = self.get("/tiers/extra")?["etag"].clone();
-                let change = json!({ "op": "delete", "kind": "tier", "id": "extra" });
-                self.publish_one(&json!({ "tier:extra": etag }), &change)
+            Change::Zone => {
+                let etag = self.get("/domains/default")?["etag"].clone();
+                let zone = if base.is_multiple_of(2) { "Asia/Tokyo" } else { "Europe/Berlin" };
+                let change = json!({ "op": "patch", "kind": "domain", "id": "default", "value": { "timezone": zone } });
+                self.publish_one(&json!({ "domain:default": etag }), &change)
             }
         }
     }

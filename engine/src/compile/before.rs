@@ -3,7 +3,7 @@
 use crate::{
     clients::Matcher,
     problem::Report,
-    snapshot::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits},
+    snapshot::{Client, CompiledLimit, Domain, Exception, Grants, Kind, Limits, NumberedTier},
 };
 
 /// A domain as it was compiled before, to go on from.
@@ -39,15 +39,33 @@ impl Before<'_> {
         kinds
     }
 
-    /// Clients know tiers by their places, and limits of their own by the time zone.
-    pub(super) fn check(&self, report: &mut Report<'_>, tiers: &[(Box<str>, Limits)], timezone: Option<&str>) {
-        let had = &self.domain.tiers;
-        if had.len() > tiers.len() || had.iter().zip(tiers).any(|((before, _), (after, _))| before != after) {
-            report.field("tiers").wrong("they are not those before and new ones after them");
-        }
+    /// Limits of clients were compiled for a time zone.
+    pub(super) fn check(&self, report: &mut Report<'_>, timezone: Option<&str>) {
         if self.domain.timezone.as_deref() != timezone {
             report.field("timezone").wrong("it is not what it was before");
         }
+    }
+
+    /// Says where its numbered tiers are now.
+    pub(super) fn tiers_go_on(
+        &self,
+        report: &mut Report<'_>,
+        kinds: &[Kind],
+        tiers: &[(Box<str>, Limits)],
+    ) -> Vec<NumberedTier> {
+        let go_on = |(number, tier): (usize, &NumberedTier)| {
+            let place = tiers.iter().position(|(id, _)| *id == tier.id).map(|place| place as u32);
+            let is_used = |kind: &Kind| {
+                let mut exceptions = kind.exceptions.iter().flatten();
+                kind.members.get(number).is_some_and(|members| *members > 0)
+                    || exceptions.any(|exception| exception.tier == Some(number as u32))
+            };
+            if place.is_none() && kinds.iter().any(is_used) {
+                report.field("tiers").wrong(format!("`{}` is gone, of which clients are that stay", tier.id));
+            }
+            NumberedTier { id: tier.id.clone(), place }
+        };
+        self.domain.numbered.iter().enumerate().map(go_on).collect()
     }
 
     /// Puts the limits of clients that are as they were among those of now.

@@ -36,15 +36,14 @@ pub struct Delta<'p> {
 }
 
 impl<'p> Delta<'p> {
-    /// What differs; `None` where more than the clients of a domain would have to be compiled anew: its tiers are in another
-    /// order, one of them is gone, or its time zone is another.
+    /// What differs; `None` where all limits of clients would have to be compiled anew: the time zone of a domain is another.
     #[must_use]
     pub fn between(before: &'p Policy, after: &'p Policy) -> Option<Self> {
         let mut delta = Self { policy: Policy { domains: BTreeMap::new() }, gone: BTreeMap::new() };
         for (name, domain) in &after.domains {
             let clients = match before.domains.get(name) {
                 None => domain.clients.clone(),
-                Some(before) if !is_alike(before, domain) => return None,
+                Some(before) if before.timezone != domain.timezone => return None,
                 Some(before) => {
                     let (gone, clients) = differing(&before.clients, &domain.clients);
                     if !gone.is_empty() {
@@ -58,14 +57,6 @@ impl<'p> Delta<'p> {
         }
         Some(delta)
     }
-}
-
-/// Do the compiled clients of the one hold in the other?
-fn is_alike(before: &Domain, after: &Domain) -> bool {
-    let mut tiers = before.tiers.iter().zip(&after.tiers);
-    before.timezone == after.timezone
-        && before.tiers.len() <= after.tiers.len()
-        && tiers.all(|(before, after)| before.id == after.id)
 }
 
 /// Those of the earlier list that are other or gone, and those of the later one that are new or other.
