@@ -267,7 +267,8 @@ async fn find(request: &ServiceRequest) -> Found {
         return Found { who, is_forged: false };
     }
     // A browser that was signed out may send an empty one.
-    let Some(cookie) = request.cookie(&state.cookie).filter(|cookie| !cookie.value().is_empty()) else {
+    // Raw: browsers hold a cookie to the prefix of its name as it is written, not as it can be decoded.
+    let Some(cookie) = request.cookie_raw(&state.cookie).filter(|cookie| !cookie.value().is_empty()) else {
         return nobody(Problem::Unauthorized);
     };
     match of_session(request, state, cookie.value(), address).await {

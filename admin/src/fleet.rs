@@ -7,7 +7,7 @@ mod rows;
 mod stream;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -76,6 +76,8 @@ struct Nodes {
     connections: u64,
     /// What streams were told last.
     told: Vec<NodeRow>,
+    /// Those whose names were claimed for this server since others were told.
+    claimed: HashSet<String>,
 }
 
 #[derive(Debug)]

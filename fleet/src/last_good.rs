@@ -87,11 +87,11 @@ impl LastGood {
         remove(&next.file)?;
         replace(&self.folder, FILE, format_args!("{digest}\n{text}"))?;
         *log = next;
-        // Others say nothing of this policy.
-        for file in fs::read_dir(&self.folder)?.filter_map(Result::ok) {
+        // Others say nothing of this policy; one that stays does no harm.
+        for file in fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok) {
             let is_log = |name: &str| name.starts_with(DELTAS.0) && name.ends_with(DELTAS.1);
             if file.file_name().to_str().is_some_and(is_log) {
-                remove(&file.path())?;
+                let _ = remove(&file.path());
             }
         }
         Ok(())
@@ -138,7 +138,11 @@ impl LastGood {
         let mut log = self.log();
         *log = self.log_of(digest, rest.len(), &snapshot);
         let mut deltas = Vec::new();
-        let lines = read(&log.file)?.unwrap_or_default();
+        // The whole policy is of use without them.
+        let (lines, unreadable) = match read(&log.file) {
+            Ok(lines) => (lines.unwrap_or_default(), None),
+            Err(error) => (Vec::new(), Some(format!("{} cannot be read: {error}", log.file.display()))),
+        };
         for line in String::from_utf8_lossy(&lines).split_inclusive('\n') {
             let Some(delta) = delta_of(line).filter(|delta| delta.since_sha256 == log.sha256) else { break };
             log.sha256.clone_from(&delta.sha256);
@@ -150,10 +154,13 @@ impl LastGood {
         let rest = lines.get(log.bytes as usize..).unwrap_or_default();
         let lost = if rest.contains(&b'\n') {
             let copy = self.folder.join(DAMAGED_DELTAS);
-            fs::copy(&log.file, &copy)?;
-            Some(format!("{} is damaged after byte {}; {} is a copy", log.file.display(), log.bytes, copy.display()))
+            let copied = match fs::copy(&log.file, &copy) {
+                Ok(_) => format!("{} is a copy", copy.display()),
+                Err(error) => format!("it could not be copied: {error}"),
+            };
+            Some(format!("{} is damaged after byte {}; {copied}", log.file.display(), log.bytes))
         } else {
-            None
+            unreadable
         };
         Ok(Found::Whole { snapshot: Box::new(snapshot), deltas, lost })
     }
@@ -329,6 +336,27 @@ mod tests {
         assert_eq!(versions(last_good.read()), [1, 2, 3]);
         last_good.add(&delta(4)).expect("it is written");
         assert_eq!((versions(again().read()), last_good.deltas()), (vec![1, 2, 3, 4], 3));
+
+        // The whole one is of use whatever is the matter with it.
+        fs::write(&file, &whole[7..]).expect("written");
+        fs::remove_file(folder.path().join(DAMAGED_DELTAS)).expect("it is there");
+        fs::create_dir(folder.path().join(DAMAGED_DELTAS)).expect("made");
+        let found = again().read();
+        assert!(
+            matches!(&found, Ok(Found::Whole { lost: Some(why), .. }) if why.contains("could not be copied")),
+            "{found:?}"
+        );
+        assert_eq!(versions(found), [1]);
+        fs::remove_file(&file).expect("it is there");
+        fs::create_dir(&file).expect("made");
+        let found = again().read();
+        assert!(
+            matches!(&found, Ok(Found::Whole { lost: Some(why), .. }) if why.contains("cannot be read")),
+            "{found:?}"
+        );
+        assert_eq!(versions(found), [1]);
+        fs::remove_dir(&file).expect("it is there");
+        fs::write(&file, &whole).expect("written");
 
         // Nothing is left of it beside another whole one.
         last_good.write(&snapshot(5)).expect("it is written");

@@ -140,8 +140,9 @@ impl Node {
 
     /// One connection, to its end.
     async fn connection(self: &Arc<Self>, position: &mut Position) -> Ended {
-        let has = position.has.as_ref().filter(|_| position.wants != Wants::Again);
-        let sha256 = has.map(|has| has.sha256.clone());
+        // With another digest under its version it is sent that again, or a newer one with what was chosen for used quota.
+        let digest = |has: &Compiled| if position.wants == Wants::Again { String::new() } else { has.sha256.clone() };
+        let sha256 = position.has.as_ref().map(digest);
         position.is_behind = false;
         let hello = Hello {
             name: self.name.clone(),
@@ -288,6 +289,10 @@ impl Node {
             }
             Err(not_applied) => {
                 position.is_behind = true;
+                if matches!(not_applied, NotApplied::Refused(_)) {
+                    // No repeat would change it.
+                    position.wants = Wants::News;
+                }
                 self.has_trouble(format!("version {version} is not in force: {not_applied}"));
                 matches!(not_applied, NotApplied::Damaged(_)).then_some(Ended::Broken)
             }

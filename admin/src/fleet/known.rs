@@ -1,6 +1,10 @@
 //! What servers of one database know of each other's nodes: each writes its own down, and looks there for the others'.
 
-use std::{collections::HashMap, convert::Infallible};
+use std::{
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    mem,
+};
 
 use sqlx::AnyConnection;
 use tokio::time::{self, Instant, MissedTickBehavior};
@@ -14,6 +18,17 @@ use crate::{
 
 /// Nodes that are written at once: the rest come with the next look.
 const AT_ONCE: usize = 200;
+
+/// What is to be told of the nodes of this server.
+struct Known {
+    nodes: Vec<KnownNode>,
+    /// One of them is connected and not heard.
+    is_quiet: bool,
+    /// Those whose names were claimed since the last look.
+    claimed: HashSet<String>,
+    /// How many connections there were so far.
+    connections: u64,
+}
 
 impl Fleet {
     /// Takes the name of a node that has just connected, unless another process is connected under it to another server: the
@@ -29,6 +44,7 @@ impl Fleet {
             if let Some(sender) = &mut node.connection {
                 sender.is_claimed = true;
             }
+            nodes.claimed.insert(name.clone());
             return Ok(());
         };
         // It is that server's.
@@ -46,8 +62,10 @@ impl Fleet {
         let mut said = Instant::now();
         loop {
             ticks.tick().await;
-            let (nodes, is_quiet) = self.known();
-            told.retain(|name, _| nodes.iter().any(|node| node.name == *name));
+            let Known { nodes, is_quiet, claimed, connections } = self.known();
+            let there: HashSet<&String> = nodes.iter().map(|node| &node.name).collect();
+            // What a claim wrote down is not what was told.
+            told.retain(|name, _| there.contains(name) && !claimed.contains(name));
             let is_new = |node: &KnownNode| told.get(&node.name) != Some(node);
             let new: Vec<KnownNode> = nodes.into_iter().filter(is_new).take(AT_ONCE).collect();
             let is_due = !told.is_empty() && said.elapsed() >= store.says_nodes_every();
@@ -64,7 +82,7 @@ impl Fleet {
                     }
                 }
                 if is_to_look {
-                    self.give_up(&store.nodes_of_others(&self.server, now()).await?);
+                    self.give_up(&store.nodes_of_others(&self.server, now()).await?, connections);
                 }
                 Ok(())
             }
@@ -104,20 +122,25 @@ impl Fleet {
         }
     }
 
-    /// Those whose names are this server's or were, and whether one of them is connected and not heard.
-    fn known(&self) -> (Vec<KnownNode>, bool) {
-        let nodes = self.nodes();
+    /// Those whose names are this server's or were.
+    fn known(&self) -> Known {
+        let mut nodes = self.nodes();
         let is_quiet = nodes.by_name.values().any(|node| node.connection.is_some() && !node.is_there());
         let is_claimed = |node: &&Node| node.connection.as_ref().is_none_or(|sender| sender.is_claimed);
-        (nodes.by_name.values().filter(is_claimed).map(Node::known).collect(), is_quiet)
+        Known {
+            claimed: mem::take(&mut nodes.claimed),
+            connections: nodes.connections,
+            is_quiet,
+            nodes: nodes.by_name.values().filter(is_claimed).map(Node::known).collect(),
+        }
     }
 
-    /// Ends the streams of nodes that other servers have by now.
-    fn give_up(&self, taken: &[String]) {
+    /// Ends the streams of nodes that other servers have by now, but for those that came after so many `connections`.
+    fn give_up(&self, taken: &[String], connections: u64) {
         let mut nodes = self.nodes();
         for name in taken {
             if let Some(node) = nodes.by_name.get_mut(name)
-                && node.connection.as_ref().is_some_and(|sender| sender.is_claimed)
+                && node.connection.as_ref().is_some_and(|sender| sender.is_claimed && sender.number <= connections)
             {
                 node.connection = None;
             }

@@ -98,19 +98,18 @@ impl Pushing {
         self.deltas().remove(&version);
     }
 
-    /// What leads from a version, with the document of this digest, to another, and what is left of `most` then. `None`:
-    /// nothing does, or it is more than that.
-    pub(super) fn path(&self, since: u64, sha256: &str, to: &Version, most: u32) -> Option<(Vec<Bytes>, u32)> {
+    /// What leads from a version, with the document of this digest, to another, if anything does, and what it costs.
+    pub(super) fn path(&self, since: u64, sha256: &str, to: &Version) -> Option<(Vec<Bytes>, u32)> {
         let deltas = self.deltas();
-        let (mut sha256, mut left) = (sha256, most);
+        let (mut sha256, mut cost) = (sha256, 0);
         let mut path = Vec::new();
         for version in since + 1..=to.version {
             let differs = deltas.get(&version).filter(|differs| differs.since == *sha256)?;
-            left = left.checked_sub(differs.cost)?;
+            cost += differs.cost;
             sha256 = &differs.sha256;
             path.push(differs.event.clone());
         }
-        (*sha256 == to.sha256).then_some((path, left))
+        (*sha256 == to.sha256).then_some((path, cost))
     }
 
     fn deltas(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Differs>> {

@@ -164,16 +164,20 @@ impl Reader {
         if version <= self.sent {
             return Ok(());
         }
-        if let Some(deltas) = self.deltas
-            && let Some((path, left)) = self.state.fleet.pushing.path(self.sent, &self.sha256, &target.version, deltas)
-        {
-            self.deltas = Some(left);
-            self.pieces.extend(path.iter().flat_map(cut));
-            self.has(&target.version);
-            return Ok(());
+        if let Some(left) = self.deltas {
+            let path = self.state.fleet.pushing.path(self.sent, &self.sha256, &target.version);
+            let is_used_up = left == 0 || path.as_ref().is_some_and(|(_, cost)| *cost > left);
+            if let Some((path, cost)) = path.filter(|_| !is_used_up) {
+                self.deltas = Some(left - cost);
+                self.pieces.extend(path.iter().flat_map(cut));
+                self.has(&target.version);
+                return Ok(());
+            }
+            // A whole one that is sent for another reason leaves nodes that came together apart.
+            if is_used_up {
+                self.deltas = Some(DELTAS_MAX);
+            }
         }
-        // One that is sent for another reason leaves nodes that came together apart.
-        self.deltas = self.deltas.map(|left| if left == 0 { DELTAS_MAX } else { left });
         let pushed = self.state.fleet.pushing.packed(target).await?;
         let pieces = match self.sent {
             0 => pushed.pieces(&crate::store::Carries::default()).collect::<VecDeque<_>>(),

@@ -36,7 +36,9 @@ const LIFE_SECONDS: i64 = 600;
 /// So many a browser has open at a time, in tabs: their cookies are sent with each request.
 const OPEN_MAX: usize = 4;
 /// The longest path that a browser is sent to, in bytes.
-const PATH_MAX: usize = 1_000;
+const PATH_MAX: usize = 400;
+/// Letters by which a state is known in the name of its cookie.
+const NAME_LETTERS: usize = 16;
 
 pub(super) fn calls(api: &mut Api) {
     api.get("/session/provider", provider).says("By which provider people may sign in", "");
@@ -96,7 +98,7 @@ async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -
         return Err(Problem::parameter("return", "return: write a path of this site, such as `/tiers/pro`"));
     }
     state.tries.count(&address(request), "")?;
-    let begun = provider.begin().await?;
+    let begun = provider.begin().await.map_err(|problem| refused(state, request, "", problem))?;
     let ends_at = now() + LIFE_SECONDS;
     let sign_in = SignIn { nonce: begun.nonce, verifier: begun.verifier, return_to, ends_at };
     let sealed = state.sign_ins.close(&begun.state, &sign_in)?;
@@ -112,7 +114,7 @@ async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -
 
 /// Each state has a cookie of its own, so several tabs can sign in.
 fn cookie_name(state: &State, of: &str) -> String {
-    format!("{}{}", cookies(state), sha256(of).get(..16).unwrap_or_default())
+    format!("{}{}", cookies(state), sha256(of).get(..NAME_LETTERS).unwrap_or_default())
 }
 
 /// What the names of all of them begin with.
@@ -141,22 +143,30 @@ fn removal(state: &State, name: String) -> Cookie<'static> {
 /// Those that a browser has beyond what it may when one more begins: it sends those first that it was given first.
 fn too_many(state: &State, request: &HttpRequest) -> Vec<String> {
     let start = cookies(state);
-    let mut open = match request.cookies() {
-        Ok(all) => all.iter().map(|cookie| cookie.name().to_owned()).filter(|name| name.starts_with(&start)).collect(),
+    let is_one = |name: &&str| {
+        name.strip_prefix(&start)
+            .is_some_and(|end| end.len() == NAME_LETTERS && end.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    let mut open: Vec<String> = match request.cookies_raw() {
+        Ok(all) => all.iter().map(Cookie::name).filter(is_one).map(ToOwned::to_owned).collect(),
         Err(_) => Vec::new(),
     };
     open.truncate((open.len() + 1).saturating_sub(OPEN_MAX));
     open
 }
 
-/// A path that no browser reads as another site.
+/// A path that no browser reads as another site, of a page, not of a call.
 fn is_path_here(path: &str) -> bool {
+    let mut segments = path.split(['?', '#']).next().unwrap_or_default().split('/').skip(1);
+    // Browsers take these out, and decode what is encoded in them.
+    let is_dots = |segment: &str| [".", ".."].contains(&&*segment.to_ascii_lowercase().replace("%2e", "."));
+    let is_call = |first: &str| first == "api" || first.contains('%');
     path.len() <= PATH_MAX
         && path.starts_with('/')
         && !path.starts_with("//")
-        // A page, and no call.
-        && !path.starts_with("/api/")
         && !path.chars().any(|letter| letter == '\\' || letter.is_control())
+        && !segments.clone().any(is_dots)
+        && !segments.next().is_some_and(is_call)
 }
 
 /// What the provider puts into the address.
@@ -181,7 +191,7 @@ async fn come_back(
     // Who tries too often may come again with it.
     let is_over = !matches!(answer, Err(Problem::TooMany { .. }));
     let mut response = for_people(&request, answer).unwrap_or_else(HttpResponse::from_error);
-    if is_over && request.cookie(&name).is_some() {
+    if is_over && request.cookie_raw(&name).is_some() {
         response.add_cookie(&removal(&state, name)).map_err(|error| Problem::Internal(error.to_string()))?;
     }
     Ok(response)
@@ -221,7 +231,8 @@ async fn claimed(
     request: &HttpRequest,
     back: Back,
 ) -> Result<(Claimed, String, i64), Problem> {
-    let cookie = request.cookie(&cookie_name(state, &back.state)).ok_or(Problem::SignInOver)?;
+    // Raw: browsers hold a cookie to the prefix of its name as it is written, not as it can be decoded.
+    let cookie = request.cookie_raw(&cookie_name(state, &back.state)).ok_or(Problem::SignInOver)?;
     let sign_in = state.sign_ins.open(&back.state, cookie.value(), now()).ok_or(Problem::SignInOver)?;
     let (return_to, ends_at) = (sign_in.return_to.clone(), sign_in.ends_at);
     let code = back.code.filter(|_| back.error.is_none()).ok_or_else(|| {
@@ -363,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_browser_is_sent_nowhere_else() {
-        for path in ["/", "/tiers/pro?domain=x#y", "/a//b", "/%5Cevil.example", "/über"] {
+        for path in ["/", "/tiers/pro?domain=x#y", "/a//b", "/clients/ip:10.0.0.0%2F8", "/über"] {
             assert!(is_path_here(path), "{path}");
         }
         let long = format!("/{}", "x".repeat(PATH_MAX));
@@ -372,6 +383,14 @@ mod tests {
             "tiers",
             "//evil.example",
             "/api/v1/audit/export",
+            "/api",
+            "/./api/v1/audit/export",
+            "/x/../api/v1/audit/export",
+            "/%2E/api/v1/audit/export",
+            "/x/.%2e/api/v1/audit/export",
+            "/%61pi/v1/audit/export",
+            "/%5Cevil.example",
+            "/.//evil.example",
             "/\\evil.example",
             "/\t/evil.example",
             "/x\n",

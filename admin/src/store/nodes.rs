@@ -49,11 +49,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (name) DO UPDATE SET server = excluded.server, \"schema\" = excluded.\"schema\", version = excluded.version,
     is_connected = excluded.is_connected, instance = excluded.instance, since = excluded.since, at = excluded.at
 WHERE nodes.server = excluded.server OR (excluded.is_connected = 1 AND (
-    nodes.is_connected = 0 OR nodes.at <= $9 OR ($10 = 1 AND nodes.instance = excluded.instance)))";
+    nodes.is_connected = 0 OR nodes.at <= $9 OR nodes.at > $11 OR ($10 = 1 AND nodes.instance = excluded.instance)))";
 /// How long one that is gone is remembered, in seconds.
 const REMEMBERED_S: i64 = 86_400;
 /// A server that was not sure of its nodes for so long has them no more, in seconds.
 const SURE_FOR_S: i64 = 90;
+/// What was written by a clock that is ahead by more says nothing of when that was, in seconds.
+const AHEAD_S: i64 = 60;
 /// Their names are given to other processes sooner, in seconds: these may be the same nodes, started again.
 const TAKEN_FOR_S: i64 = 10;
 
@@ -133,8 +135,8 @@ impl Store {
         // Nobody else has nodes of a file.
         let sure = if matches!(self.place, Place::Server(_)) { now - SURE_FOR_S } else { i64::MAX };
         let mut change = self.change().await?;
-        let gone = "DELETE FROM nodes WHERE name = $1 AND (server = $2 OR is_connected = 0 OR at <= $3)";
-        let gone = query(gone).bind(name).bind(server).bind(sure).execute(&mut *change).await?;
+        let gone = "DELETE FROM nodes WHERE name = $1 AND (server = $2 OR is_connected = 0 OR at <= $3 OR at > $4)";
+        let gone = query(gone).bind(name).bind(server).bind(sure).bind(now + AHEAD_S).execute(&mut *change).await?;
         let forgotten = match gone.rows_affected() {
             0 if KnownNode::read(&mut change, name).await?.is_some() => Forgotten::IsElsewhere,
             0 => Forgotten::WasNone,
@@ -159,6 +161,7 @@ impl KnownNode {
             .bind(now)
             .bind(now - TAKEN_FOR_S)
             .bind(i64::from(is_claim))
+            .bind(now + AHEAD_S)
     }
 
     pub(crate) async fn read(connection: &mut AnyConnection, name: &str) -> sqlx::Result<Option<Self>> {

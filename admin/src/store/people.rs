@@ -253,15 +253,17 @@ impl Store {
     pub(crate) async fn shut_out(&self, id: i64, name: &str, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         let sessions = query("DELETE FROM sessions WHERE user_id = $1").bind(id).execute(&mut *change).await?;
-        let demote = "UPDATE users SET role = 'viewer', revision = revision + 1 WHERE id = $1 AND role <> 'viewer'";
+        let demote = "UPDATE users SET role = 'viewer' WHERE id = $1 AND role <> 'viewer'";
         let roles = query(demote).bind(id).execute(&mut *change).await?;
+        // Of whoever is on his way in, too.
+        query("UPDATE users SET revision = revision + 1 WHERE id = $1").bind(id).execute(&mut *change).await?;
         let tokens = revoke_above(&mut change, name, None).await?;
-        if sessions.rows_affected() + roles.rows_affected() + tokens == 0 {
-            return Ok(false);
+        let is_something = sessions.rows_affected() + roles.rows_affected() + tokens > 0;
+        if is_something {
+            audit.write(&mut change).await?;
         }
-        audit.write(&mut change).await?;
         self.keep(change).await?;
-        Ok(true)
+        Ok(is_something)
     }
 
     /// The role that a user has now; `None`: he is gone.

@@ -1,6 +1,7 @@
 //! What is open, and what is not.
 
 use serde_json::json;
+use ureq::Agent;
 
 use crate::support::{Client, fresh};
 
@@ -89,6 +90,21 @@ fn signed_in_what_does_not_exist_is_said_not_to_exist() {
 }
 
 /// The head of an answer, as of the answer itself; of one that never ends, too.
+/// Browsers hold a cookie to the prefix of its name as it is written.
+#[test]
+fn a_cookie_whose_name_is_encoded_is_none() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let cookie = ana.cookie();
+    let agent: Agent = Agent::config_builder().http_status_as_error(false).build().into();
+    let status = |cookie: &str| {
+        let answer = agent.get(format!("{}/api/v1/session", server.url)).header("cookie", cookie).call();
+        answer.expect("an answer").status().as_u16()
+    };
+    assert_eq!(status(&cookie), 200);
+    assert_eq!(status(&cookie.replace("session", "%73ession")), 401);
+}
+
 #[test]
 fn what_can_be_read_has_a_head() {
     let (_folder, server) = fresh();
