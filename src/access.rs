@@ -48,7 +48,7 @@ impl AccessArguments {
     /// The files of the certificate.
     pub(crate) fn tls(&self) -> Option<TlsFiles> {
         let (certificate, key) = self.admin_tls_cert.clone().zip(self.admin_tls_key.clone())?;
-        Some(TlsFiles { certificate, key })
+        Some(TlsFiles { certificate, key, clients: None })
     }
 }
 

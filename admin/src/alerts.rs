@@ -27,7 +27,6 @@ use crate::{
     published::{Published, Shared},
     publisher::Publisher,
     store::{FigureRow, Store},
-    tls,
 };
 
 /// How often is looked, beside after every publish.
@@ -147,7 +146,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) fleet: &'a Fleet,
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
-    pub(crate) certificate: &'a tls::Trouble,
+    pub(crate) certificate: &'a tidegate_tls::Trouble,
 }
 
 impl Alerts {

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
 //! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `tls`, `server`; `local`
+//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -51,7 +51,6 @@ mod simulate;
 mod start;
 mod store;
 mod telemetry;
-mod tls;
 mod tries;
 
 pub use figures::FiguresClock;
@@ -65,4 +64,4 @@ pub use roles::{Role, UnknownRole};
 pub use server::{Access, Admin, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
-pub use tls::TlsFiles;
+pub use tidegate_tls::TlsFiles;

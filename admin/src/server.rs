@@ -29,6 +29,7 @@ use ipnet::IpNet;
 use openidconnect::url::Url;
 use tempfile::TempDir;
 use tidegate::{Engine, Publish, clock::Clock};
+use tidegate_tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -61,7 +62,6 @@ use crate::{
     start::StartError,
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
-    tls::{self, Tls, TlsFiles},
     tries::Tries,
 };
 
@@ -175,7 +175,7 @@ pub(crate) struct State {
     pub(crate) refusals: Refusals,
     pub(crate) beside: Beside,
     /// What is wrong with it.
-    pub(crate) certificate: tls::Trouble,
+    pub(crate) certificate: tidegate_tls::Trouble,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
@@ -247,7 +247,7 @@ impl Admin {
             check_url,
             access,
         } = settings;
-        let tls = access.tls.clone().map(Tls::open).transpose()?;
+        let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
         passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
         let redirect = || redirect(&listener, url.as_deref(), tls.is_some());
         let provider = access.oidc.clone().map(|oidc| Provider::new(oidc, redirect()?)).transpose();
@@ -306,7 +306,7 @@ impl Admin {
             seen: Seen::default(),
             refusals: Refusals::default(),
             beside,
-            certificate: tls::Trouble::default(),
+            certificate: tidegate_tls::Trouble::default(),
             trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
@@ -480,7 +480,7 @@ impl Cookies {
 }
 
 /// Follows the files of the certificate, for ever.
-async fn follow_certificate(tls: Option<Tls>, trouble: &tls::Trouble) -> Infallible {
+async fn follow_certificate(tls: Option<Tls>, trouble: &tidegate_tls::Trouble) -> Infallible {
     match tls {
         Some(tls) => tls.follow(trouble).await,
         None => pending().await,

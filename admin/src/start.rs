@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf};
 
 use tidegate::{Problems, PublishError};
+use tidegate_tls::TlsError;
 
 /// Why the admin server does not start. Nothing was changed.
 #[derive(Debug)]
@@ -74,10 +75,7 @@ pub enum StartError {
     /// The operating system gives no random numbers.
     Random(String),
     /// The certificate or its key cannot be used.
-    Tls {
-        /// What is wrong, with the file.
-        why: String,
-    },
+    Tls(TlsError),
     /// What was set of the sign-in by a provider cannot be used.
     Oidc {
         /// What is wrong, with the setting.
@@ -153,7 +151,7 @@ impl fmt::Display for StartError {
             ),
             Self::PolicyFile { name, problems } => write!(f, "the policy in {name} is wrong\n{problems}"),
             Self::Engine(error) => write!(f, "the engine does not take the policy: {error}"),
-            Self::Tls { why } => write!(f, "no TLS: {why}"),
+            Self::Tls(why) => write!(f, "no TLS: {why}"),
             Self::Oidc { why } => f.write_str(why),
             Self::Random(why) => write!(f, "the operating system gives no random numbers: {why}"),
             Self::Address(why) => write!(f, "--database: {why}"),
