@@ -46,6 +46,13 @@ pub(crate) struct CompiledLimit {
     pub(crate) stored: Option<Stored>,
 }
 
+impl CompiledLimit {
+    /// Do its windows follow a calendar, which is that of a time zone?
+    pub(crate) fn is_of_calendar(&self) -> bool {
+        self.meter.is_some_and(|meter| meter.is_of_calendar())
+    }
+}
+
 /// A limit that is kept in a store.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {

@@ -127,11 +127,11 @@ fn seen(snapshot: Arc<Snapshot>) -> Vec<String> {
     seen
 }
 
-/// The snapshot of `after`, by what differs where that can be.
-fn follow(before: &Policy, snapshot: &Snapshot, after: &Policy) -> Option<Snapshot> {
-    let delta = to_string(&Delta::between(before, after)?).expect("it can be written");
+/// The snapshot of `after`, by what differs.
+fn follow(before: &Policy, snapshot: &Snapshot, after: &Policy) -> Snapshot {
+    let delta = to_string(&Delta::between(before, after)).expect("it can be written");
     let read: borrowed::Delta<'_> = from_str(&delta).expect("it can be read");
-    Some(snapshot.compile_delta(&read).expect("it is right"))
+    snapshot.compile_delta(&read).expect("it is right")
 }
 
 proptest! {
@@ -140,14 +140,8 @@ proptest! {
         let mut snapshot = Arc::new(Snapshot::compile(&policies[0]).expect("it is right"));
         for pair in policies.windows(2) {
             let whole = Arc::new(Snapshot::compile(&pair[1]).expect("it is right"));
-            snapshot = match follow(&pair[0], &snapshot, &pair[1]) {
-                Some(followed) => {
-                    let followed = Arc::new(followed);
-                    prop_assert_eq!(seen(Arc::clone(&followed)), seen(whole));
-                    followed
-                }
-                None => whole,
-            };
+            snapshot = Arc::new(follow(&pair[0], &snapshot, &pair[1]));
+            prop_assert_eq!(seen(Arc::clone(&snapshot)), seen(whole));
         }
     }
 }
@@ -164,7 +158,7 @@ fn of_many_clients_those_that_differ_are_written() {
     let before = many((0..10_000).map(|n| (n, "a")));
     let after =
         many((0..10_000).filter(|n| *n != 7).map(|n| (n, if n == 5_000 { "b" } else { "a" })).chain([(10_000, "b")]));
-    let delta = serde_json::to_value(Delta::between(&before, &after).expect("they are alike")).expect("written");
+    let delta = serde_json::to_value(Delta::between(&before, &after)).expect("written");
     assert_eq!(delta["gone"], json!({"default": [["user", "u-7"], ["user", "u-5000"]]}));
     let clients = delta["policy"]["domains"]["default"]["clients"].as_array().expect("there are some");
     let values: Vec<_> = clients.iter().map(|client| client["value"].as_str()).collect();
@@ -179,7 +173,7 @@ fn a_thousand_small_changes_are_the_same_as_one() {
     };
     let mut snapshot = Snapshot::compile(&policy(0)).expect("it is right");
     for step in 0..1_000 {
-        snapshot = follow(&policy(step), &snapshot, &policy(step + 1)).expect("they are alike");
+        snapshot = follow(&policy(step), &snapshot, &policy(step + 1));
     }
     let whole = Snapshot::compile(&policy(1_000)).expect("it is right");
     assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
@@ -206,7 +200,7 @@ fn what_was_used_stays_used() {
             let request = Request::new(&who).expect("identities").endpoint("/x").expect("a path");
             assert_eq!(engine.check(&request).remaining(), Some(10 - used), "{value} of {tenants}");
         }
-        snapshot = Arc::new(follow(&policy(tenants), &snapshot, &policy(tenants + 1)).expect("they are alike"));
+        snapshot = Arc::new(follow(&policy(tenants), &snapshot, &policy(tenants + 1)));
     }
 }
 
@@ -229,7 +223,7 @@ fn a_client_that_is_written_otherwise_is_the_same() {
     ];
     let mut snapshot = Snapshot::compile(&steps[0]).expect("it is right");
     for pair in steps.windows(2) {
-        snapshot = follow(&pair[0], &snapshot, &pair[1]).expect("they are alike");
+        snapshot = follow(&pair[0], &snapshot, &pair[1]);
     }
     let whole = Snapshot::compile(&steps[4]).expect("it is right");
     assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
@@ -238,15 +232,14 @@ fn a_client_that_is_written_otherwise_is_the_same() {
 #[test]
 fn a_delta_of_another_document_is_refused() {
     let (one, two, three) = (many([(1, "a")].into_iter()), many([(2, "a")].into_iter()), many([(3, "a")].into_iter()));
-    let delta = to_string(&Delta::between(&two, &three).expect("they are alike")).expect("written");
+    let delta = to_string(&Delta::between(&two, &three)).expect("written");
     let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
     let problems =
         Snapshot::compile(&one).expect("it is right").compile_delta(&delta).expect_err("of another").to_string();
     assert!(problems.contains("user `u-2` was no client before"), "{problems}");
 
     // The client is there already.
-    let delta =
-        to_string(&Delta::between(&two, &many([(1, "a"), (2, "a")].into_iter())).expect("alike")).expect("written");
+    let delta = to_string(&Delta::between(&two, &many([(1, "a"), (2, "a")].into_iter()))).expect("written");
     let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
     let problems =
         Snapshot::compile(&one).expect("it is right").compile_delta(&delta).expect_err("of another").to_string();
@@ -263,17 +256,41 @@ fn a_delta_of_another_document_is_refused() {
         of_json(json!({"domains": {"default": {"tiers": tiers, "clients": clients}}}))
     };
     let (one_tier, two_tiers) = (overridden(&["a"]), overridden(&["a", "b"]));
-    let delta = to_string(&Delta::between(&one_tier, &one_tier).expect("the same")).expect("written");
+    let delta = to_string(&Delta::between(&one_tier, &one_tier)).expect("written");
     let delta: borrowed::Delta<'_> = from_str(&delta).expect("read");
     let problems = Snapshot::compile(&two_tiers).expect("it is right").compile_delta(&delta).expect_err("of another");
     assert!(problems.to_string().contains("domains.default.tiers"), "{problems}");
 
-    let mut elsewhere = many([(1, "a")].into_iter());
-    elsewhere.domains.get_mut("default").expect("there").timezone = Some("Asia/Tokyo".to_owned());
-    assert_eq!(Delta::between(&one, &elsewhere), None);
-    let nothing = to_string(&Delta::between(&elsewhere, &elsewhere).expect("the same")).expect("written");
+    // A limit of a client that stays is of another time zone's days.
+    let daily = |timezone: &str| -> Policy {
+        let limit = json!({"id": "day", "algorithm": "fixed_window", "limit": 5, "period": "day"});
+        let client = json!({"kind": "user", "value": "u-1", "override": {"limits": [limit]}});
+        of_json(json!({"domains": {"default": {"timezone": timezone, "clients": [client]}}}))
+    };
+    let (here, elsewhere) = (daily("UTC"), daily("Asia/Tokyo"));
+    let nothing = to_string(&Delta::between(&elsewhere, &elsewhere)).expect("written");
     let nothing: borrowed::Delta<'_> = from_str(&nothing).expect("read");
     let problems =
-        Snapshot::compile(&one).expect("it is right").compile_delta(&nothing).expect_err("of another").to_string();
+        Snapshot::compile(&here).expect("it is right").compile_delta(&nothing).expect_err("of another").to_string();
     assert!(problems.contains("domains.default.timezone"), "{problems}");
+}
+
+/// Of those that stay, the clients whose days are others are written; all others stay as they are.
+#[test]
+fn another_time_zone_differs_in_its_calendars_alone() {
+    let policy = |timezone: &str| -> Policy {
+        let own = |value: &str, period: &str| {
+            let limit = json!({"id": "x", "algorithm": "fixed_window", "limit": 5, "period": period});
+            json!({"kind": "user", "value": value, "override": {"limits": [limit]}})
+        };
+        let clients = [own("u-1", "1d"), own("u-2", "day"), json!({"kind": "user", "value": "*", "tier": "a"})];
+        let tiers = json!([{"id": "a", "unlimited": true}]);
+        of_json(json!({"domains": {"default": {"timezone": timezone, "tiers": tiers, "clients": clients}}}))
+    };
+    let (before, after) = (policy("UTC"), policy("Asia/Tokyo"));
+    let delta = serde_json::to_value(Delta::between(&before, &after)).expect("written");
+    assert_eq!(delta["gone"], json!({"default": [["user", "u-2"]]}));
+    let snapshot = follow(&before, &Snapshot::compile(&before).expect("it is right"), &after);
+    let whole = Snapshot::compile(&after).expect("it is right");
+    assert_eq!(seen(Arc::new(snapshot)), seen(Arc::new(whole)));
 }

@@ -121,8 +121,7 @@ impl Pushing {
 impl Differs {
     /// `None` where the whole is sent rather.
     fn between(before: &Published, after: &Published) -> Option<Self> {
-        let delta = policy::Delta::between(&before.policy, &after.policy)?;
-        let delta = serde_json::to_string(&delta).ok()?;
+        let delta = serde_json::to_string(&policy::Delta::between(&before.policy, &after.policy)).ok()?;
         let percent = delta.len().saturating_mul(100) / after.document.len().max(1);
         if percent > PERCENT_MAX {
             return None;

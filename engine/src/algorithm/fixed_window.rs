@@ -115,6 +115,11 @@ impl FixedWindow {
         pack(window.unit, window.count.saturating_add(cost).min(COUNT.max()))
     }
 
+    /// Do its windows follow a calendar?
+    pub(super) fn is_of_calendar(&self) -> bool {
+        matches!(self.windows, Windows::Of(_))
+    }
+
     pub(super) fn whole_period_ns(&self) -> u64 {
         match self.windows {
             Windows::Every(period_ns) => period_ns.get(),

@@ -147,6 +147,11 @@ impl Meter {
         each!(self, algorithm => algorithm.whole_period_ns())
     }
 
+    /// Do its windows follow a calendar, which is that of a time zone?
+    pub(crate) fn is_of_calendar(&self) -> bool {
+        matches!(self, Self::FixedWindow(window) if window.is_of_calendar())
+    }
+
     /// The largest cost that would be admitted now.
     #[must_use]
     pub fn remaining(&self, word: u64, now: Nanos) -> u64 {

@@ -39,10 +39,18 @@ impl Before<'_> {
         kinds
     }
 
-    /// Limits of clients were compiled for a time zone.
-    pub(super) fn check(&self, report: &mut Report<'_>, timezone: Option<&str>) {
-        if self.domain.timezone.as_deref() != timezone {
-            report.field("timezone").wrong("it is not what it was before");
+    /// Limits of calendar periods were compiled for a time zone: they cannot go on in another.
+    pub(super) fn check(&self, report: &mut Report<'_>, kinds: &[Kind], timezone: Option<&str>) {
+        let is_of_calendar = |exception: &Exception| match &exception.grants {
+            Grants::Limits(own) => {
+                self.limits[own.start as usize..own.end as usize].iter().any(CompiledLimit::is_of_calendar)
+            }
+            Grants::Unlimited | Grants::Blocked(_) => false,
+        };
+        if self.domain.timezone.as_deref() != timezone
+            && kinds.iter().any(|kind| kind.exceptions.iter().flatten().any(is_of_calendar))
+        {
+            report.field("timezone").wrong("it is not what limits of clients were compiled for");
         }
     }
 

@@ -6,6 +6,7 @@ use rapidhash::RapidHashMap;
 use serde::Serialize;
 
 use super::{Client, Domain, Policy};
+use crate::limit::is_of_calendar;
 
 /// What differs between two documents, to be written: [`borrowed::Delta`](super::borrowed::Delta) reads it.
 ///
@@ -21,7 +22,7 @@ use super::{Client, Domain, Policy};
 ///         "clients": [{users}]}}}}}}"#)).unwrap()
 /// };
 /// let (before, after) = (policy(1_000), policy(1_001));
-/// let delta = serde_json::to_string(&Delta::between(&before, &after).unwrap()).unwrap();
+/// let delta = serde_json::to_string(&Delta::between(&before, &after)).unwrap();
 /// assert!(delta.len() < 300);
 ///
 /// let read: borrowed::Delta<'_> = serde_json::from_str(&delta).unwrap();
@@ -36,16 +37,18 @@ pub struct Delta<'p> {
 }
 
 impl<'p> Delta<'p> {
-    /// What differs; `None` where all limits of clients would have to be compiled anew: the time zone of a domain is another.
+    /// What differs. Where the time zone of a domain is another, clients with limits of calendar periods differ.
     #[must_use]
-    pub fn between(before: &'p Policy, after: &'p Policy) -> Option<Self> {
+    pub fn between(before: &'p Policy, after: &'p Policy) -> Self {
         let mut delta = Self { policy: Policy { domains: BTreeMap::new() }, gone: BTreeMap::new() };
         for (name, domain) in &after.domains {
             let clients = match before.domains.get(name) {
                 None => domain.clients.clone(),
-                Some(before) if before.timezone != domain.timezone => return None,
                 Some(before) => {
-                    let (gone, clients) = differing(&before.clients, &domain.clients);
+                    let is_same_zone = before.timezone == domain.timezone;
+                    let is_same =
+                        |before: &Client, after: &Client| before == after && (is_same_zone || !knows_zone(after));
+                    let (gone, clients) = differing(&before.clients, &domain.clients, is_same);
                     if !gone.is_empty() {
                         delta.gone.insert(name, gone);
                     }
@@ -55,21 +58,30 @@ impl<'p> Delta<'p> {
             let (tiers, rules) = (domain.tiers.clone(), domain.rules.clone());
             delta.policy.domains.insert(name.clone(), Domain { tiers, clients, rules, ..domain.settings() });
         }
-        Some(delta)
+        delta
     }
 }
 
 /// Those of the earlier list that are other or gone, and those of the later one that are new or other.
-fn differing<'p>(before: &'p [Client], after: &'p [Client]) -> (Vec<(&'p str, &'p str)>, Vec<Client>) {
-    let same = before.iter().zip(after).take_while(|(before, after)| before == after).count();
+fn differing<'p>(
+    before: &'p [Client],
+    after: &'p [Client],
+    is_same: impl Fn(&Client, &Client) -> bool,
+) -> (Vec<(&'p str, &'p str)>, Vec<Client>) {
+    let same = before.iter().zip(after).take_while(|(before, after)| is_same(before, after)).count();
     let (before, after) = (&before[same..], &after[same..]);
-    let same = before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| before == after).count();
+    let same = before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| is_same(before, after)).count();
     let (before, after) = (&before[..before.len() - same], &after[..after.len() - same]);
     let id = |client: &'p Client| (client.kind.as_str(), client.value.as_str());
     let by_id =
         |clients: &'p [Client]| clients.iter().map(|client| (id(client), client)).collect::<RapidHashMap<_, _>>();
     let (befores, afters) = (by_id(before), by_id(after));
-    let gone = before.iter().filter(|client| afters.get(&id(client)) != Some(client)).map(id);
-    let new = after.iter().filter(|client| befores.get(&id(client)) != Some(client)).cloned();
-    (gone.collect(), new.collect())
+    let gone = before.iter().filter(|client| afters.get(&id(client)).is_none_or(|after| !is_same(client, after)));
+    let new = after.iter().filter(|client| befores.get(&id(client)).is_none_or(|before| !is_same(before, client)));
+    (gone.map(id).collect(), new.cloned().collect())
+}
+
+/// Do its own limits depend on the domain's time zone?
+fn knows_zone(client: &Client) -> bool {
+    client.exception.iter().flat_map(|exception| &exception.limits).any(is_of_calendar)
 }
