@@ -101,7 +101,7 @@ const KEYS_S: i64 = 7 * 86_400;
 
 /// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
 /// database and back.
-const ROWS_MAX: usize = 500;
+const ROWS_MAX: usize = 64;
 
 /// `($1, $2, $3), ($4, ...` for so many objects, each with `more` at its end.
 fn rows(count: usize, more: &str) -> String {
