@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate::{Engine, Identity, Request};
 use tidegate_fleet::{Follower, Following, Token};
-use tokio::runtime::Runtime;
+use tokio::runtime::{self, Runtime};
 use ureq::Agent;
 
 #[global_allocator]
@@ -61,10 +61,14 @@ struct Arguments {
 
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // As many threads beside as processors, twice: a fresh one for each node would mostly have its memory zeroed.
+    let runtime =
+        runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(4).enable_all().build()?;
     for clients in [0, arguments.clients] {
         let admin = Admin::start(&arguments.binary, clients)?;
-        let changes = if clients > 0 { &[Change::Limit, Change::Clients, Change::Zone][..] } else { &[Change::Limit] };
+        let changes =
+            [Change::Limit, Change::Zone, Change::Clients(100), Change::Clients(clients / 5), Change::Clients(clients)];
+        let changes = if clients > 0 { &changes[..] } else { &changes[..1] };
         for (change, nodes) in changes.iter().flat_map(|change| [1, arguments.nodes].map(|nodes| (change, nodes))) {
             publishes(&runtime, &admin, nodes, arguments.rounds, change)?;
         }
@@ -80,9 +84,9 @@ fn main() -> Outcome<()> {
 enum Change {
     /// A tier's limit is another.
     Limit,
-    /// A hundred clients, one in every so many, have another tier.
-    Clients,
-    /// The time zone is another: every node is sent the whole policy and compiles it.
+    /// So many clients, one in every few, have another tier. Of most of them, every node is sent the whole policy.
+    Clients(usize),
+    /// The time zone is another.
     Zone,
 }
 
@@ -260,9 +264,9 @@ impl Admin {
                 let change = json!({ "op": "put", "kind": "tier", "id": "free", "value": tier("free", 1_000 + base) });
                 self.publish_one(&json!({ "tier:free": etag }), &change)
             }
-            Change::Clients => {
+            Change::Clients(changed) => {
                 let tier = if base.is_multiple_of(2) { "free" } else { "pro" };
-                let numbers = (0..self.clients).step_by((self.clients / 100).max(1));
+                let numbers = (0..self.clients).step_by(self.clients / changed);
                 let lines = numbers.map(|number| format!("user,{},{tier}", value(number)));
                 let lines = ["kind,value,tier".to_owned()].into_iter().chain(lines).collect::<Vec<String>>().join("\n");
                 let began = Instant::now();
