@@ -1,0 +1,323 @@
+//! Checks over HTTP, beside a bare actix-web handler that answers a constant, and throttlecrab's server: requests a second at
+//! full speed, and the time to an answer at a fixed rate. Servers have one processor, whoever asks them the other.
+//!
+//!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin http
+
+#![expect(clippy::disallowed_methods, reason = "time is what is measured")]
+#![expect(clippy::print_stdout, reason = "it prints its figures")]
+
+use std::{
+    error::Error,
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use actix_web::{App, HttpResponse, HttpServer, rt, web};
+use clap::Parser;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::json;
+use tempfile::TempDir;
+use tidegate_benches::histogram::Histogram;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Where servers run, and where those who ask do.
+const SERVER_CPU: usize = 0;
+const CLIENT_CPU: usize = 1;
+/// Connections, all of them kept alive.
+const CONNECTIONS: usize = 64;
+/// Clients that are counted, one after the other.
+const USERS: usize = 1_000;
+/// What the bare handler answers: as long as a decision.
+const CONSTANT: &str = r#"{"allowed":true,"limit":1000000,"remaining":999999,"reset_after_ms":1,"retry_after_ms":0,"delay_ms":0,"limit_id":"default/tier:free/second","policy_version":1}"#;
+
+/// Measures checks over HTTP. Takes `wrk` (a package of Debian) and two processors.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Tidegate's binary.
+    #[arg(long, default_value = "target/release/tidegate")]
+    binary: PathBuf,
+    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers
+    #[arg(long)]
+    throttlecrab: Option<PathBuf>,
+    /// Rounds; in each, every server is asked once.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// How long each is asked, in seconds.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+    /// Requests a second whose answers are timed.
+    #[arg(long, default_value_t = 20_000)]
+    rate: u64,
+    /// Be the bare server, at this port.
+    #[arg(long, hide = true)]
+    bare: Option<u16>,
+}
+
+fn main() -> Outcome<()> {
+    let arguments = Arguments::parse();
+    if let Some(port) = arguments.bare {
+        return bare(port);
+    }
+    let folder = TempDir::new()?;
+    let mut sides = vec![Side::bare()?, Side::tidegate(&arguments.binary, folder.path())?];
+    if let Some(binary) = &arguments.throttlecrab {
+        sides.push(Side::throttlecrab(binary)?);
+    }
+    let mut cpu = CpuSet::new();
+    cpu.set(CLIENT_CPU);
+    sched_setaffinity(None, &cpu)?;
+    for side in &sides {
+        side.wrk(folder.path(), 1)?;
+    }
+    let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
+    for round in 0..arguments.rounds {
+        // Each round begins with another one.
+        for turn in 0..sides.len() {
+            let place = (round + turn) % sides.len();
+            figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
+            let took = sides[place].timed(arguments.rate, Duration::from_secs(arguments.seconds))?;
+            figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
+            figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
+        }
+    }
+    for (side, of) in sides.iter().zip(&figures) {
+        println!(
+            "{:13} {} requests/s; at {}/s: p50 {} us, p99 {} us",
+            side.name,
+            spread(&of.per_second, 0),
+            arguments.rate,
+            spread(&of.p50_us, 0),
+            spread(&of.p99_us, 0)
+        );
+    }
+    let ratio = |other: usize| -> Vec<f64> {
+        figures[1].per_second.iter().zip(&figures[other].per_second).map(|(ours, theirs)| ours / theirs).collect()
+    };
+    let added = |of: fn(&Figures) -> &Vec<f64>| -> Vec<f64> {
+        of(&figures[1]).iter().zip(of(&figures[0])).map(|(ours, bare)| ours - bare).collect()
+    };
+    println!("of the bare server's requests/s: {} (goal: 0.9)", spread(&ratio(0), 2));
+    if sides.len() > 2 {
+        println!("of throttlecrab's requests/s: {} (goal: 1.2)", spread(&ratio(2), 2));
+    }
+    println!("added to the bare server's p50: {} us (goal: under 200)", spread(&added(|of| &of.p50_us), 0));
+    println!("added to the bare server's p99: {} us (goal: under 1000)", spread(&added(|of| &of.p99_us), 0));
+    Ok(())
+}
+
+/// One figure for each round.
+#[derive(Default)]
+struct Figures {
+    per_second: Vec<f64>,
+    p50_us: Vec<f64>,
+    p99_us: Vec<f64>,
+}
+
+/// The median, with the least and the most.
+fn spread(figures: &[f64], digits: usize) -> String {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len() - 1;
+    format!("{:.digits$} ({:.digits$} to {:.digits$})", sorted[last / 2], sorted[0], sorted[last])
+}
+
+/// A handler that reads the body, and answers a constant.
+fn bare(port: u16) -> Outcome<()> {
+    let constant = || async { HttpResponse::Ok().content_type("application/json").body(CONSTANT) };
+    let app = move || App::new().route("/v1/check", web::post().to(move |_: web::Bytes| constant()));
+    let server = HttpServer::new(app).workers(1).tcp_nodelay(true).bind(("127.0.0.1", port))?;
+    Ok(rt::System::new().block_on(server.run())?)
+}
+
+/// A server that is asked.
+struct Side {
+    name: &'static str,
+    child: Child,
+    port: u16,
+    /// Requests as they go over the wire, one for each user.
+    requests: Vec<String>,
+}
+
+impl Side {
+    fn bare() -> Outcome<Self> {
+        let port = free_port()?;
+        let mut command = pinned(&std::env::current_exe()?);
+        command.args(["--bare", &port.to_string()]);
+        Self::start("bare", command, port, "/v1/check", check)
+    }
+
+    fn tidegate(binary: &Path, folder: &Path) -> Outcome<Self> {
+        let port = free_port()?;
+        let limit = json!({ "id": "second", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" });
+        let tiers = json!([{ "id": "free", "limits": [limit] }]);
+        let policy = json!({ "domains": { "default": { "defaults": { "user": "free" }, "tiers": tiers } } });
+        let file = folder.join("policy.json");
+        fs::write(&file, policy.to_string())?;
+        let mut command = pinned(binary);
+        command.args(["serve", "--admin", "127.0.0.1:0", "--workers", "1", "--log", "error", "--http"]);
+        command.arg(format!("127.0.0.1:{port}")).arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
+        Self::start("tidegate", command, port, "/v1/check", check)
+    }
+
+    fn throttlecrab(binary: &Path) -> Outcome<Self> {
+        let port = free_port()?;
+        let mut command = pinned(binary);
+        command.args(["--http", "--http-port", &port.to_string(), "--log-level", "error"]);
+        let body = |user: usize| json!({ "key": format!("u{user}"), "max_burst": 1_000_000, "count_per_period": 1_000_000, "period": 1 });
+        Self::start("throttlecrab", command, port, "/throttle", |user| body(user).to_string())
+    }
+
+    fn start(
+        name: &'static str,
+        mut command: Command,
+        port: u16,
+        path: &str,
+        body: impl Fn(usize) -> String,
+    ) -> Outcome<Self> {
+        let request = |user| {
+            let body = body(user);
+            format!(
+                "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        let child = command.stdout(Stdio::null()).spawn()?;
+        let side = Self { name, child, port, requests: (0..USERS).map(request).collect() };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if began.elapsed() > Duration::from_secs(20) {
+                return Err(format!("{name} does not listen").into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(side)
+    }
+
+    /// Requests a second, as many as there can be.
+    fn wrk(&self, folder: &Path, seconds: u64) -> Outcome<f64> {
+        let script = folder.join(format!("{}.lua", self.name));
+        let requests: Vec<String> = self.requests.iter().map(|request| format!("[==[{}]==]", request)).collect();
+        // A long string of Lua begins after its first line end, and may hold others.
+        let requests = requests.join(",\n").replace("\r\n", "]==]..\"\\r\\n\"..[==[");
+        fs::write(
+            &script,
+            format!(
+                "local requests = {{\n{requests}\n}}\nlocal next = 0\nrequest = function()\n  next = next % {USERS} + 1\n  return requests[next]\nend\n"
+            ),
+        )?;
+        let output = Command::new("taskset")
+            .args([
+                "-c",
+                &CLIENT_CPU.to_string(),
+                "wrk",
+                "-t1",
+                &format!("-c{CONNECTIONS}"),
+                &format!("-d{seconds}s"),
+                "-s",
+            ])
+            .arg(script)
+            .arg(format!("http://127.0.0.1:{}/", self.port))
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        if said.contains("Non-2xx") || said.contains("Socket errors") {
+            return Err(format!("{}: not all were answered: {said}", self.name).into());
+        }
+        let line = said.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+        Ok(line.ok_or_else(|| format!("wrk: {said}{}", String::from_utf8_lossy(&output.stderr)))?.trim().parse()?)
+    }
+
+    /// How long answers take at so many requests a second, in nanoseconds since each was due.
+    fn timed(&self, rate: u64, length: Duration) -> Outcome<Histogram> {
+        let connect = |_| -> Outcome<TcpStream> {
+            let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+            socket.set_nodelay(true)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let mut idle = (0..CONNECTIONS).map(connect).collect::<Outcome<Vec<_>>>()?;
+        let mut asked: Vec<Asked> = Vec::with_capacity(CONNECTIONS);
+        let (mut took, mut sent, mut buffer) = (Histogram::default(), 0, [0; 4_096]);
+        let all = rate * length.as_secs();
+        let began = Instant::now();
+        while took.total() < all {
+            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
+            if sent < all
+                && began.elapsed() >= due
+                && let Some(mut socket) = idle.pop()
+            {
+                socket.write_all(self.requests[sent as usize % USERS].as_bytes())?;
+                asked.push(Asked { socket, due, answer: Vec::new() });
+                sent += 1;
+            }
+            let mut place = 0;
+            while place < asked.len() {
+                let of = &mut asked[place];
+                match of.socket.read(&mut buffer) {
+                    Ok(0) => return Err(format!("{}: a connection was closed", self.name).into()),
+                    Ok(bytes) => of.answer.extend_from_slice(&buffer[..bytes]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if is_whole(&of.answer)? {
+                    let of = asked.swap_remove(place);
+                    took.record((began.elapsed() - of.due).as_nanos() as u64);
+                    idle.push(of.socket);
+                } else {
+                    place += 1;
+                }
+            }
+            if began.elapsed() > 3 * length {
+                return Err(format!("{}: {} of {all} answers in {:?}", self.name, took.total(), 3 * length).into());
+            }
+        }
+        Ok(took)
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// A request that waits for its answer.
+struct Asked {
+    socket: TcpStream,
+    due: Duration,
+    answer: Vec<u8>,
+}
+
+/// Is an answer there with its whole body? It is to be one of success.
+fn is_whole(answer: &[u8]) -> Outcome<bool> {
+    let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(false) };
+    let text = std::str::from_utf8(&answer[..head])?.to_ascii_lowercase();
+    if !text.starts_with("http/1.1 200") {
+        return Err(text.into());
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).ok_or("no length")?;
+    Ok(answer.len() >= head + 4 + length.parse::<usize>()?)
+}
+
+fn check(user: usize) -> String {
+    json!({ "identities": [{ "kind": "user", "value": format!("u{user}") }] }).to_string()
+}
+
+fn pinned(binary: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &SERVER_CPU.to_string()]).arg(binary);
+    command
+}
+
+fn free_port() -> Outcome<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}

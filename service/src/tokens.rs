@@ -1,0 +1,137 @@
+//! Tokens that callers have to bring, where the server was given some: a file with one in each line, which is read again when
+//! it changes.
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    error, fmt, fs, mem,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+use tokio::{task::spawn_blocking, time};
+
+/// How often the file is looked at.
+const EVERY: Duration = Duration::from_secs(2);
+/// Characters of a token; what is shorter can be guessed.
+const CHARACTERS_MIN: usize = 16;
+
+/// The tokens of a file. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    file: Arc<Path>,
+    /// SHA-256 of each: looking one up takes no longer for a nearer guess.
+    known: Arc<RwLock<HashSet<[u8; 32]>>>,
+}
+
+/// Why a file gives no tokens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokensError(String);
+
+impl fmt::Display for TokensError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl error::Error for TokensError {}
+
+impl Tokens {
+    /// Reads the file: a token in each line, of 16 characters at least; lines that are empty or begin with `#` say nothing.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, has no token, or one that is too short.
+    pub fn open(file: PathBuf) -> Result<Self, TokensError> {
+        let known = read(&file)?;
+        Ok(Self { file: file.into(), known: Arc::new(RwLock::new(known)) })
+    }
+
+    /// Is this one of them?
+    #[must_use]
+    pub fn has(&self, token: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        // Nothing panics while it is held.
+        self.known.read().unwrap_or_else(PoisonError::into_inner).contains(&digest)
+    }
+
+    /// Follows the file, for ever. While it cannot be used, the tokens of before are good.
+    pub async fn follow(self) -> Infallible {
+        let mut is_told = false;
+        loop {
+            time::sleep(EVERY).await;
+            let file = Arc::clone(&self.file);
+            let Ok(known) = spawn_blocking(move || read(&file)).await else { continue };
+            let is_wrong = known.is_err();
+            match known {
+                Ok(known) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = known,
+                Err(why) if !is_told => tracing::error!(%why, "the file of tokens cannot be used; those of before are good"),
+                Err(_) => {}
+            }
+            if mem::replace(&mut is_told, is_wrong) && !is_wrong {
+                tracing::info!("the file of tokens can be used again");
+            }
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<HashSet<[u8; 32]>, TokensError> {
+    let wrong = |why: &dyn fmt::Display| TokensError(format!("{}: {why}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let mut known = HashSet::new();
+    for (line, token) in (1..).zip(text.lines().map(str::trim)) {
+        if token.is_empty() || token.starts_with('#') {
+            continue;
+        }
+        if token.chars().count() < CHARACTERS_MIN {
+            return Err(wrong(&format_args!("line {line}: a token has at least {CHARACTERS_MIN} characters")));
+        }
+        known.insert(Sha256::digest(token).into());
+    }
+    if known.is_empty() { Err(wrong(&"there is no token in it; write one in each line")) } else { Ok(known) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_token_in_each_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens");
+        let open = |text: &str| {
+            fs::write(&file, text).expect("room for a file");
+            Tokens::open(file.clone())
+        };
+        let tokens = open("# of the gateway\nmorning-star-0001\n\n  evening-star-0002  \n").expect("they are good");
+        assert!(tokens.has(b"morning-star-0001") && tokens.has(b"evening-star-0002"));
+        assert!(!tokens.has(b"# of the gateway") && !tokens.has(b"") && !tokens.has(b"morning-star-0003"));
+        for (text, why) in [("", "no token"), ("# none\n", "no token"), ("morning-star-0001\nshort\n", "line 2")] {
+            let error = open(text).expect_err("it is of no use").to_string();
+            assert!(error.contains(why) && error.contains("tokens") && !error.contains("morning"), "{error}");
+        }
+        fs::remove_file(&file).expect("it is there");
+        assert!(Tokens::open(file.clone()).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_changes_is_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens");
+        fs::write(&file, "morning-star-0001").expect("room for a file");
+        let tokens = Tokens::open(file.clone()).expect("they are good");
+        let following = tokio::spawn(tokens.clone().follow());
+        for (text, good, bad) in [
+            ("evening-star-0002", "evening-star-0002", "morning-star-0001"),
+            ("short", "evening-star-0002", "short"),
+            ("morning-star-0001", "morning-star-0001", "evening-star-0002"),
+        ] {
+            fs::write(&file, text).expect("room for a file");
+            time::sleep(3 * EVERY).await;
+            assert!(tokens.has(good.as_bytes()) && !tokens.has(bad.as_bytes()), "{text}");
+        }
+        following.abort();
+    }
+}
