@@ -1,10 +1,11 @@
 //! Settings of how people sign in at the dashboard.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
 use tidegate_admin::{Access, IpNet, TlsFiles};
+use tidegate_middleware::address::parse_network;
 
 use crate::{oidc::OidcArguments, output::Failure};
 
@@ -28,7 +29,7 @@ pub(crate) struct AccessArguments {
     admin_tls_key: Option<PathBuf>,
     /// A proxy before the dashboard, by its address or network: of whoever comes by it, `X-Forwarded-For` says the address that
     /// the audit log, sessions and limits of tries have. Several are given one by one, or with commas between them.
-    #[arg(long, value_name = "CIDR", env = "TIDEGATE_ADMIN_TRUSTED_PROXY", value_delimiter = ',', value_parser = network)]
+    #[arg(long, value_name = "CIDR", env = "TIDEGATE_ADMIN_TRUSTED_PROXY", value_delimiter = ',', value_parser = parse_network)]
     admin_trusted_proxy: Vec<IpNet>,
     #[command(flatten)]
     oidc: OidcArguments,
@@ -56,25 +57,4 @@ impl AccessArguments {
 fn idle(text: &str) -> Result<u64, String> {
     let period = parse_period(text)?;
     if period < IDLE_MIN { Err("5m or more".to_owned()) } else { Ok(period) }
-}
-
-/// A network, or one address.
-fn network(text: &str) -> Result<IpNet, String> {
-    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    network.map_err(|_| "an address such as 10.0.0.7, or a network such as 10.0.0.0/8".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proxy_is_an_address_or_a_network() {
-        for (text, name) in
-            [("10.0.0.7", "10.0.0.7/32"), ("10.0.0.0/8", "10.0.0.0/8"), ("2001:db8::/32", "2001:db8::/32")]
-        {
-            assert_eq!(network(text).map(|network| network.to_string()), Ok(name.to_owned()));
-        }
-        assert!(["", "proxy", "10.0.0.0/33", "10.0.0.7:80"].into_iter().all(|text| network(text).is_err()));
-    }
 }

@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 /// The most of a path, a name or a reason that is kept, in characters.
 const CHARACTERS_MAX: usize = 300;
 /// Bits of a stranger's network.
-const NETWORK_BITS: u32 = 64;
+const NETWORK_BITS: u8 = 64;
 
 /// Refusals of this minute.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@
 
 use crate::{
     clients::Matcher,
-    pattern::{PathBuffer, Pattern, PatternTree, plain_path},
+    pattern::{PathBuffer, Pattern, PatternTree, made_plain},
     policy::{Client, Domain, EVERYONE, Per, Rule},
     request::{Identity, Request},
     time::Nanos,
@@ -77,7 +77,7 @@ impl Domain {
         let identities: Vec<_> =
             request.identities.iter().map(|identity| self.who_is(*identity, request, now)).collect();
         let mut buffer = PathBuffer::new();
-        let path = request.endpoint.map(|endpoint| plain_path(endpoint, &mut buffer));
+        let path = request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         let mut applied: Vec<&Rule> = Vec::new();
         let rules = self.rules_by_closeness().into_iter().map(|rule| {
             let mut fit = fits(rule, request, path, &identities);

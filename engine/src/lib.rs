@@ -101,6 +101,7 @@ pub use limiter::Limiter;
 pub use line::WaitError;
 pub use lint::{Warning, WarningCode};
 pub use observer::{Observed, Observer, ObserverId};
+pub use pattern::{Endpoints, plain_path};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;

@@ -1,5 +1,7 @@
 //! Endpoint patterns: how a path is made plain, and which pattern matches it most closely.
 
+use std::borrow::Cow;
+
 use arrayvec::ArrayVec;
 use rapidhash::RapidHashMap;
 
@@ -11,9 +13,25 @@ const SEGMENTS_MAX: usize = 64;
 /// Room for a path that has to be written anew, on the stack.
 pub(crate) type PathBuffer = ArrayVec<u8, ENDPOINT_BYTES_MAX>;
 
+/// A path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed. Case and a trailing
+/// slash stay. For whoever counts or compares paths outside of a policy.
+///
+/// ```
+/// assert_eq!(tidegate::plain_path("/a//./%62?q=1"), "/a/b");
+/// ```
+#[must_use]
+pub fn plain_path(endpoint: &str) -> Cow<'_, str> {
+    let mut buffer = PathBuffer::new();
+    let plain = made_plain(endpoint, &mut buffer);
+    match endpoint.strip_prefix(plain) {
+        Some(_) => Cow::Borrowed(&endpoint[..plain.len()]),
+        None => Cow::Owned(plain.to_owned()),
+    }
+}
+
 /// A path as rules see it: cut at `?` and `#`, unreserved octets decoded, empty and dot segments removed (RFC 3986,
 /// sections 5.2.4 and 6.2.2). Case and a trailing slash stay. What does not begin with `/` is only cut.
-pub(crate) fn plain_path<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
+pub(crate) fn made_plain<'a>(endpoint: &'a str, buffer: &'a mut PathBuffer) -> &'a str {
     let path = &endpoint[..endpoint.find(['?', '#']).unwrap_or(endpoint.len())];
     let bytes = path.as_bytes();
     let is_plain =
@@ -104,7 +122,7 @@ impl Pattern {
             return Err(format!("`{text}` has a query or a fragment; rules see the path alone"));
         }
         let mut buffer = PathBuffer::new();
-        let plain = plain_path(text, &mut buffer);
+        let plain = made_plain(text, &mut buffer);
         let segments: Vec<&str> = plain[1..].split('/').collect();
         if segments.len() > SEGMENTS_MAX {
             return Err(format!("more than {SEGMENTS_MAX} segments"));
@@ -206,6 +224,36 @@ impl<T> Node<T> {
     }
 }
 
+/// Endpoints by patterns as rules have them: `/exact`, `/users/{id}`, `/api/*`, `*`. For whoever leaves some out before asking.
+///
+/// ```
+/// use tidegate::Endpoints;
+///
+/// let exempt = Endpoints::parse(["/healthz", "/assets/*"])?;
+/// assert!(exempt.has("/assets/../healthz?verbose"));
+/// assert!(!exempt.has("/assets/../search"));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Endpoints(PatternTree<()>);
+
+impl Endpoints {
+    /// Those that match one of the patterns; in words, which is wrong.
+    pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut tree = PatternTree::default();
+        for pattern in patterns {
+            tree.values(&Pattern::parse(pattern)?).push(());
+        }
+        Ok(Self(tree))
+    }
+
+    /// Is this path one of them? Without query and fragment, and with dot segments removed, as rules see it.
+    #[must_use]
+    pub fn has(&self, endpoint: &str) -> bool {
+        self.0.closest(Some(made_plain(endpoint, &mut PathBuffer::new())), |()| true).is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,7 +288,8 @@ mod tests {
             ("", ""),
             ("?q", ""),
         ] {
-            assert_eq!(plain_path(endpoint, &mut PathBuffer::new()), plain, "{endpoint}");
+            assert_eq!(made_plain(endpoint, &mut PathBuffer::new()), plain, "{endpoint}");
+            assert_eq!(plain_path(endpoint), plain, "{endpoint}");
         }
     }
 

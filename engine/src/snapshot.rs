@@ -7,7 +7,7 @@ use crate::{
     algorithm::Meter,
     clients::{ClientMap, Matcher},
     hash::{IdentityHash, KeyHasher},
-    pattern::{PathBuffer, PatternTree, plain_path},
+    pattern::{PathBuffer, PatternTree, made_plain},
     policy::{DoorSettings, OnFailure, Sharing},
     request::{IDENTITIES_MAX, Request},
     time::Nanos,
@@ -260,7 +260,7 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
         let mut known = ArrayVec::<Option<Known<'s>>, IDENTITIES_MAX>::new();
         known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
         let mut buffer = PathBuffer::new();
-        let path = self.request.endpoint.map(|endpoint| plain_path(endpoint, &mut buffer));
+        let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
         let mut seen = 0;
         for identity in known.iter().flatten() {
             self.add_tier(identity);

@@ -8,16 +8,16 @@ use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
     http::{
         StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderValue},
+        header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue},
     },
     web::{self, Data, Payload, ServiceConfig},
 };
 use tidegate::{Engine, clock::Clock};
+use tidegate_middleware::headers;
 
 use crate::{
     body,
     error::{Error, ErrorBody, Told},
-    headers,
     metrics::{self, Metrics},
     wire::{self, BatchBody, DecisionBody, Item},
 };
@@ -102,7 +102,12 @@ async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Pay
         let (decision, settings) = wire::decide(&door.engine, &body)?;
         let status = if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
         let mut answer = HttpResponse::build(status).json(DecisionBody::from(&decision));
-        headers::set(answer.headers_mut(), &decision, settings);
+        for (name, value) in headers::of(&decision, settings) {
+            // Printable ASCII is a value always.
+            if let Ok(value) = HeaderValue::try_from(value) {
+                answer.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
         Ok(answer)
     });
     door.answer(CHECK, answer)

@@ -3,11 +3,11 @@
 //! anything itself.
 //!
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
-//!   how that is told), `wire` (bodies), `body` (reads one), `headers` (of answers), `metrics`.
+//!   how that is told), `wire` (bodies), `body` (reads one), `metrics`; headers of answers are those of
+//!   [`tidegate_middleware::headers`].
 
 mod body;
 mod error;
-mod headers;
 pub mod http;
 mod metrics;
 mod wire;

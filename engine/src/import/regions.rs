@@ -13,7 +13,7 @@ use std::{
 use crate::{
     clients::Matcher,
     closeness::Closeness,
-    pattern::{PathBuffer, Pattern, plain_path},
+    pattern::{PathBuffer, Pattern, made_plain},
     policy,
     request::{ENDPOINT_BYTES_MAX, VALUE_BYTES_MAX},
 };
@@ -301,7 +301,7 @@ pub(super) fn check(dimension: &Dimension, value: &Match, is_shared: bool) -> Re
             let is_plain = path.starts_with('/')
                 && path.len() < ENDPOINT_BYTES_MAX
                 && !path.contains(['{', '}', '*', '?', '#'])
-                && plain_path(path, &mut PathBuffer::new()) == path;
+                && made_plain(path, &mut PathBuffer::new()) == path;
             is_plain.then_some(()).ok_or_else(|| format!("`{text}`, which is no path as rules see it"))
         }
     }

@@ -1,0 +1,325 @@
+//! The identities of a request: which kinds, and where the value of each stands.
+
+use std::{collections::HashSet, fmt, fmt::Write, str::FromStr, sync::Arc};
+
+use sha2::{Digest, Sha256};
+use tidegate::{IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
+
+use crate::{address::Addresses, head::RequestHead};
+
+/// Where the value of an identity stands.
+#[derive(Clone)]
+pub enum Source {
+    /// The client's address, of IPv6 its network: see [`Addresses`].
+    Address,
+    /// The header of this name, in lower case; of several such lines the first, as most services read it.
+    Header(Box<str>),
+    /// The token of `Authorization: Bearer TOKEN`, as its SHA-256: 64 lower-case hexadecimal digits, as `sha256sum` prints
+    /// them. The token itself is seen by nothing behind this.
+    Bearer,
+    /// The path, as rules see it. Everyone who can choose paths makes keys with it.
+    Path,
+    /// What this says.
+    Custom(Custom),
+}
+
+/// Reads the value of an identity; `None`: it has none.
+pub type Custom = Arc<dyn Fn(&dyn RequestHead) -> Option<String> + Send + Sync>;
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("address"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Bearer => f.write_str("bearer"),
+            Self::Path => f.write_str("path"),
+            Self::Custom(_) => f.write_str("custom"),
+        }
+    }
+}
+
+/// One kind of identity, and where its value stands. As text `KIND=SOURCE`: `ip=address`, `user=header:X-User-Id`,
+/// `api_key=bearer`, `page=path`.
+#[derive(Clone, Debug)]
+pub struct Extractor {
+    kind: Arc<str>,
+    source: Source,
+}
+
+impl Extractor {
+    /// Of this kind, `[a-z][a-z0-9_]{0,31}`.
+    pub fn new(kind: &str, source: Source) -> Result<Self, ExtractError> {
+        // Any value will do to ask the engine what it thinks of a kind.
+        Identity::new(kind, "-").map_err(|_| ExtractError::Kind(bounded(kind)))?;
+        Ok(Self { kind: kind.into(), source })
+    }
+
+    /// Whose value `read` says, `None` where a request has none.
+    ///
+    /// ```
+    /// use tidegate_middleware::extract::Extractor;
+    ///
+    /// let tenant = Extractor::custom("tenant", |head| {
+    ///     let tenant = head.path().strip_prefix("/tenants/")?.split('/').next()?;
+    ///     Some(tenant.to_owned())
+    /// })?;
+    /// # Ok::<(), tidegate_middleware::extract::ExtractError>(())
+    /// ```
+    pub fn custom(
+        kind: &str,
+        read: impl Fn(&dyn RequestHead) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<Self, ExtractError> {
+        Self::new(kind, Source::Custom(Arc::new(read)))
+    }
+
+    fn value(&self, head: &dyn RequestHead, addresses: &Addresses) -> Option<String> {
+        let value = match &self.source {
+            Source::Address => return addresses.identity(head).map(|address| address.to_string()),
+            Source::Header(name) => value_of(head.header(name).first()?),
+            Source::Bearer => hex(bearer(head.header("authorization").first()?)?),
+            Source::Path => value_of(plain_path(head.path()).as_bytes()),
+            Source::Custom(read) => value_of(read(head)?.as_bytes()),
+        };
+        (!value.is_empty()).then_some(value)
+    }
+}
+
+impl FromStr for Extractor {
+    type Err = ExtractError;
+
+    fn from_str(text: &str) -> Result<Self, ExtractError> {
+        let (kind, source) = text.split_once('=').ok_or_else(|| ExtractError::NoSource(bounded(text)))?;
+        let source = match source.trim_ascii() {
+            "address" => Source::Address,
+            "bearer" => Source::Bearer,
+            "path" => Source::Path,
+            source => match source.strip_prefix("header:") {
+                Some(name) if is_token(name) => Source::Header(name.to_ascii_lowercase().into()),
+                Some(name) => return Err(ExtractError::Header(bounded(name))),
+                None => return Err(ExtractError::Source(bounded(source))),
+            },
+        };
+        Self::new(kind.trim_ascii(), source)
+    }
+}
+
+/// All identities of requests, in the order in which they are checked.
+#[derive(Clone, Debug)]
+pub struct Extractors {
+    each: Box<[Extractor]>,
+    addresses: Addresses,
+}
+
+impl Extractors {
+    /// One to eight, each kind once.
+    pub fn new(each: impl IntoIterator<Item = Extractor>, addresses: Addresses) -> Result<Self, ExtractError> {
+        let each: Box<[Extractor]> = each.into_iter().collect();
+        if each.is_empty() || each.len() > IDENTITIES_MAX {
+            return Err(ExtractError::Count(each.len()));
+        }
+        let mut kinds = HashSet::new();
+        match each.iter().find(|extractor| !kinds.insert(&extractor.kind)) {
+            Some(twice) => Err(ExtractError::RepeatedKind(twice.kind.to_string())),
+            None => Ok(Self { each, addresses }),
+        }
+    }
+
+    /// The identities that the request has; one whose value is absent or empty is left out.
+    pub fn found(&self, head: &dyn RequestHead) -> Found {
+        let found = |extractor: &Extractor| Some((extractor.kind.clone(), extractor.value(head, &self.addresses)?));
+        Found(self.each.iter().filter_map(found).collect())
+    }
+}
+
+/// The identities of one request.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Found(Vec<(Arc<str>, String)>);
+
+impl Found {
+    /// To make a [`Request`](tidegate::Request) of, unless there are none.
+    #[must_use]
+    pub fn identities(&self) -> Vec<Identity<'_>> {
+        // Kinds and lengths are right already.
+        self.0.iter().filter_map(|(kind, value)| Identity::new(kind, value).ok()).collect()
+    }
+}
+
+/// Values that are no text, or longer than the engine takes, count by their digest: they are not to go uncounted.
+fn value_of(bytes: &[u8]) -> String {
+    let value = bytes.trim_ascii();
+    match str::from_utf8(value) {
+        Ok(text) if text.len() <= VALUE_BYTES_MAX => text.to_owned(),
+        _ => format!("sha256:{}", hex(value)),
+    }
+}
+
+/// The token of `Bearer TOKEN`; the scheme is in any case.
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    const SCHEME: usize = "bearer".len();
+    let (scheme, token) = authorization.trim_ascii().split_at_checked(SCHEME)?;
+    let token = token.strip_prefix(b" ")?.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A name that a header may have (RFC 9110, section 5.6.2).
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// As messages quote it.
+fn bounded(text: &str) -> String {
+    text.chars().take(64).collect::<String>().escape_debug().to_string()
+}
+
+/// A setting of identities that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ExtractError {
+    /// A text without `=`.
+    NoSource(String),
+    /// Not the name of a kind.
+    Kind(String),
+    /// Not a source.
+    Source(String),
+    /// Not the name of a header.
+    Header(String),
+    /// None, or more than eight; how many.
+    Count(usize),
+    /// Two of this kind.
+    RepeatedKind(String),
+}
+
+impl fmt::Display for ExtractError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSource(text) => write!(f, "`{text}` says no source; write KIND=SOURCE, such as ip=address"),
+            Self::Kind(kind) => write!(
+                f,
+                "`{kind}` is not a kind of identity; begin with a-z, go on with a-z, 0-9 and _, 32 characters at most"
+            ),
+            Self::Source(source) => {
+                write!(f, "`{source}` is not a source; there are address, header:NAME, bearer and path")
+            }
+            Self::Header(name) => write!(f, "`{name}` is not the name of a header; write one such as header:X-User-Id"),
+            Self::Count(count) => write!(f, "{count} identities; give one to {IDENTITIES_MAX}"),
+            Self::RepeatedKind(kind) => write!(f, "the kind `{kind}` is given twice; give each once"),
+        }
+    }
+}
+
+impl std::error::Error for ExtractError {}
+
+#[cfg(test)]
+mod tests {
+    use std::{any::Any, net::IpAddr};
+
+    use super::*;
+
+    struct Head(Vec<(&'static str, &'static [u8])>);
+
+    impl RequestHead for Head {
+        fn header(&self, name: &str) -> Vec<&[u8]> {
+            self.0.iter().filter(|(own, _)| *own == name).map(|(_, value)| *value).collect()
+        }
+
+        fn peer(&self) -> Option<IpAddr> {
+            Some(IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, 4]))
+        }
+
+        fn path(&self) -> &str {
+            "/a/./b/"
+        }
+
+        fn method(&self) -> &str {
+            "GET"
+        }
+
+        fn original(&self) -> &dyn Any {
+            &()
+        }
+    }
+
+    fn found(sources: &[&str], headers: &[(&'static str, &'static [u8])]) -> Vec<(String, String)> {
+        let each = sources.iter().map(|text| text.parse::<Extractor>().expect("right"));
+        let extractors = Extractors::new(each, Addresses::default()).expect("right");
+        let found = extractors.found(&Head(headers.to_vec()));
+        found.identities().iter().map(|it| (it.kind().to_owned(), it.value().to_owned())).collect()
+    }
+
+    #[test]
+    fn identities_stand_where_they_are_said_to_and_in_that_order() {
+        let all = ["user=header:X-User-Id", "ip=address", "api_key=bearer", "page = path"];
+        let found = found(
+            &all,
+            &[
+                ("x-user-id", b" ada "),
+                ("x-user-id", b"second"),
+                ("authorization", b"bEARER abc"),
+                ("authorization", b"Bearer other"),
+            ],
+        );
+        let expected = [
+            ("user", "ada"),
+            ("ip", "2001:db8:0:7::"),
+            // printf %s abc | sha256sum
+            ("api_key", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            ("page", "/a/b/"),
+        ];
+        assert_eq!(found, expected.map(|(kind, value)| (kind.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn what_is_absent_is_left_out() {
+        let asked = ["user=header:x-user-id", "api_key=bearer"];
+        for headers in [
+            &[][..],
+            &[("x-user-id", b"" as &[u8]), ("authorization", b"Bearer ")],
+            &[("authorization", b"Basic abc"), ("x-user-id", b"  ")],
+            &[("authorization", b"Bearerabc")],
+            &[("authorization", b"Bear")],
+        ] {
+            assert_eq!(found(&asked, headers), [], "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_the_engine_does_not_take_count_by_their_digest() {
+        let long: &'static [u8] = "v".repeat(VALUE_BYTES_MAX + 1).leak().as_bytes();
+        for value in [long, b"caf\xe9"] {
+            let found = found(&["user=header:u"], &[("u", value)]);
+            assert!(found[0].1.starts_with("sha256:") && found[0].1.len() == 71, "{found:?}");
+        }
+        assert_eq!(found(&["user=header:u"], &[("u", &long[1..])])[0].1.len(), VALUE_BYTES_MAX);
+    }
+
+    #[test]
+    fn settings_that_are_wrong_are_named() {
+        for (text, part) in [
+            ("ip", "`ip` says no source; write KIND=SOURCE"),
+            ("IP=address", "`IP` is not a kind"),
+            ("=address", "`` is not a kind"),
+            ("ip=cookie:x", "`cookie:x` is not a source; there are address"),
+            ("ip=", "`` is not a source"),
+            ("user=header:", "`` is not the name of a header"),
+            ("user=header:X User", "`X User` is not the name"),
+        ] {
+            let error = text.parse::<Extractor>().expect_err("wrong").to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let long = format!("{}=address", "k".repeat(10_000)).parse::<Extractor>().expect_err("long");
+        assert!(long.to_string().len() < 200, "{long}");
+        let address = || "ip=address".parse::<Extractor>().expect("right");
+        let of = |each: Vec<Extractor>| Extractors::new(each, Addresses::default()).map(drop);
+        assert_eq!(of(vec![]), Err(ExtractError::Count(0)));
+        assert_eq!(of(vec![address(); 9]), Err(ExtractError::Count(9)));
+        assert_eq!(of(vec![address(), address()]), Err(ExtractError::RepeatedKind("ip".into())));
+    }
+}

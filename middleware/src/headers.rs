@@ -1,0 +1,178 @@
+//! Headers that tell a decision to clients, in the family that the domain asks for. Names and values alone: frameworks have
+//! types of their own for them.
+
+use std::{fmt::Write, time::Duration};
+
+use tidegate::{
+    Decision, Retry,
+    policy::{DoorSettings, Headers, Reset},
+};
+
+/// `X-RateLimit-Limit`.
+pub const LIMIT: &str = "x-ratelimit-limit";
+/// `X-RateLimit-Remaining`.
+pub const REMAINING: &str = "x-ratelimit-remaining";
+/// `X-RateLimit-Reset`.
+pub const RESET: &str = "x-ratelimit-reset";
+/// `RateLimit` of the IETF draft.
+pub const IETF: &str = "ratelimit";
+/// `RateLimit-Policy` of the IETF draft.
+pub const IETF_POLICY: &str = "ratelimit-policy";
+/// `Retry-After`.
+pub const RETRY_AFTER: &str = "retry-after";
+
+/// Those of the families.
+pub const NUMBERS: [&str; 5] = [LIMIT, REMAINING, RESET, IETF, IETF_POLICY];
+
+/// The largest whole number of a structured field (RFC 9651).
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+/// `Retry-After` says up to one part in so many more than the wait.
+const JITTER_PART: u128 = 10;
+
+/// What there is to tell: the numbers where a limit applied, and `Retry-After` on a denial that ends. Names are of lower
+/// case, values printable ASCII.
+///
+/// `Retry-After` is in whole seconds, by chance up to a tenth later than the wait, so that those who were denied together do
+/// not come back together; never earlier.
+#[must_use]
+pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, String)> {
+    let wait = match decision.retry() {
+        Retry::After(wait) => Some(retry_after(wait, fastrand::u32(..))),
+        Retry::Now | Retry::Never => None,
+    };
+    let mut headers = match door.headers {
+        Headers::XRatelimit => x_ratelimit(decision, door.reset),
+        Headers::Ietf => ietf(decision, wait),
+        Headers::None => Vec::new(),
+    };
+    headers.extend(wait.map(|wait| (RETRY_AFTER, wait.to_string())));
+    headers
+}
+
+/// Whole seconds for `Retry-After`, at least 1, since 0 would say: now. `dice` is a random number: from 0, which adds nothing,
+/// up to a tenth of the wait.
+#[must_use]
+pub fn retry_after(wait: Duration, dice: u32) -> u64 {
+    let jitter = (wait.as_nanos().saturating_mul(u128::from(dice)) >> u32::BITS) / JITTER_PART;
+    let seconds = wait.as_nanos().saturating_add(jitter).div_ceil(1_000_000_000);
+    u64::try_from(seconds).unwrap_or(u64::MAX).max(1)
+}
+
+fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Vec<(&'static str, String)> {
+    let reset = match reset {
+        Reset::Epoch => decision.reset_at(),
+        Reset::Delta => decision.reset_after(),
+    };
+    let numbers =
+        [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))];
+    numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
+}
+
+/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with the limit that decided.
+fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Vec<(&'static str, String)> {
+    let (Some(id), Some(limit), Some(remaining)) = (decision.limit_id(), decision.limit(), decision.remaining()) else {
+        return Vec::new();
+    };
+    let name = quoted(id);
+    let whole = |number: u64| number.min(INTEGER_MAX);
+    let period = decision.period().map(seconds_rounded_up).filter(|&seconds| seconds > 0);
+    let window = period.map_or(String::new(), |seconds| format!(";w={}", whole(seconds)));
+    // A client that is told to come again must not read that it has to wait longer.
+    let until = wait.or(decision.reset_after().map(seconds_rounded_up)).unwrap_or_default();
+    vec![
+        (IETF_POLICY, format!("{name};q={}{window}", whole(limit))),
+        (IETF, format!("{name};r={};t={}", whole(remaining), whole(until))),
+    ]
+}
+
+/// As a string of a structured field, which is printable ASCII; of other bytes, their numbers.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            // Writing to a string cannot fail.
+            _ => drop(write!(quoted, "%{byte:02X}")),
+        }
+    }
+    quoted + "\""
+}
+
+fn seconds_rounded_up(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use tidegate::{Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_wait_is_never_cut_short_and_grows_by_a_tenth_at_most(ns in 1_u64.., dice: u32) {
+            let told = u128::from(retry_after(Duration::from_nanos(ns), dice));
+            let ns = u128::from(ns);
+            prop_assert!(told >= ns.div_ceil(1_000_000_000));
+            prop_assert!(told <= (ns * 11).div_ceil(10_000_000_000), "{told}");
+            prop_assert_eq!(u128::from(retry_after(Duration::from_nanos(ns as u64), 0)), ns.div_ceil(1_000_000_000));
+        }
+    }
+
+    /// What the headers of denials say, of a window that has `seconds` left.
+    fn denials(seconds: u64, settings: &str, times: usize) -> Vec<Vec<(&'static str, String)>> {
+        let clock = ManualClock::at(1_700_000_000_000_000_000 / (seconds * 1_000_000_000) * (seconds * 1_000_000_000));
+        let engine = Engine::for_simulation(100, clock, 7);
+        let policy = format!(
+            r#"
+            [domains.default]
+            defaults = {{ user = "free" }}
+            {settings}
+            [[domains.default.tiers]]
+            id = "free"
+            limits = [{{ id = "own", algorithm = "fixed_window", limit = 0, period = "{seconds}s" }}]
+            [[domains.default.clients]]
+            kind = "user"
+            value = "ada"
+            override = {{ limits = [{{ id = "own", algorithm = "fixed_window", limit = 1, period = "{seconds}s" }}] }}
+            "#
+        );
+        let _ = engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        let _ = engine.check(&request);
+        (0..times).map(|_| of(&engine.check(&request), engine.door_settings("default"))).collect()
+    }
+
+    #[test]
+    fn those_who_were_denied_together_are_told_different_times() {
+        let told = denials(1_000, "", 200);
+        let waits: HashSet<u64> = told
+            .iter()
+            .map(|headers| {
+                headers.iter().find(|(name, _)| *name == RETRY_AFTER).expect("there").1.parse().expect("seconds")
+            })
+            .collect();
+        assert!(waits.iter().all(|wait| (1_000..=1_100).contains(wait)), "{waits:?}");
+        assert!(waits.len() > 20, "{waits:?}");
+    }
+
+    #[test]
+    fn t_of_the_draft_is_what_retry_after_says() {
+        for headers in denials(1_000, "headers = \"ietf\"", 50) {
+            let [(IETF_POLICY, _), (IETF, limit), (RETRY_AFTER, wait)] = &headers[..] else { panic!("{headers:?}") };
+            assert!(limit.ends_with(&format!(";t={wait}")), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_that_are_told() {
+        let told = ["", "headers = \"ietf\""].map(|settings| denials(10, settings, 1).remove(0));
+        let told: HashSet<&str> = told.iter().flatten().map(|(name, _)| *name).collect();
+        assert_eq!(told, NUMBERS.into_iter().chain([RETRY_AFTER]).collect());
+    }
+}
