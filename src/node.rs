@@ -9,7 +9,7 @@ use tidegate_service::http::{CONNECTIONS_MAX, Http};
 use crate::{
     cli::NodeArguments,
     output::{Ended, Failure, say},
-    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url, workers},
+    running::{Stopping, bind, decider, log_to_stderr, raise_descriptors, runtime, url, workers},
 };
 
 pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {
@@ -34,7 +34,7 @@ async fn serve(arguments: &NodeArguments, http: TcpListener, workers: usize) -> 
         follower = follower.trusting(pem);
     }
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
-    let door = Http { listener: http, engine, workers }.serve().map_err(failure)?;
+    let door = Http { listener: http, decider: decider(&engine)?, workers }.serve().map_err(failure)?;
     let stopping = Stopping::new().map_err(failure)?;
     say(greeting(arguments, &following, &http_url).as_bytes())?;
     let handle = door.handle();

@@ -3,10 +3,13 @@
 use std::{
     io::{self, IsTerminal},
     net::{SocketAddr, TcpListener},
+    sync::Arc,
     thread,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tidegate::{Engine, clock::SystemClock};
+use tidegate_service::{Decider, tell_panics_seldom};
 use tokio::{
     runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
@@ -24,6 +27,11 @@ pub(crate) fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpLis
 pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
     let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
     Ok(format!("{scheme}://{address}"))
+}
+
+/// What decides for all doors.
+pub(crate) fn decider(engine: &Arc<Engine>) -> Result<Arc<Decider<SystemClock>>, Failure> {
+    Decider::new(Arc::clone(engine)).map(Arc::new).map_err(|error| Failure(format!("no random numbers: {error}")))
 }
 
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
@@ -60,6 +68,7 @@ pub(crate) fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure>
         .map_err(|error| Failure(format!("--log: {error}; write error, warn, info, debug or trace")))?;
     let colors = !no_color && io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colors).init();
+    tell_panics_seldom();
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::{
     cli::{ControlArguments, ServeArguments, Share},
     output::{Ended, Failure, complain, say},
     policy,
-    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url, workers},
+    running::{Stopping, bind, decider, log_to_stderr, raise_descriptors, runtime, url, workers},
 };
 
 /// Room for keys where nobody checks.
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
     runtime()?.block_on(async {
         let check_url = url("http", &http)?;
         let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
-        let door = Http { listener: http, engine: Arc::clone(&engine), workers };
+        let door = Http { listener: http, decider: decider(&engine)?, workers };
         let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
         Box::pin(serve(&arguments.control, admin, node, Some(door))).await
     })

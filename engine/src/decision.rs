@@ -122,7 +122,8 @@ impl Outcome {
     }
 }
 
-/// Why a limit that nodes share was decided without its store.
+/// Why an answer is not the one that it should have been: a limit that nodes share was decided without its store, or a door
+/// answered without the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Degraded {
@@ -130,6 +131,10 @@ pub enum Degraded {
     NoStore,
     /// The store did not answer.
     StoreFailed,
+    /// Something went wrong in the process that was to decide.
+    InternalError,
+    /// The process had no room for it.
+    Overload,
 }
 
 impl Degraded {
@@ -139,6 +144,8 @@ impl Degraded {
         match self {
             Self::NoStore => "no_store",
             Self::StoreFailed => "store_failed",
+            Self::InternalError => "internal_error",
+            Self::Overload => "overload",
         }
     }
 }

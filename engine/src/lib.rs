@@ -31,7 +31,7 @@
 //! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
@@ -71,6 +71,7 @@ mod problem;
 mod publish;
 mod rate;
 mod registry;
+mod remembered;
 mod request;
 mod reservation;
 mod ring;
@@ -107,6 +108,7 @@ pub use problem::{Problem, Problems};
 pub use publish::Publish;
 pub use rate::Rate;
 pub use registry::{LimitIndex, PublishError};
+pub use remembered::Remembered;
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, RequestParts, VALUE_BYTES_MAX,
 };

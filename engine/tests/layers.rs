@@ -47,6 +47,7 @@ const LAYERS: &[&str] = &[
     "handle",
     "batch",
     "reservation",
+    "remembered",
     "pending",
     "line",
     "limiter",

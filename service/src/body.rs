@@ -1,4 +1,4 @@
-//! Reads the body of a request: JSON text, within bounds of size and time.
+//! Reads the body of a request: JSON text, within bounds of size and time, and of the room for all bodies.
 
 use std::time::Duration;
 
@@ -10,13 +10,16 @@ use actix_web::{
 };
 use futures_util::StreamExt;
 
-use crate::error::{BODY_BYTES_MAX, Error};
+use crate::{
+    error::{BODY_BYTES_MAX, Error},
+    room::{Part, Room},
+};
 
 /// A body that is not there after this long does not come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The text of a body that says that it is JSON, or nothing about itself.
-pub(crate) async fn read(request: &HttpRequest, payload: Payload) -> Result<String, Error> {
+pub(crate) async fn read(request: &HttpRequest, payload: Payload, room: &Room) -> Result<String, Error> {
     if let Some(given) = header(request, &header::CONTENT_TYPE)
         && !is_json(&given)
     {
@@ -31,17 +34,20 @@ pub(crate) async fn read(request: &HttpRequest, payload: Payload) -> Result<Stri
     if announced > BODY_BYTES_MAX {
         return Err(Error::TooLarge);
     }
-    let body = timeout(PATIENCE, collect(payload)).await.unwrap_or(Err(Error::TooSlow))?;
+    let body = timeout(PATIENCE, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))?;
     String::from_utf8(body.into()).map_err(|error| Error::NotUtf8 { at: error.utf8_error().valid_up_to() })
 }
 
-async fn collect(mut payload: Payload) -> Result<BytesMut, Error> {
+async fn collect(mut payload: Payload, mut part: Part<'_>) -> Result<BytesMut, Error> {
     // Room for what came, not for what was announced.
     let mut body = BytesMut::new();
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| Error::BrokenOff)?;
         if body.len() + chunk.len() > BODY_BYTES_MAX {
             return Err(Error::TooLarge);
+        }
+        if !part.grow(chunk.len()) {
+            return Err(Error::Overload);
         }
         body.extend_from_slice(&chunk);
     }

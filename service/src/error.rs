@@ -1,9 +1,17 @@
-//! What this door refuses: one enum, and one table that gives each case its status, its stable code, the field that is
-//! wrong and a message that says what to do. A denial is not an error.
+//! What this door refuses: one enum, and one table that gives each case its status and its stable code; the field that is
+//! wrong, and a message that says what to do. A denial is not an error.
+
+use std::fmt;
 
 use actix_web::http::StatusCode;
 use serde::Serialize;
-use tidegate::RequestError;
+use tidegate::{RequestError, algorithm::NUMBER_MAX};
+
+use crate::{
+    decider::Unsettled,
+    reservations::Gone,
+    retries::{BadRequestId, RequestId, Reused},
+};
 
 /// The largest body, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
@@ -24,8 +32,16 @@ pub(crate) enum Error {
     NotJson(String),
     /// JSON, but not the document that is read here.
     Field { field: String, problem: String },
-    /// Parts of the contract that the engine does not have yet.
-    NotBuilt { field: &'static str },
+    /// An id of a request that is empty or too long.
+    RequestId(BadRequestId),
+    /// An id of a request that came with another one.
+    Reused(Reused),
+    /// A reservation charges.
+    PeekOfReservation,
+    /// A settlement above what a cost can be.
+    Actual(u64),
+    /// There is nothing to settle.
+    Reservation(Gone),
     /// The engine cannot decide it.
     Request { field: String, error: RequestError },
     /// So many checks in one batch.
@@ -40,6 +56,10 @@ pub(crate) enum Error {
     MediaType(String),
     /// A compressed body.
     Encoding(String),
+    /// No room for the body among those that are being read.
+    Overload,
+    /// A panic.
+    Internal,
     /// The path is known, and takes these methods instead.
     Method { given: String, allowed: &'static str },
     /// Nothing is there.
@@ -58,77 +78,105 @@ pub(crate) struct Told {
     pub(crate) field: Option<String>,
 }
 
+impl From<Unsettled> for Error {
+    fn from(unsettled: Unsettled) -> Self {
+        match unsettled {
+            Unsettled::Gone(gone) => Self::Reservation(gone),
+            Unsettled::Panicked => Self::Internal,
+        }
+    }
+}
+
 impl Error {
-    /// The table.
-    pub(crate) fn told(self) -> Told {
-        let bad = StatusCode::BAD_REQUEST;
-        let (status, code, field, message) = match self {
-            Self::NotUtf8 { at } => {
-                (bad, "bad_json", None, format!("the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"))
+    /// The table: status and stable code.
+    fn kind(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::NotUtf8 { .. } | Self::NotJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
+            Self::Field { .. } | Self::PeekOfReservation => (StatusCode::BAD_REQUEST, "bad_field"),
+            Self::Request { error, .. } => (StatusCode::BAD_REQUEST, code(error)),
+            Self::Actual(_) => (StatusCode::BAD_REQUEST, "bad_cost"),
+            Self::RequestId(_) => (StatusCode::BAD_REQUEST, "bad_request_id"),
+            Self::Reused(_) => (StatusCode::BAD_REQUEST, "request_id_reused"),
+            Self::TooManyChecks(_) => (StatusCode::BAD_REQUEST, "too_many_checks"),
+            Self::BrokenOff => (StatusCode::BAD_REQUEST, "broken_off"),
+            Self::Reservation(Gone::Unknown) => (StatusCode::NOT_FOUND, "unknown_reservation"),
+            Self::Path(_) => (StatusCode::NOT_FOUND, "not_found"),
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+            Self::Overload => (StatusCode::SERVICE_UNAVAILABLE, "overload"),
+        }
+    }
+
+    /// The field that is wrong.
+    fn field(&self) -> Option<&str> {
+        match self {
+            Self::Field { field, .. } | Self::Request { field, .. } => {
+                Some(field).filter(|field| !field.is_empty()).map(|field| &**field)
             }
-            Self::NotJson(problem) => {
-                (bad, "bad_json", None, format!("the body is not JSON: {problem}; send an object such as {EXAMPLE}"))
+            Self::RequestId(_) | Self::Reused(_) => Some("request_id"),
+            Self::PeekOfReservation => Some("peek"),
+            Self::Actual(_) => Some("actual"),
+            Self::Reservation(_) => Some("reservation"),
+            Self::TooManyChecks(_) => Some("checks"),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        let (status, code) = self.kind();
+        let field = self.field().map(|field| shortened(field.to_owned()));
+        Told { status, code, message: shortened(self.to_string()), field }
+    }
+}
+
+/// What is wrong, and what to do.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 { at } => write!(f, "the body is not UTF-8 from byte {at} on; send JSON as UTF-8 text"),
+            Self::NotJson(problem) => write!(f, "the body is not JSON: {problem}; send an object such as {EXAMPLE}"),
+            Self::Field { field, problem } if field.is_empty() => f.write_str(problem),
+            Self::Field { field, problem } => write!(f, "{field}: {problem}"),
+            Self::Request { error, .. } => error.fmt(f),
+            Self::RequestId(BadRequestId { bytes }) => {
+                write!(f, "request_id: {bytes} bytes; from 1 to {} fit", RequestId::BYTES_MAX)
             }
-            Self::Field { field, problem } if field.is_empty() => (bad, "bad_field", None, problem),
-            Self::Field { field, problem } => {
-                let message = format!("{field}: {problem}");
-                (bad, "bad_field", Some(field), message)
+            Self::Reused(Reused) => f.write_str(
+                "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what \
+                 the first one had",
+            ),
+            Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask POST /v1/check what is left"),
+            Self::Actual(actual) => write!(f, "actual: {actual} is out of range; from 0 to {NUMBER_MAX} fit"),
+            Self::Reservation(Gone::Settled) => {
+                f.write_str("reservation: was settled or refunded before; nothing was changed")
             }
-            Self::NotBuilt { field } => {
-                (bad, "not_built", Some(field.to_owned()), format!("{field}: not built yet; leave it out"))
+            Self::Reservation(Gone::Unknown) => f.write_str(
+                "reservation: not known here; it is of another node, or more than an hour old, or from before a restart, and \
+                 stands as it was charged",
+            ),
+            Self::TooManyChecks(count) => {
+                write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")
             }
-            Self::Request { field, error } => (bad, code(&error), Some(field), error.to_string()),
-            Self::TooManyChecks(count) => (
-                bad,
-                "too_many_checks",
-                Some("checks".to_owned()),
-                format!("checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another"),
+            Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
+            Self::TooSlow => f.write_str("the body did not come in time; send it at once"),
+            Self::BrokenOff => f.write_str(
+                "the body ended early or its chunks are malformed; send all that Content-Length or the chunks announce",
             ),
-            Self::TooLarge => (
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "too_large",
-                None,
-                format!("the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
-            ),
-            Self::TooSlow => (
-                StatusCode::REQUEST_TIMEOUT,
-                "too_slow",
-                None,
-                "the body did not come in time; send it at once".to_owned(),
-            ),
-            Self::BrokenOff => (
-                bad,
-                "broken_off",
-                None,
-                "the body ended early or its chunks are malformed; send all that Content-Length or the chunks announce"
-                    .to_owned(),
-            ),
-            Self::MediaType(given) => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                None,
-                format!("Content-Type: `{given}` is not read here; send JSON as application/json"),
-            ),
-            Self::Encoding(given) => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                None,
-                format!("Content-Encoding: `{given}` is not read here; send the body as it is"),
-            ),
-            Self::Method { given, allowed } => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                None,
-                format!("{given} is not for this path; use {allowed}"),
-            ),
-            Self::Path(path) => (
-                StatusCode::NOT_FOUND,
-                "not_found",
-                None,
-                format!("nothing is at {path}; checks go to POST /v1/check and POST /v1/check/batch"),
-            ),
-        };
-        Told { status, code, message: shortened(message), field: field.map(shortened) }
+            Self::MediaType(given) => {
+                write!(f, "Content-Type: `{given}` is not read here; send JSON as application/json")
+            }
+            Self::Encoding(given) => write!(f, "Content-Encoding: `{given}` is not read here; send the body as it is"),
+            Self::Overload => f.write_str("too many bodies are being read at once; nothing was changed, send it again"),
+            Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
+            Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),
+            Self::Path(path) => {
+                write!(f, "nothing is at {path}; checks go to POST /v1/check and POST /v1/check/batch")
+            }
+        }
     }
 }
 

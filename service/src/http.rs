@@ -1,25 +1,33 @@
-//! Checks over HTTP: `POST /v1/check` and `/v1/check/batch`; and `/healthz`, `/readyz` and `/metrics` for whoever runs
-//! the server.
+//! Checks over HTTP: `POST /v1/check` and `/v1/check/batch`, reservations under `/v1/reserve`, `/v1/settle` and `/v1/refund`;
+//! and `/healthz`, `/readyz` and `/metrics` for whoever runs the server.
 
-use std::{io, net::TcpListener, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 pub use actix_web::dev::Server;
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
+    dev::Service as _,
+    error::InternalError,
     http::{
-        StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue},
+        ConnectionType, StatusCode,
+        header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
     },
     web::{self, Data, Payload, ServiceConfig},
 };
-use tidegate::{Engine, clock::Clock};
-use tidegate_middleware::headers;
+use futures_util::FutureExt;
+use tidegate::{DEFAULT_DOMAIN, Degraded, clock::Clock, policy::DoorSettings};
 
 use crate::{
+    answer::{BatchBody, DecisionBody, Item},
     body,
+    decider::{Answer, Decider},
     error::{Error, ErrorBody, Told},
+    headers,
     metrics::{self, Metrics},
-    wire::{self, BatchBody, DecisionBody, Item},
+    reservations::ReservationId,
+    retries::Call,
+    room::Room,
+    wire,
 };
 
 /// Connections of each worker.
@@ -35,19 +43,22 @@ const SHUTDOWN_SECONDS: u64 = 10;
 
 const CHECK: &str = "/v1/check";
 const BATCH: &str = "/v1/check/batch";
+const RESERVE: &str = "/v1/reserve";
+const SETTLE: &str = "/v1/settle";
+const REFUND: &str = "/v1/refund";
 const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
 /// Every other path, in metrics.
 const OTHER: &str = "other";
 
-/// The HTTP door of an engine.
+/// The HTTP door of a decider.
 #[derive(Debug)]
 pub struct Http<C> {
     /// Where connections come in.
     pub listener: TcpListener,
     /// What decides.
-    pub engine: Arc<Engine<C>>,
+    pub decider: Arc<Decider<C>>,
     /// How many threads serve; one at least.
     pub workers: usize,
 }
@@ -56,12 +67,25 @@ impl<C: Clock> Http<C> {
     /// The server, which runs while it is awaited, on a runtime of tokio. It leaves signals to the process: stop it through
     /// its handle.
     pub fn serve(self) -> io::Result<Server> {
-        let Self { listener, engine, workers } = self;
-        let metrics = Arc::new(Metrics::new(Arc::clone(&engine)));
+        let Self { listener, decider, workers } = self;
+        let room = Arc::new(Room::default());
+        let metrics = Arc::new(Metrics::new(&decider, &room));
         let server = HttpServer::new(move || {
             // One for each worker, so that they do not count references to the same one.
-            let door = Data::new(Door { engine: Arc::clone(&engine), metrics: Arc::clone(&metrics) });
-            App::new().app_data(door).configure(routes::<C>)
+            let (decider, metrics, room) = (Arc::clone(&decider), Arc::clone(&metrics), Arc::clone(&room));
+            let door = Data::new(Door { decider, metrics, room });
+            let panicked = Data::clone(&door);
+            App::new().app_data(door).configure(routes::<C>).wrap_fn(move |request, routes| {
+                let (door, route) = (Data::clone(&panicked), route(request.path()).map_or(OTHER, |(route, _)| route));
+                // What a handler leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
+                let answer = AssertUnwindSafe(routes.call(request)).catch_unwind();
+                async move {
+                    answer.await.unwrap_or_else(|_| {
+                        let answer = door.answer(route, Err(Error::Internal));
+                        Err(InternalError::from_response("a panic", answer).into())
+                    })
+                }
+            })
         });
         let server = server
             .workers(workers.max(1))
@@ -76,9 +100,23 @@ impl<C: Clock> Http<C> {
     }
 }
 
+/// A path that is known, and its methods.
+fn route(path: &str) -> Option<(&'static str, &'static str)> {
+    const ASKED: [&str; 5] = [CHECK, BATCH, RESERVE, SETTLE, REFUND];
+    const READ: [&str; 3] = [HEALTHZ, READYZ, METRICS];
+    let among = |routes: &[&'static str]| routes.iter().copied().find(|route| *route == path);
+    among(&ASKED).map(|route| (route, "POST")).or_else(|| among(&READ).map(|route| (route, "GET, HEAD")))
+}
+
 fn routes<C: Clock>(config: &mut ServiceConfig) {
     let wrong_method = || web::to(wrong_method::<C>);
-    for (path, route) in [(CHECK, web::post().to(check::<C>)), (BATCH, web::post().to(batch::<C>))] {
+    for (path, route) in [
+        (CHECK, web::post().to(check::<C>)),
+        (BATCH, web::post().to(batch::<C>)),
+        (RESERVE, web::post().to(reserve::<C>)),
+        (SETTLE, web::post().to(settle::<C>)),
+        (REFUND, web::post().to(refund::<C>)),
+    ] {
         config.service(web::resource(path).route(route).default_service(wrong_method()));
     }
     for (path, get, head) in [
@@ -93,39 +131,40 @@ fn routes<C: Clock>(config: &mut ServiceConfig) {
 
 /// What the handlers share.
 struct Door<C> {
-    engine: Arc<Engine<C>>,
+    decider: Arc<Decider<C>>,
     metrics: Arc<Metrics>,
+    room: Arc<Room>,
 }
 
 async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let answer = body::read(&request, payload).await.and_then(|body| {
-        let (decision, settings) = wire::decide(&door.engine, &body)?;
-        let status = if decision.is_allowed() { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-        let mut answer = HttpResponse::build(status).json(DecisionBody::from(&decision));
-        for (name, value) in headers::of(&decision, settings) {
-            // Printable ASCII is a value always.
-            if let Ok(value) = HeaderValue::try_from(value) {
-                answer.headers_mut().insert(HeaderName::from_static(name), value);
-            }
-        }
-        Ok(answer)
-    });
-    door.answer(CHECK, answer)
+    door.decide(CHECK, Call::Check, body::read(&request, payload, &door.room).await)
+}
+
+async fn reserve<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    door.decide(RESERVE, Call::Reserve, body::read(&request, payload, &door.room).await)
 }
 
 async fn batch<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let answer = body::read(&request, payload).await.and_then(|body| {
+    let answer = body::read(&request, payload, &door.room).await.and_then(|body| {
         let checks = wire::batch(&body)?;
-        let decide = |(place, check)| match wire::decide(&door.engine, check) {
-            Ok((decision, _)) => Item::Decision(DecisionBody::from(&decision)),
+        let decide = |(place, check)| match wire::decide(&door.decider, Call::Check, check) {
+            Ok((answer, _)) => Item::Decision(DecisionBody::from(&answer)),
             Err(error) => {
-                let told = door.refuse(BATCH, error).within(&format!("checks/{place}"));
+                let told = door.refuse(BATCH, &error).within(&format!("checks/{place}"));
                 Item::Error(ErrorBody { error: told })
             }
         };
         Ok(HttpResponse::Ok().json(BatchBody { decisions: checks.into_iter().enumerate().map(decide).collect() }))
     });
     door.answer(BATCH, answer)
+}
+
+async fn settle<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    door.settle(SETTLE, wire::settlement, body::read(&request, payload, &door.room).await)
+}
+
+async fn refund<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
+    door.settle(REFUND, wire::refund, body::read(&request, payload, &door.room).await)
 }
 
 /// Alive.
@@ -135,7 +174,7 @@ async fn healthz<C: Clock>(door: Data<Door<C>>) -> HttpResponse {
 
 /// Has a policy to decide by.
 async fn readyz<C: Clock>(door: Data<Door<C>>) -> HttpResponse {
-    let answer = match door.engine.version() {
+    let answer = match door.decider.engine().version() {
         0 => text(StatusCode::SERVICE_UNAVAILABLE, "no policy has been published yet: everything would be allowed\n"),
         _ => text(StatusCode::OK, "ready\n"),
     };
@@ -151,14 +190,7 @@ async fn metrics_text<C: Clock>(door: Data<Door<C>>) -> HttpResponse {
 }
 
 async fn wrong_method<C: Clock>(door: Data<Door<C>>, request: HttpRequest) -> HttpResponse {
-    let (route, allowed) = match request.path() {
-        CHECK => (CHECK, "POST"),
-        BATCH => (BATCH, "POST"),
-        HEALTHZ => (HEALTHZ, "GET, HEAD"),
-        READYZ => (READYZ, "GET, HEAD"),
-        METRICS => (METRICS, "GET, HEAD"),
-        _ => return wrong_path(door, request).await,
-    };
+    let Some((route, allowed)) = route(request.path()) else { return wrong_path(door, request).await };
     let mut answer = door.answer(route, Err(Error::Method { given: request.method().to_string(), allowed }));
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
@@ -168,13 +200,46 @@ async fn wrong_path<C: Clock>(door: Data<Door<C>>, request: HttpRequest) -> Http
     door.answer(OTHER, Err(Error::Path(request.path().to_owned())))
 }
 
-impl<C> Door<C> {
+impl<C: Clock> Door<C> {
+    /// The answer to a body that is a check.
+    fn decide(&self, route: &'static str, call: Call, body: Result<String, Error>) -> HttpResponse {
+        let answer = match body {
+            // Which domain it names was not read.
+            Err(Error::Overload) => {
+                let answer = self.decider.undecided(DEFAULT_DOMAIN, Degraded::Overload);
+                let mut answer = decision(&answer, self.decider.engine().door_settings(DEFAULT_DOMAIN));
+                answer.head_mut().set_connection_type(ConnectionType::Close);
+                Ok(answer)
+            }
+            body => body.and_then(|body| {
+                let (answer, settings) = wire::decide(&self.decider, call, &body)?;
+                Ok(decision(&answer, settings))
+            }),
+        };
+        self.answer(route, answer)
+    }
+
+    /// The answer to a body that settles a reservation.
+    fn settle(
+        &self,
+        route: &'static str,
+        read: impl FnOnce(&str) -> Result<(ReservationId, u64), Error>,
+        body: Result<String, Error>,
+    ) -> HttpResponse {
+        let answer = body.and_then(|body| {
+            let (reservation, actual) = read(&body)?;
+            self.decider.settle(reservation, actual)?;
+            Ok(HttpResponse::NoContent().finish())
+        });
+        self.answer(route, answer)
+    }
+
     /// What goes out, counted.
     fn answer(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
         let answer = outcome.unwrap_or_else(|error| {
             // What is left of the body would be taken for the next request.
-            let broken = matches!(error, Error::TooLarge | Error::TooSlow | Error::BrokenOff);
-            let told = self.refuse(route, error);
+            let broken = matches!(error, Error::TooLarge | Error::TooSlow | Error::BrokenOff | Error::Overload);
+            let told = self.refuse(route, &error);
             let mut answer = HttpResponse::build(told.status);
             if broken {
                 answer.force_close();
@@ -185,11 +250,27 @@ impl<C> Door<C> {
         answer
     }
 
-    fn refuse(&self, route: &'static str, error: Error) -> Told {
+    fn refuse(&self, route: &'static str, error: &Error) -> Told {
         let told = error.told();
         tracing::debug!(route, code = told.code, field = told.field, "refused");
         self.metrics.refused(told.code);
         told
+    }
+}
+
+/// A decision: its status, body and headers.
+fn decision(answer: &Answer<'_>, settings: DoorSettings) -> HttpResponse {
+    let status = if answer.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    let mut told = HttpResponse::build(status).json(DecisionBody::from(answer));
+    set_headers(&mut told, answer, settings);
+    told
+}
+
+fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings: DoorSettings) {
+    if let Some(decision) = &answer.decision {
+        headers::set(told.headers_mut(), decision, settings);
+    } else if !answer.is_allowed {
+        told.headers_mut().insert(RETRY_AFTER, HeaderValue::from(Answer::CLOSED_WAIT.as_secs()));
     }
 }
 

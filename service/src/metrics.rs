@@ -16,10 +16,12 @@ use prometheus_client::{
 };
 use tidegate::{Engine, clock::Clock};
 
+use crate::{decider::Decider, room::Room};
+
 /// The media type of [`Metrics::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What this door counts, and where all that is counted is written.
+/// What this door and its decider count, and where all that is counted is written.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -39,11 +41,15 @@ struct Refused {
 }
 
 impl Metrics {
-    /// Those of a door to this engine, and the engine's own.
-    pub(crate) fn new<C: Clock>(engine: Arc<Engine<C>>) -> Self {
+    /// Those of a door, of what decides there, and of its engine.
+    pub(crate) fn new<C: Clock>(decider: &Arc<Decider<C>>, room: &Arc<Room>) -> Self {
         let (requests, refused) = (Family::default(), Family::default());
         let mut registry = Registry::with_prefix("tidegate");
-        registry.register_collector(Box::new(OfEngine(engine)));
+        registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
+        registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
+        registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
+        let help = "Answers that are not what they should have been, by reason";
+        registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
         let help = "Bad requests over HTTP by code of error, those inside a batch too; nothing was charged for them";
         registry.register("http_bad_requests", help, Family::clone(&refused));
@@ -126,6 +132,56 @@ impl<C: Clock> Collector for OfEngine<C> {
         let help = "Decisions by limit of the present policy: allowed and charged to it, denied by it first, or allowed \
                     though it would have denied, were it no shadow";
         counters(&mut encoder, "limit_decisions", help, by_limit)
+    }
+}
+
+/// What is remembered of requests and reservations.
+struct OfDecider<C>(Arc<Decider<C>>);
+
+impl<C> fmt::Debug for OfDecider<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfDecider")
+    }
+}
+
+impl<C: Clock> Collector for OfDecider<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(decider) = self;
+        let (retries, (open, expired)) = (decider.retries(), decider.reservations().counts());
+        for (name, help, count) in [
+            (
+                "remembered_requests",
+                "Request ids that are remembered, for a minute or until others need the room",
+                retries.len(),
+            ),
+            ("open_reservations", "Reservations that can be settled", open),
+        ] {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&(count as u64))?;
+        }
+        for (name, help, count) in [
+            (
+                "repeated_requests",
+                "Requests that were told what had been answered to their request id",
+                retries.repeats(),
+            ),
+            ("forgotten_requests", "Request ids that made room for others within their minute", retries.forgotten()),
+            ("expired_reservations", "Reservations that nobody settled in their hour", expired),
+        ] {
+            ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// How full the room for bodies is.
+#[derive(Debug)]
+struct OfRoom(Arc<Room>);
+
+impl Collector for OfRoom {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Bytes of bodies over HTTP that are being read";
+        let taken = self.0.taken() as u64;
+        encoder.encode_descriptor("http_body_bytes", help, None, MetricType::Gauge)?.encode_gauge(&taken)
     }
 }
 

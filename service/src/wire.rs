@@ -1,19 +1,23 @@
-//! Bodies: what is read is plain data that borrows from the text; the engine's own types decide whether it is right.
+//! Bodies of requests: plain data that borrows from the text; the engine's own types decide whether it is right.
 
-use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
-    Deserialize, Deserializer, Serialize,
+    Deserialize, Deserializer,
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
 use tidegate::{
-    DEFAULT_DOMAIN, Decision, Degraded, Engine, Identity, Request, RequestError, Retry, clock::Clock,
-    policy::DoorSettings,
+    DEFAULT_DOMAIN, Identity, Request, RequestError, algorithm::NUMBER_MAX, clock::Clock, policy::DoorSettings,
 };
 
-use crate::error::{CHECKS_MAX, Error, ErrorBody};
+use crate::{
+    decider::{Answer, Decider},
+    error::{CHECKS_MAX, Error},
+    reservations::{Gone, ReservationId},
+    retries::{Call, RequestId},
+};
 
 /// Body of a check.
 #[derive(Debug, Deserialize)]
@@ -27,7 +31,7 @@ pub(crate) struct Check<'a> {
     endpoint: Option<Text<'a>>,
     #[serde(borrow)]
     method: Option<Text<'a>>,
-    cost: Option<Cost>,
+    cost: Option<Whole<1>>,
     #[serde(borrow)]
     tier: Option<Text<'a>>,
     #[serde(borrow)]
@@ -53,20 +57,59 @@ struct Batch<'a> {
     checks: Vec<&'a RawValue>,
 }
 
-/// Reads a check, and has the engine decide it, or say what it would decide. Also what its domain asks of the door.
-pub(crate) fn decide<'e, C: Clock>(engine: &'e Engine<C>, text: &str) -> Result<(Decision<'e>, DoorSettings), Error> {
+/// Body of a settlement.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settlement<'a> {
+    #[serde(borrow)]
+    reservation: Text<'a>,
+    actual: Whole<0>,
+}
+
+/// Body of a refund.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refund<'a> {
+    #[serde(borrow)]
+    reservation: Text<'a>,
+}
+
+/// Reads a check, and has it decided; with a peek, only says what would be decided. Also what its domain asks of the door.
+pub(crate) fn decide<'e, C: Clock>(
+    decider: &'e Decider<C>,
+    call: Call,
+    text: &str,
+) -> Result<(Answer<'e>, DoorSettings), Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
-    if check.request_id.is_some() {
-        return Err(Error::NotBuilt { field: "request_id" });
-    }
+    let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
     let identities = check.identities.iter().enumerate().map(|(place, Object(identity))| {
         Identity::new(&identity.kind, &identity.value).map_err(|error| refused(&error, &check, place))
     });
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
-    let decision = if check.peek { engine.peek(&request) } else { engine.check(&request) };
+    let answer = match (call, check.peek) {
+        (Call::Check, true) => Ok(decider.peek(&request)),
+        (Call::Check, false) => decider.check(&request, id),
+        (Call::Reserve, true) => return Err(Error::PeekOfReservation),
+        (Call::Reserve, false) => decider.reserve(&request, id),
+    };
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
-    Ok((decision, engine.door_settings(domain)))
+    Ok((answer.map_err(Error::Reused)?, decider.engine().door_settings(domain)))
+}
+
+/// Reads a settlement: of which reservation, and what it really cost.
+pub(crate) fn settlement(text: &str) -> Result<(ReservationId, u64), Error> {
+    let Object(Settlement { reservation, actual: Whole(actual) }) = parse::<Object<Settlement<'_>>>(text)?;
+    if actual > NUMBER_MAX {
+        return Err(Error::Actual(actual));
+    }
+    Ok((reservation.id()?, actual))
+}
+
+/// Reads a refund: a settlement at no cost.
+pub(crate) fn refund(text: &str) -> Result<(ReservationId, u64), Error> {
+    let Object(Refund { reservation }) = parse::<Object<Refund<'_>>>(text)?;
+    Ok((reservation.id()?, 0))
 }
 
 /// Reads a batch: the text of each check.
@@ -84,8 +127,8 @@ fn request<'a>(check: &'a Check<'a>, identities: &'a [Identity<'a>]) -> Result<R
         request = request.endpoint(endpoint)?;
     }
     request = match check.cost {
-        Some(Cost(0)) if check.peek => request.without_cost(),
-        Some(Cost(cost)) => request.cost(cost)?,
+        Some(Whole(0)) if check.peek => request.without_cost(),
+        Some(Whole(cost)) => request.cost(cost)?,
         None => request,
     };
     if let Some(Text(domain)) = &check.domain {
@@ -149,25 +192,32 @@ fn named(segment: &Segment) -> Option<String> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A whole number. Its range is the engine's to judge.
-#[derive(Clone, Copy, Debug)]
-struct Cost(u64);
+impl Text<'_> {
+    /// What is no id is one that nobody gave.
+    fn id(&self) -> Result<ReservationId, Error> {
+        self.0.parse().map_err(|_| Error::Reservation(Gone::Unknown))
+    }
+}
 
-impl<'de> Deserialize<'de> for Cost {
+/// A whole number, which is to be `MIN` at least. Whether it is in range is judged by whoever knows what is allowed there.
+#[derive(Clone, Copy, Debug)]
+struct Whole<const MIN: u64>(u64);
+
+impl<'de, const MIN: u64> Deserialize<'de> for Whole<MIN> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WholeNumber;
-        impl Visitor<'_> for WholeNumber {
-            type Value = Cost;
+        struct WholeNumber<const MIN: u64>;
+        impl<const MIN: u64> Visitor<'_> for WholeNumber<MIN> {
+            type Value = Whole<MIN>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number from 1 to 9007199254740991")
+                write!(f, "a whole number from {MIN} to {NUMBER_MAX}")
             }
 
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Cost, E> {
-                Ok(Cost(number))
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole<MIN>, E> {
+                Ok(Whole(number))
             }
         }
-        deserializer.deserialize_u64(WholeNumber)
+        deserializer.deserialize_u64(WholeNumber::<MIN>)
     }
 }
 
@@ -191,63 +241,4 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
         deserializer.deserialize_map(Fields(PhantomData))
     }
-}
-
-/// Body of a decision.
-#[derive(Debug, Serialize)]
-pub(crate) struct DecisionBody<'e> {
-    allowed: bool,
-    limit: Option<u64>,
-    remaining: Option<u64>,
-    reset_after_ms: Option<u64>,
-    /// 0 when allowed; nothing when it will never be, and when no limit applied.
-    retry_after_ms: Option<u64>,
-    delay_ms: Option<u64>,
-    limit_id: Option<&'e str>,
-    policy_version: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    degraded: Option<&'static str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    shadow_denied: Vec<&'e str>,
-}
-
-impl<'e> From<&Decision<'e>> for DecisionBody<'e> {
-    fn from(decision: &Decision<'e>) -> Self {
-        let limit_id = decision.limit_id();
-        let retry_after_ms = match decision.retry() {
-            Retry::Now => limit_id.map(|_| 0),
-            Retry::After(wait) => Some(ms_rounded_up(wait)),
-            Retry::Never => None,
-        };
-        Self {
-            allowed: decision.is_allowed(),
-            limit: decision.limit(),
-            remaining: decision.remaining(),
-            reset_after_ms: decision.reset_after().map(ms_rounded_up),
-            retry_after_ms,
-            delay_ms: limit_id.map(|_| ms_rounded_up(decision.delay())),
-            limit_id,
-            policy_version: decision.policy_version(),
-            degraded: decision.degraded().map(Degraded::name),
-            shadow_denied: decision.shadow_denied().collect(),
-        }
-    }
-}
-
-fn ms_rounded_up(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Body of the answer to a batch.
-#[derive(Serialize)]
-pub(crate) struct BatchBody<'e> {
-    pub(crate) decisions: Vec<Item<'e>>,
-}
-
-/// What became of one check of a batch.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(crate) enum Item<'e> {
-    Decision(DecisionBody<'e>),
-    Error(ErrorBody),
 }

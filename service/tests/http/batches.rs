@@ -42,7 +42,7 @@ fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
         (with_cost("ada", 0), "bad_cost", "checks/2/cost"),
         (user("ada").replace("user", "USER"), "bad_kind", "checks/3/identities/0/kind"),
         (user("ada").replace("]}", r#"],"speed":1}"#), "bad_field", "checks/4/speed"),
-        (user("ada").replace("]}", r#"],"request_id":"7"}"#), "not_built", "checks/5/request_id"),
+        (user("ada").replace("]}", r#"],"request_id":""}"#), "bad_request_id", "checks/5/request_id"),
         (with_cost("ada", "1e999"), "bad_json", "checks/6"),
     ];
     let mut checks = vec![user("ada")];

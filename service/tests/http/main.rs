@@ -4,8 +4,11 @@ mod batches;
 mod checks;
 mod connections;
 mod counts;
+mod failures;
 mod headers;
 mod refusals;
+mod reservations;
+mod retries;
 mod support;
 
 /// Every user gets 100 a minute.

@@ -71,7 +71,14 @@ fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'sta
             "identities/0/name",
             "unknown field `name`",
         ),
-        ("a request id", with(r#""request_id":"7""#), "not_built", "request_id", "request_id: not built yet"),
+        ("no request id", with(r#""request_id":"""#), "bad_request_id", "request_id", "0 bytes; from 1 to 128 fit"),
+        (
+            "a long request id",
+            with(&format!(r#""request_id":"{}""#, "7".repeat(129))),
+            "bad_request_id",
+            "request_id",
+            "129 bytes",
+        ),
     ]
 }
 
@@ -147,7 +154,7 @@ fn a_wrong_method_is_405_with_what_is_allowed() {
 #[test]
 fn an_unknown_path_is_404() {
     let server = Server::with(HUNDRED);
-    for path in ["/", "/v1", "/v1/check/", "/v1/checks", "/V1/check", "/v1/reserve", "/%ff"] {
+    for path in ["/", "/v1", "/v1/check/", "/v1/checks", "/V1/check", "/v1/reserve/", "/%ff"] {
         let answer = server.connect().post(path, user("ada"));
         expect(&answer, 404, "not_found", "", "POST /v1/check", path);
     }

@@ -4,24 +4,48 @@
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use actix_web::dev::ServerHandle;
 use serde_json::{Value, json};
-use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format, time::SECOND_NS};
-use tidegate_service::http::Http;
+use tidegate::{
+    Engine, Snapshot,
+    clock::{Clock, ManualClock},
+    formats::Format,
+    time::{Nanos, SECOND_NS},
+};
+use tidegate_service::{Decider, http::Http};
 
 /// The time when a test begins, in Unix seconds: the first of a minute.
 pub(crate) const START: u64 = 1_700_000_040;
 
+/// A clock that can be broken.
+#[derive(Clone)]
+pub(crate) struct TestClock {
+    clock: ManualClock,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Nanos {
+        assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
+        self.clock.now()
+    }
+}
+
 /// A server that ends with the test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) engine: Arc<Engine<ManualClock>>,
+    pub(crate) engine: Arc<Engine<TestClock>>,
     pub(crate) clock: ManualClock,
+    is_clock_broken: Arc<AtomicBool>,
     handle: ServerHandle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -36,10 +60,13 @@ impl Server {
 
     pub(crate) fn without_policy() -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
-        let engine = Arc::new(Engine::for_simulation(10_000, clock.clone(), 7));
+        let is_clock_broken = Arc::new(AtomicBool::new(false));
+        let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
+        let engine = Arc::new(Engine::for_simulation(10_000, test_clock, 7));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let http = Http { listener, engine: Arc::clone(&engine), workers: 2 };
+        let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+        let http = Http { listener, decider, workers: 2 };
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -50,12 +77,17 @@ impl Server {
             })
         });
         let handle = handle.recv().expect("the server starts");
-        Self { address, engine, clock, handle, thread: Some(thread) }
+        Self { address, engine, clock, is_clock_broken, handle, thread: Some(thread) }
     }
 
     pub(crate) fn publish(&self, policy: &str) {
         let snapshot = Snapshot::parse(policy, Format::Toml).expect("a right policy");
         self.engine.publish(snapshot).expect("room for its limits");
+    }
+
+    /// Whoever asks for the time panics, until the clock is mended.
+    pub(crate) fn break_clock(&self, is_broken: bool) {
+        self.is_clock_broken.store(is_broken, Ordering::SeqCst);
     }
 
     pub(crate) fn connect(&self) -> Connection {

@@ -1,0 +1,94 @@
+//! Answers that are not what they should have been: counted by reason, and told in the log.
+
+use std::{
+    panic,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+use tidegate::{Degraded, Limiter};
+
+/// Those of all doors of a process.
+#[derive(Debug)]
+pub(crate) struct DegradedCounts {
+    by_reason: Family<Reason, Counter>,
+    log: Seldom,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+pub(crate) struct Reason {
+    reason: &'static str,
+}
+
+impl DegradedCounts {
+    pub(crate) fn new() -> Self {
+        let by_reason = Family::default();
+        // From the start on at 0, so that the first one shows as a rise.
+        for reason in [Degraded::InternalError, Degraded::Overload] {
+            drop(by_reason.get_or_create_owned(&Reason { reason: reason.name() }));
+        }
+        Self { by_reason, log: Seldom::new() }
+    }
+
+    /// One more, which is as the policy has it, such as a limit without its store.
+    pub(crate) fn count(&self, reason: Degraded) {
+        self.by_reason.get_or_create(&Reason { reason: reason.name() }).inc();
+    }
+
+    /// One more, of which somebody should know.
+    pub(crate) fn failed(&self, reason: Degraded) {
+        self.count(reason);
+        if let Some(left_out) = self.log.is_time() {
+            tracing::error!(reason = reason.name(), left_out, "answered without a decision");
+        }
+    }
+
+    pub(crate) fn by_reason(&self) -> &Family<Reason, Counter> {
+        &self.by_reason
+    }
+}
+
+/// A line of the log that is written once a second at most.
+#[derive(Debug)]
+struct Seldom {
+    limiter: Limiter,
+    left_out: AtomicU64,
+}
+
+impl Seldom {
+    fn new() -> Self {
+        Self { limiter: Limiter::per_second(1), left_out: AtomicU64::new(0) }
+    }
+
+    /// Is it time for another line? Then also how many were left out since the last one.
+    fn is_time(&self) -> Option<u64> {
+        if self.limiter.check().is_allowed() {
+            Some(self.left_out.swap(0, Ordering::Relaxed))
+        } else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+/// Panics of this process are told once a second at most, from now on: whatever comes with every request could fill a disk.
+/// Those of the main thread, which end it, always are.
+pub fn tell_panics_seldom() {
+    let tell = panic::take_hook();
+    let log = Seldom::new();
+    panic::set_hook(Box::new(move |what| {
+        if thread::current().name() == Some("main") {
+            return tell(what);
+        }
+        if let Some(left_out) = log.is_time() {
+            tell(what);
+            if left_out > 0 {
+                tracing::error!(left_out, "more panics, which were not told");
+            }
+        }
+    }));
+}
