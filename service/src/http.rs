@@ -10,19 +10,19 @@ use actix_web::{
     error::InternalError,
     http::{
         ConnectionType, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+        header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue},
     },
     web::{self, Data, Payload, ServiceConfig},
 };
 use futures_util::FutureExt;
 use tidegate::{DEFAULT_DOMAIN, Degraded, clock::Clock, policy::DoorSettings};
+use tidegate_middleware::headers;
 
 use crate::{
     answer::{BatchBody, DecisionBody, Item},
     body,
     decider::{Answer, Decider},
     error::{Error, ErrorBody, Told},
-    headers,
     metrics::{self, Metrics},
     reservations::ReservationId,
     retries::Call,
@@ -267,10 +267,14 @@ fn decision(answer: &Answer<'_>, settings: DoorSettings) -> HttpResponse {
 }
 
 fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings: DoorSettings) {
-    if let Some(decision) = &answer.decision {
-        headers::set(told.headers_mut(), decision, settings);
-    } else if !answer.is_allowed {
-        told.headers_mut().insert(RETRY_AFTER, HeaderValue::from(Answer::CLOSED_WAIT.as_secs()));
+    let of_closed = || (!answer.is_allowed).then(|| (headers::RETRY_AFTER, Answer::CLOSED_WAIT.as_secs().to_string()));
+    let each =
+        answer.decision.as_ref().map_or_else(|| of_closed().into_iter().collect(), |it| headers::of(it, settings));
+    for (name, value) in each {
+        // Printable ASCII is a value always.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            told.headers_mut().insert(HeaderName::from_static(name), value);
+        }
     }
 }
 

@@ -5,15 +5,14 @@
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was answered to request ids),
 //!   `reservations` (those that are open) and `degraded` (answers that are not what they should have been).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
-//!   how that is told), `wire` (bodies of requests), `answer` (of answers), `room` and `body` (read one), `headers` (of
-//!   answers), `metrics`.
+//!   how that is told), `wire` (bodies of requests), `answer` (of answers), `room` and `body` (read one), `metrics`; headers
+//!   of answers are those of [`tidegate_middleware::headers`].
 
 mod answer;
 mod body;
 mod decider;
 mod degraded;
 mod error;
-mod headers;
 pub mod http;
 mod metrics;
 mod reservations;
