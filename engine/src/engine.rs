@@ -260,6 +260,13 @@ impl<C: Clock> Engine<C> {
         self.buckets.table.fill(self.buckets.clock.now())
     }
 
+    /// How many keys are live, estimated from as many slots.
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
+    pub fn live_keys(&self) -> u64 {
+        (self.fill() * self.buckets.table.slots() as f64) as u64
+    }
+
     /// How often a key that everybody hits was given a lease since the engine was made: its tokens are then spent from
     /// several places, a few for each processor, and `remaining` may be too high by up to a 16th of its limit's burst.
     ///

@@ -232,6 +232,11 @@ impl Table {
         f64::from(live) / f64::from(all.max(1))
     }
 
+    /// How many slots it has, live or free.
+    pub(crate) fn slots(&self) -> usize {
+        self.cells.len()
+    }
+
     /// Passes every bucket of the limits that `concerns` to `convert` once; a bucket that changes meanwhile is passed
     /// again, and so is one whose ring `convert` has closed. What `convert` answers may name the ring that it hands out.
     /// Claims are swapped away, so that no check which began before the sweep makes one active after it.

@@ -47,6 +47,12 @@ impl DegradedCounts {
         }
     }
 
+    /// Answers without a decision, so far.
+    pub(crate) fn failures(&self) -> u64 {
+        let reasons = [Degraded::InternalError, Degraded::Overload];
+        reasons.iter().map(|reason| self.by_reason.get_or_create(&Reason { reason: reason.name() }).get()).sum()
+    }
+
     pub(crate) fn by_reason(&self) -> &Family<Reason, Counter> {
         &self.by_reason
     }

@@ -16,7 +16,9 @@ use crate::{
 /// The largest body, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// The most checks in one batch.
-pub(crate) const CHECKS_MAX: usize = 1_000;
+pub(crate) const CHECKS_MAX: usize = 10_000;
+/// The largest head of a request: its path and its headers, in bytes.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const EXAMPLE: &str = r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#;
 
@@ -46,6 +48,10 @@ pub(crate) enum Error {
     Request { field: String, error: RequestError },
     /// So many checks in one batch.
     TooManyChecks(usize),
+    /// A head above the bound.
+    HeadTooLarge,
+    /// None of the tokens that this server asks for.
+    Token,
     /// A body above the bound.
     TooLarge,
     /// A body that took too long.
@@ -104,6 +110,20 @@ impl Error {
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
             Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
+            Self::HeadTooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head_too_large",
+                None,
+                format!("the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones"),
+            ),
+            Self::Token => (
+                StatusCode::UNAUTHORIZED,
+                "no_token",
+                None,
+                "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
+                 X-Tidegate-Token"
+                    .to_owned(),
+            ),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),

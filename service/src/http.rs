@@ -1,45 +1,68 @@
 //! Checks over HTTP: `POST /v1/check` and `/v1/check/batch`, reservations under `/v1/reserve`, `/v1/settle` and `/v1/refund`;
 //! and `/healthz`, `/readyz` and `/metrics` for whoever runs the server.
 
-use std::{io, net::TcpListener, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::TcpListener,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-pub use actix_web::dev::Server;
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
-    dev::Service as _,
+    dev::{Service as _, ServiceRequest},
     error::InternalError,
     http::{
         ConnectionType, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue},
+        header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
     },
     web::{self, Data, Payload, ServiceConfig},
 };
-use futures_util::FutureExt;
-use tidegate::{DEFAULT_DOMAIN, Degraded, clock::Clock, policy::DoorSettings};
+use futures_util::{
+    FutureExt,
+    future::{Either, ready},
+};
+use tidegate::{
+    DEFAULT_DOMAIN, Degraded,
+    clock::{Clock, SystemClock},
+    policy::DoorSettings,
+};
 use tidegate_middleware::headers;
+use tidegate_tls::Tls;
+use tokio::task::JoinSet;
 
 use crate::{
     answer::{BatchBody, DecisionBody, Item},
     body,
     decider::{Answer, Decider},
-    error::{Error, ErrorBody, Told},
+    error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
+    latency::{DoorLatencies, Latencies},
     metrics::{self, Metrics},
     reservations::ReservationId,
     retries::Call,
     room::Room,
+    running::Running,
+    tokens::Tokens,
+    watch::{Source, Watch},
     wire,
 };
 
-/// Connections of each worker.
-pub const CONNECTIONS_MAX: usize = 25_600;
+/// Connections of all workers together.
+pub const CONNECTIONS_MAX: usize = 10_000;
 /// Time for the head of a connection's first request.
-const HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may rest between requests: longer than the minute that balancers keep theirs.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may rest between requests.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// How long the rest of a refused body is read and thrown away, so that its sender comes to read the answer.
 const LINGER: Duration = Duration::from_secs(5);
-/// How long a graceful stop waits for requests under way.
-const SHUTDOWN_SECONDS: u64 = 10;
+/// How long a stop may take at most, with its delay.
+const DRAIN: Duration = Duration::from_secs(30);
+/// The longest delay of a stop: what is left is for the requests under way.
+pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
 
 const CHECK: &str = "/v1/check";
 const BATCH: &str = "/v1/check/batch";
@@ -51,6 +74,13 @@ const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
 /// Every other path, in metrics.
 const OTHER: &str = "other";
+const ROUTES: [&str; 9] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, HEALTHZ, READYZ, METRICS, OTHER];
+/// Those of one decision, whose answers tell how well the server is.
+const DECIDING: [&str; 2] = [CHECK, RESERVE];
+/// What begins like this takes a token, where the server asks for one.
+const FOR_CALLERS: &str = "/v1/";
+/// For callers whose `Authorization` is somebody else's.
+const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
 /// The HTTP door of a decider.
 #[derive(Debug)]
@@ -61,42 +91,89 @@ pub struct Http<C> {
     pub decider: Arc<Decider<C>>,
     /// How many threads serve; one at least.
     pub workers: usize,
+    /// How it listens, and to whom.
+    pub settings: Settings,
+}
+
+/// How a door listens, and to whom.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// The certificate of the listener; without one it speaks no TLS.
+    pub tls: Option<Tls>,
+    /// Tokens, one of which callers have to bring; without them everybody may ask.
+    pub tokens: Option<Tokens>,
+    /// How long it goes on when it is to stop, saying that it is not ready; at most [`DRAIN_DELAY_MAX`].
+    pub drain_delay: Duration,
+    /// Where policies come from, if that is another process.
+    pub source: Option<Arc<dyn Source>>,
 }
 
 impl<C: Clock> Http<C> {
-    /// The server, which runs while it is awaited, on a runtime of tokio. It leaves signals to the process: stop it through
-    /// its handle.
-    pub fn serve(self) -> io::Result<Server> {
-        let Self { listener, decider, workers } = self;
-        let room = Arc::new(Room::default());
-        let metrics = Arc::new(Metrics::new(&decider, &room));
+    /// The server. An error: it cannot listen.
+    pub fn serve(self) -> io::Result<Running> {
+        let Self { listener, decider, workers, settings } = self;
+        let Settings { tls, tokens, drain_delay, source } = settings;
+        let (room, is_leaving) = (Arc::new(Room::default()), Arc::new(AtomicBool::new(false)));
+        let latencies = DoorLatencies::new("http", &ROUTES);
+        let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), &DECIDING, source));
+        let metrics = Arc::new(Metrics::new(&decider, &room, &latencies, &watch));
+        let config = tls.as_ref().map(Tls::config).transpose()?;
+        let mut beside = JoinSet::new();
+        beside.spawn(Arc::clone(&watch).follow());
+        if let Some(tokens) = &tokens {
+            beside.spawn(tokens.clone().follow());
+        }
+        if let Some(tls) = tls {
+            let watch = Arc::clone(&watch);
+            beside.spawn(async move { tls.follow(&watch.certificate).await });
+        }
+        let leaving = Arc::clone(&is_leaving);
         let server = HttpServer::new(move || {
             // One for each worker, so that they do not count references to the same one.
-            let (decider, metrics, room) = (Arc::clone(&decider), Arc::clone(&metrics), Arc::clone(&room));
-            let door = Data::new(Door { decider, metrics, room });
-            let panicked = Data::clone(&door);
+            let door = Data::new(Door {
+                decider: Arc::clone(&decider),
+                metrics: Arc::clone(&metrics),
+                room: Arc::clone(&room),
+                watch: Arc::clone(&watch),
+                latencies: latencies.worker(),
+                clock: SystemClock::new(),
+                tokens: tokens.clone(),
+                is_leaving: Arc::clone(&leaving),
+            });
+            let outside = Data::clone(&door);
             App::new().app_data(door).configure(routes::<C>).wrap_fn(move |request, routes| {
-                let (door, route) = (Data::clone(&panicked), route(request.path()).map_or(OTHER, |(route, _)| route));
-                // What a handler leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let answer = AssertUnwindSafe(routes.call(request)).catch_unwind();
+                let (door, route) = (Data::clone(&outside), route(request.path()).map_or(OTHER, |(route, _)| route));
+                let began = door.clock.now();
+                let answer = match door.admit(&request) {
+                    Err(error) => Either::Left(ready(Ok(Ok(request.into_response(door.answer(route, Err(error))))))),
+                    // What a handler leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
+                    Ok(()) => Either::Right(AssertUnwindSafe(routes.call(request)).catch_unwind()),
+                };
                 async move {
-                    answer.await.unwrap_or_else(|_| {
+                    let answer = answer.await.unwrap_or_else(|_| {
                         let answer = door.answer(route, Err(Error::Internal));
                         Err(InternalError::from_response("a panic", answer).into())
-                    })
+                    });
+                    door.latencies.took(route, door.clock.now().saturating_sub(began));
+                    answer
                 }
             })
         });
+        let workers = workers.max(1);
         let server = server
-            .workers(workers.max(1))
-            .max_connections(CONNECTIONS_MAX)
+            .workers(workers)
+            .max_connections(CONNECTIONS_MAX.div_ceil(workers))
             .disable_signals()
-            .shutdown_timeout(SHUTDOWN_SECONDS)
+            .shutdown_timeout(DRAIN.saturating_sub(drain_delay).as_secs())
             .tcp_nodelay(true)
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(HEAD_PATIENCE)
             .client_disconnect_timeout(LINGER);
-        Ok(server.listen(listener)?.run())
+        let server = match config {
+            None => server.listen(listener)?,
+            Some(config) => server.listen_rustls_0_23(listener, config)?,
+        };
+        Ok(Running { server: server.run(), beside, is_leaving })
     }
 }
 
@@ -134,6 +211,11 @@ struct Door<C> {
     decider: Arc<Decider<C>>,
     metrics: Arc<Metrics>,
     room: Arc<Room>,
+    watch: Arc<Watch<C>>,
+    latencies: Arc<Latencies>,
+    clock: SystemClock,
+    tokens: Option<Tokens>,
+    is_leaving: Arc<AtomicBool>,
 }
 
 async fn check<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Payload) -> HttpResponse {
@@ -167,14 +249,24 @@ async fn refund<C: Clock>(door: Data<Door<C>>, request: HttpRequest, payload: Pa
     door.settle(REFUND, wire::refund, body::read(&request, payload, &door.room).await)
 }
 
-/// Alive.
+/// Alive; and what is wrong, if anything is.
 async fn healthz<C: Clock>(door: Data<Door<C>>) -> HttpResponse {
-    door.answer(HEALTHZ, Ok(text(StatusCode::OK, "ok\n")))
+    let faults = door.watch.faults();
+    let answer = if faults.is_empty() {
+        text(StatusCode::OK, "ok\n")
+    } else {
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        text(StatusCode::OK, format!("degraded: {}\n", faults.join("; ")))
+    };
+    door.answer(HEALTHZ, Ok(answer))
 }
 
 /// Has a policy to decide by.
 async fn readyz<C: Clock>(door: Data<Door<C>>) -> HttpResponse {
     let answer = match door.decider.engine().version() {
+        _ if door.is_leaving.load(Ordering::Relaxed) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "stopping: send requests elsewhere\n")
+        }
         0 => text(StatusCode::SERVICE_UNAVAILABLE, "no policy has been published yet: everything would be allowed\n"),
         _ => text(StatusCode::OK, "ready\n"),
     };
@@ -201,6 +293,24 @@ async fn wrong_path<C: Clock>(door: Data<Door<C>>, request: HttpRequest) -> Http
 }
 
 impl<C: Clock> Door<C> {
+    /// Is it a request that is read any further?
+    fn admit(&self, request: &ServiceRequest) -> Result<(), Error> {
+        let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        if target + headers.sum::<usize>() > HEAD_BYTES_MAX {
+            return Err(Error::HeadTooLarge);
+        }
+        let is_known = |tokens: &Tokens| {
+            let bearer = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+            let own = request.headers().get(TOKEN).map(HeaderValue::as_bytes);
+            own.into_iter().chain(bearer).any(|token| tokens.has(token))
+        };
+        match &self.tokens {
+            Some(tokens) if request.path().starts_with(FOR_CALLERS) && !is_known(tokens) => Err(Error::Token),
+            _ => Ok(()),
+        }
+    }
+
     /// The answer to a body that is a check.
     fn decide(&self, route: &'static str, call: Call, body: Result<String, Error>) -> HttpResponse {
         let answer = match body {
@@ -238,15 +348,24 @@ impl<C: Clock> Door<C> {
     fn answer(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
         let answer = outcome.unwrap_or_else(|error| {
             // What is left of the body would be taken for the next request.
-            let broken = matches!(error, Error::TooLarge | Error::TooSlow | Error::BrokenOff | Error::Overload);
+            let broken = matches!(
+                error,
+                Error::TooLarge | Error::TooSlow | Error::BrokenOff | Error::Overload | Error::HeadTooLarge | Error::Token
+            );
             let told = self.refuse(route, &error);
             let mut answer = HttpResponse::build(told.status);
             if broken {
                 answer.force_close();
             }
+            if told.status == StatusCode::UNAUTHORIZED {
+                answer.insert_header((WWW_AUTHENTICATE, "Bearer"));
+            }
             answer.json(ErrorBody { error: told })
         });
         self.metrics.answered(route, answer.status());
+        if answer.status() == StatusCode::INTERNAL_SERVER_ERROR {
+            self.watch.failed();
+        }
         answer
     }
 
@@ -256,6 +375,12 @@ impl<C: Clock> Door<C> {
         self.metrics.refused(told.code);
         told
     }
+}
+
+/// The token of an `Authorization` (RFC 6750).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 /// A decision: its status, body and headers.
@@ -278,6 +403,6 @@ fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings: DoorSetti
     }
 }
 
-fn text(status: StatusCode, text: &'static str) -> HttpResponse {
-    HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/plain; charset=utf-8")).body(text)
+fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
+    HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/plain; charset=utf-8")).body(text.into())
 }

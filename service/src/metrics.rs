@@ -1,7 +1,7 @@
 //! What is counted, in the text format of `OpenMetrics`. Labels have a fixed number of values: routes, codes and
 //! the limits of the policy, never keys.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, fs, sync::Arc};
 
 use actix_web::http::StatusCode;
 use prometheus_client::{
@@ -12,11 +12,11 @@ use prometheus_client::{
         counter::{ConstCounter, Counter},
         family::Family,
     },
-    registry::Registry,
+    registry::{Registry, Unit},
 };
 use tidegate::{Engine, clock::Clock};
 
-use crate::{decider::Decider, room::Room};
+use crate::{decider::Decider, health::Fault, latency::DoorLatencies, room::Room, watch::Watch};
 
 /// The media type of [`Metrics::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -42,12 +42,14 @@ struct Refused {
 
 impl Metrics {
     /// Those of a door, of what decides there, and of its engine.
-    pub(crate) fn new<C: Clock>(decider: &Arc<Decider<C>>, room: &Arc<Room>) -> Self {
+    pub(crate) fn new<C: Clock>(decider: &Arc<Decider<C>>, room: &Arc<Room>, latencies: &DoorLatencies, watch: &Arc<Watch<C>>) -> Self {
         let (requests, refused) = (Family::default(), Family::default());
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
         registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
+        registry.register_collector(Box::new(latencies.clone()));
+        registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
         let help = "Answers that are not what they should have been, by reason";
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
@@ -92,6 +94,19 @@ impl<C: Clock> Collector for OfEngine<C> {
         encoder
             .encode_descriptor("policy_version", "Version of the policy that decides", None, MetricType::Gauge)?
             .encode_gauge(&engine.version())?;
+        encoder
+            .encode_descriptor("table_fill", "The part of the table that live keys take, of 1", None, MetricType::Gauge)?
+            .encode_gauge(&engine.fill())?;
+        let help = "Keys that are counted now, estimated";
+        encoder
+            .encode_descriptor("active_keys", help, None, MetricType::Gauge)?
+            .encode_gauge(&engine.live_keys())?;
+        if let Some(bytes) = resident_bytes() {
+            let help = "Memory that the process has from the machine";
+            encoder
+                .encode_descriptor("resident_memory", help, Some(&Unit::Bytes), MetricType::Gauge)?
+                .encode_gauge(&bytes)?;
+        }
 
         let totals = engine.totals();
         let results = [([("result", "allowed")], totals.allowed), ([("result", "denied")], totals.denied)];
@@ -113,7 +128,12 @@ impl<C: Clock> Collector for OfEngine<C> {
                 "Charges of sliding window logs that had no ring of their own, because the pool had none left",
                 engine.log_charges_without_ring(),
             ),
-            ("give_backs", "Charges given back because a later limit refused in a race", engine.give_backs()),
+            (
+                "give_backs",
+                "Charges given back because a later limit refused in a race: for each of their tokens one denial at most was \
+                 spurious",
+                engine.give_backs(),
+            ),
             ("leases_begun", "Leases of keys that several threads hit at once", engine.leases_begun()),
             ("leases_ended", "Those of these leases that have ended", engine.leases_ended()),
         ] {
@@ -122,7 +142,9 @@ impl<C: Clock> Collector for OfEngine<C> {
 
         let limits = engine.limit_counts();
         let by_limit = limits.iter().flat_map(|&(limit, counts)| {
-            let labels = |result| [("limit_id", engine.limit_name(limit)), ("result", result)];
+            let name = engine.limit_name(limit);
+            let domain = name.split('/').next().unwrap_or_default();
+            let labels = move |result| [("domain", domain), ("limit_id", name), ("result", result)];
             [
                 (labels("allowed"), counts.allowed),
                 (labels("denied"), counts.denied),
@@ -132,6 +154,41 @@ impl<C: Clock> Collector for OfEngine<C> {
         let help = "Decisions by limit of the present policy: allowed and charged to it, denied by it first, or allowed \
                     though it would have denied, were it no shadow";
         counters(&mut encoder, "limit_decisions", help, by_limit)
+    }
+}
+
+/// What the process has of the machine's memory; `None` where the system does not say.
+fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb * 1_024)
+}
+
+/// How well the server is.
+struct OfWatch<C>(Arc<Watch<C>>);
+
+impl<C> fmt::Debug for OfWatch<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfWatch")
+    }
+}
+
+impl<C: Clock> Collector for OfWatch<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let faults = self.0.faults();
+        let mut family =
+            encoder.encode_descriptor("health_degraded", "1 for what /healthz finds wrong", None, MetricType::Gauge)?;
+        for name in Fault::NAMES {
+            let is_wrong = faults.iter().any(|fault| fault.name() == name);
+            family.encode_family(&[("reason", name)])?.encode_gauge(&u64::from(is_wrong))?;
+        }
+        if let Some(age) = self.0.policy_age() {
+            let help = "Time since this version of the policy came into force here";
+            encoder
+                .encode_descriptor("policy_age", help, Some(&Unit::Seconds), MetricType::Gauge)?
+                .encode_gauge(&age.as_secs_f64())?;
+        }
+        Ok(())
     }
 }
 

@@ -66,7 +66,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-        let http = Http { listener, decider, workers: 2 };
+        let http = Http { listener, decider, workers: 2, settings };
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,0 +1,162 @@
+//! Is the server well? By what it counted in the last minute, and by how old its policy is.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+/// How often the counts are looked at.
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
+/// What the counts are compared with: those of a minute ago, or of the start.
+const LOOKS: usize = 12;
+/// Below so many answers shares say nothing.
+const ANSWERS_MIN: u64 = 100;
+/// Per cent of the answers that are errors, or given without a decision.
+const ERRORS_PERCENT: u64 = 1;
+/// Mean time to an answer.
+const MEAN_NS: u64 = 2_000_000;
+/// Per cent of the checks that were charged to overflow buckets.
+const OVERFLOW_PERCENT: u64 = 10;
+/// Without a word of the admin server.
+const STALE: Duration = Duration::from_secs(60);
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// Answers to checks, and the time that they took.
+    pub(crate) answers: u64,
+    pub(crate) ns: u64,
+    /// Of these, errors of ours and answers without a decision.
+    pub(crate) errors: u64,
+    pub(crate) checks: u64,
+    /// Charges to overflow buckets.
+    pub(crate) overflow: u64,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Fault {
+    /// So many of so many answers.
+    Errors(u64, u64),
+    /// The mean.
+    Slow(Duration),
+    /// So many of so many checks.
+    Overflow(u64, u64),
+    /// So long without the admin server.
+    Stale(Duration),
+    /// Whose certificate cannot be used.
+    Certificate,
+}
+
+impl Fault {
+    /// As a label of a metric; all of them in [`NAMES`](Self::NAMES).
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Errors(..) => "errors",
+            Self::Slow(_) => "slow",
+            Self::Overflow(..) => "overflow",
+            Self::Stale(_) => "stale_policy",
+            Self::Certificate => "certificate",
+        }
+    }
+
+    pub(crate) const NAMES: [&str; 5] = ["errors", "slow", "overflow", "stale_policy", "certificate"];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Errors(errors, answers) => {
+                write!(f, "{errors} of {answers} answers were errors or without a decision in the last minute")
+            }
+            Self::Slow(mean) => write!(f, "answers took {mean:.1?} on average in the last minute"),
+            Self::Overflow(overflow, checks) => write!(
+                f,
+                "{overflow} charges of {checks} checks went to overflow buckets in the last minute: raise --max-keys"
+            ),
+            Self::Stale(age) => write!(f, "the admin server was not heard for {} s; the policy may be old", age.as_secs()),
+            Self::Certificate => f.write_str("the files of the certificate cannot be used; the one of before is in use"),
+        }
+    }
+}
+
+/// The looks of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Health(Mutex<VecDeque<Look>>);
+
+impl Health {
+    /// Takes in what is counted now; every [`EVERY`].
+    pub(crate) fn look(&self, now: Look) {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if looks.len() == LOOKS {
+            looks.pop_front();
+        }
+        looks.push_back(now);
+    }
+
+    /// What is wrong, `now` being what is counted now, and `silence` how long the admin server was not heard.
+    pub(crate) fn faults(&self, now: &Look, silence: Option<Duration>, has_certificate: bool) -> Vec<Fault> {
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).front().copied().unwrap_or_default();
+        let stale = silence.filter(|silence| *silence >= STALE).map(Fault::Stale);
+        let certificate = (!has_certificate).then_some(Fault::Certificate);
+        between(&before, now).into_iter().chain(stale).chain(certificate).collect()
+    }
+}
+
+fn between(before: &Look, now: &Look) -> Vec<Fault> {
+    let (answers, errors) = (now.answers - before.answers, now.errors - before.errors);
+    let (checks, overflow) = (now.checks - before.checks, now.overflow - before.overflow);
+    let mut faults = Vec::new();
+    if answers >= ANSWERS_MIN {
+        if errors * 100 >= answers * ERRORS_PERCENT {
+            faults.push(Fault::Errors(errors, answers));
+        }
+        let mean_ns = (now.ns - before.ns) / answers;
+        if mean_ns >= MEAN_NS {
+            faults.push(Fault::Slow(Duration::from_nanos(mean_ns)));
+        }
+    }
+    if checks >= ANSWERS_MIN && overflow * 100 >= checks * OVERFLOW_PERCENT {
+        faults.push(Fault::Overflow(overflow, checks));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WELL: Look = Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 1_000, overflow: 99 };
+
+    #[test]
+    fn it_is_well_below_each_bound_and_not_at_it() {
+        for (now, fault) in [
+            (WELL, None),
+            (Look { errors: 10, ..WELL }, Some("10 of 1000 answers")),
+            (Look { ns: 2_000_000_000, ..WELL }, Some("2.0ms on average")),
+            (Look { overflow: 100, ..WELL }, Some("100 charges of 1000 checks")),
+            (Look { answers: 99, checks: 99, overflow: 99, errors: 99, ns: u64::MAX }, None),
+        ] {
+            let health = Health::default();
+            let faults = health.faults(&now, None, true);
+            assert_eq!(faults.len(), usize::from(fault.is_some()), "{faults:?}");
+            assert!(fault.is_none_or(|fault| faults[0].to_string().contains(fault)), "{faults:?}");
+        }
+        let health = Health::default();
+        assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
+        assert_eq!(health.faults(&WELL, Some(STALE - Duration::from_millis(1)), false), [Fault::Certificate]);
+    }
+
+    #[test]
+    fn what_was_a_minute_ago_is_forgotten() {
+        let bad = Look { errors: 1_000, ..WELL };
+        let health = Health::default();
+        for _ in 0..LOOKS {
+            assert_eq!(health.faults(&bad, None, true).len(), 1);
+            health.look(bad);
+        }
+        assert_eq!(health.faults(&Look { answers: 3_000, ns: bad.ns + 1, ..bad }, None, true), []);
+    }
+}

@@ -1,0 +1,138 @@
+//! Looks at what a door counts, and says how well it is.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tidegate::{
+    clock::{Clock, SystemClock},
+    time::Nanos,
+};
+use tidegate_tls::Trouble;
+use tokio::time::sleep;
+
+use crate::{
+    decider::Decider,
+    health::{EVERY, Fault, Health, Look},
+    latency::DoorLatencies,
+};
+
+/// Where policies come from.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// Is it heard?
+    fn is_heard(&self) -> bool;
+}
+
+/// Watches a door.
+#[derive(Debug)]
+pub(crate) struct Watch<C> {
+    decider: Arc<Decider<C>>,
+    latencies: DoorLatencies,
+    /// Routes whose answers tell how well the server is.
+    routes: &'static [&'static str],
+    source: Option<Arc<dyn Source>>,
+    pub(crate) certificate: Trouble,
+    failures: AtomicU64,
+    health: Health,
+    clock: SystemClock,
+    seen: Mutex<Seen>,
+}
+
+/// By the watch's clock.
+#[derive(Debug)]
+struct Seen {
+    version: u64,
+    /// When this version came.
+    since: Nanos,
+    /// When the source was heard last.
+    heard: Nanos,
+}
+
+impl<C: Clock> Watch<C> {
+    pub(crate) fn new(
+        decider: Arc<Decider<C>>,
+        latencies: DoorLatencies,
+        routes: &'static [&'static str],
+        source: Option<Arc<dyn Source>>,
+    ) -> Self {
+        let clock = SystemClock::new();
+        let now = clock.now();
+        Self {
+            decider,
+            latencies,
+            routes,
+            source,
+            certificate: Trouble::default(),
+            failures: AtomicU64::new(0),
+            health: Health::default(),
+            clock,
+            seen: Mutex::new(Seen { version: 0, since: now, heard: now }),
+        }
+    }
+
+    /// An answer says that something failed here.
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Goes on looking, for ever.
+    pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
+        loop {
+            sleep(EVERY).await;
+            drop(self.seen());
+            self.health.look(self.look());
+        }
+    }
+
+    /// What is wrong now.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let silence = self.source.is_some().then(|| self.since(self.seen().heard));
+        self.health.faults(&self.look(), silence, self.certificate.now().is_none())
+    }
+
+    /// How long the policy is in force; `None`: there is none.
+    pub(crate) fn policy_age(&self) -> Option<Duration> {
+        let seen = self.seen();
+        (seen.version > 0).then(|| self.since(seen.since))
+    }
+
+    fn since(&self, then: Nanos) -> Duration {
+        Duration::from_nanos(self.clock.now().saturating_sub(then))
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        let now = self.clock.now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = self.decider.engine().version();
+        if seen.version != version {
+            (seen.version, seen.since) = (version, now);
+        }
+        if self.source.as_ref().is_some_and(|source| source.is_heard()) {
+            seen.heard = now;
+        }
+        seen
+    }
+
+    fn look(&self) -> Look {
+        let engine = self.decider.engine();
+        let (mut answers, mut ns) = (0, 0);
+        for sum in self.routes.iter().map(|route| self.latencies.sum(route)) {
+            answers += sum.answers();
+            ns += sum.ns;
+        }
+        let totals = engine.totals();
+        Look {
+            answers,
+            ns,
+            errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
+            checks: totals.allowed + totals.denied,
+            overflow: engine.overflow_charges(),
+        }
+    }
+}
