@@ -19,6 +19,7 @@ use tidegate_replay::LogFormat;
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
+    authorize::AuthorizeArguments,
     policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
         rollout::RolloutArguments,
@@ -176,6 +177,8 @@ pub(crate) struct DoorArguments {
     /// Threads that answer checks; one for each processor unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
     pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) authorize: AuthorizeArguments,
 }
 
 /// Follows an admin server, and answers checks by its policy.

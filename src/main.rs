@@ -3,6 +3,7 @@
 
 mod access;
 mod ask;
+mod authorize;
 mod backup;
 mod cli;
 mod node;

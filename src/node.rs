@@ -34,7 +34,8 @@ async fn serve(arguments: &NodeArguments, http: TcpListener, workers: usize) -> 
         follower = follower.trusting(pem);
     }
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
-    let door = Http { listener: http, decider: decider(&engine)?, workers }.serve().map_err(failure)?;
+    let authorize = arguments.door.authorize.settings()?;
+    let door = Http { listener: http, decider: decider(&engine)?, authorize, workers }.serve().map_err(failure)?;
     let stopping = Stopping::new().map_err(failure)?;
     say(greeting(arguments, &following, &http_url).as_bytes())?;
     let handle = door.handle();

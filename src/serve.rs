@@ -27,7 +27,8 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
     runtime()?.block_on(async {
         let check_url = url("http", &http)?;
         let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
-        let door = Http { listener: http, decider: decider(&engine)?, workers };
+        let authorize = arguments.door.authorize.settings()?;
+        let door = Http { listener: http, decider: decider(&engine)?, authorize, workers };
         let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
         Box::pin(serve(&arguments.control, admin, node, Some(door))).await
     })

@@ -44,6 +44,8 @@ pub(crate) enum Error {
     Actual(u64),
     /// There is nothing to settle.
     Reservation(Gone),
+    /// A part of the query.
+    Query { key: String, problem: String },
     /// The engine cannot decide it.
     Request { field: String, error: RequestError },
     /// So many checks in one batch.
@@ -94,11 +96,16 @@ impl From<Unsettled> for Error {
 }
 
 impl Error {
+    pub(crate) fn query(key: &str, problem: &str) -> Self {
+        Self::Query { key: key.to_owned(), problem: problem.to_owned() }
+    }
+
     /// The table: status and stable code.
     fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotUtf8 { .. } | Self::NotJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
             Self::Field { .. } | Self::PeekOfReservation => (StatusCode::BAD_REQUEST, "bad_field"),
+            Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::Request { error, .. } => (StatusCode::BAD_REQUEST, code(error)),
             Self::Actual(_) => (StatusCode::BAD_REQUEST, "bad_cost"),
             Self::RequestId(_) => (StatusCode::BAD_REQUEST, "bad_request_id"),
@@ -137,6 +144,7 @@ impl Error {
             Self::Field { field, .. } | Self::Request { field, .. } => {
                 Some(field).filter(|field| !field.is_empty()).map(|field| &**field)
             }
+            Self::Query { key, .. } => Some(key),
             Self::RequestId(_) | Self::Reused(_) => Some("request_id"),
             Self::PeekOfReservation => Some("peek"),
             Self::Actual(_) => Some("actual"),
@@ -161,6 +169,7 @@ impl fmt::Display for Error {
             Self::NotJson(problem) => write!(f, "the body is not JSON: {problem}; send an object such as {EXAMPLE}"),
             Self::Field { field, problem } if field.is_empty() => f.write_str(problem),
             Self::Field { field, problem } => write!(f, "{field}: {problem}"),
+            Self::Query { key, problem } => write!(f, "{key}: {problem}"),
             Self::Request { error, .. } => error.fmt(f),
             Self::RequestId(BadRequestId { bytes }) => {
                 write!(f, "request_id: {bytes} bytes; from 1 to {} fit", RequestId::BYTES_MAX)

@@ -1,5 +1,5 @@
-//! Checks over HTTP: `POST /v1/check` and `/v1/check/batch`, reservations under `/v1/reserve`, `/v1/settle` and `/v1/refund`;
-//! and `/healthz`, `/readyz` and `/metrics` for whoever runs the server.
+//! Checks over HTTP: `POST /v1/check` and `/v1/check/batch`, reservations under `/v1/reserve`, `/v1/settle` and `/v1/refund`,
+//! `/v1/authorize` for proxies; and `/healthz`, `/readyz` and `/metrics` for whoever runs the server.
 
 use std::{
     io,
@@ -12,16 +12,19 @@ use std::{
     time::Duration,
 };
 
+mod authorize;
+
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
     dev::{Service as _, ServiceRequest},
     error::InternalError,
     http::{
         ConnectionType, StatusCode,
-        header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
+        header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE},
     },
     web::{self, Data, Payload, ServiceConfig},
 };
+pub use actix_web::http::header::HeaderName;
 use futures_util::{
     FutureExt,
     future::{Either, ready},
@@ -35,6 +38,7 @@ use tidegate_middleware::headers;
 use tidegate_tls::Tls;
 use tokio::task::JoinSet;
 
+pub use self::authorize::Authorize;
 use crate::{
     answer::{BatchBody, DecisionBody, Item},
     body,
@@ -69,6 +73,7 @@ const BATCH: &str = "/v1/check/batch";
 const RESERVE: &str = "/v1/reserve";
 const SETTLE: &str = "/v1/settle";
 const REFUND: &str = "/v1/refund";
+const AUTHORIZE: &str = "/v1/authorize";
 const HEALTHZ: &str = "/healthz";
 const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
@@ -89,6 +94,8 @@ pub struct Http<C> {
     pub listener: TcpListener,
     /// What decides.
     pub decider: Arc<Decider<C>>,
+    /// How the requests are read that proxies ask about.
+    pub authorize: Authorize,
     /// How many threads serve; one at least.
     pub workers: usize,
     /// How it listens, and to whom.
@@ -111,7 +118,7 @@ pub struct Settings {
 impl<C: Clock> Http<C> {
     /// The server. An error: it cannot listen.
     pub fn serve(self) -> io::Result<Running> {
-        let Self { listener, decider, workers, settings } = self;
+        let Self { listener, decider, authorize, workers, settings } = self;
         let Settings { tls, tokens, drain_delay, source } = settings;
         let (room, is_leaving) = (Arc::new(Room::default()), Arc::new(AtomicBool::new(false)));
         let latencies = DoorLatencies::new("http", &ROUTES);
@@ -134,6 +141,7 @@ impl<C: Clock> Http<C> {
                 decider: Arc::clone(&decider),
                 metrics: Arc::clone(&metrics),
                 room: Arc::clone(&room),
+                authorize: authorize.clone(),
                 watch: Arc::clone(&watch),
                 latencies: latencies.worker(),
                 clock: SystemClock::new(),
@@ -182,7 +190,10 @@ fn route(path: &str) -> Option<(&'static str, &'static str)> {
     const ASKED: [&str; 5] = [CHECK, BATCH, RESERVE, SETTLE, REFUND];
     const READ: [&str; 3] = [HEALTHZ, READYZ, METRICS];
     let among = |routes: &[&'static str]| routes.iter().copied().find(|route| *route == path);
-    among(&ASKED).map(|route| (route, "POST")).or_else(|| among(&READ).map(|route| (route, "GET, HEAD")))
+    among(&ASKED)
+        .map(|route| (route, "POST"))
+        .or_else(|| among(&READ).map(|route| (route, "GET, HEAD")))
+        .or_else(|| among(&[AUTHORIZE]).map(|route| (route, "any method")))
 }
 
 fn routes<C: Clock>(config: &mut ServiceConfig) {
@@ -203,6 +214,7 @@ fn routes<C: Clock>(config: &mut ServiceConfig) {
     ] {
         config.service(web::resource(path).route(get).route(head).default_service(wrong_method()));
     }
+    config.route(AUTHORIZE, web::to(authorize::authorize::<C>));
     config.default_service(web::to(wrong_path::<C>));
 }
 
@@ -211,6 +223,7 @@ struct Door<C> {
     decider: Arc<Decider<C>>,
     metrics: Arc<Metrics>,
     room: Arc<Room>,
+    authorize: Authorize,
     watch: Arc<Watch<C>>,
     latencies: Arc<Latencies>,
     clock: SystemClock,

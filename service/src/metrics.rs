@@ -27,6 +27,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
     refused: Family<Refused, Counter>,
+    unidentified: Counter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -43,7 +44,7 @@ struct Refused {
 impl Metrics {
     /// Those of a door, of what decides there, and of its engine.
     pub(crate) fn new<C: Clock>(decider: &Arc<Decider<C>>, room: &Arc<Room>, latencies: &DoorLatencies, watch: &Arc<Watch<C>>) -> Self {
-        let (requests, refused) = (Family::default(), Family::default());
+        let (requests, refused, unidentified) = (Family::default(), Family::default(), Counter::default());
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
@@ -55,7 +56,9 @@ impl Metrics {
         registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
         let help = "Bad requests over HTTP by code of error, those inside a batch too; nothing was charged for them";
         registry.register("http_bad_requests", help, Family::clone(&refused));
-        Self { registry, requests, refused }
+        let help = "Requests that proxies asked about and that had none of the identities; they passed";
+        registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
+        Self { registry, requests, refused, unidentified }
     }
 
     /// A request was answered.
@@ -66,6 +69,11 @@ impl Metrics {
     /// A request, or a check of a batch, was refused with this code.
     pub(crate) fn refused(&self, code: &'static str) {
         self.refused.get_or_create(&Refused { code }).inc();
+    }
+
+    /// A proxy asked about a request that had none of the identities.
+    pub(crate) fn unidentified(&self) {
+        self.unidentified.inc();
     }
 
     /// All of it, as a scrape reads it.

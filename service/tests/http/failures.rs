@@ -15,10 +15,12 @@ use crate::{
 struct Panics;
 
 const NAME: &str = "mallory";
+const ADDRESS: &str = "192.0.2.66";
 
 impl Observer for Panics {
     fn observe(&self, observed: &Observed<'_>) {
-        assert!(observed.identities().all(|(_, value)| value != NAME.as_bytes()), "{NAME} was seen");
+        let is_named = |(_, value): (&str, &[u8])| [NAME, ADDRESS].map(str::as_bytes).contains(&value);
+        assert!(!observed.identities().any(is_named), "{NAME} was seen");
     }
 }
 
@@ -66,6 +68,19 @@ fn a_panic_while_deciding_lets_pass_and_takes_down_nothing() {
         assert_eq!(other.post("/v1/check", user(&name)).json()["remaining"], 98);
     }
     assert_eq!(server.metric(r#"tidegate_degraded_total{reason="internal_error"}"#), TIMES);
+}
+
+#[test]
+fn a_proxy_is_told_as_the_domain_says() {
+    for (on_error, query, status) in
+        [("", "", 204), ("on_error = \"closed\"", "", 429), ("on_error = \"closed\"", "?deny=403", 403)]
+    {
+        let server = server(on_error);
+        let head = format!("GET /v1/authorize{query} HTTP/1.1\r\nHost: tidegate\r\nX-Forwarded-For: {ADDRESS}\r\n\r\n");
+        let answer = server.connect().send(head);
+        assert_eq!((answer.status, answer.header("x-tidegate-degraded")), (status, Some("internal_error")));
+        assert_eq!(answer.header("retry-after"), (status != 204).then_some("1"));
+    }
 }
 
 #[test]

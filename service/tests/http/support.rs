@@ -21,7 +21,14 @@ use tidegate::{
     formats::Format,
     time::{Nanos, SECOND_NS},
 };
-use tidegate_service::{Decider, http::Http};
+use tidegate_middleware::{
+    address::{Addresses, parse_network},
+    extract::{Extractor, Extractors},
+};
+use tidegate_service::{
+    Decider,
+    http::{Authorize, Http},
+};
 
 /// The time when a test begins, in Unix seconds: the first of a minute.
 pub(crate) const START: u64 = 1_700_000_040;
@@ -38,6 +45,13 @@ impl Clock for TestClock {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
         self.clock.now()
     }
+}
+
+/// Settings for proxies: these identities, told by proxies of these addresses.
+pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
+    let trusted = trusted.iter().map(|network| parse_network(network).expect("a network"));
+    let identities = identities.iter().map(|identity| identity.parse::<Extractor>().expect("a kind and a source"));
+    Authorize::new(Extractors::new(identities, Addresses::default().trusting(trusted)).expect("each once"))
 }
 
 /// A server that ends with the test.
@@ -58,7 +72,18 @@ impl Server {
         server
     }
 
+    /// With this policy, and other settings for proxies.
+    pub(crate) fn asked_by_proxies(policy: &str, authorize: Authorize) -> Self {
+        let server = Self::started(authorize);
+        server.publish(policy);
+        server
+    }
+
     pub(crate) fn without_policy() -> Self {
+        Self::started(authorize(&["ip=address"], &["127.0.0.1"]))
+    }
+
+    fn started(authorize: Authorize) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
         let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
@@ -66,7 +91,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-        let http = Http { listener, decider, workers: 2, settings };
+        let http = Http { listener, decider, authorize, workers: 2, settings: Settings::default() };
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
