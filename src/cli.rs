@@ -20,6 +20,7 @@ use crate::{
     access::AccessArguments,
     ask::AskArguments,
     authorize::AuthorizeArguments,
+    listening::ListeningArguments,
     policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
         rollout::RolloutArguments,
@@ -177,6 +178,8 @@ pub(crate) struct DoorArguments {
     /// Threads that answer checks; one for each processor unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
     pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) listening: ListeningArguments,
     #[command(flatten)]
     pub(crate) authorize: AuthorizeArguments,
 }

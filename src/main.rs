@@ -6,6 +6,7 @@ mod ask;
 mod authorize;
 mod backup;
 mod cli;
+mod listening;
 mod node;
 mod oidc;
 mod output;

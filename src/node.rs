@@ -4,7 +4,10 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, sync::
 
 use tidegate::Engine;
 use tidegate_fleet::{Follower, Following, Source, Status, Token};
-use tidegate_service::http::{CONNECTIONS_MAX, Http};
+use tidegate_service::{
+    self as service,
+    http::{CONNECTIONS_MAX, Http},
+};
 
 use crate::{
     cli::NodeArguments,
@@ -15,14 +18,14 @@ use crate::{
 pub(crate) fn run(arguments: &NodeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.log, no_color)?;
     let workers = workers(arguments.door.workers);
-    raise_descriptors(workers * CONNECTIONS_MAX);
+    raise_descriptors(CONNECTIONS_MAX);
     let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
     runtime()?.block_on(serve(arguments, http, workers))
 }
 
 async fn serve(arguments: &NodeArguments, http: TcpListener, workers: usize) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
-    let http_url = url("http", &http)?;
+    let http_url = url(arguments.door.listening.scheme(), &http)?;
     let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
     let mut follower =
         Follower::new(&arguments.admin_url, Token::file(&arguments.token_file)).keeping_in(&arguments.data);
@@ -34,19 +37,32 @@ async fn serve(arguments: &NodeArguments, http: TcpListener, workers: usize) -> 
         follower = follower.trusting(pem);
     }
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
+    let following = Arc::new(Followed(following));
+    let settings = arguments.door.listening.settings(Some(Arc::clone(&following) as Arc<dyn service::Source>))?;
     let authorize = arguments.door.authorize.settings()?;
-    let door = Http { listener: http, decider: decider(&engine)?, authorize, workers }.serve().map_err(failure)?;
-    let stopping = Stopping::new().map_err(failure)?;
-    say(greeting(arguments, &following, &http_url).as_bytes())?;
+    let door =
+        Http { listener: http, decider: decider(&engine)?, authorize, workers, settings }.serve().map_err(failure)?;
+    let mut stopping = Stopping::new().map_err(failure)?;
+    say(greeting(arguments, &following.0, &http_url).as_bytes())?;
     let handle = door.handle();
     let drain = async {
-        stopping.told().await;
-        handle.stop(true).await;
+        let delay = stopping.told(arguments.door.listening.drain_delay()).await;
+        stopping.drain(&handle, delay).await;
         pending::<Infallible>().await
     };
     tokio::select! {
         served = door => served.map(|()| Ended::Well).map_err(failure),
         never = drain => match never {},
+    }
+}
+
+/// The admin server, as the door's health sees it.
+#[derive(Debug)]
+struct Followed(Following);
+
+impl service::Source for Followed {
+    fn is_heard(&self) -> bool {
+        self.0.status().is_connected
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -83,12 +84,22 @@ impl Stopping {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Waits for Ctrl+C or SIGTERM.
-    pub(crate) async fn told(mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+    /// Waits for Ctrl+C or SIGTERM; the latter is for balancers to see, so `delay` is for it alone, and what it is then.
+    pub(crate) async fn told(&mut self, delay: Duration) -> Duration {
+        let delay = tokio::select! {
+            _ = self.interrupt.recv() => Duration::ZERO,
+            _ = self.terminate.recv() => delay,
+        };
         tracing::info!("stopping: open requests may end");
+        delay
+    }
+
+    /// Lets a door drain; a second signal ends its delay.
+    pub(crate) async fn drain(&mut self, door: &Handle, delay: Duration) {
+        tokio::select! {
+            () = door.drain(delay) => return,
+            _ = self.told(Duration::ZERO) => {}
+        }
+        door.drain(Duration::ZERO).await;
     }
 }

@@ -1,11 +1,14 @@
 //! `tidegate serve` and `tidegate admin`: binds, opens, says where it is, runs, and drains.
 
-use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::Path, sync::Arc};
+use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::Path, sync::Arc, time::Duration};
 
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
-use tidegate_service::http::{CONNECTIONS_MAX, Http, Server};
+use tidegate_service::{
+    Running,
+    http::{CONNECTIONS_MAX, Http},
+};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -21,16 +24,18 @@ const ALONE_KEYS: usize = 1_000;
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.control.log, no_color)?;
     let workers = workers(arguments.door.workers);
-    raise_descriptors(workers * CONNECTIONS_MAX + Admin::CONNECTIONS_MAX);
+    raise_descriptors(CONNECTIONS_MAX + Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.control.admin, "the dashboard", "--admin")?;
     let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
     runtime()?.block_on(async {
-        let check_url = url("http", &http)?;
+        let listening = &arguments.door.listening;
+        let check_url = url(listening.scheme(), &http)?;
+        let settings = listening.settings(None)?;
         let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
         let authorize = arguments.door.authorize.settings()?;
-        let door = Http { listener: http, decider: decider(&engine)?, authorize, workers };
+        let door = Http { listener: http, decider: decider(&engine)?, authorize, workers, settings };
         let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
-        Box::pin(serve(&arguments.control, admin, node, Some(door))).await
+        Box::pin(serve(&arguments.control, admin, node, Some((door, listening.drain_delay())))).await
     })
 }
 
@@ -55,7 +60,7 @@ async fn serve(
     arguments: &ControlArguments,
     listener: TcpListener,
     node: Node,
-    door: Option<Http<SystemClock>>,
+    door: Option<(Http<SystemClock>, Duration)>,
 ) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
     let has_tls = arguments.access.tls().is_some();
@@ -80,8 +85,9 @@ async fn serve(
         access: arguments.access.settings()?,
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
-    let door = door.map(Http::serve).transpose().map_err(failure)?;
-    let stopping = Stopping::new().map_err(failure)?;
+    let delay = door.as_ref().map_or(Duration::ZERO, |(_, delay)| *delay);
+    let door = door.map(|(door, _)| door.serve()).transpose().map_err(failure)?;
+    let mut stopping = Stopping::new().map_err(failure)?;
     match admin.policy_file() {
         Some(PolicyFileOutcome::Kept) => complain(
             "warning: the file of --policy changed, but the live policy was edited since it was last published from there, so \
@@ -102,7 +108,7 @@ async fn serve(
     }
     say(greeting(arguments, &admin, &admin_url, node.check_url.as_deref()).as_bytes())?;
 
-    let door_handle = door.as_ref().map(Server::handle);
+    let door_handle = door.as_ref().map(Running::handle);
     let (stop_admin, told_to_stop) = oneshot::channel::<()>();
     let admin = admin.serve(async { drop(told_to_stop.await) });
     let door = async {
@@ -113,11 +119,11 @@ async fn serve(
         }
     };
     let drain = async {
-        stopping.told().await;
-        drop(stop_admin);
+        let delay = stopping.told(delay).await;
         if let Some(door) = door_handle {
-            door.stop(true).await;
+            stopping.drain(&door, delay).await;
         }
+        drop(stop_admin);
         pending::<Infallible>().await
     };
     tokio::select! {

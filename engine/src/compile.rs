@@ -118,6 +118,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
         let timezone = self.source.timezone.as_deref();
         let mut numbered = Vec::new();
         if let Some(before) = self.before.take() {
+            // While exceptions still name their limits as they were before.
             before.check(report, &self.kinds, timezone);
             before.limits_go_on(&mut self.kinds, self.limits);
             numbered = before.tiers_go_on(report, &self.kinds, &tiers);

@@ -12,11 +12,6 @@ use crate::{
 /// What a node keeps of a limit while the store is gone, unless the policy says otherwise.
 const LOCAL_FRACTION: f64 = 0.5;
 
-/// Do its numbers depend on the domain's time zone?
-pub(crate) fn is_of_calendar(limit: &Limit) -> bool {
-    Unit::named(&limit.period).is_some()
-}
-
 /// The numbers that decide on a node, and those that the store keeps, if it does. No numbers: the limit admits nothing.
 pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (Option<Meter>, Option<Stored>) {
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);

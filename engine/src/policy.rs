@@ -58,10 +58,7 @@ impl Policy {
             let rules = domain.rules.iter().map(|rule| &rule.limits);
             let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
             let mut limits = tiers.chain(rules).chain(own.map(|exception| &exception.limits)).flatten();
-            let is_of_second = |limit: &Limit| {
-                limit.algorithm == Algorithm::SlidingWindowLog
-                    || ["day", "week", "month"].contains(&limit.period.as_str())
-            };
+            let is_of_second = |limit: &Limit| limit.algorithm == Algorithm::SlidingWindowLog || limit.is_of_calendar();
             domain.timezone.is_some() || limits.any(is_of_second)
         };
         if self.domains.values().any(of_domain) { 2 } else { 1 }
@@ -217,6 +214,13 @@ pub struct Limit {
     /// What happens when sharing fails.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub on_failure: Option<OnFailure>,
+}
+
+impl Limit {
+    /// Is its period one of the calendar, which is that of the domain's time zone?
+    pub(crate) fn is_of_calendar(&self) -> bool {
+        ["day", "week", "month"].contains(&self.period.as_str())
+    }
 }
 
 /// How a limit counts.

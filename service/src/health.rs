@@ -76,8 +76,12 @@ impl fmt::Display for Fault {
                 f,
                 "{overflow} charges of {checks} checks went to overflow buckets in the last minute: raise --max-keys"
             ),
-            Self::Stale(age) => write!(f, "the admin server was not heard for {} s; the policy may be old", age.as_secs()),
-            Self::Certificate => f.write_str("the files of the certificate cannot be used; the one of before is in use"),
+            Self::Stale(age) => {
+                write!(f, "the admin server was not heard for {} s; the policy may be old", age.as_secs())
+            }
+            Self::Certificate => {
+                f.write_str("the files of the certificate cannot be used; the one of before is in use")
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use std::{
 
 mod authorize;
 
+pub use actix_web::http::header::HeaderName;
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
     dev::{Service as _, ServiceRequest},
@@ -24,7 +25,6 @@ use actix_web::{
     },
     web::{self, Data, Payload, ServiceConfig},
 };
-pub use actix_web::http::header::HeaderName;
 use futures_util::{
     FutureExt,
     future::{Either, ready},
@@ -363,7 +363,12 @@ impl<C: Clock> Door<C> {
             // What is left of the body would be taken for the next request.
             let broken = matches!(
                 error,
-                Error::TooLarge | Error::TooSlow | Error::BrokenOff | Error::Overload | Error::HeadTooLarge | Error::Token
+                Error::TooLarge
+                    | Error::TooSlow
+                    | Error::BrokenOff
+                    | Error::Overload
+                    | Error::HeadTooLarge
+                    | Error::Token
             );
             let told = self.refuse(route, &error);
             let mut answer = HttpResponse::build(told.status);

@@ -43,7 +43,12 @@ struct Refused {
 
 impl Metrics {
     /// Those of a door, of what decides there, and of its engine.
-    pub(crate) fn new<C: Clock>(decider: &Arc<Decider<C>>, room: &Arc<Room>, latencies: &DoorLatencies, watch: &Arc<Watch<C>>) -> Self {
+    pub(crate) fn new<C: Clock>(
+        decider: &Arc<Decider<C>>,
+        room: &Arc<Room>,
+        latencies: &DoorLatencies,
+        watch: &Arc<Watch<C>>,
+    ) -> Self {
         let (requests, refused, unidentified) = (Family::default(), Family::default(), Counter::default());
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
@@ -103,12 +108,15 @@ impl<C: Clock> Collector for OfEngine<C> {
             .encode_descriptor("policy_version", "Version of the policy that decides", None, MetricType::Gauge)?
             .encode_gauge(&engine.version())?;
         encoder
-            .encode_descriptor("table_fill", "The part of the table that live keys take, of 1", None, MetricType::Gauge)?
+            .encode_descriptor(
+                "table_fill",
+                "The part of the table that live keys take, of 1",
+                None,
+                MetricType::Gauge,
+            )?
             .encode_gauge(&engine.fill())?;
         let help = "Keys that are counted now, estimated";
-        encoder
-            .encode_descriptor("active_keys", help, None, MetricType::Gauge)?
-            .encode_gauge(&engine.live_keys())?;
+        encoder.encode_descriptor("active_keys", help, None, MetricType::Gauge)?.encode_gauge(&engine.live_keys())?;
         if let Some(bytes) = resident_bytes() {
             let help = "Memory that the process has from the machine";
             encoder

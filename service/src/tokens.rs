@@ -67,7 +67,9 @@ impl Tokens {
             let is_wrong = known.is_err();
             match known {
                 Ok(known) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = known,
-                Err(why) if !is_told => tracing::error!(%why, "the file of tokens cannot be used; those of before are good"),
+                Err(why) if !is_told => {
+                    tracing::error!(%why, "the file of tokens cannot be used; those of before are good")
+                }
                 Err(_) => {}
             }
             if mem::replace(&mut is_told, is_wrong) && !is_wrong {

@@ -16,7 +16,7 @@ use rustls::{
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
     server::{
-        ClientHello, ResolvesServerCert, WebPkiClientVerifier,
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
     sign::CertifiedKey,
@@ -33,7 +33,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// PEM: its key.
     pub key: PathBuf,
-    /// PEM: who signed the certificates that clients have to show, if they have to (mutual TLS).
+    /// PEM: who signed the certificates that clients have to show, if they have to (mutual TLS). There are no lists of revoked
+    /// ones: a signer is taken out whole.
     pub clients: Option<PathBuf>,
 }
 
@@ -125,7 +126,8 @@ impl ClientCertVerifier for Current {
     }
 }
 
-/// A certificate in use, and the files that it comes from.
+/// A certificate in use, and the files that it comes from. They are taken together or not at all: while one of them cannot be
+/// used, no other is taken either, and [`Trouble`] says so.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -196,11 +198,16 @@ impl Tls {
     pub fn config(&self) -> io::Result<ServerConfig> {
         let config = ServerConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions();
         let config = config.map_err(io::Error::other)?;
-        let config = match &self.files.clients {
-            None => config.with_no_client_auth(),
-            Some(_) => config.with_client_cert_verifier(Arc::clone(&self.current) as Arc<dyn ClientCertVerifier>),
-        };
-        Ok(config.with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>))
+        let resolver = Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>;
+        if self.files.clients.is_none() {
+            return Ok(config.with_no_client_auth().with_cert_resolver(resolver));
+        }
+        let clients = Arc::clone(&self.current) as Arc<dyn ClientCertVerifier>;
+        let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(resolver);
+        // A session that is resumed is not verified again: none is, so that a signer who is taken out is out.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
     }
 
     /// Follows the files, for ever.
@@ -227,7 +234,7 @@ impl Tls {
             let in_use = self.files.load(&now)?;
             *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = in_use;
             self.used = now;
-            tracing::info!(certificate = %self.files.certificate.display(), "a new certificate is in use");
+            tracing::info!(certificate = %self.files.certificate.display(), "the files of the certificate are in use as they are now");
         }
         Ok(())
     }

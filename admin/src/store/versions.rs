@@ -100,8 +100,10 @@ pub(crate) struct Answered {
 const KEYS_S: i64 = 7 * 86_400;
 
 /// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
-/// database and back.
+/// database and back; but SQLite finds each numbered parameter by going through all of them.
 const ROWS_MAX: usize = 64;
+/// Objects of which it is said who removed them.
+const REMOVALS_MAX: usize = 500;
 
 /// `($1, $2, $3), ($4, ...` for so many objects, each with `more` at its end.
 fn rows(count: usize, more: &str) -> String {
@@ -204,7 +206,7 @@ impl Store {
 
     /// In which versions these objects were removed, as far as they were; of the first few hundred.
     pub(crate) async fn removals(&self, objects: &[(&str, &str, &str)]) -> sqlx::Result<Vec<Revision>> {
-        let objects = &objects[..objects.len().min(ROWS_MAX)];
+        let objects = &objects[..objects.len().min(REMOVALS_MAX)];
         if objects.is_empty() {
             return Ok(Vec::new());
         }

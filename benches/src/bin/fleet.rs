@@ -61,13 +61,18 @@ struct Arguments {
 
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    // As many threads beside as processors, twice: a fresh one for each node would mostly have its memory zeroed.
+    // Four threads compile and write: a fresh one for each node would mostly have its memory zeroed.
     let runtime =
         runtime::Builder::new_multi_thread().worker_threads(2).max_blocking_threads(4).enable_all().build()?;
     for clients in [0, arguments.clients] {
         let admin = Admin::start(&arguments.binary, clients)?;
-        let changes =
-            [Change::Limit, Change::Zone, Change::Clients(100), Change::Clients(clients / 5), Change::Clients(clients)];
+        let changes = [
+            Change::Limit,
+            Change::Zone,
+            Change::Clients(100),
+            Change::Clients(clients / 10),
+            Change::Clients(clients),
+        ];
         let changes = if clients > 0 { &changes[..] } else { &changes[..1] };
         for (change, nodes) in changes.iter().flat_map(|change| [1, arguments.nodes].map(|nodes| (change, nodes))) {
             publishes(&runtime, &admin, nodes, arguments.rounds, change)?;
@@ -84,7 +89,8 @@ fn main() -> Outcome<()> {
 enum Change {
     /// A tier's limit is another.
     Limit,
-    /// So many clients, one in every few, have another tier. Of most of them, every node is sent the whole policy.
+    /// So many clients, one in every few, have another tier. If more than a quarter of the policy differs then, every node is
+    /// sent the whole.
     Clients(usize),
     /// The time zone is another.
     Zone,
@@ -266,7 +272,7 @@ impl Admin {
             }
             Change::Clients(changed) => {
                 let tier = if base.is_multiple_of(2) { "free" } else { "pro" };
-                let numbers = (0..self.clients).step_by(self.clients / changed);
+                let numbers = (0..self.clients).step_by((self.clients / changed.max(&1)).max(1));
                 let lines = numbers.map(|number| format!("user,{},{tier}", value(number)));
                 let lines = ["kind,value,tier".to_owned()].into_iter().chain(lines).collect::<Vec<String>>().join("\n");
                 let began = Instant::now();

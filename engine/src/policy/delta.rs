@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use rapidhash::RapidHashMap;
 use serde::Serialize;
 
-use super::{Client, Domain, Policy};
-use crate::limit::is_of_calendar;
+use super::{Client, Domain, Limit, Policy};
 
 /// What differs between two documents, to be written: [`borrowed::Delta`](super::borrowed::Delta) reads it.
 ///
@@ -83,5 +82,5 @@ fn differing<'p>(
 
 /// Do its own limits depend on the domain's time zone?
 fn knows_zone(client: &Client) -> bool {
-    client.exception.iter().flat_map(|exception| &exception.limits).any(is_of_calendar)
+    client.exception.iter().flat_map(|exception| &exception.limits).any(Limit::is_of_calendar)
 }
