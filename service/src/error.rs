@@ -117,20 +117,8 @@ impl Error {
             Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
             Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
-            Self::HeadTooLarge => (
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "head_too_large",
-                None,
-                format!("the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones"),
-            ),
-            Self::Token => (
-                StatusCode::UNAUTHORIZED,
-                "no_token",
-                None,
-                "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
-                 X-Tidegate-Token"
-                    .to_owned(),
-            ),
+            Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
+            Self::Token => (StatusCode::UNAUTHORIZED, "no_token"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
@@ -190,6 +178,13 @@ impl fmt::Display for Error {
             Self::TooManyChecks(count) => {
                 write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")
             }
+            Self::HeadTooLarge => {
+                write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
+            }
+            Self::Token => f.write_str(
+                "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
+                 X-Tidegate-Token",
+            ),
             Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
             Self::TooSlow => f.write_str("the body did not come in time; send it at once"),
             Self::BrokenOff => f.write_str(

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     future::Future,
     io,
     pin::Pin,
@@ -19,12 +20,17 @@ use tokio::{task::JoinSet, time::sleep};
 /// A server, with what it does beside answering. It runs while it is awaited, on a runtime of tokio, and leaves signals to the
 /// process: stop it through its handle.
 #[must_use = "it runs while it is awaited"]
-#[derive(Debug)]
 pub struct Running {
     pub(crate) server: Server,
     /// They end with it.
     pub(crate) beside: JoinSet<Infallible>,
     pub(crate) is_leaving: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
+    }
 }
 
 impl Running {
@@ -44,10 +50,16 @@ impl Future for Running {
 }
 
 /// Stops a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Handle {
     server: ServerHandle,
     is_leaving: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
 }
 
 impl Handle {
