@@ -2,8 +2,9 @@
 //! [`Request`](tidegate::Request), and the [`Decision`](tidegate::Decision) on it into what it writes; none decides anything
 //! itself.
 //!
-//! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was answered to request ids),
-//!   `reservations` (those that are open) and `degraded` (answers that are not what they should have been).
+//! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
+//!   answered to request ids), `reservations` (those that are open) and `degraded` (answers that are not what they should
+//!   have been).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
 //!   how that is told), `wire` (bodies of requests), `answer` (of answers), `room` and `body` (read one), `tokens` (who may ask), `latency`, `health`, `metrics`, `running` (until it
 //!   has stopped); headers

@@ -143,21 +143,23 @@ fn crowds_with_one_id_are_charged_once() {
     const IDS: usize = 2_000;
     let ((engine, _), retries) = (engine(), Retries::new(SECRET));
     let (decided, together) = (AtomicUsize::new(0), Barrier::new(THREADS));
+    let told = |number: usize| {
+        let (name, who) = (number.to_string(), number.to_string());
+        let who = [Identity::new("user", &who).expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        together.wait();
+        let (decision, _) = retries
+            .once(&engine, id(&name), &request, || {
+                decided.fetch_add(1, Ordering::Relaxed);
+                (engine.check(&request), None)
+            })
+            .expect("the same");
+        decision.remaining()
+    };
     thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                for number in 0..IDS {
-                    let (name, who) = (number.to_string(), number.to_string());
-                    let who = [Identity::new("user", &who).expect("valid")];
-                    let request = Request::new(&who).expect("valid");
-                    together.wait();
-                    let decided = retries.once(&engine, id(&name), &request, || {
-                        decided.fetch_add(1, Ordering::Relaxed);
-                        (engine.check(&request), None)
-                    });
-                    assert_eq!(decided.expect("the same").0.remaining(), Some(2));
-                }
-            });
+        let threads = [(); THREADS].map(|()| scope.spawn(|| (0..IDS).map(told).collect::<Vec<_>>()));
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic"), vec![Some(2); IDS]);
         }
     });
     assert_eq!(decided.into_inner(), IDS);

@@ -10,6 +10,18 @@ use crate::{
     user,
 };
 
+#[test]
+fn every_code_is_documented() {
+    let source = include_str!("../../src/error.rs");
+    let table = include_str!("../../../docs/http.md").split_once("## Errors").expect("a part").1;
+    let told = source.lines().filter(|line| line.contains("(StatusCode::") || line.contains("RequestError::"));
+    let codes: Vec<&str> = told.filter_map(|line| line.split('"').nth(1)).collect();
+    assert!(codes.len() > 20, "{codes:?}");
+    for code in codes {
+        assert!(table.contains(&format!("`{code}`")), "{code}");
+    }
+}
+
 /// Bodies that are refused with 400: what is wrong, the body, its code, its field if it has one, and what the message says.
 fn bad_bodies() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str, &'static str)> {
     let user = user("ada");
