@@ -8,7 +8,10 @@ use std::{
 };
 
 use tidegate::{Engine, Snapshot, formats::Format};
-use tidegate_service::http::Http;
+use tidegate_service::{
+    Decider,
+    http::{Authorize, Http},
+};
 
 use crate::support::{Run, command, tidegate};
 
@@ -45,7 +48,9 @@ fn server() -> String {
     engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { Http { listener, engine, workers: 1 }.serve().expect("a server").await })
+        let decider = Arc::new(Decider::new(engine).expect("random numbers"));
+        let http = Http { listener, decider, authorize: Authorize::default(), workers: 1 };
+        runtime.block_on(async { http.serve().expect("a server").await })
     });
     url(address)
 }

@@ -90,7 +90,9 @@ impl Nginx {
     /// Asks until the answer is this one.
     fn until(&self, what: &str, is_it: impl Fn(&Answer) -> bool) -> Answer {
         let mut answers = (0..TRIES).map(|_| self.get("/"));
-        answers.find(is_it).unwrap_or_else(|| panic!("{what}: not after {TRIES} requests"))
+        let found = answers.find(is_it);
+        assert!(found.is_some(), "{what}: not after {TRIES} requests");
+        found.expect("it was found")
     }
 }
 

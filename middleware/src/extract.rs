@@ -110,6 +110,14 @@ pub struct Extractors {
     addresses: Addresses,
 }
 
+impl Default for Extractors {
+    /// The address of the connection, as `ip`.
+    fn default() -> Self {
+        let ip = Extractor { kind: "ip".into(), source: Source::Address };
+        Self { each: [ip].into(), addresses: Addresses::default() }
+    }
+}
+
 impl Extractors {
     /// One to eight, each kind once.
     pub fn new(each: impl IntoIterator<Item = Extractor>, addresses: Addresses) -> Result<Self, ExtractError> {

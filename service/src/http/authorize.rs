@@ -32,6 +32,13 @@ pub struct Authorize {
     pub method_header: HeaderName,
 }
 
+impl Default for Authorize {
+    /// Whoever asks is the one who comes.
+    fn default() -> Self {
+        Self::new(Extractors::default())
+    }
+}
+
 impl Authorize {
     /// Where most proxies write the path.
     pub const ENDPOINT_HEADER: &str = "x-forwarded-uri";
