@@ -12,7 +12,7 @@ use crate::{
     decision::{Decision, Degraded},
     engine::Engine,
     observer::Asked,
-    policy::Sharing,
+    policy::{DoorSettings, Sharing},
     registry::Live,
     request::{IDENTITIES_MAX, Identity, Request},
     snapshot::{Charge, PLAN_MAX, Plan},
@@ -24,12 +24,19 @@ use crate::{
 pub trait Decide {
     /// Decides a request, and charges it when it is allowed.
     fn decide<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Decision<'a>> + Send + 'a;
+
+    /// What a domain of the policy in force asks of the doors.
+    fn door_settings(&self, domain: &str) -> DoorSettings;
 }
 
 /// An engine alone never waits: see [`Engine::check`].
 impl<C: Clock> Decide for Engine<C> {
     fn decide<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Decision<'a>> + Send + 'a {
         std::future::ready(self.check(request))
+    }
+
+    fn door_settings(&self, domain: &str) -> DoorSettings {
+        Self::door_settings(self, domain)
     }
 }
 

@@ -1,0 +1,127 @@
+//! When a server is not asked any more, and when it is tried again: a pure step. Crates for this count failures in a share of
+//! calls, or let every call through while they try; a server of limits is to be tried by one call at a time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many failures in a row, and then so long a pause before each trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Breaker {
+    pub(crate) failures_max: u32,
+    pub(crate) pause: Duration,
+}
+
+/// What is known of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// It is asked; so many calls in a row failed.
+    Closed { failures: u32 },
+    /// It is not asked; the next trial is at this time.
+    Open { trial_at: Instant },
+}
+
+/// That a call may be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Permit {
+    /// As all are.
+    Usual,
+    /// To see whether the server is back.
+    Trial,
+}
+
+impl Breaker {
+    /// May a call be made? A trial whose outcome never comes is followed by another after the pause.
+    pub(crate) fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
+        match state {
+            State::Closed { .. } => (state, Some(Permit::Usual)),
+            State::Open { trial_at } if now < trial_at => (state, None),
+            State::Open { .. } => (State::Open { trial_at: now + self.pause }, Some(Permit::Trial)),
+        }
+    }
+
+    /// What a call came to. Of those that began before it opened nothing is learnt.
+    pub(crate) fn learn(self, state: State, permit: Permit, succeeded: bool, now: Instant) -> State {
+        match (state, permit, succeeded) {
+            (State::Open { .. }, Permit::Usual, _) => state,
+            (_, _, true) => State::Closed { failures: 0 },
+            (State::Open { .. }, Permit::Trial, false) => State::Open { trial_at: now + self.pause },
+            (State::Closed { failures }, _, false) if failures + 1 < self.failures_max => {
+                State::Closed { failures: failures + 1 }
+            }
+            (State::Closed { .. }, _, false) => State::Open { trial_at: now + self.pause },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        /// A call is asked for.
+        Ask,
+        /// The call of this place among those under way ends.
+        End(usize, bool),
+        Pass(u64),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            4 => Just(Event::Ask),
+            4 => (0_usize..8, prop::bool::weighted(0.3)).prop_map(|(place, succeeded)| Event::End(place, succeeded)),
+            2 => (0_u64..1_500).prop_map(Event::Pass),
+        ];
+        prop::collection::vec(event, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn it_opens_after_failures_in_a_row_and_tries_one_call_a_pause(events in events(), failures_max in 1_u32..6) {
+            let breaker = Breaker { failures_max, pause: Duration::from_secs(1) };
+            let mut state = State::Closed { failures: 0 };
+            let mut now = Instant::now();
+            let mut under_way = Vec::new();
+            // Outcomes since it closed, and when it opened or was tried last.
+            let (mut outcomes, mut refused_since) = (Vec::new(), None);
+            for event in events {
+                match event {
+                    Event::Pass(ms) => now += Duration::from_millis(ms),
+                    Event::Ask => {
+                        let (next, permit) = breaker.ask(state, now);
+                        state = next;
+                        let expected = match refused_since {
+                            None => Some(Permit::Usual),
+                            Some(since) if now >= since + breaker.pause => {
+                                refused_since = Some(now);
+                                Some(Permit::Trial)
+                            }
+                            Some(_) => None,
+                        };
+                        prop_assert_eq!(permit, expected);
+                        under_way.extend(permit);
+                    }
+                    Event::End(place, succeeded) if place < under_way.len() => {
+                        let permit = under_way.remove(place);
+                        state = breaker.learn(state, permit, succeeded, now);
+                        match (refused_since, permit, succeeded) {
+                            (Some(_), Permit::Usual, _) => {}
+                            (Some(_), Permit::Trial, false) => refused_since = Some(now),
+                            (Some(_), Permit::Trial, true) => (outcomes, refused_since) = (Vec::new(), None),
+                            (None, _, _) => outcomes.push(succeeded),
+                        }
+                        let last = outcomes.iter().rev().take_while(|&&succeeded| !succeeded).count();
+                        if last >= failures_max as usize {
+                            (outcomes, refused_since) = (Vec::new(), Some(now));
+                        }
+                    }
+                    Event::End(..) => {}
+                }
+                prop_assert_eq!(matches!(state, State::Open { .. }), refused_since.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A server that decides, in a process of its own, so that it can be stopped and paused; and a way to it that delays.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tidegate_service::http::Http;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{self, TcpStream},
+    time,
+};
+
+use crate::support::engine;
+
+/// What comes before the address that the server says.
+const LISTENS: &str = "listens on ";
+
+/// The server's process: this test, run by [`Server::start`]. It ends with its standard input.
+#[test]
+#[ignore = "a process of other tests"]
+fn serves() {
+    let mut port = String::new();
+    if io::stdin().read_line(&mut port).expect("a line") == 0 {
+        return;
+    }
+    let port: u16 = port.trim().parse().expect("a port");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free");
+    let address = listener.local_addr().expect("bound");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let server = Http { listener, engine: engine(""), workers: 1 }.serve().expect("it serves");
+        let handle = server.handle();
+        let running = tokio::spawn(server);
+        writeln!(io::stdout(), "{LISTENS}{address}").expect("somebody reads");
+        let ended = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
+        ended.await.expect("no panic").expect("a line or the end");
+        handle.stop(false).await;
+        running.await.expect("no panic").expect("it ends");
+    });
+}
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_at(0)
+    }
+
+    /// At this port of loopback; 0: a free one.
+    pub(crate) fn start_at(port: u16) -> Self {
+        let mut process = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "server::serves", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        writeln!(process.stdin.as_mut().expect("piped"), "{port}").expect("it reads");
+        let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        let address = lines.find_map(|line| Some(line.split_once(LISTENS)?.1.parse().expect("an address")));
+        Self { process, address: address.expect("it says where it listens") }
+    }
+
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
+    }
+
+    /// Ends it at once, as a crash does.
+    pub(crate) fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A way to a server, on which answers take as long as it is told.
+pub(crate) struct Way {
+    pub(crate) address: SocketAddr,
+    delay_ms: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Way {
+    /// While the test's runtime lives.
+    pub(crate) async fn to(server: SocketAddr) -> Self {
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let way = Self { address, delay_ms: Arc::default(), connections: Arc::default() };
+        let (delay_ms, connections) = (Arc::clone(&way.delay_ms), Arc::clone(&way.connections));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                connections.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(carry(client, server, Arc::clone(&delay_ms)));
+            }
+        });
+        way
+    }
+
+    pub(crate) fn delay(&self, ms: u64) {
+        self.delay_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// So many came by it.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+async fn carry(client: TcpStream, server: SocketAddr, delay_ms: Arc<AtomicU64>) -> io::Result<()> {
+    let (mut asked, mut answered) = client.into_split();
+    let (mut answers, mut questions) = TcpStream::connect(server).await?.into_split();
+    tokio::spawn(async move { tokio::io::copy(&mut asked, &mut questions).await });
+    let mut bytes = vec![0; 16 * 1024];
+    loop {
+        let count = answers.read(&mut bytes).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        time::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed))).await;
+        answered.write_all(&bytes[..count]).await?;
+    }
+}

@@ -1,0 +1,225 @@
+//! What the tests of all frameworks share: a policy, an engine whose clock stands still, and what is asked and expected.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, LazyLock},
+};
+
+use serde_json::{Value, json};
+use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+use tidegate_middleware::{
+    address::Addresses,
+    answer::Answer,
+    extract::{Extractor, Extractors},
+    guard::{Guard, NoIdentity},
+};
+
+/// 2 a minute for every address; `pro` keys get 100.
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { ip = "anonymous", api_key = "anonymous" }
+    HEADERS
+    [[domains.default.tiers]]
+    id = "anonymous"
+    limits = [{ id = "minute", algorithm = "fixed_window", limit = 2, period = "1m" }]
+    [[domains.default.tiers]]
+    id = "pro"
+    limits = [{ id = "minute", algorithm = "fixed_window", limit = 100, period = "1m" }]
+    [[domains.default.clients]]
+    kind = "api_key"
+    value = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" # of the token `abc`
+    tier = "pro"
+    [[domains.default.clients]]
+    kind = "ip"
+    value = "2001:db8::/32"
+    override = { blocked = true }
+    [[domains.default.rules]]
+    id = "uploads"
+    endpoint = "/uploads/{id}"
+    method = "PUT"
+    per = "everyone"
+    limits = [{ id = "hour", algorithm = "fixed_window", limit = 5, period = "1h" }]
+"#;
+
+/// The time when tests begin, in Unix seconds: the first of an hour.
+pub(crate) const START: u64 = 1_700_002_800;
+
+pub(crate) type TestEngine = Engine<ManualClock>;
+
+pub(crate) fn engine(settings: &str) -> Arc<TestEngine> {
+    let clock = ManualClock::at(START * 1_000_000_000);
+    let engine = Arc::new(Engine::for_simulation(1_000, clock, 7));
+    let policy = Snapshot::parse(&POLICY.replace("HEADERS", settings), Format::Toml).expect("a right policy");
+    engine.publish(policy).expect("room for its limits");
+    engine
+}
+
+pub(crate) fn extractors(each: &[&str]) -> Extractors {
+    let each = each.iter().map(|text| text.parse::<Extractor>().expect("right"));
+    let trusting = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
+    Extractors::new(each, trusting).expect("right")
+}
+
+/// Behind a proxy on this machine.
+pub(crate) fn guard(engine: &Arc<TestEngine>) -> Guard<TestEngine> {
+    Guard::new(Arc::clone(engine), extractors(&["api_key=bearer", "ip=address"]))
+}
+
+/// The guards that a server of the tests has before its paths, by the first segment.
+pub(crate) fn guards(engine: &Arc<TestEngine>) -> HashMap<&'static str, Guard<TestEngine>> {
+    HashMap::from([
+        ("plain", guard(engine)),
+        ("exempt", guard(engine).exempt(["/exempt/healthz", "/exempt/assets/*"]).expect("right")),
+        (
+            "cost",
+            guard(engine).cost(|head| {
+                head.header("x-cost")
+                    .first()
+                    .map_or(1, |cost| str::from_utf8(cost).expect("text").parse().expect("a number"))
+            }),
+        ),
+        (
+            "custom",
+            guard(engine).respond(|refusal| {
+                let limit_id = refusal.ruling().and_then(|ruling| ruling.limit_id.as_deref()).unwrap_or("none");
+                let mut answer = Answer::new(418, "text/plain", format!("no more of {limit_id}"));
+                answer.headers.push(("Retry-After".into(), "7".into()));
+                answer.headers.push(("bad name".into(), "left out".into()));
+                answer
+            }),
+        ),
+        ("keys", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"]))),
+        ("strict", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"])).no_identity(NoIdentity::Refuse)),
+    ])
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Told {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn remaining(&self) -> Option<&str> {
+        self.header("x-ratelimit-remaining")
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("JSON")
+    }
+}
+
+/// One request, with these headers.
+pub(crate) fn ask(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Told {
+    static AGENT: LazyLock<ureq::Agent> =
+        LazyLock::new(|| ureq::Agent::config_builder().http_status_as_error(false).build().into());
+    let mut request = AGENT.get(format!("http://{address}{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut response = request.call().expect("an answer");
+    let headers = response.headers().iter();
+    let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned())).collect();
+    let status = response.status().as_u16();
+    Told { status, headers, body: response.body_mut().read_to_string().expect("text") }
+}
+
+/// From this address, behind the proxy.
+pub(crate) fn from(address: &str) -> [(&str, &str); 1] {
+    [("X-Forwarded-For", address)]
+}
+
+/// What holds of a server over HTTP, whichever framework it is made of. It answers 404 to `/GUARD/missing`, and to all else
+/// what the request's ruling has left, or `no ruling`.
+pub(crate) fn holds_of(server: SocketAddr) {
+    allows_and_denies_with_headers(server);
+    counts_clients_apart(server);
+    leaves_out_what_is_exempt(server);
+    charges_what_it_costs(server);
+    answers_as_it_is_told(server);
+    treats_requests_without_identity(server);
+}
+
+fn allows_and_denies_with_headers(server: SocketAddr) {
+    let reset = (START + 60).to_string();
+    let first = ask(server, "/plain/a", &from("192.0.2.1"));
+    assert_eq!((first.status, first.body.as_str()), (200, "1"), "{first:?}");
+    let numbers = |told: &Told| {
+        ["limit", "remaining", "reset"].map(|name| told.header(&format!("x-ratelimit-{name}")).map(str::to_owned))
+    };
+    let expected = |remaining: &str| [Some("2".to_owned()), Some(remaining.to_owned()), Some(reset.clone())];
+    assert_eq!(numbers(&first), expected("1"));
+    assert_eq!(first.header("retry-after"), None);
+    let missing = ask(server, "/plain/missing", &from("192.0.2.1"));
+    assert_eq!((missing.status, numbers(&missing)), (404, expected("0")), "every answer carries them");
+    let denied = ask(server, "/plain/a", &from("192.0.2.1"));
+    assert_eq!((denied.status, numbers(&denied)), (429, expected("0")));
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    let wait: u64 = denied.header("retry-after").expect("when").parse().expect("seconds");
+    assert!((60..=66).contains(&wait), "{wait}");
+    let expected = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too many requests",
+        "status": 429, "detail": "Come again in 60000 ms.", "limit_id": "default/tier:anonymous/minute",
+        "retry_after_ms": 60_000,
+    });
+    assert_eq!(denied.json(), expected);
+}
+
+fn counts_clients_apart(server: SocketAddr) {
+    for client in ["192.0.2.2", "192.0.2.3", "2001:dba:0:1::7", "2001:dba:0:2::7"] {
+        assert_eq!(ask(server, "/plain/a", &from(client)).remaining(), Some("1"), "{client}");
+    }
+    // Whoever has one address of a /64 has them all; what he writes himself is not believed.
+    assert_eq!(ask(server, "/plain/a", &from("2001:dba:0:1::8")).remaining(), Some("0"));
+    assert_eq!(ask(server, "/plain/a", &from("203.0.113.9, 192.0.2.2")).remaining(), Some("0"));
+    // A client of the policy that is a block.
+    let blocked = ask(server, "/plain/a", &from("2001:db8:7::1"));
+    assert_eq!((blocked.status, blocked.json()["retry_after_ms"].clone()), (429, Value::Null), "{blocked:?}");
+    // A client of the policy by the digest of his token.
+    let with_token = |token: &str| ask(server, "/keys/a", &[("Authorization", token)]);
+    assert_eq!(with_token("Bearer abc").remaining(), Some("99"));
+    assert_eq!(with_token("Bearer abd").remaining(), Some("1"));
+}
+
+fn leaves_out_what_is_exempt(server: SocketAddr) {
+    for path in ["/exempt/healthz", "/exempt/assets/logo.svg", "/exempt/./healthz?verbose"] {
+        let told = ask(server, path, &from("192.0.2.4"));
+        assert_eq!((told.status, told.body.as_str(), told.remaining()), (200, "no ruling", None), "{path}");
+    }
+    assert_eq!(ask(server, "/exempt/a", &from("192.0.2.4")).remaining(), Some("1"));
+}
+
+fn charges_what_it_costs(server: SocketAddr) {
+    let at = |cost: &str| ask(server, "/cost/a", &[("X-Forwarded-For", "192.0.2.5"), ("X-Cost", cost)]);
+    assert_eq!((at("0").status, at("0").remaining()), (200, Some("2")), "nothing is charged");
+    assert_eq!((at("18446744073709551615").status, at("3").status), (429, 429));
+    assert_eq!((at("2").status, at("0").remaining()), (200, Some("0")));
+    assert_eq!((at("0").status, at("1").status), (200, 429), "what costs nothing is not denied");
+}
+
+fn answers_as_it_is_told(server: SocketAddr) {
+    let told: Vec<Told> = (0..3).map(|_| ask(server, "/custom/a", &from("192.0.2.6"))).collect();
+    let denied = &told[2];
+    assert_eq!((denied.status, denied.body.as_str()), (418, "no more of default/tier:anonymous/minute"));
+    assert_eq!((denied.header("content-type"), denied.header("retry-after")), (Some("text/plain"), Some("7")));
+    assert_eq!((denied.remaining(), denied.header("bad name")), (Some("0"), None));
+}
+
+fn treats_requests_without_identity(server: SocketAddr) {
+    for _ in 0..3 {
+        let told = ask(server, "/keys/a", &[]);
+        assert_eq!((told.status, told.body.as_str(), told.remaining()), (200, "no ruling", None));
+    }
+    let refused = ask(server, "/strict/a", &[]);
+    assert_eq!((refused.status, refused.json()["status"].clone()), (403, json!(403)));
+    assert_eq!(ask(server, "/strict/a", &[("Authorization", "Bearer strict")]).status, 200);
+    let long = format!("/plain/{}", "a".repeat(8_192));
+    assert_eq!(ask(server, &long, &from("192.0.2.7")).status, 414);
+}

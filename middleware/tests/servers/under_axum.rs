@@ -1,0 +1,139 @@
+//! The layer under a real server of axum.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::support::{ask, engine, extractors, from, guard, guards, holds_of};
+use axum::{
+    Extension, Router,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use tidegate_middleware::{guard::Guard, headers, ruling::Ruling};
+use tokio::net::TcpListener;
+
+/// Serves while the test runs; with it ends its runtime.
+pub(crate) async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async { axum::serve(listener, service).await });
+    address
+}
+
+pub(crate) async fn tell(request: Request) -> Response {
+    if request.uri().path().ends_with("/missing") {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let ruling = request.extensions().get::<Ruling>();
+    ruling.and_then(|ruling| ruling.remaining).map_or("no ruling".to_owned(), |left| left.to_string()).into_response()
+}
+
+pub(crate) async fn in_background(test: impl FnOnce() + Send + 'static) {
+    tokio::task::spawn_blocking(test).await.expect("it holds");
+}
+
+#[tokio::test]
+async fn it_protects_a_service() {
+    let engine = engine("");
+    let guards = guards(&engine);
+    let router = guards.iter().fold(Router::new(), |router, (name, guard)| {
+        router.merge(Router::new().route(&format!("/{name}/{{*path}}"), any(tell)).layer(guard.clone()))
+    });
+    let server = serve(router).await;
+    in_background(move || holds_of(server)).await;
+    let counts = guards["keys"].counts();
+    assert_eq!((counts.no_identity(), counts.undecided()), (3, 0));
+    assert_eq!(guards["strict"].counts().no_identity(), 1);
+}
+
+#[tokio::test]
+async fn rules_see_path_and_method() {
+    let engine = engine("");
+    let server = serve(Router::new().fallback(tell).layer(guard(&engine))).await;
+    in_background(move || {
+        let put = |path: &str| {
+            let request = ureq::put(format!("http://{server}{path}")).header("X-Forwarded-For", "192.0.2.1");
+            request.send_empty().expect("allowed").headers()["x-ratelimit-limit"].to_str().expect("text").to_owned()
+        };
+        // Of both limits the one with the least left is told: the address's.
+        assert_eq!(put("/uploads/./7?x"), "2");
+        assert_eq!(put("/uploads/8"), "2");
+        assert_eq!(ask(server, "/uploads/9", &from("192.0.2.2")).status, 200);
+    })
+    .await;
+    let counts = engine.limit_counts();
+    let uploads = counts.iter().find(|(limit, _)| engine.limit_name(*limit) == "default/rule:uploads/hour");
+    assert_eq!(uploads.expect("counted").1.allowed, 2);
+}
+
+#[tokio::test]
+async fn families_of_headers_are_those_of_the_domain() {
+    for (settings, expected) in [
+        ("headers = \"ietf\"", &[headers::IETF, headers::IETF_POLICY][..]),
+        ("headers = \"none\"", &[]),
+        ("reset = \"delta\"", &[headers::LIMIT, headers::REMAINING, headers::RESET]),
+    ] {
+        let server = serve(Router::new().fallback(tell).layer(guard(&engine(settings)))).await;
+        in_background(move || {
+            let told: Vec<_> = (0..3).map(|_| ask(server, "/", &from("192.0.2.1"))).collect();
+            for told in &told {
+                let named: Vec<&str> =
+                    headers::NUMBERS.into_iter().filter(|name| told.header(name).is_some()).collect();
+                assert_eq!(named.len(), expected.len(), "{told:?}");
+                assert!(expected.iter().all(|name| named.contains(name)), "{told:?}");
+            }
+            assert_eq!(told[2].status, 429);
+            let wait: u64 = told[2].header("retry-after").expect("when").parse().expect("seconds");
+            assert!((60..=66).contains(&wait));
+            if let Some(limit) = told[2].header(headers::IETF) {
+                assert!(limit.ends_with(&format!(";t={wait}")), "{limit}");
+            }
+            if expected.contains(&headers::RESET) {
+                assert_eq!(told[0].header(headers::RESET), Some("60"));
+            }
+        })
+        .await;
+    }
+}
+
+/// An outer guard does not write over what the inner one told.
+#[tokio::test]
+async fn guards_stand_behind_each_other() {
+    let engine = engine("");
+    let outer = Guard::new(engine.clone(), extractors(&["api_key=header:x-key"]));
+    let server = serve(Router::new().fallback(tell).layer(guard(&engine)).layer(outer)).await;
+    in_background(move || {
+        let told = |key: &str| ask(server, "/", &[("X-Key", key), ("X-Forwarded-For", "192.0.2.1")]);
+        assert_eq!(told("a").remaining(), Some("1"));
+        assert_eq!(told("b").remaining(), Some("0"));
+        let denied = told("c");
+        assert_eq!((denied.status, denied.remaining()), (429, Some("0")), "{denied:?}");
+        assert!(denied.header("retry-after").is_some());
+    })
+    .await;
+}
+
+/// Without the address of connections nobody is known, which is counted.
+#[tokio::test]
+async fn a_server_that_keeps_no_addresses_is_told_apart() {
+    let guard = guard(&engine(""));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let server = listener.local_addr().expect("bound");
+    let router = Router::new().route(
+        "/",
+        any(|extension: Option<Extension<Ruling>>| async move {
+            assert!(extension.is_none());
+        }),
+    );
+    let router = router.layer(guard.clone());
+    tokio::spawn(async { axum::serve(listener, router).await });
+    in_background(move || {
+        for _ in 0..5 {
+            assert_eq!(ask(server, "/", &from("192.0.2.1")).status, 200);
+        }
+    })
+    .await;
+    assert_eq!(guard.counts().no_identity(), 5);
+}
