@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tidegate_service::http::Http;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -73,8 +73,11 @@ impl Server {
         Self { process, address: address.expect("it says where it listens") }
     }
 
+    /// Returns when all its threads stand.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
+        let stands = waitpid(Some(Pid::from_child(&self.process)), WaitOptions::UNTRACED).expect("it runs");
+        assert!(stands.is_some_and(|(_, status)| status.stopped()), "{stands:?}");
     }
 
     pub(crate) fn go_on(&self) {
@@ -103,6 +106,7 @@ pub(crate) struct Way {
     pub(crate) address: SocketAddr,
     delay_ms: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
+    answers: Arc<AtomicU64>,
 }
 
 impl Way {
@@ -110,12 +114,13 @@ impl Way {
     pub(crate) async fn to(server: SocketAddr) -> Self {
         let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let way = Self { address, delay_ms: Arc::default(), connections: Arc::default() };
+        let way = Self { address, delay_ms: Arc::default(), connections: Arc::default(), answers: Arc::default() };
         let (delay_ms, connections) = (Arc::clone(&way.delay_ms), Arc::clone(&way.connections));
+        let answers = Arc::clone(&way.answers);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(carry(client, server, Arc::clone(&delay_ms)));
+                tokio::spawn(carry(client, server, Arc::clone(&delay_ms), Arc::clone(&answers)));
             }
         });
         way
@@ -129,9 +134,19 @@ impl Way {
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
+
+    /// So many were carried.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
 }
 
-async fn carry(client: TcpStream, server: SocketAddr, delay_ms: Arc<AtomicU64>) -> io::Result<()> {
+async fn carry(
+    client: TcpStream,
+    server: SocketAddr,
+    delay_ms: Arc<AtomicU64>,
+    answered_count: Arc<AtomicU64>,
+) -> io::Result<()> {
     let (mut asked, mut answered) = client.into_split();
     let (mut answers, mut questions) = TcpStream::connect(server).await?.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut asked, &mut questions).await });
@@ -143,5 +158,7 @@ async fn carry(client: TcpStream, server: SocketAddr, delay_ms: Arc<AtomicU64>) 
         }
         time::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed))).await;
         answered.write_all(&bytes[..count]).await?;
+        // The door writes each in one piece.
+        answered_count.fetch_add(1, Ordering::Relaxed);
     }
 }
