@@ -56,6 +56,19 @@ fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
     assert!(files > 40 && tests > 30, "the documents were not read: {files} links, {tests} tests");
 }
 
+/// What the engine's doc tests cannot compile of the first page, those of the crate that it is of do.
+#[test]
+fn code_of_the_readme_that_is_not_compiled_there_is_compiled_elsewhere() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("text");
+    let compiled = fs::read_to_string(root().join("docs/middleware.md")).expect("text");
+    let blocks: Vec<&str> =
+        readme.split("```rust,ignore\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+    assert!(!blocks.is_empty(), "the blocks were not found");
+    for block in blocks {
+        assert!(compiled.contains(block), "{block}");
+    }
+}
+
 /// The bits of words and tags are a budget, which users can look up.
 #[test]
 fn the_guarantees_show_the_bits_as_the_code_does() {

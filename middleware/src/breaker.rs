@@ -45,11 +45,10 @@ impl Breaker {
         match (state, permit, succeeded) {
             (State::Open { .. }, Permit::Usual, _) => state,
             (_, _, true) => State::Closed { failures: 0 },
-            (State::Open { .. }, Permit::Trial, false) => State::Open { trial_at: now + self.pause },
             (State::Closed { failures }, _, false) if failures + 1 < self.failures_max => {
                 State::Closed { failures: failures + 1 }
             }
-            (State::Closed { .. }, _, false) => State::Open { trial_at: now + self.pause },
+            (State::Closed { .. } | State::Open { .. }, _, false) => State::Open { trial_at: now + self.pause },
         }
     }
 }

@@ -103,7 +103,8 @@ impl FromStr for Extractor {
     }
 }
 
-/// All identities of requests, in the order in which they are checked.
+/// All identities of requests, in the order in which they are checked. As text those of each with commas between them:
+/// `ip=address, api_key=bearer`.
 #[derive(Clone, Debug)]
 pub struct Extractors {
     each: Box<[Extractor]>,
@@ -132,10 +133,25 @@ impl Extractors {
         }
     }
 
+    /// With addresses read so; where they come from text, no proxy is trusted.
+    #[must_use]
+    pub fn reading(self, addresses: Addresses) -> Self {
+        Self { addresses, ..self }
+    }
+
     /// The identities that the request has; one whose value is absent or empty is left out.
     pub fn found(&self, head: &dyn RequestHead) -> Found {
         let found = |extractor: &Extractor| Some((extractor.kind.clone(), extractor.value(head, &self.addresses)?));
         Found(self.each.iter().filter_map(found).collect())
+    }
+}
+
+impl FromStr for Extractors {
+    type Err = ExtractError;
+
+    fn from_str(text: &str) -> Result<Self, ExtractError> {
+        let each = text.split(',').map(|each| each.trim_ascii().parse()).collect::<Result<Vec<_>, _>>()?;
+        Self::new(each, Addresses::default())
     }
 }
 
@@ -242,11 +258,11 @@ mod tests {
             Some(IpAddr::from([0x2001, 0xdb8, 0, 7, 1, 2, 3, 4]))
         }
 
-        fn path(&self) -> &str {
+        fn path(&self) -> &'static str {
             "/a/./b/"
         }
 
-        fn method(&self) -> &str {
+        fn method(&self) -> &'static str {
             "GET"
         }
 
@@ -282,6 +298,15 @@ mod tests {
             ("page", "/a/b/"),
         ];
         assert_eq!(found, expected.map(|(kind, value)| (kind.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn several_are_one_text() {
+        let extractors: Extractors = "page=path,ip=address".parse().expect("right");
+        let whole = Addresses::default().v6_bits(128).expect("right");
+        let found = extractors.reading(whole).found(&Head(Vec::new()));
+        let found: Vec<_> = found.identities().iter().map(|it| (it.kind(), it.value())).collect();
+        assert_eq!(found, [("page", "/a/b/"), ("ip", "2001:db8:0:7:1:2:3:4")]);
     }
 
     #[test]
@@ -324,6 +349,13 @@ mod tests {
         }
         let long = format!("{}=address", "k".repeat(10_000)).parse::<Extractor>().expect_err("long");
         assert!(long.to_string().len() < 200, "{long}");
+        for (text, error) in [
+            ("", ExtractError::NoSource(String::new())),
+            ("ip=address,", ExtractError::NoSource(String::new())),
+            ("ip=address, ip=path", ExtractError::RepeatedKind("ip".into())),
+        ] {
+            assert_eq!(text.parse::<Extractors>().map(drop), Err(error));
+        }
         let address = || "ip=address".parse::<Extractor>().expect("right");
         let of = |each: Vec<Extractor>| Extractors::new(each, Addresses::default()).map(drop);
         assert_eq!(of(vec![]), Err(ExtractError::Count(0)));

@@ -34,7 +34,7 @@ const LATE: Duration = Duration::from_secs(1);
 /// Probes of connections that nothing comes over.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
 /// Connections rest so long; servers keep them for 75 s.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 /// Connections that rest, of each address.
 const IDLE_MAX: usize = 64;
 /// A decision is far below this.
@@ -180,7 +180,7 @@ impl Remote {
                 Ok(Err(_)) => Err(Failure::Unreachable),
                 Err(_) => Err(Failure::Timeout),
             };
-            let answer = outcome.and_then(|answer| answer.read());
+            let answer = outcome.and_then(Answer::read);
             server.learn(self.breaker, permit, answer.is_ok());
             match answer {
                 Ok(answer) => return answer,
