@@ -10,7 +10,7 @@ use std::{
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_service::{
     Decider,
-    http::{Authorize, Http},
+    http::{Authorize, Http, Settings},
 };
 
 use crate::support::{Run, command, tidegate};
@@ -49,7 +49,8 @@ fn server() -> String {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let decider = Arc::new(Decider::new(engine).expect("random numbers"));
-        let http = Http { listener, decider, authorize: Authorize::default(), workers: 1 };
+        let http =
+            Http { listener, decider, authorize: Authorize::default(), workers: 1, settings: Settings::default() };
         runtime.block_on(async { http.serve().expect("a server").await })
     });
     url(address)

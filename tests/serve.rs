@@ -10,8 +10,8 @@ mod support;
 
 use std::{
     fs::{self, Permissions},
-    io::{BufRead, BufReader},
-    net::TcpListener,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown},
         process::CommandExt,
@@ -122,6 +122,57 @@ fn ctrl_c_lets_requests_end_and_ends_well() {
     assert!(began.elapsed() < Duration::from_secs(9));
     // Nothing is left to be brought home.
     assert!(!folder.path().join("tidegate.db-wal").exists());
+}
+
+/// What balancers see comes first: not ready, while checks are answered on.
+#[test]
+fn sigterm_says_not_ready_before_it_stops() {
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::start_with(folder.path(), &["--drain-delay", "2s"]);
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let ready = || agent.get(format!("{}/readyz", served.checks)).call().expect("it answers").status().as_u16();
+    assert_eq!(ready(), 200);
+    let signalled = Command::new("kill").args(["-TERM", &served.id().to_string()]).status().expect("kill is there");
+    assert!(signalled.success());
+    while ready() == 200 {}
+    assert_eq!(check(&served, "ada").0, 200, "checks are answered on");
+    assert_eq!(served.wait(), Some(0));
+}
+
+/// Ten thousand connections are answered; one more waits until another ends.
+#[test]
+fn ten_thousand_connections_are_served_and_no_more() {
+    const MOST: usize = 10_000;
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::start(folder.path());
+    let address = served.checks.strip_prefix("http://").expect("an address");
+    let request = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let ask = |mut connection: &TcpStream| connection.write_all(request.as_bytes());
+    let is_answered = |mut connection: &TcpStream| connection.read(&mut [0; 512]).is_ok_and(|bytes| bytes > 0);
+    let connect = || {
+        let connection = TcpStream::connect(address).expect("it listens");
+        connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        connection
+    };
+    let open: Vec<TcpStream> = (0..MOST)
+        .map(|_| {
+            let connection = connect();
+            ask(&connection).expect("it is read");
+            assert!(is_answered(&connection));
+            connection
+        })
+        .collect();
+    let one_more = connect();
+    one_more.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
+    ask(&one_more).expect("the system takes it");
+    assert!(!is_answered(&one_more), "it waits");
+    for connection in open.iter().step_by(1_000) {
+        ask(connection).expect("it is read");
+        assert!(is_answered(connection), "the others go on");
+    }
+    drop(open);
+    one_more.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    assert!(is_answered(&one_more), "there is room for it");
 }
 
 #[test]
@@ -385,7 +436,7 @@ fn file_descriptors_are_raised_to_the_hard_limit() {
         &["admin", "--admin", "127.0.0.1:0"],
         &["node", "--admin", "http://127.0.0.1:1", "--token-file", token, "--http", "127.0.0.1:0", "--workers", "1"],
     ];
-    for (arguments, connections) in commands.into_iter().zip([30_720, 5_120, 25_600]) {
+    for (arguments, connections) in commands.into_iter().zip([15_120, 5_120, 10_000]) {
         let data = folder.path().join(arguments[0]);
         let mut child = Command::new("/bin/sh")
             .env_clear()

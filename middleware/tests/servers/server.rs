@@ -12,7 +12,10 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use tidegate_service::http::Http;
+use tidegate_service::{
+    Decider,
+    http::{Authorize, Http, Settings},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{self, TcpStream},
@@ -37,7 +40,10 @@ fn serves() {
     let address = listener.local_addr().expect("bound");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let server = Http { listener, engine: engine(""), workers: 1 }.serve().expect("it serves");
+        let decider = Arc::new(Decider::new(engine("")).expect("random numbers"));
+        let http =
+            Http { listener, decider, authorize: Authorize::default(), workers: 1, settings: Settings::default() };
+        let server = http.serve().expect("it serves");
         let handle = server.handle();
         let running = tokio::spawn(server);
         writeln!(io::stdout(), "{LISTENS}{address}").expect("somebody reads");

@@ -14,15 +14,19 @@ async fn tell(request: HttpRequest) -> HttpResponse {
     HttpResponse::Ok().body(left.map_or("no ruling".to_owned(), |left| left.to_string()))
 }
 
-#[actix_web::test]
-async fn it_protects_a_service() {
+#[test]
+fn it_protects_a_service() {
+    actix_web::rt::System::new().block_on(protects_a_service());
+}
+
+async fn protects_a_service() {
     let engine = engine("");
     let guards = guards(&engine);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let served = guards.clone();
+    let of_workers = guards.clone();
     let server = HttpServer::new(move || {
-        served.iter().fold(App::new(), |app, (name, guard)| {
+        of_workers.iter().fold(App::new(), |app, (name, guard)| {
             // A condition has the same type of body as any other middleware before the scope.
             let guard = Condition::new(true, guard.clone());
             app.service(web::scope(&format!("/{name}")).wrap(guard).default_service(web::to(tell)))

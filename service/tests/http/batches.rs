@@ -86,15 +86,15 @@ fn a_malformed_document_is_refused_whole() {
 }
 
 #[test]
-fn a_batch_has_a_thousand_checks_at_most() {
-    let server = Server::with(&HUNDRED.replace("100", "5000"));
+fn a_batch_has_ten_thousand_checks_at_most() {
+    let server = Server::with(&HUNDRED.replace("100", "50000"));
     assert_eq!(post(&server, &[]).json(), json!({"decisions": []}));
-    let answer = post(&server, &vec![user("ada"); 1_000]).json();
-    assert_eq!(answer["decisions"][999]["remaining"], 4_000);
-    let answer = post(&server, &vec![user("ada"); 1_001]);
+    let answer = post(&server, &vec![user("ada"); 10_000]).json();
+    assert_eq!(answer["decisions"][9_999]["remaining"], 40_000);
+    let answer = post(&server, &vec![user("ada"); 10_001]);
     assert_eq!(answer.status, 400);
     let error = answer.json()["error"].clone();
     assert_eq!((error["code"].as_str(), error["field"].as_str()), (Some("too_many_checks"), Some("checks")));
-    assert!(error["message"].as_str().expect("text").contains("at most 1000 fit"), "{error}");
-    assert_eq!(server.remaining("ada"), 4_000, "nothing was charged");
+    assert!(error["message"].as_str().expect("text").contains("at most 10000 fit"), "{error}");
+    assert_eq!(server.remaining("ada"), 40_000, "nothing was charged");
 }

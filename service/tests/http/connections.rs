@@ -83,6 +83,30 @@ fn a_body_that_breaks_off_charges_nothing_and_harms_nobody() {
 }
 
 #[test]
+fn it_says_that_it_is_leaving_before_it_goes() {
+    let server = Server::with(HUNDRED);
+    let (mut ready, mut checks) = (server.connect(), server.connect());
+    server.drain(Duration::from_secs(3));
+    let asked = || ready.send("GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n");
+    let left = std::iter::repeat_with(asked).find(|answer| answer.status == 503).expect("it leaves");
+    assert_eq!(left.text(), "stopping: send requests elsewhere\n");
+    assert_eq!(checks.post("/v1/check", user("ada")).status, 200, "checks are answered on");
+    assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
+}
+
+/// A minute, by a real clock.
+#[test]
+fn a_connection_that_rests_for_a_minute_is_closed() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    assert_eq!(connection.post("/v1/check", user("ada")).status, 200);
+    thread::sleep(Duration::from_secs(50));
+    assert_eq!(connection.post("/v1/check", user("ada")).status, 200, "not yet");
+    thread::sleep(Duration::from_secs(45));
+    assert!(connection.is_closed());
+}
+
+#[test]
 fn it_stops_when_it_is_told_to_and_frees_its_address() {
     let mut server = Server::with(HUNDRED);
     let mut connection = server.connect();

@@ -46,8 +46,11 @@ fn decisions_and_requests_are_counted() {
     for (series, count) in [
         (r#"tidegate_decisions_total{result="allowed"}"#, 102),
         (r#"tidegate_decisions_total{result="denied"}"#, 3),
-        (r#"tidegate_limit_decisions_total{limit_id="default/tier:free/minute",result="allowed"}"#, 100),
-        (r#"tidegate_limit_decisions_total{limit_id="default/tier:free/minute",result="denied"}"#, 3),
+        (
+            r#"tidegate_limit_decisions_total{domain="default",limit_id="default/tier:free/minute",result="allowed"}"#,
+            100,
+        ),
+        (r#"tidegate_limit_decisions_total{domain="default",limit_id="default/tier:free/minute",result="denied"}"#, 3),
         ("tidegate_no_limit_checks_total", 2),
         ("tidegate_unknown_domain_checks_total", 1),
         ("tidegate_overflow_charges_total", 0),
@@ -71,4 +74,40 @@ fn decisions_and_requests_are_counted() {
     assert!(answer.text().ends_with("# EOF\n"));
     assert!(!answer.text().contains("ada"), "keys are never labels");
     assert!(!answer.text().contains("client:"), "nor are the limits of single clients: there may be very many");
+}
+
+#[test]
+fn it_tells_how_long_answers_took_and_how_full_it_is() {
+    let server = Server::with(HUNDRED);
+    for _ in 0..3 {
+        server.check(&user("ada"));
+    }
+    server.check("{");
+    for (series, count) in [
+        (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/check"}"#, 4),
+        (r#"tidegate_request_duration_seconds_bucket{le="+Inf",door="http",route="/v1/check"}"#, 4),
+        (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/reserve"}"#, 0),
+        ("tidegate_active_keys", 1),
+        (r#"tidegate_health_degraded{reason="errors"}"#, 0),
+    ] {
+        assert_eq!(server.metric(series), count, "{series}");
+    }
+    assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
+    let text = server.get("/metrics").text();
+    assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
+}
+
+#[test]
+fn too_many_errors_show_in_its_health() {
+    let server = Server::with(HUNDRED);
+    server.break_clock(true);
+    for _ in 0..100 {
+        assert_eq!(server.check(&user("ada")).status, 200, "it fails open");
+    }
+    server.break_clock(false);
+    let answer = server.get("/healthz");
+    assert_eq!(answer.status, 200, "it is alive");
+    assert!(answer.text().starts_with("degraded: 100 of 100 answers were errors"), "{}", answer.text());
+    assert_eq!(server.metric(r#"tidegate_health_degraded{reason="errors"}"#), 1);
+    assert_eq!(server.get("/readyz").status, 200);
 }

@@ -7,6 +7,7 @@ mod connections;
 mod counts;
 mod failures;
 mod headers;
+mod listening;
 mod refusals;
 mod reservations;
 mod retries;

@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use actix_web::dev::ServerHandle;
 use serde_json::{Value, json};
 use tidegate::{
     Engine, Snapshot,
@@ -26,8 +25,8 @@ use tidegate_middleware::{
     extract::{Extractor, Extractors},
 };
 use tidegate_service::{
-    Decider,
-    http::{Authorize, Http},
+    Decider, Handle,
+    http::{Authorize, Http, Settings},
 };
 
 /// The time when a test begins, in Unix seconds: the first of a minute.
@@ -60,7 +59,7 @@ pub(crate) struct Server {
     pub(crate) engine: Arc<Engine<TestClock>>,
     pub(crate) clock: ManualClock,
     is_clock_broken: Arc<AtomicBool>,
-    handle: ServerHandle,
+    handle: Handle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -74,16 +73,21 @@ impl Server {
 
     /// With this policy, and other settings for proxies.
     pub(crate) fn asked_by_proxies(policy: &str, authorize: Authorize) -> Self {
-        let server = Self::started(authorize);
+        let server = Self::started(authorize, Settings::default());
         server.publish(policy);
         server
     }
 
     pub(crate) fn without_policy() -> Self {
-        Self::started(authorize(&["ip=address"], &["127.0.0.1"]))
+        Self::listening(Settings::default())
     }
 
-    fn started(authorize: Authorize) -> Self {
+    /// Without a policy, in this way.
+    pub(crate) fn listening(settings: Settings) -> Self {
+        Self::started(authorize(&["ip=address"], &["127.0.0.1"]), settings)
+    }
+
+    fn started(authorize: Authorize, settings: Settings) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
         let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
@@ -91,7 +95,7 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-        let http = Http { listener, decider, authorize, workers: 2, settings: Settings::default() };
+        let http = Http { listener, decider, authorize, workers: 2, settings };
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -143,16 +147,25 @@ impl Server {
         line.and_then(|number| number.parse().ok()).expect("a number")
     }
 
+    /// Tells it to end after this delay, and does not wait.
+    pub(crate) fn drain(&self, delay: Duration) {
+        let handle = self.handle.clone();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(handle.drain(delay));
+        });
+    }
+
     /// Ends it as the binary would, and says how it ended.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
-        drop(self.handle.stop(true));
+        self.drain(Duration::ZERO);
         self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the server does not panic"))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.handle.stop(false));
+        self.drain(Duration::ZERO);
     }
 }
 
