@@ -10,7 +10,10 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
-use tidegate::{Degraded, Limiter};
+use tidegate::{
+    Degraded, Limiter, Rate,
+    clock::{Clock, SystemClock},
+};
 
 /// Those of all doors of a process.
 #[derive(Debug)]
@@ -60,14 +63,20 @@ impl DegradedCounts {
 
 /// A line of the log that is written once a second at most.
 #[derive(Debug)]
-struct Seldom {
-    limiter: Limiter,
+struct Seldom<C = SystemClock> {
+    limiter: Limiter<C>,
     left_out: AtomicU64,
 }
 
 impl Seldom {
     fn new() -> Self {
-        Self { limiter: Limiter::per_second(1), left_out: AtomicU64::new(0) }
+        Self::by(SystemClock::new())
+    }
+}
+
+impl<C: Clock> Seldom<C> {
+    fn by(clock: C) -> Self {
+        Self { limiter: Limiter::with_clock(Rate::per_second(1), clock), left_out: AtomicU64::new(0) }
     }
 
     /// Is it time for another line? Then also how many were left out since the last one.
@@ -97,4 +106,23 @@ pub fn tell_panics_seldom() {
             }
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::{clock::ManualClock, time::SECOND_NS};
+
+    use super::*;
+
+    #[test]
+    fn a_line_comes_once_a_second_and_says_how_many_were_left_out() {
+        let clock = ManualClock::at(1_700_000_000 * SECOND_NS);
+        let log = Seldom::by(clock.clone());
+        assert_eq!(log.is_time(), Some(0));
+        assert!((0..1_000).all(|_| log.is_time().is_none()));
+        clock.advance(SECOND_NS);
+        assert_eq!([log.is_time(), log.is_time()], [Some(1_000), None]);
+        clock.advance(SECOND_NS);
+        assert_eq!(log.is_time(), Some(1));
+    }
 }

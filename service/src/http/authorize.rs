@@ -6,8 +6,8 @@ use std::{any::Any, borrow::Cow, net::IpAddr};
 use actix_web::{
     HttpRequest, HttpResponse,
     http::{
-        StatusCode,
-        header::{HeaderName, HeaderValue},
+        ConnectionType, StatusCode,
+        header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
     },
     web::Data,
 };
@@ -90,7 +90,17 @@ impl<'q> Options<'q> {
 
 pub(super) async fn authorize<C: Clock>(door: Data<Door<C>>, request: HttpRequest) -> HttpResponse {
     let answer = door.authorized(&request);
-    door.answer(AUTHORIZE, answer)
+    let mut answer = door.answer(AUTHORIZE, answer);
+    if has_body(&request) {
+        // It would be taken for the next request.
+        answer.head_mut().set_connection_type(ConnectionType::Close);
+    }
+    answer
+}
+
+fn has_body(request: &HttpRequest) -> bool {
+    let length = request.headers().get(CONTENT_LENGTH);
+    length.is_some_and(|length| length != "0") || request.headers().contains_key(TRANSFER_ENCODING)
 }
 
 impl<C: Clock> Door<C> {

@@ -75,10 +75,15 @@ fn any_method_will_do_and_no_body_is_read() {
     let answer = server.connect().send("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 10\r\n\r\n");
     assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (204, Some("92")));
     // One that comes is not taken for the next request.
+    let inner = "GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let outer =
+        format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
     let mut connection = server.connect();
-    let first = connection.send("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 3\r\n\r\nabc");
-    assert_eq!(first.status, 204);
-    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/authorize",status="204"}"#), 9);
+    let answer = connection.send(&outer);
+    assert_eq!((answer.header("x-ratelimit-remaining"), answer.header("connection")), (Some("91"), Some("close")));
+    assert!(connection.is_closed());
+    assert_eq!(server.connect().send(inner).header("x-ratelimit-remaining"), Some("90"));
+    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/authorize",status="204"}"#), 10);
 }
 
 #[test]
