@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate::{Engine, clock::SystemClock};
-use tidegate_service::{Decider, tell_panics_seldom};
+use tidegate_service::{Decider, Handle, tell_panics_seldom};
 use tokio::{
     runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},

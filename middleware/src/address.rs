@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::head::RequestHead;
 
@@ -115,7 +115,15 @@ pub fn network(address: IpAddr, v6_bits: u8) -> IpAddr {
 /// Reads a network of proxies: `10.0.0.0/8`, or one address.
 pub fn parse_network(text: &str) -> Result<IpNet, AddressError> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    network.map_err(|_| AddressError::Network)
+    let network = network.map_err(|_| AddressError::Network)?;
+    // One of IPv4 addresses, as IPv6 sockets write them.
+    match network {
+        IpNet::V6(of) if of.prefix_len() >= 96 && of.addr().to_ipv4_mapped().is_some() => {
+            let v4 = of.addr().to_ipv4_mapped().map(|v4| Ipv4Net::new(v4, of.prefix_len() - 96));
+            v4.and_then(Result::ok).map(IpNet::V4).ok_or(AddressError::Network)
+        }
+        other => Ok(other),
+    }
 }
 
 /// The address that a proxy wrote down for whom it asks.

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request};
+use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, plain_path};
 
 use crate::{
     answer::{Answer, Refusal},
@@ -165,7 +165,8 @@ impl<D> Guard<D> {
     /// Reads what there is to ask of a request.
     pub(crate) fn read(&self, head: &dyn RequestHead) -> Asked {
         let Settings { exempt, extractors, cost, .. } = &*self.0;
-        if exempt.has(head.path()) {
+        // Only as it is written: what stands for an exempt path by its dots may be routed as another.
+        if plain_path(head.path()) == head.path() && exempt.has(head.path()) {
             return Asked { check: None, is_grpc: false };
         }
         let check = Check {
@@ -174,9 +175,15 @@ impl<D> Guard<D> {
             method: head.method().to_owned(),
             cost: cost.as_ref().map_or(1, |cost| cost(head)),
         };
-        let is_grpc = head.header("content-type").first().is_some_and(|value| value.starts_with(b"application/grpc"));
+        let is_grpc = head.header("content-type").first().is_some_and(|value| is_grpc(value));
         Asked { check: Some(check), is_grpc }
     }
+}
+
+/// `application/grpc`, also with its format (`+proto`) or parameters; not that of browsers, `application/grpc-web`.
+fn is_grpc(content_type: &[u8]) -> bool {
+    let rest = content_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
 impl<D: Decider> Guard<D> {

@@ -27,13 +27,13 @@ pub const NUMBERS: [&str; 5] = [LIMIT, REMAINING, RESET, IETF, IETF_POLICY];
 /// The largest whole number of a structured field (RFC 9651).
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// `Retry-After` says up to one part in so many more than the wait.
-const JITTER_PART: u128 = 10;
+const JITTER_PART: u64 = 10;
 
 /// What there is to tell: the numbers where a limit applied, and `Retry-After` on a denial that ends. Names are of lower
 /// case, values printable ASCII.
 ///
-/// `Retry-After` is in whole seconds, by chance up to a tenth later than the wait, so that those who were denied together do
-/// not come back together; never earlier.
+/// `Retry-After` is in whole seconds, the wait rounded up, and by chance up to a tenth later, so that those who were denied
+/// together for ten seconds or more do not come back together; never earlier.
 #[must_use]
 pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, String)> {
     let wait = match decision.retry() {
@@ -49,13 +49,13 @@ pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, Str
     headers
 }
 
-/// Whole seconds for `Retry-After`, at least 1, since 0 would say: now. `dice` is a random number: from 0, which adds nothing,
-/// up to a tenth of the wait.
+/// Whole seconds for `Retry-After`: the wait rounded up, at least 1, since 0 would say: now; and up to a tenth of that more, in
+/// whole seconds too, so nothing below ten. `dice` is a random number.
 #[must_use]
 pub fn retry_after(wait: Duration, dice: u32) -> u64 {
-    let jitter = (wait.as_nanos().saturating_mul(u128::from(dice)) >> u32::BITS) / JITTER_PART;
-    let seconds = wait.as_nanos().saturating_add(jitter).div_ceil(1_000_000_000);
-    u64::try_from(seconds).unwrap_or(u64::MAX).max(1)
+    let most = u128::from(wait.as_secs() / JITTER_PART);
+    let jitter = ((most + 1) * u128::from(dice)) >> u32::BITS;
+    seconds_rounded_up(wait).max(1).saturating_add(jitter as u64)
 }
 
 fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Vec<(&'static str, String)> {

@@ -11,7 +11,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request as HttpRequest, StatusCode, Uri, header::CONTENT_TYPE, uri::Scheme};
+use http::{
+    HeaderValue, Method, Request as HttpRequest, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+    uri::Scheme,
+};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -33,8 +37,8 @@ const DEADLINE: Duration = Duration::from_millis(5);
 const LATE: Duration = Duration::from_secs(1);
 /// Probes of connections that nothing comes over.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
-/// Connections rest so long; servers keep them for 75 s.
-const IDLE: Duration = Duration::from_mins(1);
+/// Connections rest so long; servers keep them for 60 s.
+const IDLE: Duration = Duration::from_secs(50);
 /// Connections that rest, of each address.
 const IDLE_MAX: usize = 64;
 /// A decision is far below this.
@@ -55,6 +59,7 @@ pub struct Remote {
     deadline: Duration,
     breaker: Breaker,
     on_error: OnError,
+    token: Option<HeaderValue>,
     refused: Once,
 }
 
@@ -118,6 +123,7 @@ impl Remote {
         }
         let mut connector = HttpConnector::new();
         connector.set_keepalive(Some(TCP_KEEPALIVE));
+        connector.set_keepalive_interval(Some(TCP_KEEPALIVE));
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(LATE));
         let client = Client::builder(TokioExecutor::new())
@@ -132,8 +138,19 @@ impl Remote {
             deadline: DEADLINE,
             breaker: BREAKER,
             on_error: OnError::Open,
+            token: None,
             refused: Once::new(),
         })
+    }
+
+    /// Sends one of the servers' `--check-tokens` along. A text that no header can carry is none.
+    #[must_use]
+    pub fn token(self, token: &str) -> Self {
+        let mut token = HeaderValue::try_from(format!("Bearer {token}")).ok();
+        if let Some(token) = &mut token {
+            token.set_sensitive(true);
+        }
+        Self { token, ..self }
     }
 
     /// Answers within this time; 5 ms unless told.
@@ -168,16 +185,18 @@ impl Remote {
             let server = &self.servers[first.wrapping_add(place) % self.servers.len()];
             let Some(permit) = server.ask(self.breaker) else { continue };
             let (tell, told) = oneshot::channel();
-            let exchange = exchange(self.client.clone(), server.uri.clone(), body.clone());
+            let exchange = exchange(self.client.clone(), server.uri.clone(), self.token.clone(), body.clone());
+            let late = LATE.max(self.deadline);
             // It goes on when nobody waits any more.
             runtime.spawn(async move {
-                if let Ok(outcome) = time::timeout(LATE, exchange).await {
+                if let Ok(outcome) = time::timeout(late, exchange).await {
                     let _ = tell.send(outcome);
                 }
             });
             let outcome = match time::timeout_at(end, told).await {
                 Ok(Ok(outcome)) => outcome,
-                Ok(Err(_)) => Err(Failure::Unreachable),
+                // It was given up as late, so it may have been charged.
+                Ok(Err(_)) => Err(Failure::Timeout),
                 Err(_) => Err(Failure::Timeout),
             };
             let answer = outcome.and_then(Answer::read);
@@ -270,6 +289,10 @@ impl Answer {
             StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => {
                 wire::ruling(&body, headers).map(Ok).ok_or(Failure::ServerError)
             }
+            // Whoever is turned away, or asks at a wrong place, has no server.
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::REQUEST_TIMEOUT => {
+                Err(Failure::ServerError)
+            }
             _ if status.is_client_error() => {
                 let (code, message) = wire::refusal(&body);
                 Ok(Err(RemoteError::Refused { status: status.as_u16(), code, message }))
@@ -279,11 +302,19 @@ impl Answer {
     }
 }
 
-async fn exchange(client: Client<HttpConnector, Full<Bytes>>, uri: Uri, body: Bytes) -> Result<Answer, Failure> {
+async fn exchange(
+    client: Client<HttpConnector, Full<Bytes>>,
+    uri: Uri,
+    token: Option<HeaderValue>,
+    body: Bytes,
+) -> Result<Answer, Failure> {
     let mut request = HttpRequest::new(Full::new(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(token) = token {
+        request.headers_mut().insert(AUTHORIZATION, token);
+    }
     let failed = |error: hyper_util::client::legacy::Error| {
         if error.is_connect() { Failure::Unreachable } else { Failure::ServerError }
     };

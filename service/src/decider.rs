@@ -154,7 +154,10 @@ impl<C: Clock> Decider<C> {
 
     fn marked<'e>(&self, (decision, reservation): Decided<'e>, degraded: Option<Degraded>) -> Answer<'e> {
         if let Some(reason) = degraded {
-            self.degraded.count(reason);
+            match reason {
+                Degraded::Overload => self.degraded.failed(reason),
+                _ => self.degraded.count(reason),
+            }
         }
         Answer {
             is_allowed: decision.is_allowed(),

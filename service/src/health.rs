@@ -25,11 +25,12 @@ const STALE: Duration = Duration::from_secs(60);
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
-    /// Answers to checks, and the time that they took.
+    /// Answers of one decision, and the time that they took.
     pub(crate) answers: u64,
     pub(crate) ns: u64,
-    /// Of these, errors of ours and answers without a decision.
+    /// Errors of ours, and answers without a decision.
     pub(crate) errors: u64,
+    /// Decisions, also those of a batch.
     pub(crate) checks: u64,
     /// Charges to overflow buckets.
     pub(crate) overflow: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Look {
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Fault {
-    /// So many of so many answers.
+    /// So many of so many that were to be decided.
     Errors(u64, u64),
     /// The mean.
     Slow(Duration),
@@ -69,7 +70,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Errors(errors, answers) => {
-                write!(f, "{errors} of {answers} answers were errors or without a decision in the last minute")
+                write!(f, "{errors} of {answers} checks ended in an error or without a decision in the last minute")
             }
             Self::Slow(mean) => write!(f, "answers took {mean:.1?} on average in the last minute"),
             Self::Overflow(overflow, checks) => write!(
@@ -110,14 +111,17 @@ impl Health {
 }
 
 fn between(before: &Look, now: &Look) -> Vec<Fault> {
-    let (answers, errors) = (now.answers - before.answers, now.errors - before.errors);
-    let (checks, overflow) = (now.checks - before.checks, now.overflow - before.overflow);
+    // A look that came in between may be newer than `now`.
+    let grew = |of: fn(&Look) -> u64| of(now).saturating_sub(of(before));
+    let (answers, errors) = (grew(|look| look.answers), grew(|look| look.errors));
+    let (checks, overflow) = (grew(|look| look.checks), grew(|look| look.overflow));
+    let asked = checks + errors;
     let mut faults = Vec::new();
+    if asked >= ANSWERS_MIN && errors * 100 >= asked * ERRORS_PERCENT {
+        faults.push(Fault::Errors(errors, asked));
+    }
     if answers >= ANSWERS_MIN {
-        if errors * 100 >= answers * ERRORS_PERCENT {
-            faults.push(Fault::Errors(errors, answers));
-        }
-        let mean_ns = (now.ns - before.ns) / answers;
+        let mean_ns = grew(|look| look.ns) / answers;
         if mean_ns >= MEAN_NS {
             faults.push(Fault::Slow(Duration::from_nanos(mean_ns)));
         }
@@ -132,16 +136,16 @@ fn between(before: &Look, now: &Look) -> Vec<Fault> {
 mod tests {
     use super::*;
 
-    const WELL: Look = Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 1_000, overflow: 99 };
+    const WELL: Look = Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99 };
 
     #[test]
     fn it_is_well_below_each_bound_and_not_at_it() {
         for (now, fault) in [
             (WELL, None),
-            (Look { errors: 10, ..WELL }, Some("10 of 1000 answers")),
+            (Look { errors: 10, checks: 990, overflow: 98, ..WELL }, Some("10 of 1000 checks")),
             (Look { ns: 2_000_000_000, ..WELL }, Some("2.0ms on average")),
-            (Look { overflow: 100, ..WELL }, Some("100 charges of 1000 checks")),
-            (Look { answers: 99, checks: 99, overflow: 99, errors: 99, ns: u64::MAX }, None),
+            (Look { overflow: 100, ..WELL }, Some("100 charges of 991 checks")),
+            (Look { answers: 99, checks: 50, overflow: 50, errors: 49, ns: u64::MAX }, None),
         ] {
             let health = Health::default();
             let faults = health.faults(&now, None, true);
@@ -155,12 +159,17 @@ mod tests {
 
     #[test]
     fn what_was_a_minute_ago_is_forgotten() {
-        let bad = Look { errors: 1_000, ..WELL };
+        let bad = Look { errors: 1_000, checks: 0, overflow: 0, ..WELL };
         let health = Health::default();
-        for _ in 0..LOOKS {
-            assert_eq!(health.faults(&bad, None, true).len(), 1);
+        assert_eq!(health.faults(&bad, None, true).len(), 1);
+        health.look(Look::default());
+        for _ in 1..LOOKS {
             health.look(bad);
+            assert_eq!(health.faults(&bad, None, true).len(), 1);
         }
-        assert_eq!(health.faults(&Look { answers: 3_000, ns: bad.ns + 1, ..bad }, None, true), []);
+        health.look(bad);
+        let well = Look { answers: 3_000, ns: bad.ns + 1, checks: 2_000, ..bad };
+        assert_eq!(health.faults(&well, None, true), []);
+        assert_eq!(health.faults(&Look::default(), None, true), [], "older than the looks that there are");
     }
 }

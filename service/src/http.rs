@@ -63,8 +63,8 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// How long the rest of a refused body is read and thrown away, so that its sender comes to read the answer.
 const LINGER: Duration = Duration::from_secs(5);
-/// How long a stop may take at most, with its delay.
-const DRAIN: Duration = Duration::from_secs(30);
+/// How long a stop may take at most, with its delay. Whatever ends after the door has five seconds more.
+const DRAIN: Duration = Duration::from_secs(25);
 /// The longest delay of a stop: what is left is for the requests under way.
 pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
 
@@ -79,11 +79,11 @@ const READYZ: &str = "/readyz";
 const METRICS: &str = "/metrics";
 /// Every other path, in metrics.
 const OTHER: &str = "other";
-const ROUTES: [&str; 9] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, HEALTHZ, READYZ, METRICS, OTHER];
+const ROUTES: [&str; 10] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, AUTHORIZE, HEALTHZ, READYZ, METRICS, OTHER];
 /// Those of one decision, whose answers tell how well the server is.
-const DECIDING: [&str; 2] = [CHECK, RESERVE];
-/// What begins like this takes a token, where the server asks for one.
-const FOR_CALLERS: &str = "/v1/";
+const DECIDING: [&str; 3] = [CHECK, RESERVE, AUTHORIZE];
+/// What takes no token where the server asks for one: these paths as they stand here, and nothing else, however it is written.
+const OPEN: [&str; 3] = [HEALTHZ, READYZ, METRICS];
 /// For callers whose `Authorization` is somebody else's.
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
@@ -310,7 +310,8 @@ impl<C: Clock> Door<C> {
     fn admit(&self, request: &ServiceRequest) -> Result<(), Error> {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        if target + headers.sum::<usize>() > HEAD_BYTES_MAX {
+        // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
+        if request.path() != AUTHORIZE && target + headers.sum::<usize>() > HEAD_BYTES_MAX {
             return Err(Error::HeadTooLarge);
         }
         let is_known = |tokens: &Tokens| {
@@ -319,7 +320,7 @@ impl<C: Clock> Door<C> {
             own.into_iter().chain(bearer).any(|token| tokens.has(token))
         };
         match &self.tokens {
-            Some(tokens) if request.path().starts_with(FOR_CALLERS) && !is_known(tokens) => Err(Error::Token),
+            Some(tokens) if !OPEN.contains(&request.path()) && !is_known(tokens) => Err(Error::Token),
             _ => Ok(()),
         }
     }

@@ -114,7 +114,7 @@ impl Collector for DoorLatencies {
         let mut family = encoder.encode_descriptor("request_duration", help, unit, MetricType::Histogram)?;
         for route in self.routes {
             let sum = self.sum(route);
-            let ends = ENDS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::MAX]);
+            let ends = ENDS_NS.iter().map(|ns| *ns as f64 / 1e9).chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = ends.zip(sum.answers).collect();
             let labels = [("door", self.door), ("route", *route)];
             family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(

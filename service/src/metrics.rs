@@ -59,7 +59,7 @@ impl Metrics {
         let help = "Answers that are not what they should have been, by reason";
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
-        let help = "Bad requests over HTTP by code of error, those inside a batch too; nothing was charged for them";
+        let help = "Requests over HTTP that were refused or failed, by code of error, those inside a batch too";
         registry.register("http_bad_requests", help, Family::clone(&refused));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));

@@ -45,6 +45,9 @@ impl Future for Running {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        while let Poll::Ready(Some(Err(error))) = self.beside.poll_join_next(context) {
+            tracing::error!(%error, "what follows files, or looks at how well the server is, has ended");
+        }
         Pin::new(&mut self.server).poll(context)
     }
 }

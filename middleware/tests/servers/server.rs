@@ -49,7 +49,7 @@ fn serves() {
         writeln!(io::stdout(), "{LISTENS}{address}").expect("somebody reads");
         let ended = tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new()));
         ended.await.expect("no panic").expect("a line or the end");
-        handle.stop(false).await;
+        handle.drain(Duration::ZERO).await;
         running.await.expect("no panic").expect("it ends");
     });
 }

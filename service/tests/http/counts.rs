@@ -87,11 +87,11 @@ fn it_tells_how_long_answers_took_and_how_full_it_is() {
         (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/check"}"#, 4),
         (r#"tidegate_request_duration_seconds_bucket{le="+Inf",door="http",route="/v1/check"}"#, 4),
         (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/reserve"}"#, 0),
-        ("tidegate_active_keys", 1),
         (r#"tidegate_health_degraded{reason="errors"}"#, 0),
     ] {
         assert_eq!(server.metric(series), count, "{series}");
     }
+    assert!((1..10).contains(&server.metric("tidegate_active_keys")), "it is estimated");
     assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
     let text = server.get("/metrics").text();
     assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
@@ -107,7 +107,7 @@ fn too_many_errors_show_in_its_health() {
     server.break_clock(false);
     let answer = server.get("/healthz");
     assert_eq!(answer.status, 200, "it is alive");
-    assert!(answer.text().starts_with("degraded: 100 of 100 answers were errors"), "{}", answer.text());
+    assert!(answer.text().starts_with("degraded: 100 of 100 checks ended in an error"), "{}", answer.text());
     assert_eq!(server.metric(r#"tidegate_health_degraded{reason="errors"}"#), 1);
     assert_eq!(server.get("/readyz").status, 200);
 }

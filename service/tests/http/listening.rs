@@ -50,8 +50,19 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     let server = Server::listening(Settings { tokens: Some(tokens), ..Settings::default() });
     server.publish(HUNDRED);
     let with = |path: &str, header: &str| server.connect().send(request(path, header, user("ada")));
-    for path in ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/settle", "/v1/refund", "/v1/authorize", "/v1/else"]
-    {
+    for path in [
+        "/v1/check",
+        "/v1/check/batch",
+        "/v1/reserve",
+        "/v1/settle",
+        "/v1/refund",
+        "/v1/authorize",
+        "/v1/else",
+        "/%761/check",
+        "/v1%2Fcheck",
+        "/healthz/",
+        "/else",
+    ] {
         for header in ["", "Authorization: Bearer evening-star-0002\r\n", "Authorization: Basic morning-star-0001\r\n"]
         {
             let answer = with(path, header);
