@@ -33,7 +33,7 @@ pub struct Ruling {
     pub degraded: Option<String>,
     /// Full names of the shadow limits that would have denied the request; eight at most.
     pub shadow_denied: Vec<String>,
-    /// What its answer is to carry: names of lower case and values.
+    /// What its answer is to carry: names of lower case and values. A guard takes them out of what it leaves in a request.
     pub headers: Vec<(&'static str, String)>,
 }
 

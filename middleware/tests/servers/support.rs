@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use actix_web::HttpRequest;
+use axum::http::request::Parts;
 use serde_json::{Value, json};
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_middleware::{
@@ -66,6 +68,16 @@ pub(crate) fn guard(engine: &Arc<TestEngine>) -> Guard<TestEngine> {
     Guard::new(Arc::clone(engine), extractors(&["api_key=bearer", "ip=address"]))
 }
 
+/// By what only the framework's own request has.
+fn own() -> Extractors {
+    let query = Extractor::custom("api_key", |head| {
+        let (parts, request) = (head.original().downcast_ref::<Parts>(), head.original().downcast_ref::<HttpRequest>());
+        let query = parts.map_or_else(|| request?.uri().query(), |parts| parts.uri.query());
+        query?.strip_prefix("key=").map(str::to_owned)
+    });
+    Extractors::new([query.expect("a kind")], Addresses::default()).expect("right")
+}
+
 /// The guards that a server of the tests has before its paths, by the first segment.
 pub(crate) fn guards(engine: &Arc<TestEngine>) -> HashMap<&'static str, Guard<TestEngine>> {
     HashMap::from([
@@ -89,6 +101,7 @@ pub(crate) fn guards(engine: &Arc<TestEngine>) -> HashMap<&'static str, Guard<Te
                 answer
             }),
         ),
+        ("own", Guard::new(Arc::clone(engine), own())),
         ("keys", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"]))),
         ("strict", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"])).no_identity(NoIdentity::Refuse)),
     ])
@@ -144,6 +157,7 @@ pub(crate) fn holds_of(server: SocketAddr) {
     leaves_out_what_is_exempt(server);
     charges_what_it_costs(server);
     answers_as_it_is_told(server);
+    reads_what_the_framework_has(server);
     treats_requests_without_identity(server);
 }
 
@@ -212,6 +226,12 @@ fn answers_as_it_is_told(server: SocketAddr) {
     assert_eq!((denied.status, denied.body.as_str()), (418, "no more of default/tier:anonymous/minute"));
     assert_eq!((denied.header("content-type"), denied.header("retry-after")), (Some("text/plain"), Some("7")));
     assert_eq!((denied.remaining(), denied.header("bad name")), (Some("0"), None));
+}
+
+fn reads_what_the_framework_has(server: SocketAddr) {
+    for (key, remaining) in [("a", "1"), ("b", "1"), ("a", "0")] {
+        assert_eq!(ask(server, &format!("/own/a?key={key}"), &[]).remaining(), Some(remaining), "{key}");
+    }
 }
 
 fn treats_requests_without_identity(server: SocketAddr) {

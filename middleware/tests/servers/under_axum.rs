@@ -7,10 +7,11 @@ use axum::{
     Extension, Router,
     extract::Request,
     http::StatusCode,
+    middleware::map_request,
     response::{IntoResponse, Response},
     routing::any,
 };
-use tidegate_middleware::{guard::Guard, headers, ruling::Ruling};
+use tidegate_middleware::{guard::Guard, headers, ruling::Ruling, tower::Peer};
 use tokio::net::TcpListener;
 
 /// Serves while the test runs; with it ends its runtime.
@@ -136,4 +137,18 @@ async fn a_server_that_keeps_no_addresses_is_told_apart() {
     })
     .await;
     assert_eq!(guard.counts().no_identity(), 5);
+}
+
+/// Where the guard does not know where the address is, whoever serves can say it.
+#[tokio::test]
+async fn an_address_can_be_put_there() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let server = listener.local_addr().expect("bound");
+    let say = async |mut request: Request| {
+        request.extensions_mut().insert(Peer(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))));
+        request
+    };
+    let router = Router::new().route("/", any(tell)).layer(guard(&engine(""))).layer(map_request(say));
+    tokio::spawn(async { axum::serve(listener, router).await });
+    in_background(move || assert_eq!(ask(server, "/", &from("192.0.2.1")).remaining(), Some("1"))).await;
 }
