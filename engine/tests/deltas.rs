@@ -20,12 +20,17 @@ fn of_json<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("it is right")
 }
 
-/// Lists of one to three limits. Some are of calendar days, which know the time zone.
+/// Lists of one to three limits. Some are of calendar periods, which know the time zone, some admit nothing, some are shadows
+/// or shared.
 fn limits() -> impl Strategy<Value = Vec<Limit>> {
     let limit = |id: &'static str| {
-        let day = json!({"id": id, "algorithm": "fixed_window", "limit": 5, "period": "day"});
+        let period = prop_oneof![Just("day"), Just("week"), Just("month"), Just("1h")];
+        let window = move |(limit, period, mode, sharing): (u64, &str, &str, &str)| json!({"id": id, "algorithm": "fixed_window", "limit": limit, "period": period, "mode": mode, "sharing": sharing});
+        let mode = prop_oneof![3 => Just("enforce"), 1 => Just("shadow")];
+        let sharing = prop_oneof![3 => Just("local"), 1 => Just("strict")];
+        let window = (prop_oneof![4 => Just(5_u64), 1 => Just(0)], period, mode, sharing).prop_map(window);
         let second = move |limit: u64| json!({"id": id, "algorithm": "token_bucket", "limit": limit, "period": "1s"});
-        prop_oneof![Just(day), (1_u64..4).prop_map(second)].prop_map(of_json::<Limit>)
+        prop_oneof![window, (1_u64..4).prop_map(second)].prop_map(of_json::<Limit>)
     };
     (limit("x"), limit("y"), limit("z"), subsequence(vec![0, 1, 2], 1..=3)).prop_map(|(x, y, z, places)| {
         let each = [x, y, z];
