@@ -1,10 +1,12 @@
-//! What must hold of any policy text, and of any run of operations. The fuzzer calls these with inputs of its own, the
+//! What must hold of any policy text, of any run of operations, and of whatever comes to a door. The fuzzer calls these with inputs of its own, the
 //! tests with those that are kept in `seeds/`.
 
+mod door;
 mod imports;
 mod operations;
 mod policy;
 
+pub use door::door;
 pub use imports::imports;
 pub use operations::operations;
 pub use policy::policy;

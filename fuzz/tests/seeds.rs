@@ -27,3 +27,8 @@ fn imports_that_are_kept_are_read_or_refused() {
 fn operations_that_are_kept_keep_the_rules() {
     each_of("operations", tidegate_fuzz::operations);
 }
+
+#[test]
+fn requests_that_are_kept_are_answered() {
+    each_of("door", tidegate_fuzz::door);
+}

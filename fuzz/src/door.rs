@@ -1,0 +1,166 @@
+//! Whatever is sent to the HTTP door is answered as its document says; what is refused charges nothing, and nothing panics.
+
+use std::{
+    cell::RefCell,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, LazyLock},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
+use tidegate_middleware::{address::Addresses, extract::Extractors};
+use tidegate_service::{
+    Decider,
+    http::{Authorize, Http, Settings},
+};
+
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { user = "free", ip = "free" }
+    tier_hint = true
+    [[domains.default.tiers]]
+    id = "free"
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 1000000, period = "1s" }]
+    [[domains.default.tiers]]
+    id = "pro"
+    limits = [{ id = "day", algorithm = "fixed_window", limit = 5, period = "day" }]
+    [[domains.default.rules]]
+    id = "search"
+    endpoint = "/search/{what}"
+    method = "GET"
+    per = ["user", "ip"]
+    limits = [{ id = "queue", algorithm = "leaky_bucket", limit = 2, period = "1s", mode = "shadow" }]
+    [domains.shop]
+    on_error = "closed"
+    headers = "ietf"
+    defaults = { user = "none" }
+    [[domains.shop.tiers]]
+    id = "none"
+    limits = [{ id = "none", algorithm = "sliding_window_log", limit = 0, period = "1s" }]
+"#;
+
+/// Where bodies go.
+const PATHS: [&str; 5] = ["/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/settle", "/v1/refund"];
+
+struct Door {
+    engine: Arc<Engine<ManualClock>>,
+    address: SocketAddr,
+}
+
+/// One for the process, on a thread of its own.
+static DOOR: LazyLock<Door> = LazyLock::new(|| {
+    let engine = Arc::new(Engine::for_simulation(10_000, ManualClock::at(1_700_000_000_000_000_000), 7));
+    engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a right policy")).expect("room for its limits");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let identities = "ip=address, user=header:X-User, key=bearer, path=path";
+    let identities = identities.split(", ").map(|text| text.parse().expect("one"));
+    let trusted = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
+    let authorize = Authorize::new(Extractors::new(identities, trusted).expect("they differ"));
+    let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+    let http = Http { listener, decider, authorize, workers: 1, settings: Settings::default() };
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async { http.serve().expect("it listens").await.expect("it goes on") });
+    });
+    Door { engine, address }
+});
+
+thread_local! {
+    static CONNECTION: RefCell<Option<BufReader<TcpStream>>> = const { RefCell::new(None) };
+}
+
+/// Sends `data`: the first byte chooses to which call, of which it is the body; or, of a question of a proxy, the headers.
+///
+/// # Panics
+///
+/// Where something does not hold.
+pub fn door(data: &[u8]) {
+    let Some((choice, data)) = data.split_first() else { return };
+    let before = DOOR.engine.totals();
+    let charged = || DOOR.engine.totals().allowed - before.allowed;
+    match PATHS.get(usize::from(*choice) % (PATHS.len() + 1)) {
+        Some(path) => {
+            let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n", data.len());
+            let (status, answer) = ask(&[head.as_bytes(), data].concat()).expect("an answer");
+            match status {
+                200 if *path == "/v1/check/batch" => {
+                    let decisions = of_json(&answer)["decisions"].as_array().expect("decisions").clone();
+                    assert!(
+                        decisions.iter().all(|each| each["allowed"].is_boolean() || is_refusal(each)),
+                        "{decisions:?}"
+                    );
+                }
+                200 | 429 => assert_eq!(of_json(&answer)["allowed"], status == 200),
+                204 => assert!(path.ends_with("settle") || path.ends_with("refund"), "{path}"),
+                400 | 404 | 409 => {
+                    assert!(is_refusal(&of_json(&answer)), "{answer:?}");
+                    assert_eq!(charged(), 0, "{path}");
+                }
+                _ => panic_with(status, &answer),
+            }
+        }
+        None => {
+            let head = [b"GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n", data, b"\r\n\r\n"].concat();
+            // What is no head ends the connection, and the next input shall have one of its own.
+            let answer = ask(&head);
+            CONNECTION.take();
+            match answer {
+                Some((204 | 429, _)) | None => {}
+                Some((status @ (400 | 404 | 405 | 408 | 431), _)) => assert_eq!(charged(), 0, "{status}"),
+                Some((status, answer)) => panic_with(status, &answer),
+            }
+        }
+    }
+}
+
+fn panic_with(status: u16, answer: &[u8]) {
+    assert_eq!(status, 0, "{}", String::from_utf8_lossy(answer));
+}
+
+fn of_json(answer: &[u8]) -> Value {
+    serde_json::from_slice(answer).expect("JSON")
+}
+
+fn is_refusal(answer: &Value) -> bool {
+    let error = &answer["error"];
+    error["code"].as_str().is_some_and(|code| !code.is_empty()) && error["message"].is_string()
+}
+
+/// Status and body of the answer; `None`: the connection ended without one.
+fn ask(request: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let mut connection = CONNECTION.take().unwrap_or_else(|| {
+        let stream = TcpStream::connect(DOOR.address).expect("it listens");
+        stream.set_nodelay(true).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a socket");
+        BufReader::new(stream)
+    });
+    connection.get_mut().write_all(request).ok()?;
+    let (mut status, mut length, mut is_kept) = (None, 0, true);
+    loop {
+        let mut line = String::new();
+        if connection.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if status.is_none() {
+            status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        } else if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.parse().expect("a length");
+        } else if line == "connection: close" {
+            is_kept = false;
+        }
+    }
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).ok()?;
+    if is_kept {
+        CONNECTION.set(Some(connection));
+    }
+    Some((status.expect("a status line"), body))
+}
