@@ -1,15 +1,17 @@
 //! `tidegate check`: asks a running server once, and prints its decision.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tidegate::algorithm::NUMBER_MAX;
+use tidegate_service::Tokens;
 use ureq::{Agent, Error, http::Uri};
 
 use crate::{
     cli::Output,
     output::{Ended, Failure, printable, say},
+    session::{not_known, tls},
 };
 
 const CHECK_HELP: &str = "\
@@ -53,6 +55,12 @@ pub(crate) struct AskArguments {
     #[arg(long, value_name = "URL", env = "TIDEGATE_SERVER", default_value = "http://127.0.0.1:9080",
         value_parser = server)]
     server: String,
+    /// Certificates to know the server by, instead of those that this machine trusts; PEM. For https.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
+    ca: Option<PathBuf>,
+    /// The file of the server's tokens, where it asks for one: the first of them is sent.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CHECK_TOKENS")]
+    check_tokens: Option<PathBuf>,
     /// How to print the decision; json is the server's answer as it came.
     #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -64,7 +72,7 @@ pub(crate) struct AskArguments {
 
 pub(crate) fn run(arguments: &AskArguments) -> Result<Ended, Failure> {
     let failure = |why: String| Failure(format!("{}: {}", arguments.server, printable(&why)));
-    let (status, body) = ask(arguments).map_err(|error| failure(told(&error)))?;
+    let (status, body) = ask(arguments)?;
     let decision = decision(status, &body).map_err(failure)?;
     match arguments.output {
         Output::Text => say(text(&decision).as_bytes())?,
@@ -74,12 +82,15 @@ pub(crate) fn run(arguments: &AskArguments) -> Result<Ended, Failure> {
 }
 
 /// Status and body of the server's answer.
-fn ask(arguments: &AskArguments) -> Result<(u16, String), Error> {
+fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
+    let tokens = arguments.check_tokens.clone().map(Tokens::first).transpose();
+    let token = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
     let config = Agent::config_builder()
         // What the server says of a request that it refuses is in the body.
         .http_status_as_error(false)
         .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
         .max_redirects(0)
+        .tls_config(tls(&arguments.server, arguments.ca.as_deref())?)
         // The server is named, so nobody else is asked.
         .proxy(None);
     let question = Question {
@@ -91,12 +102,20 @@ fn ask(arguments: &AskArguments) -> Result<(u16, String), Error> {
         peek: arguments.peek,
         tier: arguments.tier.as_deref(),
     };
-    let mut answer = config.build().new_agent().post(format!("{}/v1/check", arguments.server)).send_json(&question)?;
-    Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+    let mut asked = config.build().new_agent().post(format!("{}/v1/check", arguments.server));
+    if let Some(token) = token {
+        asked = asked.header("authorization", format!("Bearer {token}"));
+    }
+    let failure = |error: Error| Failure(format!("{}: {}", arguments.server, printable(&told(&error))));
+    let mut answer = asked.send_json(&question).map_err(failure)?;
+    Ok((answer.status().as_u16(), answer.body_mut().read_to_string().map_err(failure)?))
 }
 
 /// Why there was no answer, and what to do.
 fn told(error: &Error) -> String {
+    if let Some(why) = not_known(error) {
+        return why;
+    }
     match error {
         Error::Timeout(_) => "no answer in time; --timeout waits longer".to_owned(),
         Error::Io(error) => format!("cannot be reached: {error}; {IS_IT_RUNNING}"),
@@ -204,11 +223,10 @@ fn identity(text: &str) -> Result<Identity, String> {
 
 /// The address of a server, without a slash at its end.
 fn server(text: &str) -> Result<String, String> {
-    const FORM: &str = "write http:// and where it listens: http://127.0.0.1:9080";
+    const FORM: &str = "write http:// or https:// and where it listens: http://127.0.0.1:9080";
     let uri: Uri = text.parse().map_err(|error| format!("{error}; {FORM}"))?;
     match uri.scheme_str() {
-        Some("http") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
-        Some("https") => Err(format!("TLS is not built yet; {FORM}")),
+        Some("http" | "https") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
         _ => Err(FORM.to_owned()),
     }
 }
@@ -265,9 +283,9 @@ mod tests {
     #[test]
     fn servers_are_named_by_http_urls() {
         assert_eq!(server("http://localhost:9080/").as_deref(), Ok("http://localhost:9080"));
-        assert_eq!(server("http://gateway/limits").as_deref(), Ok("http://gateway/limits"));
+        assert_eq!(server("https://gateway/limits").as_deref(), Ok("https://gateway/limits"));
         for (text, says) in
-            [("https://localhost", "TLS"), ("127.0.0.1:9080", "http://"), ("", "http://"), ("/x", "http://")]
+            [("ftp://localhost", "https://"), ("127.0.0.1:9080", "http://"), ("", "http://"), ("/x", "http://")]
         {
             assert!(server(text).is_err_and(|error| error.contains(says)), "{text}");
         }

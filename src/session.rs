@@ -1,6 +1,14 @@
 //! Somebody who is signed in at a running admin server, for as long as one command takes.
 
-use std::{ffi::OsString, io, net::IpAddr, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use clap::Args;
 use rustls::{
@@ -101,7 +109,7 @@ impl<'a> Session<'a> {
 
     fn unknown(arguments: &'a SessionArguments) -> Result<Self, Failure> {
         let agent = Agent::config_builder()
-            .tls_config(tls(arguments)?)
+            .tls_config(tls(&arguments.admin, arguments.ca.as_deref())?)
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_nanos(arguments.timeout)))
             .max_redirects(0)
@@ -220,20 +228,25 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Rather than of the connection.
-fn is_of_tls(error: &io::Error) -> bool {
-    error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()).is_some()
+/// Why a server is not who it says, and what to do; `None` where it is something else that went wrong.
+pub(crate) fn not_known(error: &Error) -> Option<String> {
+    let of_tls = |error: &io::Error| error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
+    let why = match error {
+        Error::Rustls(error) => error.to_string(),
+        Error::Io(error) if of_tls(error) => error.to_string(),
+        _ => return None,
+    };
+    Some(format!("it is not known for who it says: {why}; --ca names whom to believe"))
 }
 
 /// Why there was no answer, and what to do.
 fn told(error: &Error) -> String {
     const IS_IT_RUNNING: &str = "is `tidegate serve` running? --admin says where";
+    if let Some(why) = not_known(error) {
+        return why;
+    }
     match error {
         Error::Timeout(_) => "no answer in time; --timeout waits longer".to_owned(),
-        Error::Rustls(error) => format!("it is not known for who it says: {error}; --ca names whom to believe"),
-        Error::Io(error) if is_of_tls(error) => {
-            format!("it is not known for who it says: {error}; --ca names whom to believe")
-        }
         Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             "no answer in time; --timeout waits longer".to_owned()
         }
@@ -252,11 +265,11 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
     text.map_err(|_| Failure(format!("{name}: not UTF-8 text")))
 }
 
-/// Whom to believe that it is the admin server; nobody has to be, where it is not asked by https.
-fn tls(arguments: &SessionArguments) -> Result<TlsConfig, Failure> {
+/// Whom to believe that it is the server of this address; nobody has to be, where it is not asked by https.
+pub(crate) fn tls(url: &str, ca: Option<&Path>) -> Result<TlsConfig, Failure> {
     let mut known = Vec::new();
-    if arguments.admin.starts_with("https:") {
-        let ders = match &arguments.ca {
+    if url.starts_with("https:") {
+        let ders = match ca {
             Some(file) => CertificateDer::pem_file_iter(file)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                 .map_err(|error| Failure::of_file(&file.display().to_string(), error))?,
@@ -264,7 +277,7 @@ fn tls(arguments: &SessionArguments) -> Result<TlsConfig, Failure> {
         };
         known = ders.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
         if known.is_empty() {
-            return Err(Failure("no certificates to know the admin server by; --ca names a file".to_owned()));
+            return Err(Failure("no certificates to know the server by; --ca names a file".to_owned()));
         }
     }
     Ok(TlsConfig::builder()

@@ -9,12 +9,18 @@ use std::{
 
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_service::{
-    Decider,
+    Decider, Tokens,
     http::{Authorize, Http, Settings},
 };
+use tidegate_tls::{Tls, TlsFiles};
 
-use crate::support::{Run, command, tidegate};
+use crate::{
+    authority::Authority,
+    support::{Run, command, tidegate},
+};
 
+#[path = "support/authority.rs"]
+mod authority;
 mod support;
 
 const POLICY: &str = r#"
@@ -42,6 +48,10 @@ const POLICY: &str = r#"
 
 /// A server that lasts as long as the tests.
 fn server() -> String {
+    server_with(Settings::default())
+}
+
+fn server_with(settings: Settings) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     let engine = Arc::new(Engine::with_max_keys(1_000));
@@ -49,8 +59,7 @@ fn server() -> String {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let decider = Arc::new(Decider::new(engine).expect("random numbers"));
-        let http =
-            Http { listener, decider, authorize: Authorize::default(), workers: 1, settings: Settings::default() };
+        let http = Http { listener, decider, authorize: Authorize::default(), workers: 1, settings };
         runtime.block_on(async { http.serve().expect("a server").await })
     });
     url(address)
@@ -88,6 +97,37 @@ fn an_allowed_request_is_told_in_a_line_and_charged() {
         let run = check(&server, ["user=ada"]);
         assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.status), (told, "", Some(0)));
     }
+}
+
+#[test]
+fn where_a_token_is_asked_for_the_first_of_a_file_is_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "morning-star-0001\nevening-star-0002\n").expect("room for a file");
+    let tokens = Tokens::open(file.clone()).expect("they are good");
+    let server = server_with(Settings { tokens: Some(tokens), ..Settings::default() });
+    let run = check(&server, ["user=ada"]);
+    assert!(run.status == Some(2) && run.stderr.contains("this server asks for a token"), "{run:?}");
+    let file = file.to_str().expect("text");
+    assert_eq!(check(&server, ["user=ada", "--check-tokens", file]).status, Some(0));
+    let run = check(&server, ["user=ada", "--check-tokens", "nowhere"]);
+    assert!(run.status == Some(2) && run.stderr.contains("--check-tokens: nowhere: "), "{run:?}");
+}
+
+#[test]
+fn a_server_with_a_certificate_is_known_by_it_or_not_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [certificate, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(|name| folder.path().join(name));
+    let authority = Authority::new();
+    authority.write(&certificate, &key);
+    std::fs::write(&ca, &authority.pem).expect("room for a file");
+    let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
+    let server = server_with(Settings { tls: Some(tls), ..Settings::default() }).replace("http:", "https:");
+    let ca = ca.to_str().expect("text");
+    let run = check(&server, ["user=ada", "--ca", ca]);
+    assert_eq!((run.stderr.as_str(), run.status), ("", Some(0)));
+    let run = check(&server, ["user=ada"]);
+    assert!(run.status == Some(2) && run.stderr.contains("--ca names whom to believe"), "{run:?}");
 }
 
 #[test]
@@ -178,7 +218,7 @@ fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
         (&elsewhere, &["user=ada"], "it answered 302"),
         (&mail, &["user=ada"], "not a Tidegate server"),
         (&silent, &["user=ada", "--timeout", "100ms"], "--timeout waits longer"),
-        (&"https://localhost".to_owned(), &["user=ada"], "TLS is not built yet"),
+        (&"ftp://localhost".to_owned(), &["user=ada"], "write http:// or https://"),
         (&"localhost:9080".to_owned(), &["user=ada"], "http://127.0.0.1:9080"),
     ] {
         let run = check(server, arguments.iter().copied());

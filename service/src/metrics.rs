@@ -115,7 +115,8 @@ impl<C: Clock> Collector for OfEngine<C> {
                 MetricType::Gauge,
             )?
             .encode_gauge(&engine.fill())?;
-        let help = "Keys that are counted now, estimated";
+        let help =
+            "Keys that are counted now, estimated from some thousand slots of the table: some hundreds more or less";
         encoder.encode_descriptor("active_keys", help, None, MetricType::Gauge)?.encode_gauge(&engine.live_keys())?;
         if let Some(bytes) = resident_bytes() {
             let help = "Memory that the process has from the machine";

@@ -45,8 +45,17 @@ impl Tokens {
     ///
     /// It cannot be read, has no token, or one that is too short.
     pub fn open(file: PathBuf) -> Result<Self, TokensError> {
-        let known = read(&file)?;
+        let known = digests(&read(&file)?);
         Ok(Self { file: file.into(), known: Arc::new(RwLock::new(known)) })
+    }
+
+    /// The first token of the file, for whoever asks such a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn first(file: PathBuf) -> Result<String, TokensError> {
+        Ok(read(&file)?.swap_remove(0))
     }
 
     /// Is this one of them?
@@ -66,7 +75,7 @@ impl Tokens {
             let Ok(known) = spawn_blocking(move || read(&file)).await else { continue };
             let is_wrong = known.is_err();
             match known {
-                Ok(known) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = known,
+                Ok(tokens) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = digests(&tokens),
                 Err(why) if !is_told => {
                     tracing::error!(%why, "the file of tokens cannot be used; those of before are good")
                 }
@@ -79,10 +88,14 @@ impl Tokens {
     }
 }
 
-fn read(file: &Path) -> Result<HashSet<[u8; 32]>, TokensError> {
+fn digests(tokens: &[String]) -> HashSet<[u8; 32]> {
+    tokens.iter().map(|token| Sha256::digest(token).into()).collect()
+}
+
+fn read(file: &Path) -> Result<Vec<String>, TokensError> {
     let wrong = |why: &dyn fmt::Display| TokensError(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
-    let mut known = HashSet::new();
+    let mut tokens = Vec::new();
     for (line, token) in (1..).zip(text.lines().map(str::trim)) {
         if token.is_empty() || token.starts_with('#') {
             continue;
@@ -90,9 +103,9 @@ fn read(file: &Path) -> Result<HashSet<[u8; 32]>, TokensError> {
         if token.chars().count() < CHARACTERS_MIN {
             return Err(wrong(&format_args!("line {line}: a token has at least {CHARACTERS_MIN} characters")));
         }
-        known.insert(Sha256::digest(token).into());
+        tokens.push(token.to_owned());
     }
-    if known.is_empty() { Err(wrong(&"there is no token in it; write one in each line")) } else { Ok(known) }
+    if tokens.is_empty() { Err(wrong(&"there is no token in it; write one in each line")) } else { Ok(tokens) }
 }
 
 #[cfg(test)]
@@ -114,6 +127,8 @@ mod tests {
             let error = open(text).expect_err("it is of no use").to_string();
             assert!(error.contains(why) && error.contains("tokens") && !error.contains("morning"), "{error}");
         }
+        fs::write(&file, "# of the gateway\nmorning-star-0001\nevening-star-0002").expect("room for a file");
+        assert_eq!(Tokens::first(file.clone()).as_deref(), Ok("morning-star-0001"));
         fs::remove_file(&file).expect("it is there");
         assert!(Tokens::open(file.clone()).is_err());
     }
