@@ -1,6 +1,6 @@
 //! Reads the body of a request: JSON text, within bounds of size and time, and of the room for all bodies.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use actix_web::{
     HttpRequest,
@@ -23,12 +23,12 @@ pub(crate) async fn read(request: &HttpRequest, payload: Payload, room: &Room) -
     if let Some(given) = header(request, &header::CONTENT_TYPE)
         && !is_json(&given)
     {
-        return Err(Error::MediaType(given));
+        return Err(Error::MediaType(given.into_owned()));
     }
     if let Some(given) = header(request, &header::CONTENT_ENCODING)
         && !given.eq_ignore_ascii_case("identity")
     {
-        return Err(Error::Encoding(given));
+        return Err(Error::Encoding(given.into_owned()));
     }
     let announced = header(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0);
     if announced > BODY_BYTES_MAX {
@@ -55,8 +55,8 @@ async fn collect(mut payload: Payload, mut part: Part<'_>) -> Result<BytesMut, E
 }
 
 /// The value of a header, trimmed; what is not text in it shows as such.
-fn header(request: &HttpRequest, name: &HeaderName) -> Option<String> {
-    request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
+fn header<'r>(request: &'r HttpRequest, name: &HeaderName) -> Option<Cow<'r, str>> {
+    request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes().trim_ascii()))
 }
 
 /// `application/json`, with or without parameters.

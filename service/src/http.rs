@@ -162,7 +162,15 @@ impl<C: Clock> Http<C> {
                         let answer = door.answer(route, Err(Error::Internal));
                         Err(InternalError::from_response("a panic", answer).into())
                     });
-                    door.latencies.took(route, door.clock.now().saturating_sub(began));
+                    let status = match &answer {
+                        Ok(answer) => answer.status(),
+                        Err(error) => error.as_response_error().status_code(),
+                    };
+                    let took = door.clock.now().saturating_sub(began);
+                    door.latencies.answered(route, status.as_u16(), took);
+                    if status == StatusCode::INTERNAL_SERVER_ERROR {
+                        door.watch.failed();
+                    }
                     answer
                 }
             })
@@ -358,9 +366,9 @@ impl<C: Clock> Door<C> {
         self.answer(route, answer)
     }
 
-    /// What goes out, counted.
+    /// What goes out.
     fn answer(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
-        let answer = outcome.unwrap_or_else(|error| {
+        outcome.unwrap_or_else(|error| {
             // What is left of the body would be taken for the next request.
             let broken = matches!(
                 error,
@@ -380,12 +388,7 @@ impl<C: Clock> Door<C> {
                 answer.insert_header((WWW_AUTHENTICATE, "Bearer"));
             }
             answer.json(ErrorBody { error: told })
-        });
-        self.metrics.answered(route, answer.status());
-        if answer.status() == StatusCode::INTERNAL_SERVER_ERROR {
-            self.watch.failed();
-        }
-        answer
+        })
     }
 
     fn refuse(&self, route: &'static str, error: &Error) -> Told {

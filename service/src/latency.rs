@@ -1,4 +1,5 @@
-//! How long answers took, by route: each worker counts for itself, and they are added up when somebody asks.
+//! Answers by route: their statuses, and how long they took. Each worker counts for itself, and they are added up when
+//! somebody asks.
 
 use std::{
     fmt,
@@ -10,8 +11,8 @@ use std::{
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, NoLabelSet},
-    metrics::MetricType,
+    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet},
+    metrics::{MetricType, counter::ConstCounter},
     registry::Unit,
 };
 
@@ -33,6 +34,9 @@ const ENDS_NS: [u64; 14] = [
     1_000_000_000,
 ];
 
+/// Every status that a door answers.
+const STATUSES: [u16; 15] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 431, 500, 503];
+
 /// Those of one worker.
 #[derive(Debug)]
 pub(crate) struct Latencies {
@@ -44,16 +48,21 @@ struct Counts {
     /// By bucket; the last has what is above all ends.
     answers: [AtomicU64; ENDS_NS.len() + 1],
     sum_ns: AtomicU64,
+    /// By place in [`STATUSES`].
+    statuses: [AtomicU64; STATUSES.len()],
 }
 
 impl Latencies {
-    /// An answer to this route went out after so many nanoseconds.
-    pub(crate) fn took(&self, route: &'static str, ns: u64) {
+    /// An answer of this status, to this route, is ready after so many nanoseconds.
+    pub(crate) fn answered(&self, route: &'static str, status: u16, ns: u64) {
         let counts = self.routes.iter().find(|(name, _)| *name == route);
         if let Some((_, counts)) = counts {
             let bucket = ENDS_NS.partition_point(|&end| end < ns);
             counts.answers[bucket].fetch_add(1, Ordering::Relaxed);
             counts.sum_ns.fetch_add(ns, Ordering::Relaxed);
+            if let Some(place) = STATUSES.iter().position(|known| *known == status) {
+                counts.statuses[place].fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -71,6 +80,7 @@ pub(crate) struct DoorLatencies {
 pub(crate) struct Sum {
     answers: [u64; ENDS_NS.len() + 1],
     pub(crate) ns: u64,
+    statuses: [u64; STATUSES.len()],
 }
 
 impl Sum {
@@ -101,6 +111,9 @@ impl DoorLatencies {
                     *all += one.load(Ordering::Relaxed);
                 }
                 sum.ns += counts.sum_ns.load(Ordering::Relaxed);
+                for (all, one) in sum.statuses.iter_mut().zip(&counts.statuses) {
+                    *all += one.load(Ordering::Relaxed);
+                }
             }
         }
         sum
@@ -109,6 +122,18 @@ impl DoorLatencies {
 
 impl Collector for DoorLatencies {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(
+            "http_requests",
+            "Requests over HTTP by route and status",
+            None,
+            MetricType::Counter,
+        )?;
+        for route in self.routes {
+            for (status, count) in STATUSES.iter().zip(self.sum(route).statuses).filter(|(_, count)| *count > 0) {
+                let labels = [("route", (*route).to_owned()), ("status", status.to_string())];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
         let help = "Time from a request's head to its answer";
         let unit = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("request_duration", help, unit, MetricType::Histogram)?;
@@ -137,12 +162,12 @@ mod tests {
         let door = DoorLatencies::new("http", &["/a", "/b"]);
         let (one, other) = (door.worker(), door.worker());
         for (worker, ns) in [(&one, 25_000), (&one, 25_001), (&other, 25_001), (&other, 2_000_000_000)] {
-            worker.took("/a", ns);
+            worker.answered("/a", 200, ns);
         }
-        one.took("/none", 1);
+        one.answered("/none", 200, 1);
         let sum = door.sum("/a");
         assert_eq!((sum.answers[0], sum.answers[1], sum.answers[ENDS_NS.len()]), (1, 2, 1));
-        assert_eq!((sum.answers(), sum.ns), (4, 2_000_075_002));
+        assert_eq!((sum.answers(), sum.ns, sum.statuses[0]), (4, 2_000_075_002, 4));
         assert_eq!(door.sum("/b"), Sum::default());
     }
 }

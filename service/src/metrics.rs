@@ -3,7 +3,6 @@
 
 use std::{fmt, fs, sync::Arc};
 
-use actix_web::http::StatusCode;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
@@ -25,15 +24,8 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
     refused: Family<Refused, Counter>,
     unidentified: Counter,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Answered {
-    route: &'static str,
-    status: u16,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -49,7 +41,7 @@ impl Metrics {
         latencies: &DoorLatencies,
         watch: &Arc<Watch<C>>,
     ) -> Self {
-        let (requests, refused, unidentified) = (Family::default(), Family::default(), Counter::default());
+        let (refused, unidentified) = (Family::default(), Counter::default());
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
@@ -58,17 +50,11 @@ impl Metrics {
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
         let help = "Answers that are not what they should have been, by reason";
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
-        registry.register("http_requests", "Requests over HTTP by route and status", Family::clone(&requests));
         let help = "Requests over HTTP that were refused or failed, by code of error, those inside a batch too";
         registry.register("http_bad_requests", help, Family::clone(&refused));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry, requests, refused, unidentified }
-    }
-
-    /// A request was answered.
-    pub(crate) fn answered(&self, route: &'static str, status: StatusCode) {
-        self.requests.get_or_create(&Answered { route, status: status.as_u16() }).inc();
+        Self { registry, refused, unidentified }
     }
 
     /// A request, or a check of a batch, was refused with this code.
