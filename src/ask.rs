@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &AskArguments) -> Result<Ended, Failure> {
 
 /// Status and body of the server's answer.
 fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
-    let tokens = arguments.check_tokens.clone().map(Tokens::first).transpose();
+    let tokens = arguments.check_tokens.as_deref().map(Tokens::first).transpose();
     let token = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
     let config = Agent::config_builder()
         // What the server says of a request that it refuses is in the body.

@@ -58,7 +58,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Serves the control plane alone, for nodes that follow it; or works on the database of a server.
     #[command(args_conflicts_with_subcommands = true, after_help = ADMIN_HELP)]
     Admin {

@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
 
 /// Why a server is not who it says, and what to do; `None` where it is something else that went wrong.
 pub(crate) fn not_known(error: &Error) -> Option<String> {
-    let of_tls = |error: &io::Error| error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
+    let of_tls = |error: &io::Error| error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()).is_some();
     let why = match error {
         Error::Rustls(error) => error.to_string(),
         Error::Io(error) if of_tls(error) => error.to_string(),

@@ -82,37 +82,31 @@ pub fn door(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let before = DOOR.engine.totals();
     let charged = || DOOR.engine.totals().allowed - before.allowed;
-    match PATHS.get(usize::from(*choice) % (PATHS.len() + 1)) {
-        Some(path) => {
-            let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n", data.len());
-            let (status, answer) = ask(&[head.as_bytes(), data].concat()).expect("an answer");
-            match status {
-                200 if *path == "/v1/check/batch" => {
-                    let decisions = of_json(&answer)["decisions"].as_array().expect("decisions").clone();
-                    assert!(
-                        decisions.iter().all(|each| each["allowed"].is_boolean() || is_refusal(each)),
-                        "{decisions:?}"
-                    );
-                }
-                200 | 429 => assert_eq!(of_json(&answer)["allowed"], status == 200),
-                204 => assert!(path.ends_with("settle") || path.ends_with("refund"), "{path}"),
-                400 | 404 | 409 => {
-                    assert!(is_refusal(&of_json(&answer)), "{answer:?}");
-                    assert_eq!(charged(), 0, "{path}");
-                }
-                _ => panic_with(status, &answer),
+    if let Some(path) = PATHS.get(usize::from(*choice) % (PATHS.len() + 1)) {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n", data.len());
+        let (status, answer) = ask(&[head.as_bytes(), data].concat()).expect("an answer");
+        match status {
+            200 if *path == "/v1/check/batch" => {
+                let decisions = of_json(&answer)["decisions"].as_array().expect("decisions").clone();
+                assert!(decisions.iter().all(|each| each["allowed"].is_boolean() || is_refusal(each)), "{decisions:?}");
             }
+            200 | 429 => assert_eq!(of_json(&answer)["allowed"], status == 200),
+            204 => assert!(path.ends_with("settle") || path.ends_with("refund"), "{path}"),
+            400 | 404 | 409 => {
+                assert!(is_refusal(&of_json(&answer)), "{answer:?}");
+                assert_eq!(charged(), 0, "{path}");
+            }
+            _ => panic_with(status, &answer),
         }
-        None => {
-            let head = [b"GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n", data, b"\r\n\r\n"].concat();
-            // What is no head ends the connection, and the next input shall have one of its own.
-            let answer = ask(&head);
-            CONNECTION.take();
-            match answer {
-                Some((204 | 429, _)) | None => {}
-                Some((status @ (400 | 404 | 405 | 408 | 431), _)) => assert_eq!(charged(), 0, "{status}"),
-                Some((status, answer)) => panic_with(status, &answer),
-            }
+    } else {
+        let head = [b"GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n", data, b"\r\n\r\n"].concat();
+        // What is no head ends the connection, and the next input shall have one of its own.
+        let answer = ask(&head);
+        CONNECTION.take();
+        match answer {
+            Some((204 | 429, _)) | None => {}
+            Some((status @ (400 | 404 | 405 | 408 | 431), _)) => assert_eq!(charged(), 0, "{status}"),
+            Some((status, answer)) => panic_with(status, &answer),
         }
     }
 }

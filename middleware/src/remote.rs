@@ -195,9 +195,8 @@ impl Remote {
             });
             let outcome = match time::timeout_at(end, told).await {
                 Ok(Ok(outcome)) => outcome,
-                // It was given up as late, so it may have been charged.
-                Ok(Err(_)) => Err(Failure::Timeout),
-                Err(_) => Err(Failure::Timeout),
+                // It was not waited for, here or beside: it may have been charged.
+                Ok(Err(_)) | Err(_) => Err(Failure::Timeout),
             };
             let answer = outcome.and_then(Answer::read);
             server.learn(self.breaker, permit, answer.is_ok());

@@ -20,7 +20,7 @@ const MEAN_NS: u64 = 2_000_000;
 /// Per cent of the checks that were charged to overflow buckets.
 const OVERFLOW_PERCENT: u64 = 10;
 /// Without a word of the admin server.
-const STALE: Duration = Duration::from_secs(60);
+const STALE: Duration = Duration::from_mins(1);
 
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,7 +154,7 @@ mod tests {
         }
         let health = Health::default();
         assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
-        assert_eq!(health.faults(&WELL, Some(STALE - Duration::from_millis(1)), false), [Fault::Certificate]);
+        assert_eq!(health.faults(&WELL, Some(Duration::from_secs(59)), false), [Fault::Certificate]);
     }
 
     #[test]

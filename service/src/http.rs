@@ -60,7 +60,7 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 /// Time for the head of a connection's first request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection may rest between requests.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE: Duration = Duration::from_mins(1);
 /// How long the rest of a refused body is read and thrown away, so that its sender comes to read the answer.
 const LINGER: Duration = Duration::from_secs(5);
 /// How long a stop may take at most, with its delay. Whatever ends after the door has five seconds more.

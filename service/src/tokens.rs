@@ -54,8 +54,8 @@ impl Tokens {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn first(file: PathBuf) -> Result<String, TokensError> {
-        Ok(read(&file)?.swap_remove(0))
+    pub fn first(file: &Path) -> Result<String, TokensError> {
+        Ok(read(file)?.swap_remove(0))
     }
 
     /// Is this one of them?
@@ -77,7 +77,7 @@ impl Tokens {
             match known {
                 Ok(tokens) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = digests(&tokens),
                 Err(why) if !is_told => {
-                    tracing::error!(%why, "the file of tokens cannot be used; those of before are good")
+                    tracing::error!(%why, "the file of tokens cannot be used; those of before are good");
                 }
                 Err(_) => {}
             }
@@ -128,7 +128,7 @@ mod tests {
             assert!(error.contains(why) && error.contains("tokens") && !error.contains("morning"), "{error}");
         }
         fs::write(&file, "# of the gateway\nmorning-star-0001\nevening-star-0002").expect("room for a file");
-        assert_eq!(Tokens::first(file.clone()).as_deref(), Ok("morning-star-0001"));
+        assert_eq!(Tokens::first(&file).as_deref(), Ok("morning-star-0001"));
         fs::remove_file(&file).expect("it is there");
         assert!(Tokens::open(file.clone()).is_err());
     }

@@ -100,7 +100,7 @@ pub(crate) struct Answered {
 const KEYS_S: i64 = 7 * 86_400;
 
 /// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
-/// database and back; but SQLite finds each numbered parameter by going through all of them.
+/// database and back; but `SQLite` finds each numbered parameter by going through all of them.
 const ROWS_MAX: usize = 64;
 /// Objects of which it is said who removed them.
 const REMOVALS_MAX: usize = 500;

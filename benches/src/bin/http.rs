@@ -205,7 +205,7 @@ impl Side {
     /// Requests a second, as many as there can be.
     fn wrk(&self, folder: &Path, seconds: u64) -> Outcome<f64> {
         let script = folder.join(format!("{}.lua", self.name));
-        let requests: Vec<String> = self.requests.iter().map(|request| format!("[==[{}]==]", request)).collect();
+        let requests: Vec<String> = self.requests.iter().map(|request| format!("[==[{request}]==]")).collect();
         // A long string of Lua begins after its first line end, and may hold others.
         let requests = requests.join(",\n").replace("\r\n", "]==]..\"\\r\\n\"..[==[");
         fs::write(
@@ -269,7 +269,7 @@ impl Side {
                 }
                 if is_whole(&of.answer)? {
                     let of = asked.swap_remove(place);
-                    took.record((began.elapsed() - of.due).as_nanos() as u64);
+                    took.record(began.elapsed().saturating_sub(of.due).as_nanos() as u64);
                     idle.push(of.socket);
                 } else {
                     place += 1;

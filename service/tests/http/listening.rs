@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -86,12 +86,17 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     }
     // The file changes.
     fs::write(&file, "evening-star-0002\n").expect("room for a file");
-    let began = Instant::now();
-    while with("/v1/check", "X-Tidegate-Token: evening-star-0002\r\n").status == 401 {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is not read again");
-        thread::sleep(Duration::from_millis(100));
-    }
+    let is_taken = || with("/v1/check", "X-Tidegate-Token: evening-star-0002\r\n").status == 200;
+    assert!(is_in_time(is_taken), "it is not read again");
     assert_eq!(with("/v1/check", "X-Tidegate-Token: morning-star-0001\r\n").status, 401);
+}
+
+/// Does it come to be so, within some twenty seconds?
+fn is_in_time(is_so: impl Fn() -> bool) -> bool {
+    (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        is_so()
+    })
 }
 
 /// Somebody who signs certificates.
@@ -183,11 +188,7 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
     assert_eq!((of_first.check(server.address), of_second.check(server.address)), (ok.clone(), None));
 
     write(&clients, &second.pem);
-    let began = Instant::now();
-    while of_second.check(server.address).is_none() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is not read again");
-        thread::sleep(Duration::from_millis(100));
-    }
+    assert!(is_in_time(|| of_second.check(server.address).is_some()), "it is not read again");
     assert_eq!(of_first.check(server.address), None, "not by the session that it has from before, either");
 }
 
