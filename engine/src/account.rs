@@ -44,7 +44,7 @@ pub(crate) struct Buckets<C> {
 }
 
 impl<C> Buckets<C> {
-    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
+    pub(crate) fn new(max_keys: usize, clock: C, hasher: KeyHasher, leases: Leases) -> Self {
         Self {
             id: Arc::new(()),
             clock,
@@ -55,7 +55,7 @@ impl<C> Buckets<C> {
             overflow_charges: Counter::default(),
             give_backs: Counter::default(),
             moves: Moves::new(),
-            leases: Leases::new(),
+            leases,
         }
     }
 }
@@ -200,6 +200,20 @@ impl<'l> Account<'l> {
     #[inline(always)]
     pub(crate) fn tally(&self) -> Option<Place> {
         self.limit.tally_alone()
+    }
+
+    /// The same, at another cost.
+    pub(crate) fn at_cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// What it is charged together with `others`, of which those count that are of its key.
+    pub(crate) fn cost_with<'a>(&self, others: impl Iterator<Item = &'a Self>) -> u64
+    where
+        'l: 'a,
+    {
+        let same = others.filter(|other| other.key == self.key);
+        same.fold(self.cost, |sum, other| sum.saturating_add(other.cost))
     }
 
     /// Has the processor fetch the lines where the bucket would be.

@@ -144,13 +144,19 @@ impl<C: Clock> Buckets<C> {
         }
     }
 
-    fn refused(&self, accounts: &[Account<'_>], place: usize, refused: Charged, answers: Answers<'_>) -> Decision<'_> {
+    pub(crate) fn refused(
+        &self,
+        accounts: &[Account<'_>],
+        place: usize,
+        refused: Charged,
+        answers: Answers<'_>,
+    ) -> Decision<'_> {
         let degraded = answers.degraded(&accounts[..=place]);
         Decision { degraded, ..accounts[place].decision(self, place, refused) }
     }
 
     /// The decision over limits that all admitted: it shows the enforced one with the least remaining.
-    fn allowed(
+    pub(crate) fn allowed(
         &self,
         live: &Live,
         accounts: &[Account<'_>],
@@ -219,6 +225,6 @@ impl Answers<'_> {
 }
 
 /// The limits that can deny, with their places.
-fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
+pub(crate) fn enforced<'a, 'l>(accounts: &'a [Account<'l>]) -> impl Iterator<Item = (usize, &'a Account<'l>)> {
     accounts.iter().enumerate().filter(|(_, account)| !account.is_shadow())
 }

@@ -16,6 +16,7 @@ use crate::{
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
+    lease::Leases,
     observer::{Asked, Observer, ObserverId, Watch},
     policy::DoorSettings,
     publish::Publish,
@@ -55,6 +56,8 @@ pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 /// ```
 pub struct Engine<C = SystemClock> {
     buckets: Buckets<C>,
+    /// Of requests that bring their own numbers.
+    rated: LiveLimit,
     live: ArcSwap<Live>,
     publisher: Mutex<Publisher>,
     tally: Tally,
@@ -125,8 +128,10 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
+        let buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
         Self {
-            buckets: Buckets::new(max_keys, clock, hasher),
+            rated: LiveLimit::alone(None),
+            buckets,
             live: ArcSwap::from_pointee(Live::nothing()),
             publisher: Mutex::default(),
             tally: Tally::new(),
@@ -496,7 +501,7 @@ impl<C: Clock> Engine<C> {
         self.watch.show(asked, || (decision.place().and_then(|place| plan.get(place)).copied(), *decision), now);
         if plan.is_empty() {
             let known = match asked {
-                Asked::Request(request) => live.snapshot.has_domain(request.domain),
+                Asked::Request(request) | Asked::Rated(request) => live.snapshot.has_domain(request.domain),
                 Asked::Handle { .. } => true,
             };
             return self.tally.no_limit(if known { NoLimit::Applies } else { NoLimit::UnknownDomain });
@@ -524,6 +529,14 @@ impl<C: Clock> Engine<C> {
     /// As [`live`](Self::live), without counting a reference: to be held for a moment.
     pub(crate) fn live_now(&self) -> Guard<Arc<Live>> {
         self.live.load()
+    }
+
+    pub(crate) fn rated(&self) -> &LiveLimit {
+        &self.rated
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     pub(crate) fn tally(&self) -> &Tally {

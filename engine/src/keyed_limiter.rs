@@ -10,6 +10,7 @@ use crate::{
     engine::DEFAULT_MAX_KEYS,
     hash::{IdentityHash, KeyHash, KeyHasher},
     key::Key,
+    lease::Leases,
     rate::Rate,
     registry::{LiveLimit, Newer},
 };
@@ -34,7 +35,7 @@ use crate::{
 /// For several limits at once, tiers, or numbers that change while it runs, there is the [`Engine`](crate::Engine).
 #[derive(Debug)]
 pub struct KeyedLimiter<C = SystemClock> {
-    buckets: Buckets<C>,
+    pub(crate) buckets: Buckets<C>,
     pub(crate) limit: LiveLimit,
     #[cfg(feature = "wait")]
     pub(crate) lines: Lines,
@@ -84,8 +85,11 @@ impl<C: Clock> KeyedLimiter<C> {
     /// As [`with_max_keys`](KeyedLimiter::with_max_keys), by another clock: for tests and simulation.
     #[must_use]
     pub fn with_clock(meter: impl Into<Option<Meter>>, max_keys: usize, clock: C) -> Self {
-        let buckets = Buckets::new(max_keys, clock, KeyHasher::random());
-        let limit = LiveLimit::alone(meter.into(), &buckets.registry);
+        let meter = meter.into();
+        // Without a meter of its own it has none: it admits nothing, or its numbers come with each check.
+        let leases = if meter.is_some() { Leases::new() } else { Leases::none() };
+        let buckets = Buckets::new(max_keys, clock, KeyHasher::random(), leases);
+        let limit = LiveLimit::alone(meter);
         if let Some(meter @ Meter::SlidingWindowLog(_)) = limit.meter {
             buckets.table.rings.make_room(meter.capacity());
         }
@@ -120,8 +124,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     pub fn peek_n(&self, key: impl Key, cost: u64) -> Outcome {
-        let account = Account::alone(&self.limit, IdentityHash::of(self.hash(&key)), cost);
-        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
+        self.look(&self.limit, self.hash(&key), cost)
     }
 
     /// How often an overflow bucket was charged, because there was no place for a key: if this grows, there should be room
@@ -140,6 +143,11 @@ impl<C: Clock> KeyedLimiter<C> {
     #[inline(always)]
     pub(crate) fn hash(&self, key: &impl Key) -> KeyHash {
         key.key_hash(&self.buckets.hasher)
+    }
+
+    pub(crate) fn look(&self, limit: &LiveLimit, hash: KeyHash, cost: u64) -> Outcome {
+        let account = Account::alone(limit, IdentityHash::of(hash), cost);
+        self.first(&account, || account.look(&self.buckets, self.buckets.clock.now()).map(|look| look.charged))
     }
 
     #[inline(always)]

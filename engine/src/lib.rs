@@ -31,7 +31,7 @@
 //! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
-//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `wait`.
+//! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
 
 mod account;
 pub mod algorithm;
@@ -70,6 +70,7 @@ pub mod policy;
 mod problem;
 mod publish;
 mod rate;
+mod rated_limiter;
 mod registry;
 mod remembered;
 mod request;
@@ -81,6 +82,7 @@ mod sync;
 mod table;
 mod tally;
 pub mod time;
+mod together;
 mod values;
 #[cfg(feature = "wait")]
 mod wait;
@@ -102,11 +104,12 @@ pub use limiter::Limiter;
 pub use line::WaitError;
 pub use lint::{Warning, WarningCode};
 pub use observer::{Observed, Observer, ObserverId};
-pub use pattern::{Endpoints, plain_path};
+pub use pattern::{Endpoints, fitting_path, plain_path};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};
 pub use problem::{Problem, Problems};
 pub use publish::Publish;
 pub use rate::Rate;
+pub use rated_limiter::RatedLimiter;
 pub use registry::{LimitIndex, PublishError};
 pub use remembered::Remembered;
 pub use request::{

@@ -49,7 +49,12 @@ pub struct Observed<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asked<'a> {
     Request(&'a Request<'a>),
-    Handle { kind: &'a str, value: &'a [u8] },
+    /// It brought its own numbers.
+    Rated(&'a Request<'a>),
+    Handle {
+        kind: &'a str,
+        value: &'a [u8],
+    },
 }
 
 impl Asked<'_> {
@@ -81,15 +86,21 @@ impl<'a> Observed<'a> {
     #[must_use]
     pub fn request(&self) -> Option<RequestParts<'a>> {
         match self.asked {
-            Asked::Request(request) => Some(request.parts()),
+            Asked::Request(request) | Asked::Rated(request) => Some(request.parts()),
             Asked::Handle { .. } => None,
         }
+    }
+
+    /// Did the request bring its own numbers? Then no policy decided.
+    #[must_use]
+    pub fn is_rated(&self) -> bool {
+        matches!(self.asked, Asked::Rated(_))
     }
 
     /// Kinds and values of everybody whom the request was about, in its order.
     pub fn identities(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let (of_request, of_handle): (&[Identity<'a>], _) = match self.asked {
-            Asked::Request(request) => (request.identities, None),
+            Asked::Request(request) | Asked::Rated(request) => (request.identities, None),
             Asked::Handle { kind, value } => (&[], Some((kind, value))),
         };
         let of_request = of_request.iter().map(|identity| (identity.kind(), identity.value().as_bytes()));
@@ -101,7 +112,7 @@ impl<'a> Observed<'a> {
     pub fn counted(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let counted = match (self.asked, self.charge) {
             (_, None) => 0,
-            (Asked::Request(_), Some(charge)) => charge.counted,
+            (Asked::Request(_) | Asked::Rated(_), Some(charge)) => charge.counted,
             (Asked::Handle { .. }, Some(_)) => 1,
         };
         let each = self.identities().enumerate();

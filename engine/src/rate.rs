@@ -1,8 +1,10 @@
 //! A rate in one line: the numbers of a token bucket, for limiters without a policy.
 
+use std::time::Duration;
+
 use crate::{
     algorithm::{Meter, NUMBER_MAX, TokenBucket},
-    time::SECOND_NS,
+    time::{PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS},
 };
 
 /// So many tokens per time, and so many at once. What [`Limiter`](crate::Limiter) and
@@ -43,10 +45,21 @@ impl Rate {
         Self { limit, period_ns: 3_600 * SECOND_NS, burst: limit }
     }
 
+    /// `limit` tokens in a period, which is cut to 1 ms at least and 366 days at most; as many at once.
+    pub fn per(limit: u64, period: Duration) -> Self {
+        let period_ns = period.as_nanos().clamp(PERIOD_MIN_NS.into(), PERIOD_MAX_NS.into()) as u64;
+        Self { limit, period_ns, burst: limit }
+    }
+
     /// The same rate, with at most `burst` tokens at once: what a client may spend after a pause, before it is held to the
     /// rate. 1 spaces calls evenly.
     pub const fn burst(self, burst: u64) -> Self {
         Self { burst, ..self }
+    }
+
+    /// Its limit, period in nanoseconds, and burst.
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        [self.limit, self.period_ns, self.burst]
     }
 }
 

@@ -19,9 +19,17 @@ use crate::{
 /// Overflow buckets of a limit: where keys go for which the table has no slot.
 const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 1 } else { 8 };
 
+/// The last index is not for policies, whose indices are given from 0 upwards: see [`LiveLimit::alone`].
+const NAMES_MAX: usize = LIMITS_MAX - 1;
+const ALONE: u32 = NAMES_MAX as u32;
+/// As decisions name the limit whose numbers came with the request.
+const OVERRIDE: &str = "override";
+
 /// Every limit that the engine ever knew, by index. Grows only, is read without a lock.
 pub(crate) struct Registry {
     limits: boxcar::Vec<Registered>,
+    /// Has the index [`ALONE`].
+    alone: Registered,
 }
 
 /// Index of a limit in its engine, the same over all publishes.
@@ -53,16 +61,17 @@ impl fmt::Debug for Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        Self { limits: boxcar::Vec::new() }
+        let alone = Registered { name: OVERRIDE.into(), tally: None, overflow: Default::default() };
+        Self { limits: boxcar::Vec::new(), alone }
     }
 
     pub(crate) fn name(&self, limit: u32) -> &str {
-        self.limits.get(limit as usize).map_or("", |registered| &registered.name)
+        &self.of(limit).name
     }
 
     /// Number under which the decisions of `limit` are counted, if they are.
     pub(crate) fn tally(&self, limit: u32) -> Option<u32> {
-        self.limits.get(limit as usize)?.tally
+        self.of(limit).tally
     }
 
     /// The overflow bucket of a key of `limit`.
@@ -72,7 +81,11 @@ impl Registry {
 
     /// All overflow buckets of `limit`.
     pub(crate) fn overflows(&self, limit: u32) -> &[Cell128] {
-        &self.limits[limit as usize].overflow
+        &self.of(limit).overflow
+    }
+
+    fn of(&self, limit: u32) -> &Registered {
+        self.limits.get(limit as usize).unwrap_or(&self.alone)
     }
 }
 
@@ -153,6 +166,8 @@ pub(crate) struct LiveLimit {
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
     pub(crate) is_plain: bool,
+    /// May its keys have leases? Those are of one set of numbers.
+    pub(crate) lends: bool,
     /// Where its decisions are counted with those of others of its tier or rule; `None` for a limit of a single client.
     pub(crate) tally: Option<Place>,
     /// How this publish changed its numbers, if it did.
@@ -174,13 +189,11 @@ struct Change {
 pub(crate) struct Newer;
 
 impl LiveLimit {
-    /// The only limit of a registry, without a name. No publish changes it.
-    pub(crate) fn alone(meter: Option<Meter>, registry: &Registry) -> Self {
-        let index =
-            registry.limits.push(Registered { name: Box::default(), tally: None, overflow: Default::default() }) as u32;
+    /// The limit of no policy: a limiter's only one, or that of requests that bring their own numbers. No publish changes it.
+    pub(crate) fn alone(meter: Option<Meter>) -> Self {
         let generation = Generation::default();
         Self {
-            index,
+            index: ALONE,
             owner: 0,
             hash: 0,
             meter,
@@ -188,6 +201,7 @@ impl LiveLimit {
             changes: 0,
             is_shadow: false,
             is_plain: true,
+            lends: true,
             tally: None,
             change: None,
         }
@@ -203,6 +217,11 @@ impl LiveLimit {
     #[cfg(feature = "wait")]
     pub(crate) fn with_meter(&self, meter: Meter) -> Self {
         Self { meter: Some(meter), ..*self }
+    }
+
+    /// The same limit, whose numbers come with each check.
+    pub(crate) fn rated(&self, meter: Option<Meter>) -> Self {
+        Self { meter, lends: false, ..*self }
     }
 
     /// The word of a bucket under this snapshot's numbers: one of before the change is converted as of its instant.
@@ -312,7 +331,7 @@ impl fmt::Display for PublishError {
         match self {
             Self::TooManyLimits => write!(
                 f,
-                "more than {LIMITS_MAX} limits with different names since the engine started; restart it, or name fewer"
+                "more than {NAMES_MAX} limits with different names since the engine started; restart it, or name fewer"
             ),
             Self::OldVersion { given, present } => {
                 write!(f, "version {given} cannot follow version {present}, which is in force")
@@ -331,7 +350,7 @@ impl Ledger {
 
     pub(crate) fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
-        if self.limits.len() + new > LIMITS_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
+        if self.limits.len() + new > NAMES_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
     }
 
     /// Binds a policy, as `version`.
@@ -373,6 +392,7 @@ impl Ledger {
                 changes: entry.changes,
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
+                lends: true,
                 tally: entry.tally.map(|number| Place::new(number, owner as usize == place)),
                 change,
             }

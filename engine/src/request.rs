@@ -72,6 +72,7 @@ pub struct Request<'a> {
     pub(crate) method: Option<&'a str>,
     pub(crate) cost: u64,
     pub(crate) tier: Option<&'a str>,
+    pub(crate) is_exact: bool,
 }
 
 /// What a request says, to be read.
@@ -90,12 +91,26 @@ pub struct RequestParts<'a> {
     pub cost: u64,
     /// The tier that it names itself.
     pub tier: Option<&'a str>,
+    /// Was it made by [`Request::exactly`]?
+    pub is_exact: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request of these identities (one to eight, each kind once), checked in this order: put the cheapest first.
     pub fn new(identities: &'a [Identity<'a>]) -> Result<Self, RequestError> {
-        if identities.is_empty() || identities.len() > IDENTITIES_MAX {
+        if identities.is_empty() {
+            return Err(RequestError::Identities(0));
+        }
+        Ok(Self { is_exact: false, ..Self::exactly(identities)? })
+    }
+
+    /// A request of exactly these identities together, eight at most, each kind once. It meets the rules that count this
+    /// set of kinds, and no part of it; of one identity its tier's limits too; of none the rules for everyone.
+    ///
+    /// That is how [Envoy's descriptors](https://www.envoyproxy.io/docs/envoy/latest/api-v3/extensions/common/ratelimit/v3/ratelimit.proto)
+    /// are meant.
+    pub fn exactly(identities: &'a [Identity<'a>]) -> Result<Self, RequestError> {
+        if identities.len() > IDENTITIES_MAX {
             return Err(RequestError::Identities(identities.len()));
         }
         for (place, identity) in identities.iter().enumerate() {
@@ -103,7 +118,8 @@ impl<'a> Request<'a> {
                 return Err(RequestError::RepeatedKind(identity.kind.to_owned()));
             }
         }
-        Ok(Self { identities, domain: DEFAULT_DOMAIN, endpoint: None, method: None, cost: 1, tier: None })
+        let (domain, is_exact) = (DEFAULT_DOMAIN, true);
+        Ok(Self { identities, domain, endpoint: None, method: None, cost: 1, tier: None, is_exact })
     }
 
     /// To this path. Rules see it without query and fragment, with dot segments removed.
@@ -141,8 +157,8 @@ impl<'a> Request<'a> {
     /// What it says.
     #[must_use]
     pub fn parts(&self) -> RequestParts<'a> {
-        let Self { identities, domain, endpoint, method, cost, tier } = *self;
-        RequestParts { identities, domain, endpoint, method, cost, tier }
+        let Self { identities, domain, endpoint, method, cost, tier, is_exact } = *self;
+        RequestParts { identities, domain, endpoint, method, cost, tier, is_exact }
     }
 
     /// In this domain instead of `default`.

@@ -261,6 +261,9 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
         known.extend((0..self.request.identities.len()).map(|place| self.look_up(place, now, hasher)));
         let mut buffer = PathBuffer::new();
         let path = self.request.endpoint.map(|endpoint| made_plain(endpoint, &mut buffer));
+        if self.request.is_exact {
+            return self.run_exactly(&known, path, hasher);
+        }
         let mut seen = 0;
         for identity in known.iter().flatten() {
             self.add_tier(identity);
@@ -273,6 +276,18 @@ impl<'s, const BEHIND_BLOCKS: bool> Planner<'s, '_, BEHIND_BLOCKS> {
         }
         for set in self.domain.rule_sets.iter().filter(|set| set.kinds == 0) {
             self.add_closest(set, path, &known, hasher);
+        }
+    }
+
+    /// One identity meets its tier; all of them the rules that count just these together.
+    fn run_exactly(mut self, known: &[Option<Known<'s>>], path: Option<&str>, hasher: &KeyHasher) {
+        if let [Some(one)] = known {
+            self.add_tier(one);
+        }
+        // No rule counts a kind that the domain never speaks of.
+        let kinds = known.iter().try_fold(0, |kinds, known| Some(kinds | 1 << (*known)?.kind));
+        for set in self.domain.rule_sets.iter().filter(|set| Some(set.kinds) == kinds) {
+            self.add_closest(set, path, known, hasher);
         }
     }
 

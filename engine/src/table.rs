@@ -55,7 +55,7 @@ pub const BYTES_PER_KEY: usize = 24;
 type Line = [Cell128; WAYS];
 
 /// A key, hashed: where its slots are and how they are marked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     bits: KeyBits,
     hash: u64,

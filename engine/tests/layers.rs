@@ -46,12 +46,14 @@ const LAYERS: &[&str] = &[
     "inspect",
     "handle",
     "batch",
+    "together",
     "reservation",
     "remembered",
     "pending",
     "line",
     "limiter",
     "keyed_limiter",
+    "rated_limiter",
     "wait",
 ];
 

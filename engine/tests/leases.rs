@@ -9,7 +9,7 @@ use std::{
 };
 
 use crossroads::{Crossroads, together};
-use tidegate::{Engine, Identity, Request, Retry, Snapshot, formats::Format};
+use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, formats::Format};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
@@ -81,6 +81,34 @@ fn a_small_burst_that_may_just_lease_is_exact() {
         rounds += 1;
     }
     assert!(engine.leases_begun() > 0, "the threads never met");
+}
+
+/// One thread checks a key alone, another one together with a second key.
+#[test]
+fn checks_of_several_beside_a_lease_are_admitted_no_more_than_the_burst() {
+    const BURST: u64 = 4_096;
+    let engine = engine("token_bucket", BURST);
+    with_leases(&engine, 10, |name| {
+        let other = format!("{name} too");
+        let (one, two) = (who(name), who(&other));
+        let both = [&one, &two].map(|who| (Request::exactly(who).expect("valid"), None));
+        let pairs = AtomicU64::new(0);
+        let taken = together(&engine, |thread| {
+            if thread == 0 {
+                return admitted(&engine, name);
+            }
+            let mut decisions = Vec::new();
+            while decisions.drain(..).all(|decision: Decision<'_>| decision.is_allowed()) {
+                engine.check_together(&both, &mut decisions);
+                if decisions.iter().all(Decision::is_allowed) {
+                    pairs.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            pairs.load(Ordering::SeqCst)
+        });
+        let rest = [name, &other].map(|name| admitted(&engine, name));
+        assert_eq!((taken + rest[0], pairs.into_inner() + rest[1]), (BURST, BURST));
+    });
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    KeyedLimiter, Limiter, Outcome, Rate, Retry,
-    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket},
+    KeyedLimiter, Limiter, Outcome, Rate, RatedLimiter, Retry,
+    algorithm::{FixedWindow, Meter, NUMBER_MAX, SlidingWindowCounter, TokenBucket, Verdict},
     clock::{Clock, ManualClock},
 };
 
@@ -304,4 +304,82 @@ proptest! {
 
 fn extreme() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..4, any::<u64>(), NUMBER_MAX - 2..NUMBER_MAX + 2, u64::MAX - 2..=u64::MAX]
+}
+
+/// 10 a second, this many at once.
+fn ten_a_second(burst: u64) -> TokenBucket {
+    TokenBucket::new(10, SECOND, burst).expect("fits")
+}
+
+#[test]
+fn other_numbers_go_on_from_what_was_used() {
+    let clock = ManualClock::at(NOW);
+    let limiter = RatedLimiter::with_clock(10, clock.clone());
+    let check = |bucket, cost| limiter.check_n("ada", bucket, cost);
+    assert_eq!(check(ten_a_second(5), 5).remaining(), 0);
+    // Of a hundred at once, those five are gone.
+    assert_eq!(check(ten_a_second(100), 15).remaining(), 80);
+    // Of five, all are, until twenty have come back but five.
+    assert_eq!(check(ten_a_second(5), 1).retry(), Retry::After(Duration::from_millis(1_600)));
+    assert_eq!(limiter.peek_n("ada", ten_a_second(100), 80).retry(), Retry::Now);
+    assert_eq!(check(ten_a_second(5), 6).retry(), Retry::Never);
+    clock.advance(1_600 * MS);
+    assert_eq!(check(ten_a_second(5), 1).remaining(), 0);
+    assert!(limiter.reset("ada") && !limiter.reset("ada") && !limiter.reset("bob"));
+    assert_eq!(check(ten_a_second(5), 0).remaining(), 5, "a cost of 0 charges nothing");
+    assert_eq!(check(ten_a_second(5), 5).remaining(), 0);
+}
+
+proptest! {
+    /// As one word, the time at which a key has all of its quota again, that every check reads by its own numbers.
+    #[test]
+    fn a_key_is_one_word_whatever_the_numbers(
+        checks in prop::collection::vec((1_u64..2_000, 1_u64..100_000, 1_u64..5_000, 0_u64..6_000, 0_u64..3 * SECOND), 1..60),
+    ) {
+        let clock = ManualClock::at(NOW);
+        let limiter = RatedLimiter::with_clock(10, clock.clone());
+        let mut word = 0;
+        for (limit, period_ms, burst, cost, pause) in checks {
+            clock.advance(pause);
+            let bucket = TokenBucket::new(limit, period_ms * MS, burst).expect("fits");
+            let meter = Meter::TokenBucket(bucket);
+            let outcome = limiter.check_n(7_u64, bucket, cost);
+            let now = clock.now();
+            match meter.step(word, now, cost) {
+                Verdict::Admit(_) if cost == 0 => prop_assert!(outcome.is_allowed()),
+                Verdict::Admit(after) => {
+                    prop_assert!(outcome.is_allowed());
+                    word = after;
+                }
+                Verdict::Later { wait_ns } => {
+                    prop_assert_eq!(outcome.retry(), Retry::After(Duration::from_nanos(wait_ns)));
+                }
+                Verdict::Never => prop_assert_eq!(outcome.retry(), Retry::Never),
+            }
+            prop_assert_eq!(outcome.remaining(), meter.remaining(word, now));
+        }
+    }
+}
+
+/// Hot keys of large buckets have leases elsewhere, which are of one set of numbers.
+#[test]
+fn threads_with_different_numbers_admit_what_one_word_holds() {
+    const BURST: u64 = 100_000;
+    let limiter = RatedLimiter::with_clock(10, ManualClock::at(NOW));
+    let (large, small) = (ten_a_second(BURST), ten_a_second(BURST / 2));
+    let (start, threads) = (Barrier::new(4), 4);
+    let admitted: Vec<u64> = thread::scope(|scope| {
+        let work = |place| {
+            let (limiter, start) = (&limiter, &start);
+            scope.spawn(move || {
+                let bucket = if place % 2 == 0 { large } else { small };
+                start.wait();
+                (0..BURST).filter(|_| limiter.check_n("ada", bucket, 1).is_allowed()).count() as u64
+            })
+        };
+        let handles: Vec<_> = (0..threads).map(work).collect();
+        handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
+    });
+    assert_eq!(admitted.iter().sum::<u64>(), BURST, "{admitted:?}");
+    assert!(admitted[1] + admitted[3] <= BURST / 2, "{admitted:?}");
 }

@@ -61,7 +61,7 @@ impl Account<'_> {
         buckets: &Buckets<C>,
         then: impl FnOnce(&Lease<'_>) -> T,
     ) -> Option<T> {
-        let meter = self.limit.meter.as_ref()?;
+        let meter = self.limit.meter.as_ref().filter(|_| self.limit.lends)?;
         let terms = buckets.leases.terms(meter)?;
         Some(then(&Lease {
             leases: &buckets.leases,

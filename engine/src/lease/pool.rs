@@ -138,6 +138,11 @@ impl Leases {
         Self::with(GROUPS, (2 * processors).next_power_of_two().min(STRIPES_MAX))
     }
 
+    /// For limits that have none.
+    pub(crate) fn none() -> Self {
+        Self::with(0, 0)
+    }
+
     pub(super) fn with(groups: usize, stripes: usize) -> Self {
         let group = || Group {
             control: Cell64::new(FREE),
@@ -162,7 +167,7 @@ impl Leases {
     pub(crate) fn terms(&self, meter: &Meter) -> Option<Terms> {
         let reserve = reserve_max(meter);
         let most = (reserve / SHARE_MIN).checked_ilog2()?;
-        let stripes = self.groups[0].stripes.len().min(1 << most);
+        let stripes = self.groups.first()?.stripes.len().min(1 << most);
         // A power of two.
         Some(Terms { share: (reserve >> stripes.trailing_zeros()).min(TOKENS.max()), stripes })
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate::{
-    KeyedLimiter, Outcome,
+    KeyedLimiter, Outcome, RatedLimiter,
+    algorithm::{Meter, TokenBucket},
     clock::{Clock, ManualClock},
 };
 use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
@@ -58,5 +59,48 @@ impl Subject for Keyed<Stalling> {
 impl Shared for Keyed<ManualClock> {
     fn check(&self, key: u8, cost: u64) -> Answer {
         answer(&self.0.check_n(u64::from(key), cost))
+    }
+}
+
+/// Those whose numbers come with each check.
+pub(crate) struct Rated;
+
+impl Implementation for Rated {
+    fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
+        Some(Box::new(ByBucket(RatedLimiter::with_clock(16, Stalling::default()), bucket(numbers)?)))
+    }
+
+    fn shared(&self, numbers: &Numbers, clock: &ManualClock) -> Option<Box<dyn Shared>> {
+        Some(Box::new(ByBucket(RatedLimiter::with_clock(16, clock.clone()), bucket(numbers)?)))
+    }
+}
+
+struct ByBucket<C>(RatedLimiter<C>, TokenBucket);
+
+fn bucket(numbers: &Numbers) -> Option<TokenBucket> {
+    match meter(numbers)? {
+        Meter::TokenBucket(bucket) if numbers.limit > 0 => Some(bucket),
+        _ => None,
+    }
+}
+
+impl Subject for ByBucket<Stalling> {
+    fn call(&mut self, moment: Moment, call: &Call) -> Reply {
+        self.0.clock().set(moment);
+        match *call {
+            Call::Check { key, cost } => Reply::Answer(answer(&self.0.check_n(u64::from(key), self.1, cost))),
+            Call::Peek { key, cost } => Reply::Answer(answer(&self.0.peek_n(u64::from(key), self.1, cost))),
+            _ => Reply::Unsupported,
+        }
+    }
+
+    fn can_stall(&self) -> bool {
+        true
+    }
+}
+
+impl Shared for ByBucket<ManualClock> {
+    fn check(&self, key: u8, cost: u64) -> Answer {
+        answer(&self.0.check_n(u64::from(key), self.1, cost))
     }
 }

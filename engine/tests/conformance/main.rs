@@ -14,7 +14,7 @@ use tidegate_conformance::{Answer, Coverage, Effort, Implementation, KEYS, Numbe
 
 use crate::{
     fleet::Fleets,
-    limiters::Limiters,
+    limiters::{Limiters, Rated},
     step::{Buckets, Steps, meter},
     whole::Engines,
 };
@@ -60,6 +60,12 @@ fn the_bucket_that_stands_alone_conforms_also_under_threads() {
 #[test]
 fn a_limiter_without_a_policy_conforms_also_under_threads() {
     let seen = run(&Limiters, &steps(), 1_500);
+    assert!(seen.stalled > 0 && seen.one_short > 0 && seen.foretold > 0 && seen.turns > 0, "{seen:?}");
+}
+
+#[test]
+fn a_limiter_whose_numbers_come_with_each_check_conforms_also_under_threads() {
+    let seen = run(&Rated, &[policy::Algorithm::TokenBucket], 1_000);
     assert!(seen.stalled > 0 && seen.one_short > 0 && seen.foretold > 0 && seen.turns > 0, "{seen:?}");
 }
 

@@ -1,0 +1,105 @@
+//! Keys whose numbers come with each check: the engine's table and its way of charging, and what the caller says.
+
+use std::fmt;
+
+use crate::{
+    account::Account,
+    algorithm::{Meter, TokenBucket},
+    clock::{Clock, SystemClock},
+    decision::Outcome,
+    engine::DEFAULT_MAX_KEYS,
+    hash::IdentityHash,
+    key::Key,
+    keyed_limiter::KeyedLimiter,
+    registry::LiveLimit,
+};
+
+/// Limits each key by the numbers that come with the check, for callers that have their own: what `CL.THROTTLE` of
+/// redis-cell is asked for.
+///
+/// What is kept of a key is when it has all of its quota again, and no numbers: a check by other numbers goes on from that
+/// time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is bounded as that of
+/// a [`KeyedLimiter`]; where there is no place for a key, it shares an overflow bucket with others, whatever their numbers:
+/// nobody is let through uncounted, but he may be denied for as long as the slowest of those buckets takes to fill, also
+/// after there is room again. [`overflow_charges`](Self::overflow_charges) says how often that was.
+///
+/// ```
+/// use tidegate::{RatedLimiter, algorithm::TokenBucket};
+///
+/// let limiter = RatedLimiter::new();
+/// let bucket = TokenBucket::new(30, 60_000_000_000, 5)?; // 30 a minute, 5 at once
+/// assert_eq!(limiter.check_n("ada", bucket, 2).remaining(), 3);
+/// assert!(!limiter.check_n("ada", bucket, 4).is_allowed());
+/// # Ok::<(), tidegate::algorithm::Unfit>(())
+/// ```
+pub struct RatedLimiter<C = SystemClock>(KeyedLimiter<C>);
+
+impl<C> fmt::Debug for RatedLimiter<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RatedLimiter")
+    }
+}
+
+impl RatedLimiter {
+    /// Room for a million keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(DEFAULT_MAX_KEYS)
+    }
+
+    /// Room for `max_keys` live keys, 24 bytes each.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        Self::with_clock(max_keys, SystemClock::new())
+    }
+}
+
+impl Default for RatedLimiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> RatedLimiter<C> {
+    /// As [`with_max_keys`](RatedLimiter::with_max_keys), by another clock: for tests and simulation.
+    #[must_use]
+    pub fn with_clock(max_keys: usize, clock: C) -> Self {
+        Self(KeyedLimiter::with_clock(None, max_keys, clock))
+    }
+
+    /// Charges `cost` tokens to the bucket of `key`, all or nothing. A cost above the burst is never allowed, one of 0
+    /// charges nothing.
+    pub fn check_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        if cost == 0 {
+            return self.peek_n(key, bucket, cost);
+        }
+        self.0.charge(&self.limit(bucket), self.0.hash(&key), cost)
+    }
+
+    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    pub fn peek_n(&self, key: impl Key, bucket: TokenBucket, cost: u64) -> Outcome {
+        self.0.look(&self.limit(bucket), self.0.hash(&key), cost)
+    }
+
+    /// Forgets what the key has used. True when there was something to forget. What it used of an overflow bucket stays:
+    /// strangers share that.
+    pub fn reset(&self, key: impl Key) -> bool {
+        Account::alone(&self.0.limit, IdentityHash::of(self.0.hash(&key)), 0).reset(&self.0.buckets)
+    }
+
+    /// How often an overflow bucket was charged, because there was no place for a key.
+    #[must_use]
+    pub fn overflow_charges(&self) -> u64 {
+        self.0.overflow_charges()
+    }
+
+    /// The clock that decides.
+    #[must_use]
+    pub fn clock(&self) -> &C {
+        self.0.clock()
+    }
+
+    fn limit(&self, bucket: TokenBucket) -> LiveLimit {
+        self.0.limit.rated(Some(Meter::TokenBucket(bucket)))
+    }
+}

@@ -1,0 +1,556 @@
+//! Requests that are decided together: all or nothing, each with the decision that it would have had in its turn.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use proptest::prelude::*;
+use tidegate::{
+    Decision, Engine, Identity, Rate, RatedLimiter, Request, Retry, Snapshot, algorithm::TokenBucket,
+    clock::ManualClock, formats::Format,
+};
+
+const SECOND: u64 = 1_000_000_000;
+/// The beginning of a minute and of a day in 2026.
+const NOW: u64 = 1_790_035_200 * SECOND;
+const KINDS: [&str; 4] = ["user", "ip", "key", "guest"];
+const PATHS: [&str; 4] = ["/all", "/pair", "/dear", "/other"];
+
+/// Every algorithm, a limit that only watches, one that nodes share; rules for one kind, for two together, and for everyone.
+fn policy() -> String {
+    let limit = |id: &str, algorithm: &str, limit: u64, more: &str| {
+        format!("{{ id = \"{id}\", algorithm = \"{algorithm}\", limit = {limit}, period = \"10s\"{more} }},")
+    };
+    let tiers = [
+        ("user", [limit("a", "token_bucket", 6, ""), limit("b", "sliding_window_log", 9, "")].concat()),
+        ("ip", [limit("a", "fixed_window", 5, ""), limit("c", "leaky_bucket", 3, ", mode = \"shadow\"")].concat()),
+        ("key", limit("a", "sliding_window_counter", 8, ", sharing = \"strict\", on_failure = { local = 0.5 }")),
+    ];
+    let mut text = "[domains.shop]\ndefaults = { user = \"user\", ip = \"ip\", key = \"key\" }\n".to_owned();
+    for (id, limits) in tiers {
+        let _ = write!(text, "[[domains.shop.tiers]]\nid = \"{id}\"\nlimits = [{limits}]\n");
+    }
+    for (id, endpoint, per, cost, limits) in [
+        ("all", "/all", "\"everyone\"", 1, limit("l", "token_bucket", 7, "")),
+        ("any", "*", "\"everyone\"", 1, limit("l", "fixed_window", 15, "")),
+        ("pair", "/pair", "[\"user\", \"ip\"]", 1, limit("l", "fixed_window", 4, "")),
+        ("two", "*", "[\"user\", \"key\"]", 1, limit("l", "sliding_window_log", 5, "")),
+        ("dear", "/dear", "\"user\"", 3, limit("l", "token_bucket", 11, "")),
+    ] {
+        let _ = write!(
+            text,
+            "[[domains.shop.rules]]\nid = \"{id}\"\nendpoint = \"{endpoint}\"\nper = {per}\ncost = {cost}\nlimits = [{limits}]\n"
+        );
+    }
+    text
+}
+
+fn engine(at: u64) -> Engine<ManualClock> {
+    let engine = Engine::for_simulation(1_000, ManualClock::at(at), 7);
+    engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
+    engine
+}
+
+/// A request as numbers.
+#[derive(Clone, Debug)]
+struct Asked {
+    values: Vec<(usize, u8)>,
+    path: Option<usize>,
+    cost: u64,
+    /// So many tokens in ten minutes, if it brings its own numbers.
+    rate: Option<u64>,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let values = proptest::sample::subsequence(vec![0, 1, 2, 3], 0..=2).prop_flat_map(|kinds| {
+        proptest::collection::vec(0..2_u8, kinds.len())
+            .prop_map(move |values| kinds.iter().copied().zip(values).collect())
+    });
+    let path = proptest::option::of(0..PATHS.len());
+    let cost = prop_oneof![1 => Just(0), 6 => 1..4_u64, 1 => Just(1 << 40)];
+    (values, path, cost, proptest::option::weighted(0.3, 0..9_u64)).prop_map(|(values, path, cost, rate)| Asked {
+        values,
+        path,
+        cost,
+        rate,
+    })
+}
+
+fn rate(tokens: u64) -> Rate {
+    Rate::per_hour(6 * tokens).burst(tokens)
+}
+
+/// Asks `ask` with the requests, which borrow what they name.
+fn with_requests<T>(asked: &[Asked], ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> T {
+    let texts: Vec<Vec<(usize, String)>> = asked
+        .iter()
+        .map(|asked| asked.values.iter().map(|&(kind, value)| (kind, value.to_string())).collect())
+        .collect();
+    let identity = |(kind, text)| Identity::new(KINDS[kind], text).expect("valid");
+    let identities: Vec<Vec<Identity<'_>>> =
+        texts.iter().map(|texts| texts.iter().map(|(kind, text)| identity((*kind, text))).collect()).collect();
+    let request = |(asked, identities)| -> (Request<'_>, Option<Rate>) {
+        let (asked, identities): (&Asked, &Vec<_>) = (asked, identities);
+        let request = Request::exactly(identities).expect("valid").domain("shop");
+        let request = asked.path.map_or(Ok(request), |path| request.endpoint(PATHS[path])).expect("short");
+        let request =
+            if asked.cost == 0 { request.without_cost() } else { request.cost(asked.cost).expect("in range") };
+        (request, asked.rate.map(rate))
+    };
+    ask(&asked.iter().zip(&identities).map(request).collect::<Vec<_>>())
+}
+
+/// The slow way: everything that was charged so far is charged again to new limiters, so that nothing must be undone.
+struct Model {
+    engine: Engine<ManualClock>,
+    rated: RatedLimiter<ManualClock>,
+}
+
+/// Whether it is allowed, by which limit, and its numbers.
+#[derive(PartialEq, Eq, Debug)]
+struct Said {
+    is_allowed: bool,
+    limit_id: Option<String>,
+    limit: Option<u64>,
+    /// What is left, when all of it is there again, and when to come again.
+    numbers: Option<(Option<u64>, Option<u64>, Retry)>,
+}
+
+impl Said {
+    fn of(decision: &Decision<'_>) -> Self {
+        let ms = |wait: std::time::Duration| wait.as_nanos() as u64;
+        Self {
+            is_allowed: decision.is_allowed(),
+            limit_id: decision.limit_id().map(str::to_owned),
+            limit: decision.limit(),
+            numbers: Some((decision.remaining(), decision.reset_after().map(ms), decision.retry())),
+        }
+    }
+
+    /// Of a refusal the limit alone: what stood in its way is told in another way where that is of the same call.
+    fn of_refusal(self) -> Self {
+        Self { numbers: self.numbers.filter(|_| self.is_allowed), ..self }
+    }
+}
+
+impl Model {
+    fn after(calls: &[(Vec<Asked>, u64)]) -> Self {
+        let clock = ManualClock::at(NOW);
+        let engine = Engine::for_simulation(1_000, clock.clone(), 7);
+        engine.publish(Snapshot::parse(&policy(), Format::Toml).expect("a good policy")).expect("few limits");
+        let model = Self { engine, rated: RatedLimiter::with_clock(1_000, clock) };
+        for (charged, pause) in calls {
+            for asked in charged {
+                assert!(model.check(asked, asked.cost, false).is_allowed, "it was allowed then");
+            }
+            model.engine.clock().advance(*pause);
+        }
+        model
+    }
+
+    fn check(&self, asked: &Asked, cost: u64, is_peek: bool) -> Said {
+        if let Some(tokens) = asked.rate {
+            let key = format!("{:?} {:?} {tokens}", asked.values, asked.path);
+            let bucket = TokenBucket::new(6 * tokens.max(1), 3_600 * SECOND, tokens.max(1)).expect("it fits");
+            let outcome = match is_peek {
+                // Numbers that admit nothing.
+                _ if tokens == 0 => None,
+                true => Some(self.rated.peek_n(&*key, bucket, cost)),
+                false => Some(self.rated.check_n(&*key, bucket, cost)),
+            };
+            let numbers = outcome
+                .map_or((0, 0, Retry::Never), |it| (it.remaining(), it.reset_after().as_nanos() as u64, it.retry()));
+            return Said {
+                is_allowed: outcome.is_some_and(|outcome| outcome.is_allowed()),
+                limit_id: Some("override".to_owned()),
+                limit: Some(tokens),
+                numbers: Some((Some(numbers.0), Some(numbers.1), numbers.2)),
+            };
+        }
+        let one = [Asked { cost, rate: None, ..asked.clone() }];
+        with_requests(&one, |requests| {
+            let request = &requests[0].0;
+            Said::of(&if is_peek { self.engine.peek(request) } else { self.engine.check(request) })
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_is_as_if_they_were_checked_in_turn_and_undone_where_one_is_denied(
+        calls in proptest::collection::vec((proptest::collection::vec(asked(), 0..5), 0..4 * SECOND), 1..14),
+    ) {
+        let engine = engine(NOW);
+        let mut charged: Vec<(Vec<Asked>, u64)> = Vec::new();
+        for (asked, pause) in calls {
+            let mut said: Vec<Said> = Vec::new();
+            with_requests(&asked, |requests| {
+                let mut decisions = Vec::new();
+                engine.check_together(requests, &mut decisions);
+                said.extend(decisions.iter().map(Said::of));
+            });
+
+            let (before, trial) = (Model::after(&charged), Model::after(&charged));
+            let mut expected: Vec<Said> = asked
+                .iter()
+                .map(|asked| trial.check(asked, asked.cost.max(1), asked.cost == 0))
+                .collect();
+            let all = expected.iter().all(|said| said.is_allowed);
+            for (asked, expected) in asked.iter().zip(&mut expected) {
+                if expected.is_allowed && (!all || asked.cost == 0) {
+                    *expected = before.check(asked, 0, true);
+                }
+            }
+            let (said, expected): (Vec<_>, Vec<_>) =
+                (said.into_iter().map(Said::of_refusal).collect(), expected.into_iter().map(Said::of_refusal).collect());
+            prop_assert_eq!(said, expected);
+            let paid = asked.into_iter().filter(|asked| all && asked.cost > 0).collect();
+            charged.push((paid, pause));
+            engine.clock().advance(pause);
+        }
+    }
+}
+
+fn who<'a>(kind: &'a str, value: &'a str) -> Identity<'a> {
+    Identity::new(kind, value).expect("valid")
+}
+
+fn limits(engine: &Engine<ManualClock>, identities: &[Identity<'_>], path: Option<&str>) -> Vec<String> {
+    let request = Request::exactly(identities).expect("valid").domain("shop");
+    let request = path.map_or(Ok(request), |path| request.endpoint(path)).expect("short");
+    let mut met = Vec::new();
+    let _ = engine.check_observing(&request, |limit| met.push(engine.limit_name(limit.limit).to_owned()));
+    met
+}
+
+#[test]
+fn exactly_these_identities_meet_the_rules_of_their_set_alone() {
+    let engine = engine(NOW);
+    let (user, ip, guest) = (who("user", "a"), who("ip", "a"), who("guest", "a"));
+    let tier = ["shop/tier:user/a", "shop/tier:user/b"];
+    assert_eq!(limits(&engine, &[user], None), tier);
+    assert_eq!(limits(&engine, &[user], Some("/dear")), [&tier[..], &["shop/rule:dear/l"]].concat());
+    // No tier, no rule of one kind, none of everyone.
+    assert_eq!(limits(&engine, &[user, ip], Some("/pair")), ["shop/rule:pair/l"]);
+    assert_eq!(limits(&engine, &[ip, user], Some("/pair")), ["shop/rule:pair/l"]);
+    assert_eq!(limits(&engine, &[user, ip], Some("/all")), [""; 0]);
+    assert_eq!(limits(&engine, &[user, guest], Some("/dear")), [""; 0], "the policy does not speak of that kind");
+    assert_eq!(limits(&engine, &[guest], Some("/all")), [""; 0]);
+    // Nobody: the rules for everyone.
+    assert_eq!(limits(&engine, &[], Some("/all")), ["shop/rule:all/l"]);
+    assert_eq!(limits(&engine, &[], None), ["shop/rule:any/l"], "without a path by `*` alone");
+    // As ever.
+    let both = [user, ip];
+    let request = Request::new(&both).expect("valid").domain("shop").endpoint("/all").expect("short");
+    let mut met = 0;
+    let _ = engine.check_observing(&request, |_| met += 1);
+    assert_eq!(met, 5, "two tiers, and everyone");
+}
+
+#[test]
+fn the_numbers_of_a_request_replace_those_of_the_policy() {
+    let engine = engine(NOW);
+    let ada = [who("user", "ada")];
+    let request = Request::exactly(&ada).expect("valid").domain("shop");
+    let ask = |rate| {
+        let mut decisions = Vec::new();
+        engine.check_together(&[(request, rate)], &mut decisions);
+        let decision = decisions.pop().expect("one");
+        (decision.is_allowed(), decision.remaining(), decision.limit_id())
+    };
+    let rate = Some(Rate::per_minute(2));
+    let own = Some("override");
+    assert_eq!(ask(rate), (true, Some(1), own));
+    assert_eq!(ask(rate), (true, Some(0), own));
+    assert_eq!(ask(rate), (false, Some(0), own));
+    assert_eq!(ask(None), (true, Some(5), Some("shop/tier:user/a")), "the policy's is untouched");
+    assert_eq!(ask(Some(Rate::per_second(0))), (false, Some(0), own));
+    let totals = engine.totals();
+    assert_eq!(totals.denied, 2);
+}
+
+/// Of one caller each is a limit of its own: neither is charged for the other, and both are charged or none.
+#[test]
+fn two_rates_of_one_caller_are_two_limits() {
+    let engine = engine(NOW);
+    let ada = [who("user", "ada")];
+    let request = |cost| Request::exactly(&ada).expect("valid").cost(cost).expect("in range");
+    let ask = |requests: &[(Request<'_>, Option<Rate>)]| {
+        let mut decisions = Vec::new();
+        engine.check_together(requests, &mut decisions);
+        decisions.iter().map(|it| (it.is_allowed(), it.remaining().expect("a limit"))).collect::<Vec<_>>()
+    };
+    let both = [(request(1), Some(Rate::per_second(100))), (request(1), Some(Rate::per_hour(1_000)))];
+    for left in (0..100).rev() {
+        assert_eq!(ask(&both), [(true, left), (true, 900 + left)]);
+    }
+    assert_eq!(ask(&both), [(false, 0), (true, 900)]);
+    engine.clock().advance(SECOND);
+    assert_eq!(ask(&both), [(true, 99), (true, 899)]);
+    // Together they cost more than the second ever holds, but each fits.
+    assert_eq!(ask(&[(request(3), Some(rate(8))), (request(1), Some(rate(2)))]), [(true, 5), (true, 1)]);
+    // Of other numbers nothing is used.
+    assert_eq!(ask(&[(request(1), Some(rate(3)))]), [(true, 2)]);
+    assert_eq!(ask(&[(request(1), Some(rate(3).burst(2)))]), [(true, 1)]);
+}
+
+/// The key is who and where to, how often, and nothing else.
+#[test]
+fn keys_of_requests_with_numbers_of_their_own_are_told_apart() {
+    let engine = engine(NOW);
+    let once = Some(Rate::per_hour(1));
+    let is_allowed = |request: Request<'_>| {
+        let mut decisions = Vec::new();
+        engine.check_together(&[(request, once)], &mut decisions);
+        decisions[0].is_allowed()
+    };
+    let identities = [
+        vec![],
+        vec![who("user", "a")],
+        vec![who("ip", "a")],
+        vec![who("user", "b")],
+        vec![who("user", "a"), who("ip", "a")],
+        vec![who("user", "a"), who("ip", "b")],
+    ];
+    for domain in ["shop", "other"] {
+        for identities in &identities {
+            let request = Request::exactly(identities).expect("valid").domain(domain);
+            for endpoint in [None, Some("/a"), Some("/b")] {
+                let request = endpoint.map_or(Ok(request), |endpoint| request.endpoint(endpoint)).expect("short");
+                for request in [request, request.method("GET"), request.method("/a")] {
+                    assert!(is_allowed(request), "{request:?}");
+                    assert!(!is_allowed(request), "{request:?}");
+                }
+            }
+        }
+    }
+    let turned = [who("ip", "a"), who("user", "a")];
+    let request = Request::exactly(&turned).expect("valid").domain("shop");
+    assert!(!is_allowed(request), "in another order");
+    assert!(!is_allowed(request.endpoint("/x/../a?page=2").expect("short")), "the path as rules see it");
+    assert!(!is_allowed(request.method("get")), "the method in any case");
+}
+
+#[test]
+fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
+    let engine = engine(NOW);
+    let (ada, bob) = ([who("user", "ada")], [who("user", "bob")]);
+    let request = |who| Request::exactly(who).expect("valid").domain("shop");
+    let six = request(&ada).cost(6).expect("in range");
+    let mut decisions = Vec::new();
+    engine.check_together(&[(six, None), (request(&bob), None)], &mut decisions);
+    engine.check_together(&[(request(&bob), None), (request(&ada), None)], &mut decisions);
+    engine
+        .check_together(&[(request(&ada).without_cost(), None), (request(&bob).without_cost(), None)], &mut decisions);
+    let allowed: Vec<bool> = decisions.iter().map(Decision::is_allowed).collect();
+    assert_eq!(allowed, [true, true, true, false, false, true]);
+    assert_eq!(decisions[5].remaining(), Some(5), "one of bob's was charged");
+    let totals = engine.totals();
+    assert_eq!((totals.allowed, totals.denied), (2, 1));
+}
+
+/// Threads that take from two limits and from numbers of their own, in different orders: all of a call is charged, or
+/// nothing. It goes on until a call was given back.
+#[test]
+fn threads_take_all_or_nothing() {
+    const LIMIT: u64 = 10;
+    const THREADS: usize = 3;
+    const ROUNDS_MAX: u64 = 100_000;
+    const HOUR: u64 = 3_600 * SECOND;
+    let text = format!(
+        r#"
+        [domains.shop]
+        defaults = {{ user = "t", ip = "t" }}
+        [[domains.shop.tiers]]
+        id = "t"
+        limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
+        "#
+    );
+    let clock = ManualClock::at(NOW);
+    let engine = Engine::for_simulation(1_000, clock.clone(), 7);
+    engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
+    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
+    let request = |who| (Request::exactly(who).expect("valid").domain("shop"), None);
+    let rated = (request(&user).0, Some(Rate::per_hour(LIMIT)));
+    let orders = [
+        [request(&user), request(&ip), rated],
+        [request(&ip), rated, request(&user)],
+        [rated, request(&user), request(&ip)],
+    ];
+    let (round, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (begin, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    thread::scope(|scope| {
+        for order in orders {
+            let (engine, round, taken, begin, end) = (&engine, &round, &taken, &begin, &end);
+            scope.spawn(move || {
+                loop {
+                    begin.wait();
+                    if round.load(Ordering::Relaxed) == u64::MAX {
+                        return;
+                    }
+                    for _ in 0..LIMIT {
+                        let mut decisions = Vec::new();
+                        engine.check_together(&order, &mut decisions);
+                        let is_allowed = decisions.iter().all(Decision::is_allowed);
+                        taken.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
+                    }
+                    end.wait();
+                }
+            });
+        }
+        for number in 0..ROUNDS_MAX {
+            let before = engine.give_backs();
+            taken.store(0, Ordering::Relaxed);
+            begin.wait();
+            end.wait();
+            let (taken, given_back) = (taken.load(Ordering::Relaxed), engine.give_backs() - before);
+            // A call may be denied that would have fitted, while what a neighbour took is given back.
+            let is_right = taken <= LIMIT && taken + given_back >= LIMIT;
+            let mut left: Vec<_> =
+                [&user, &ip].iter().map(|who| engine.peek(&request(*who).0.without_cost()).remaining()).collect();
+            let mut decisions = Vec::new();
+            engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut decisions);
+            left.push(decisions[0].remaining());
+            let is_done = !is_right || left != [Some(LIMIT - taken); 3] || engine.give_backs() > 0;
+            if is_done || number + 1 == ROUNDS_MAX {
+                round.store(u64::MAX, Ordering::Relaxed);
+                begin.wait();
+                assert!(is_right, "{taken}, {given_back} given back");
+                assert_eq!(left, [Some(LIMIT - taken); 3], "{taken}, {given_back} given back");
+                assert!(engine.give_backs() > 0, "nobody met");
+                return;
+            }
+            clock.advance(HOUR);
+        }
+    });
+}
+
+/// Publishes change one of two limits all the time: whoever meets one is decided anew, and the other limit is charged once.
+#[test]
+fn publishes_in_between_charge_nobody_twice() {
+    meet_publishes(1);
+}
+
+/// Others leave the numbers of both as they are: then nothing stands against anybody.
+#[test]
+fn publishes_that_change_other_numbers_leave_the_sums_exact() {
+    meet_publishes(0);
+}
+
+/// Threads that check while publishes change the numbers of the users' limit by up to `change`.
+fn meet_publishes(change: u64) {
+    const LIMIT: u64 = 2_000;
+    let policy = |version: u64| {
+        let changing = 10 * LIMIT + version % 2 * change;
+        let other = 1 + version % 2;
+        let text = format!(
+            r#"
+            [domains.shop]
+            defaults = {{ user = "changing", ip = "same" }}
+            [[domains.shop.tiers]]
+            id = "other"
+            limits = [{{ id = "l", algorithm = "fixed_window", limit = {other}, period = "1h" }}]
+            [[domains.shop.tiers]]
+            id = "changing"
+            limits = [{{ id = "l", algorithm = "fixed_window", limit = {changing}, period = "1h" }}]
+            [[domains.shop.tiers]]
+            id = "same"
+            limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
+            "#
+        );
+        Snapshot::parse(&text, Format::Toml).expect("a good policy")
+    };
+    let engine = Engine::for_simulation(1_000, ManualClock::at(NOW), 7);
+    engine.publish(policy(0)).expect("few limits");
+    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
+    let request = |who| Request::exactly(who).expect("valid").domain("shop");
+    let rated = (request(&user), Some(Rate::per_hour(10 * LIMIT)));
+    let allowed: u64 = thread::scope(|scope| {
+        let ask = || {
+            let mut allowed = 0;
+            for _ in 0..LIMIT {
+                let mut decisions = Vec::new();
+                engine.check_together(&[(request(&ip), None), rated, (request(&user), None)], &mut decisions);
+                assert_eq!(decisions.len(), 3);
+                allowed += u64::from(decisions.iter().all(Decision::is_allowed));
+            }
+            allowed
+        };
+        let threads = [scope.spawn(ask), scope.spawn(ask)];
+        let mut version = 1;
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            version += 1;
+            assert_eq!(engine.publish(policy(version)), Ok(version));
+        }
+        assert!(version > 10, "they met few publishes");
+        threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
+    });
+    assert_eq!(allowed, LIMIT, "who came second was denied, and nothing else stood in the way");
+    assert_eq!(engine.peek(&request(&ip).without_cost()).remaining(), Some(0));
+    let mut left = Vec::new();
+    engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut left);
+    assert_eq!(left[0].remaining(), Some(9 * LIMIT));
+    // What a publish kept from being given back stands against the client.
+    let left = engine.peek(&request(&user).without_cost()).remaining();
+    assert!(left <= Some(9 * LIMIT + change), "{left:?}");
+    assert!(change > 0 || left == Some(9 * LIMIT), "{left:?}");
+    assert_eq!(engine.totals().allowed, 3 * LIMIT);
+}
+
+/// Has threads check these together until one is denied, and says how many calls were allowed.
+fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)]) -> u64 {
+    let take = || {
+        let (mut taken, mut decisions) = (0, Vec::new());
+        loop {
+            decisions.clear();
+            engine.check_together(requests, &mut decisions);
+            if !decisions.iter().all(Decision::is_allowed) {
+                return taken;
+            }
+            taken += 1;
+        }
+    };
+    thread::scope(|scope| {
+        let threads = [(); 3].map(|()| scope.spawn(take));
+        threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
+    })
+}
+
+/// Where there is no room for the keys nobody goes uncounted.
+#[test]
+fn threads_take_no_more_where_keys_share_an_overflow_bucket() {
+    const LIMIT: u64 = 1_000;
+    let text = format!(
+        r#"
+        [domains.shop]
+        defaults = {{ user = "t", ip = "t", key = "t" }}
+        [[domains.shop.tiers]]
+        id = "t"
+        limits = [{{ id = "l", algorithm = "fixed_window", limit = {LIMIT}, period = "1h" }}]
+        "#
+    );
+    let engine = Engine::for_simulation(1, ManualClock::at(NOW), 7);
+    engine.publish(Snapshot::parse(&text, Format::Toml).expect("a good policy")).expect("few limits");
+    // Those who have the room.
+    for number in 0..10_000 {
+        let value = number.to_string();
+        let _ = engine
+            .check(&Request::exactly(&[who("key", &value)]).expect("valid").domain("shop").cost(LIMIT).expect("valid"));
+    }
+    let before = engine.overflow_charges();
+    let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
+    let request = |who| Request::exactly(who).expect("valid").domain("shop");
+    let requests = [
+        (request(&user), Some(Rate::per_hour(LIMIT))),
+        (request(&user), Some(Rate::per_hour(2 * LIMIT))),
+        (request(&ip), Some(Rate::per_hour(LIMIT))),
+    ];
+    let taken = taken(&engine, &requests);
+    assert!(engine.overflow_charges() > before, "there was room");
+    assert!(taken > 0 && taken <= LIMIT, "{taken}");
+}
