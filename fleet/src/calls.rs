@@ -1,14 +1,10 @@
 //! A node's calls over HTTP.
 
-use std::{fmt, fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, fs, io, path::PathBuf, time::Duration};
 
 use reqwest::{Client, Response, StatusCode};
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
 use serde::{Deserialize, Serialize};
+use tidegate_tls::ClientTls;
 
 use crate::wire::{Hello, STREAM};
 
@@ -99,8 +95,9 @@ struct Problem {
 impl Calls {
     /// `url` without a slash at its end; `trusted`: PEM of authorities beside those of the system.
     pub(crate) fn to(url: &str, token: Token, trusted: Option<&[u8]>) -> Result<Self, String> {
+        let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };
         let client = Client::builder()
-            .tls_backend_preconfigured(client_tls(url, trusted)?)
+            .tls_backend_preconfigured(tls.config().map_err(|error| error.to_string())?)
             .connect_timeout(CONNECT)
             .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
@@ -157,32 +154,4 @@ fn told(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     words
-}
-
-/// TLS of a client of `url`, which believes whom the system does, and the authorities of `trusted`, PEM.
-///
-/// # Errors
-///
-/// In words, where `trusted` has what is no certificate.
-pub fn client_tls(url: &str, trusted: Option<&[u8]>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    if url.starts_with("https:") {
-        // Single ones that cannot be read are nobody's business.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Some(trusted) = trusted {
-            let bad = |why: String| format!("the certificate of the authority: {why}");
-            let before = roots.len();
-            for certificate in CertificateDer::pem_slice_iter(trusted) {
-                let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-                roots.add(certificate).map_err(|error| bad(error.to_string()))?;
-            }
-            if roots.len() == before {
-                return Err(bad("there is none in the file".to_owned()));
-            }
-        }
-    }
-    let config =
-        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }

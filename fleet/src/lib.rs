@@ -47,7 +47,6 @@ mod watcher;
 pub mod wire;
 
 pub use answers::Answers;
-pub use calls::client_tls;
 pub use counted::{Part, Whole};
 pub use counters::{Counted, Counters, Figure};
 pub use follower::{Follower, Following, Source, StartError, Status, Token};

@@ -1,5 +1,6 @@
 //! TLS at a listener: a certificate and its key from two files, and whose certificates clients need from a third. They are
 //! taken anew when they change. Connections that are open go on; what cannot be used keeps what was there before.
+//! [`ClientTls`] is the other side.
 
 use std::{
     convert::Infallible,
@@ -23,6 +24,10 @@ use rustls::{
 };
 use tokio::{task::spawn_blocking, time};
 
+mod client;
+
+pub use client::{ClientTls, Own, to_oneself};
+
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_secs(2);
 
@@ -38,7 +43,7 @@ pub struct TlsFiles {
     pub clients: Option<PathBuf>,
 }
 
-/// Why the files cannot be used: which of them, and what is wrong with it.
+/// Why what was given cannot be used: which of it, and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsError(String);
 
@@ -139,39 +144,43 @@ pub struct Tls {
 
 impl TlsFiles {
     fn read(&self) -> Result<Contents, TlsError> {
-        let read = |path: &Path| fs::read(path).map_err(|error: io::Error| of(path, &error));
+        let read = |path: &Path| fs::read(path).map_err(|error: io::Error| of(path.display(), error));
         let clients = self.clients.as_deref().map(read).transpose()?;
         Ok(Contents { certificate: read(&self.certificate)?, key: read(&self.key)?, clients })
     }
 
     fn load(&self, contents: &Contents) -> Result<InUse, TlsError> {
-        let chain = certificates(&self.certificate, &contents.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| of(&self.key, &error))?;
-        let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| of(&self.certificate, &error))?;
+        let chain = certificates(self.certificate.display(), &contents.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| of(self.key.display(), error))?;
+        let key =
+            CertifiedKey::from_der(chain, key, &provider()).map_err(|error| of(self.certificate.display(), error))?;
         let clients = match self.clients.as_deref().zip(contents.clients.as_deref()) {
             None => WebPkiClientVerifier::no_client_auth(),
             Some((path, contents)) => {
                 let mut signers = RootCertStore::empty();
-                for signer in certificates(path, contents)? {
-                    signers.add(signer).map_err(|error| of(path, &error))?;
+                for signer in certificates(path.display(), contents)? {
+                    signers.add(signer).map_err(|error| of(path.display(), error))?;
                 }
                 WebPkiClientVerifier::builder_with_provider(Arc::new(signers), Arc::new(provider()))
                     .build()
-                    .map_err(|error| of(path, &error))?
+                    .map_err(|error| of(path.display(), error))?
             }
         };
         Ok(InUse { key: Arc::new(key), clients })
     }
 }
 
-fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
-    let certificates = certificates.map_err(|error| of(path, &error))?;
-    if certificates.is_empty() { Err(of(path, &"there is no certificate in it")) } else { Ok(certificates) }
+fn certificates(what: impl fmt::Display, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Err(error) => Err(of(what, error)),
+        Ok(none) if none.is_empty() => Err(of(what, "there is no certificate in it")),
+        Ok(certificates) => Ok(certificates),
+    }
 }
 
-fn of(path: &Path, why: &dyn ToString) -> TlsError {
-    TlsError(format!("{}: {}", path.display(), why.to_string()))
+fn of(what: impl fmt::Display, why: impl fmt::Display) -> TlsError {
+    TlsError(format!("{what}: {why}"))
 }
 
 fn provider() -> CryptoProvider {
