@@ -1,12 +1,12 @@
 //! Reads the body of a request: JSON text, within bounds of size and time, and of the room for all bodies.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use actix_web::{
-    HttpRequest,
-    http::header::{self, HeaderName},
+    dev::Payload,
+    http::header::{self, HeaderMap, HeaderValue},
     rt::time::timeout,
-    web::{BytesMut, Payload},
+    web::{Bytes, BytesMut},
 };
 use futures_util::StreamExt;
 
@@ -18,49 +18,57 @@ use crate::{
 /// A body that is not there after this long does not come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The text of a body that says that it is JSON, or nothing about itself.
-pub(crate) async fn read(request: &HttpRequest, payload: Payload, room: &Room) -> Result<String, Error> {
-    if let Some(given) = header(request, &header::CONTENT_TYPE)
-        && !is_json(&given)
+/// A body that says that it is JSON, or nothing about itself.
+pub(crate) async fn read(headers: &HeaderMap, payload: &mut Payload, room: &Room) -> Result<Bytes, Error> {
+    if let Some(given) = headers.get(header::CONTENT_TYPE)
+        && !is_json(given.as_bytes())
     {
-        return Err(Error::MediaType(given.into_owned()));
+        return Err(Error::MediaType(told(given)));
     }
-    if let Some(given) = header(request, &header::CONTENT_ENCODING)
-        && !given.eq_ignore_ascii_case("identity")
+    if let Some(given) = headers.get(header::CONTENT_ENCODING)
+        && !given.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity")
     {
-        return Err(Error::Encoding(given.into_owned()));
+        return Err(Error::Encoding(told(given)));
     }
-    let announced = header(request, &header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0);
-    if announced > BODY_BYTES_MAX {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.trim().parse().ok());
+    if announced > Some(BODY_BYTES_MAX) {
         return Err(Error::TooLarge);
     }
-    let body = timeout(PATIENCE, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))?;
-    String::from_utf8(body.into()).map_err(|error| Error::NotUtf8 { at: error.utf8_error().valid_up_to() })
+    timeout(PATIENCE, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))
 }
 
-async fn collect(mut payload: Payload, mut part: Part<'_>) -> Result<BytesMut, Error> {
-    // Room for what came, not for what was announced.
-    let mut body = BytesMut::new();
-    while let Some(chunk) = payload.next().await {
+async fn collect(payload: &mut Payload, mut part: Part<&Room>) -> Result<Bytes, Error> {
+    let mut next = async |before: usize| {
+        let Some(chunk) = payload.next().await else { return Ok(None) };
         let chunk = chunk.map_err(|_| Error::BrokenOff)?;
-        if body.len() + chunk.len() > BODY_BYTES_MAX {
+        if before + chunk.len() > BODY_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        if !part.grow(chunk.len()) {
-            return Err(Error::Overload);
-        }
+        if part.grow(chunk.len()) { Ok(Some(chunk)) } else { Err(Error::Overload) }
+    };
+    let Some(first) = next(0).await? else { return Ok(Bytes::new()) };
+    let Some(second) = next(first.len()).await? else { return Ok(first) };
+    // Room for what came, not for what was announced.
+    let mut body = BytesMut::from(&first[..]);
+    body.extend_from_slice(&second);
+    while let Some(chunk) = next(body.len()).await? {
         body.extend_from_slice(&chunk);
     }
-    Ok(body)
+    Ok(body.freeze())
 }
 
-/// The value of a header, trimmed; what is not text in it shows as such.
-fn header<'r>(request: &'r HttpRequest, name: &HeaderName) -> Option<Cow<'r, str>> {
-    request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes().trim_ascii()))
+/// The text of a body.
+pub(crate) fn text(body: &[u8]) -> Result<&str, Error> {
+    str::from_utf8(body).map_err(|error| Error::NotUtf8 { at: error.valid_up_to() })
+}
+
+/// A header's value; what is not text in it shows as such.
+fn told(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes().trim_ascii()).into_owned()
 }
 
 /// `application/json`, with or without parameters.
-fn is_json(media_type: &str) -> bool {
-    let essence = media_type.split(';').next().unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
+fn is_json(media_type: &[u8]) -> bool {
+    let essence = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{Decision, Degraded, Engine, Request, clock::Clock, policy::OnError};
+use tidegate::{Decision, Degraded, Engine, Rate, Request, clock::Clock, policy::OnError};
 
 use crate::{
     degraded::DegradedCounts,
@@ -97,6 +97,19 @@ impl<C: Clock> Decider<C> {
         })
     }
 
+    /// Decides requests together, all or nothing; some bring their own numbers. `None`: it could not be done.
+    pub(crate) fn check_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Answer<'_>>> {
+        let decided = caught(|| {
+            let mut decisions = Vec::with_capacity(requests.len());
+            self.engine.check_together(requests, &mut decisions);
+            decisions
+        });
+        if decided.is_none() {
+            self.degraded.failed(Degraded::InternalError);
+        }
+        Some(decided?.into_iter().map(|decision| self.answer((decision, None))).collect())
+    }
+
     /// The same of a cost that is an estimate, which can be settled for an hour. Where there is no room to keep the reservation
     /// the estimate is charged all the same, and the answer says so: the request may go on, and what it was charged stands.
     pub(crate) fn reserve(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
@@ -116,6 +129,20 @@ impl<C: Clock> Decider<C> {
             Some(decided) => self.answer(decided),
             None => self.undecided(request.parts().domain, Degraded::InternalError),
         })
+    }
+
+    /// Decides several in their order, later ones after the charges of earlier ones, and tells each answer.
+    pub(crate) fn check_batch<'e>(&'e self, requests: &[Request<'_>], mut tell: impl FnMut(Answer<'e>)) {
+        let mut told = 0;
+        let each = |decision| {
+            told += 1;
+            tell(self.answer((decision, None)));
+        };
+        if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
+            for request in &requests[told..] {
+                tell(self.undecided(request.parts().domain, Degraded::InternalError));
+            }
+        }
     }
 
     /// Says what a reservation really cost; 0 gives all of it back.
@@ -140,11 +167,11 @@ impl<C: Clock> Decider<C> {
         request: &Request<'_>,
         decide: impl FnOnce() -> Decided<'e>,
     ) -> Result<Option<Decided<'e>>, Reused> {
-        let decided = caught(|| match id {
-            Some(id) => self.retries.once(&self.engine, (id, call), request, decide),
-            None => Ok(decide()),
-        });
-        decided.transpose()
+        match id {
+            Some(id) => caught(|| self.retries.once(&self.engine, (id, call), request, decide)).transpose(),
+            // The most: as straight as can be.
+            None => Ok(caught(decide)),
+        }
     }
 
     fn answer<'e>(&self, decided: Decided<'e>) -> Answer<'e> {
@@ -169,12 +196,21 @@ impl<C: Clock> Decider<C> {
     }
 }
 
+/// Takes decisions as they are made.
+struct Each<F>(F);
+
+impl<'e, F: FnMut(Decision<'e>)> Extend<Decision<'e>> for Each<F> {
+    fn extend<I: IntoIterator<Item = Decision<'e>>>(&mut self, decisions: I) {
+        decisions.into_iter().for_each(&mut self.0);
+    }
+}
+
 /// `None`: it panicked.
 ///
 /// What can panic in a check is an observer, which is shown a decision after its charges: those stand, each whole, since a
 /// charge is one swap of one word. The engine holds no lock then, and what it reads through is freed on the way out; the
 /// decision is left out of its counts. So nothing half done is seen by whoever comes next.
-fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 

@@ -66,6 +66,8 @@ pub(crate) enum Error {
     Encoding(String),
     /// No room for the body among those that are being read.
     Overload,
+    /// There is no decision, and whoever asked knows what to do then.
+    Undecided,
     /// A panic.
     Internal,
     /// The path is known, and takes these methods instead.
@@ -123,6 +125,7 @@ impl Error {
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
             Self::Overload => (StatusCode::SERVICE_UNAVAILABLE, "overload"),
+            Self::Undecided => (StatusCode::SERVICE_UNAVAILABLE, "undecided"),
         }
     }
 
@@ -166,7 +169,7 @@ impl fmt::Display for Error {
                 "request_id: came with another request in the last 60 s; give each request an id of its own, and a repeat what \
                  the first one had",
             ),
-            Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask POST /v1/check what is left"),
+            Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask by a check what is left"),
             Self::Actual(actual) => write!(f, "actual: {actual} is out of range; from 0 to {NUMBER_MAX} fit"),
             Self::Reservation(Gone::Settled) => {
                 f.write_str("reservation: was settled or refunded before; nothing was changed")
@@ -188,13 +191,14 @@ impl fmt::Display for Error {
             Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
             Self::TooSlow => f.write_str("the body did not come in time; send it at once"),
             Self::BrokenOff => f.write_str(
-                "the body ended early or its chunks are malformed; send all that Content-Length or the chunks announce",
+                "the body ended early or is malformed; send all that its length or its chunks announce",
             ),
             Self::MediaType(given) => {
                 write!(f, "Content-Type: `{given}` is not read here; send JSON as application/json")
             }
             Self::Encoding(given) => write!(f, "Content-Encoding: `{given}` is not read here; send the body as it is"),
             Self::Overload => f.write_str("too many bodies are being read at once; nothing was changed, send it again"),
+            Self::Undecided => f.write_str("this could not be decided; the log of this server says why"),
             Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
             Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),
             Self::Path(path) => {

@@ -4,31 +4,41 @@
 //!
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
 //!   answered to request ids), `reservations` (those that are open) and `degraded` (answers that are not what they should
-//!   have been).
+//!   have been); `doors` (opens them), `lanes` (threads for connections that are no HTTP), `room` (for what is being read),
+//!   `tokens` (who may ask), `latency`, `health`, `metrics`, `watch`, `traces` (spans of requests), `running` (until they have
+//!   stopped).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
-//!   how that is told), `wire` (bodies of requests), `answer` (of answers), `room` and `body` (read one), `tokens` (who may ask), `latency`, `health`, `metrics`, `running` (until it
-//!   has stopped); headers
-//!   of answers are those of [`tidegate_middleware::headers`].
+//!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
+//!   [`tidegate_middleware::headers`].
+//! * [`grpc`]: checks over gRPC, of Envoy too, and what goes on to the admin server.
+//! * [`resp`]: checks over the Redis protocol.
 
 mod answer;
 mod body;
 mod decider;
 mod degraded;
+mod doors;
 mod error;
+pub mod grpc;
 mod health;
 pub mod http;
+mod lanes;
 mod latency;
 mod metrics;
 mod reservations;
+pub mod resp;
 mod retries;
 mod room;
 mod running;
 mod tokens;
+mod traces;
 mod watch;
 mod wire;
 
 pub use decider::Decider;
 pub use degraded::tell_panics_seldom;
+pub use doors::{CONNECTIONS_MAX, DRAIN_DELAY_MAX, Doors, Settings};
 pub use running::{Handle, Running};
 pub use tokens::{Tokens, TokensError};
+pub use traces::Traces;
 pub use watch::Source;

@@ -15,12 +15,19 @@ use prometheus_client::{
 };
 use tidegate::{Engine, clock::Clock};
 
-use crate::{decider::Decider, health::Fault, latency::DoorLatencies, room::Room, watch::Watch};
+use crate::{
+    decider::Decider,
+    health::Fault,
+    latency::{AllLatencies, DoorLatencies},
+    resp::Throttled,
+    room::Room,
+    watch::Watch,
+};
 
 /// The media type of [`Metrics::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What this door and its decider count, and where all that is counted is written.
+/// What the doors and their decider count, and where all that is counted is written.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -30,15 +37,17 @@ pub(crate) struct Metrics {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Refused {
+    door: &'static str,
     code: &'static str,
 }
 
 impl Metrics {
-    /// Those of a door, of what decides there, and of its engine.
+    /// Those of all doors, of what decides there, and of its engine.
     pub(crate) fn new<C: Clock>(
         decider: &Arc<Decider<C>>,
         room: &Arc<Room>,
-        latencies: &DoorLatencies,
+        latencies: Vec<DoorLatencies>,
+        throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
     ) -> Self {
         let (refused, unidentified) = (Family::default(), Counter::default());
@@ -46,20 +55,23 @@ impl Metrics {
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
         registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
-        registry.register_collector(Box::new(latencies.clone()));
+        registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
+        if let Some(throttled) = throttled {
+            registry.register_collector(Box::new(throttled.clone()));
+        }
         let help = "Answers that are not what they should have been, by reason";
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
-        let help = "Requests over HTTP that were refused or failed, by code of error, those inside a batch too";
-        registry.register("http_bad_requests", help, Family::clone(&refused));
+        let help = "Requests that were refused or failed, by door and code of error, those inside a batch too";
+        registry.register("bad_requests", help, Family::clone(&refused));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
         Self { registry, refused, unidentified }
     }
 
-    /// A request, or a check of a batch, was refused with this code.
-    pub(crate) fn refused(&self, code: &'static str) {
-        self.refused.get_or_create(&Refused { code }).inc();
+    /// A request at this door, or a check of a batch, was refused with this code.
+    pub(crate) fn refused(&self, door: &'static str, code: &'static str) {
+        self.refused.get_or_create(&Refused { door, code }).inc();
     }
 
     /// A proxy asked about a request that had none of the identities.
@@ -239,7 +251,7 @@ struct OfRoom(Arc<Room>);
 
 impl Collector for OfRoom {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Bytes of bodies over HTTP that are being read";
+        let help = "Bytes of bodies, and of long commands over the Redis protocol, that are being read";
         let taken = self.0.taken() as u64;
         encoder.encode_descriptor("http_body_bytes", help, None, MetricType::Gauge)?.encode_gauge(&taken)
     }

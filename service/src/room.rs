@@ -1,6 +1,9 @@
 //! Room for the bodies that are being read: so many bytes in all connections together, whoever sends how slowly.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    ops::Deref,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 /// Bytes of bodies that have come, in requests that are not whole yet. What holds them may have twice the room.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
@@ -17,8 +20,8 @@ impl Default for Room {
 
 /// The part of one body, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Part<'r> {
-    room: &'r Room,
+pub(crate) struct Part<R: Deref<Target = Room>> {
+    room: R,
     bytes: usize,
 }
 
@@ -29,12 +32,29 @@ impl Room {
     }
 
     /// Of a body of which nothing has come.
-    pub(crate) fn part(&self) -> Part<'_> {
-        Part { room: self, bytes: 0 }
+    pub(crate) fn part(&self) -> Part<&Self> {
+        Part::of(self)
     }
 }
 
-impl Part<'_> {
+impl<R: Deref<Target = Room>> Part<R> {
+    /// Of a body of which nothing has come.
+    pub(crate) fn of(room: R) -> Self {
+        Self { room, bytes: 0 }
+    }
+
+    /// Has room for so many bytes from now on, if there is so much.
+    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes {
+            return self.grow(bytes - self.bytes);
+        }
+        if bytes < self.bytes {
+            self.room.0.fetch_add(self.bytes - bytes, Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+        true
+    }
+
     /// Takes room for so many bytes more, if there is so much.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let taken = self.room.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
@@ -45,7 +65,7 @@ impl Part<'_> {
     }
 }
 
-impl Drop for Part<'_> {
+impl<R: Deref<Target = Room>> Drop for Part<R> {
     fn drop(&mut self) {
         self.room.0.fetch_add(self.bytes, Ordering::Relaxed);
     }

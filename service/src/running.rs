@@ -1,4 +1,4 @@
-//! A door that is open, until it has stopped.
+//! Doors that are open, until they have stopped.
 
 use std::{
     convert::Infallible,
@@ -15,15 +15,21 @@ use std::{
 };
 
 use actix_web::dev::{Server, ServerHandle};
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-/// A server, with what it does beside answering. It runs while it is awaited, on a runtime of tokio, and leaves signals to the
-/// process: stop it through its handle.
-#[must_use = "it runs while it is awaited"]
+/// The doors of a process, with what is done beside answering. They run while this is awaited, on a runtime of tokio, and
+/// leave signals to the process: stop them through the handle.
+#[must_use = "they run while it is awaited"]
 pub struct Running {
-    pub(crate) server: Server,
-    /// They end with it.
+    /// HTTP; it ends with the process's doors. `None`: it has.
+    pub(crate) http: Option<Server>,
+    /// The doors on lanes.
+    pub(crate) lanes: JoinSet<()>,
+    /// They end with the doors.
     pub(crate) beside: JoinSet<Infallible>,
+    pub(crate) http_handle: ServerHandle,
+    /// True tells the doors on lanes to stop.
+    pub(crate) stop: watch::Sender<bool>,
     pub(crate) is_leaving: Arc<AtomicBool>,
 }
 
@@ -34,10 +40,11 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// To stop it.
+    /// To stop them.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { server: self.server.handle(), is_leaving: Arc::clone(&self.is_leaving) }
+        let (http, stop, is_leaving) = (self.http_handle.clone(), self.stop.clone(), Arc::clone(&self.is_leaving));
+        Handle { http, stop, is_leaving }
     }
 }
 
@@ -48,14 +55,24 @@ impl Future for Running {
         while let Poll::Ready(Some(Err(error))) = self.beside.poll_join_next(context) {
             tracing::error!(%error, "what follows files, or looks at how well the server is, has ended");
         }
-        Pin::new(&mut self.server).poll(context)
+        if let Some(http) = &mut self.http
+            && let Poll::Ready(ended) = Pin::new(http).poll(context)
+        {
+            self.http = None;
+            ended?;
+        }
+        while let Poll::Ready(Some(ended)) = self.lanes.poll_join_next(context) {
+            ended.map_err(io::Error::other)?;
+        }
+        if self.http.is_none() && self.lanes.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
-/// Stops a server.
+/// Stops the doors.
 #[derive(Clone)]
 pub struct Handle {
-    server: ServerHandle,
+    http: ServerHandle,
+    stop: watch::Sender<bool>,
     is_leaving: Arc<AtomicBool>,
 }
 
@@ -71,6 +88,7 @@ impl Handle {
     pub async fn drain(&self, delay: Duration) {
         self.is_leaving.store(true, Ordering::Relaxed);
         sleep(delay).await;
-        self.server.stop(true).await;
+        self.stop.send_replace(true);
+        self.http.stop(true).await;
     }
 }

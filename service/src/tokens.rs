@@ -6,7 +6,10 @@ use std::{
     convert::Infallible,
     error, fmt, fs, mem,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,8 +25,22 @@ const CHARACTERS_MIN: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Tokens {
     file: Arc<Path>,
+    known: Arc<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
     /// SHA-256 of each: looking one up takes no longer for a nearer guess.
-    known: Arc<RwLock<HashSet<[u8; 32]>>>,
+    digests: RwLock<HashSet<[u8; 32]>>,
+    /// Changes after them.
+    generation: AtomicU64,
+}
+
+/// A token that was good, for whoever goes on by it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Good {
+    digest: [u8; 32],
+    generation: u64,
 }
 
 /// Why a file gives no tokens.
@@ -46,7 +63,8 @@ impl Tokens {
     /// It cannot be read, has no token, or one that is too short.
     pub fn open(file: PathBuf) -> Result<Self, TokensError> {
         let known = digests(&read(&file)?);
-        Ok(Self { file: file.into(), known: Arc::new(RwLock::new(known)) })
+        let known = Known { digests: RwLock::new(known), generation: AtomicU64::new(0) };
+        Ok(Self { file: file.into(), known: Arc::new(known) })
     }
 
     /// The first token of the file, for whoever asks such a server.
@@ -61,9 +79,23 @@ impl Tokens {
     /// Is this one of them?
     #[must_use]
     pub fn has(&self, token: &[u8]) -> bool {
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        // Nothing panics while it is held.
-        self.known.read().unwrap_or_else(PoisonError::into_inner).contains(&digest)
+        self.find(token).is_some()
+    }
+
+    /// The same, to be asked again.
+    pub(crate) fn find(&self, token: &[u8]) -> Option<Good> {
+        self.known.find(Sha256::digest(token).into())
+    }
+
+    /// Is it good still? It costs next to nothing while the file is as it was.
+    pub(crate) fn is_still(&self, good: &mut Good) -> bool {
+        if self.known.generation.load(Ordering::Acquire) == good.generation {
+            return true;
+        }
+        let found = self.known.find(good.digest);
+        let is_good = found.is_some();
+        *good = found.unwrap_or_else(|| good.clone());
+        is_good
     }
 
     /// Follows the file, for ever. While it cannot be used, the tokens of before are good.
@@ -75,7 +107,7 @@ impl Tokens {
             let Ok(known) = spawn_blocking(move || read(&file)).await else { continue };
             let is_wrong = known.is_err();
             match known {
-                Ok(tokens) => *self.known.write().unwrap_or_else(PoisonError::into_inner) = digests(&tokens),
+                Ok(tokens) => self.known.replace(digests(&tokens)),
                 Err(why) if !is_told => {
                     tracing::error!(%why, "the file of tokens cannot be used; those of before are good");
                 }
@@ -84,6 +116,25 @@ impl Tokens {
             if mem::replace(&mut is_told, is_wrong) && !is_wrong {
                 tracing::info!("the file of tokens can be used again");
             }
+        }
+    }
+}
+
+impl Known {
+    fn find(&self, digest: [u8; 32]) -> Option<Good> {
+        // Before the digests: a change in between is looked at again.
+        let generation = self.generation.load(Ordering::Acquire);
+        // Nothing panics while it is held.
+        let is_known = self.digests.read().unwrap_or_else(PoisonError::into_inner).contains(&digest);
+        is_known.then_some(Good { digest, generation })
+    }
+
+    fn replace(&self, new: HashSet<[u8; 32]>) {
+        let mut digests = self.digests.write().unwrap_or_else(PoisonError::into_inner);
+        if *digests != new {
+            *digests = new;
+            // Whoever sees it sees the digests, too: he takes the lock that is held.
+            self.generation.fetch_add(1, Ordering::Release);
         }
     }
 }
@@ -140,6 +191,7 @@ mod tests {
         fs::write(&file, "morning-star-0001").expect("room for a file");
         let tokens = Tokens::open(file.clone()).expect("they are good");
         let following = tokio::spawn(tokens.clone().follow());
+        let mut morning = tokens.find(b"morning-star-0001").expect("it is good");
         for (text, good, bad) in [
             ("evening-star-0002", "evening-star-0002", "morning-star-0001"),
             ("short", "evening-star-0002", "short"),
@@ -148,6 +200,7 @@ mod tests {
             fs::write(&file, text).expect("room for a file");
             time::sleep(3 * EVERY).await;
             assert!(tokens.has(good.as_bytes()) && !tokens.has(bad.as_bytes()), "{text}");
+            assert_eq!(tokens.is_still(&mut morning), good.starts_with("morning"), "{text}");
         }
         following.abort();
     }

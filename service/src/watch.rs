@@ -1,4 +1,4 @@
-//! Looks at what a door counts, and says how well it is.
+//! Looks at what the doors count, and says how well it is.
 
 use std::{
     convert::Infallible,
@@ -21,6 +21,7 @@ use crate::{
     decider::Decider,
     health::{EVERY, Fault, Health, Look},
     latency::DoorLatencies,
+    resp::Throttled,
 };
 
 /// Where policies come from.
@@ -29,13 +30,12 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn is_heard(&self) -> bool;
 }
 
-/// Watches a door.
+/// Watches the doors.
 #[derive(Debug)]
 pub(crate) struct Watch<C> {
     decider: Arc<Decider<C>>,
-    latencies: DoorLatencies,
-    /// Routes whose answers tell how well the server is.
-    routes: &'static [&'static str],
+    latencies: Vec<DoorLatencies>,
+    throttled: Option<Throttled<C>>,
     source: Option<Arc<dyn Source>>,
     pub(crate) certificate: Trouble,
     failures: AtomicU64,
@@ -57,8 +57,8 @@ struct Seen {
 impl<C: Clock> Watch<C> {
     pub(crate) fn new(
         decider: Arc<Decider<C>>,
-        latencies: DoorLatencies,
-        routes: &'static [&'static str],
+        latencies: Vec<DoorLatencies>,
+        throttled: Option<Throttled<C>>,
         source: Option<Arc<dyn Source>>,
     ) -> Self {
         let clock = SystemClock::new();
@@ -66,7 +66,7 @@ impl<C: Clock> Watch<C> {
         Self {
             decider,
             latencies,
-            routes,
+            throttled,
             source,
             certificate: Trouble::default(),
             failures: AtomicU64::new(0),
@@ -121,18 +121,16 @@ impl<C: Clock> Watch<C> {
 
     fn look(&self) -> Look {
         let engine = self.decider.engine();
-        let (mut answers, mut ns) = (0, 0);
-        for sum in self.routes.iter().map(|route| self.latencies.sum(route)) {
-            answers += sum.answers();
-            ns += sum.ns;
-        }
+        let doors = self.latencies.iter().map(DoorLatencies::deciding);
+        let (answers, ns) = doors.fold((0, 0), |(answers, ns), (more, longer)| (answers + more, ns + longer));
         let totals = engine.totals();
+        let (throttled, overflow) = self.throttled.as_ref().map_or((0, 0), Throttled::counts);
         Look {
             answers,
             ns,
             errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
-            checks: totals.allowed + totals.denied,
-            overflow: engine.overflow_charges(),
+            checks: totals.allowed + totals.denied + throttled,
+            overflow: engine.overflow_charges() + overflow,
         }
     }
 }

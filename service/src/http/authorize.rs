@@ -3,19 +3,19 @@
 
 use std::{any::Any, borrow::Cow, net::IpAddr};
 
+use actix_http::{HttpMessage, Request as HttpRequest};
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpResponse,
     http::{
-        ConnectionType, StatusCode,
-        header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
+        StatusCode,
+        header::{HeaderName, HeaderValue},
     },
-    web::Data,
 };
-use tidegate::{DEFAULT_DOMAIN, Degraded, ENDPOINT_BYTES_MAX, Identity, Request, RequestError, clock::Clock};
+use tidegate::{DEFAULT_DOMAIN, Degraded, Identity, Request, RequestError, clock::Clock, fitting_path};
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
-use super::{AUTHORIZE, Door, set_headers};
-use crate::{answer::DecisionBody, error::Error};
+use super::door::{AUTHORIZE, Door, decision_as, set_headers};
+use crate::{error::Error, traces::RequestSpan};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
@@ -88,44 +88,34 @@ impl<'q> Options<'q> {
     }
 }
 
-pub(super) async fn authorize<C: Clock>(door: Data<Door<C>>, request: HttpRequest) -> HttpResponse {
-    let answer = door.authorized(&request);
-    let mut answer = door.answer(AUTHORIZE, answer);
-    if has_body(&request) {
-        // It would be taken for the next request.
-        answer.head_mut().set_connection_type(ConnectionType::Close);
-    }
-    answer
-}
-
-fn has_body(request: &HttpRequest) -> bool {
-    let length = request.headers().get(CONTENT_LENGTH);
-    length.is_some_and(|length| length != "0") || request.headers().contains_key(TRANSFER_ENCODING)
-}
-
 impl<C: Clock> Door<C> {
-    fn authorized(&self, asked: &HttpRequest) -> Result<HttpResponse, Error> {
-        let options = Options::read(asked.query_string())?;
+    pub(super) fn authorize(&self, request: &HttpRequest, span: Option<&RequestSpan>) -> HttpResponse {
+        self.answer(AUTHORIZE, self.authorized(request, span))
+    }
+
+    fn authorized(&self, asked: &HttpRequest, span: Option<&RequestSpan>) -> Result<HttpResponse, Error> {
+        let options = Options::read(asked.uri().query().unwrap_or_default())?;
         let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
         let endpoint = endpoint.as_deref().map(path);
+        let endpoint = endpoint.as_deref();
         let head = Head { asked, path: endpoint.unwrap_or_default(), method: method.as_deref().unwrap_or_default() };
         let found = self.authorize.identities.found(&head);
         let identities = found.identities();
         if identities.is_empty() {
-            self.metrics.unidentified();
+            self.shared.metrics.unidentified();
             return Ok(HttpResponse::NoContent().finish());
         }
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without an id of the request there is none that was used before.
-        let answer = self.decider.check(&request, None).map_err(Error::Reused)?;
-        let mut told = if answer.is_allowed {
-            HttpResponse::NoContent().finish()
-        } else {
-            HttpResponse::build(options.deny).json(DecisionBody::from(&answer))
-        };
-        set_headers(&mut told, &answer, self.decider.engine().door_settings(&options.domain));
+        let answer = self.shared.decider.check(&request, None).map_err(Error::Reused)?;
+        if let Some(span) = span {
+            span.decided(&answer);
+        }
+        let mut told =
+            if answer.is_allowed { HttpResponse::NoContent().finish() } else { decision_as(options.deny, &answer) };
+        set_headers(&mut told, &answer, self.shared.decider.engine().door_settings(&options.domain));
         if let Some(reason) = answer.degraded.map(Degraded::name) {
             told.headers_mut().insert(DEGRADED, HeaderValue::from_static(reason));
         }
@@ -146,10 +136,9 @@ fn request<'a>(
     Ok(method.map_or(request, |method| request.method(method)))
 }
 
-/// Without the query; of a path that is longer than the engine takes, the beginning: it is not to go uncounted.
-fn path(uri: &str) -> &str {
-    let path = uri.split(['?', '#']).next().unwrap_or_default();
-    &path[..path.floor_char_boundary(ENDPOINT_BYTES_MAX)]
+/// Without the query.
+fn path(uri: &str) -> Cow<'_, str> {
+    fitting_path(uri.split(['?', '#']).next().unwrap_or_default())
 }
 
 /// The request that the proxy asks about, as far as it repeats it.
@@ -162,6 +151,10 @@ struct Head<'a> {
 impl RequestHead for Head<'_> {
     fn header(&self, name: &str) -> Vec<&[u8]> {
         self.asked.headers().get_all(name).map(HeaderValue::as_bytes).collect()
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.asked.headers().get(name).map(HeaderValue::as_bytes)
     }
 
     fn peer(&self) -> Option<IpAddr> {

@@ -74,16 +74,22 @@ fn any_method_will_do_and_no_body_is_read() {
     // A body that is announced and never comes is not waited for.
     let answer = server.connect().send("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 10\r\n\r\n");
     assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (204, Some("92")));
+    // Nor are chunks, and the connection ends.
+    let mut connection = server.connect();
+    let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n";
+    let answer = connection.send(format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n{chunks}"));
+    assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
+    assert!(connection.is_closed());
     // One that comes is not taken for the next request.
     let inner = "GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n";
     let outer =
         format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
     let mut connection = server.connect();
     let answer = connection.send(&outer);
-    assert_eq!((answer.header("x-ratelimit-remaining"), answer.header("connection")), (Some("91"), Some("close")));
+    assert_eq!((answer.header("x-ratelimit-remaining"), answer.header("connection")), (Some("90"), Some("close")));
     assert!(connection.is_closed());
-    assert_eq!(server.connect().send(inner).header("x-ratelimit-remaining"), Some("90"));
-    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/authorize",status="204"}"#), 10);
+    assert_eq!(server.connect().send(inner).header("x-ratelimit-remaining"), Some("89"));
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/authorize",status="204"}"#), 11);
 }
 
 #[test]
@@ -98,8 +104,10 @@ fn path_and_method_are_what_the_proxy_says() {
     assert_eq!(ask("/x/../search//%62#c", "POST", "192.0.2.3"), 429, "as rules see it");
     assert_eq!(ask("/search/a", "GET", "192.0.2.4"), 204);
     assert_eq!(ask("/searching", "POST", "192.0.2.5"), 204);
-    let long = format!("/search/{}", "x".repeat(20_000));
-    assert_eq!(ask(&long, "POST", "192.0.2.6"), 429, "one that is too long counts by its beginning");
+    let (much, slashes) = ("x".repeat(20_000), "/".repeat(20_000));
+    for long in [format!("/search/{much}"), format!("{slashes}search/a"), format!("/{much}/../search/a?{much}")] {
+        assert_eq!(ask(&long, "POST", "192.0.2.6"), 429, "a path that is too long keeps its rule");
+    }
 }
 
 #[test]

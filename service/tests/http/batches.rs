@@ -58,8 +58,8 @@ fn a_bad_check_is_told_in_its_place_and_the_others_are_decided() {
     }
     assert_eq!(decisions[7]["remaining"], 98);
     assert_eq!(decisions.as_array().map(Vec::len), Some(8));
-    assert_eq!(server.metric(r#"tidegate_http_bad_requests_total{code="bad_field"}"#), 2);
-    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/check/batch",status="200"}"#), 1);
+    assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="http",code="bad_field"}"#), 2);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/check/batch",status="200"}"#), 1);
 }
 
 #[test]

@@ -58,6 +58,19 @@ fn a_body_that_does_not_come_is_answered() {
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (408, Some("too_slow")));
     assert_eq!(answer.header("connection"), Some("close"));
+    // One in chunks ends the connection, too.
+    let mut connection = server.connect();
+    let chunk = "1\r\n{\r\n";
+    let answer = connection
+        .send(format!("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"));
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+    assert!(connection.is_closed());
+    // Its beginning may also be there before its turn.
+    let mut connection = server.connect();
+    let readiness = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
+    connection.write(format!("{readiness}{head}{{"));
+    assert_eq!((connection.answer().status, connection.answer().status), (200, 408));
 }
 
 #[test]

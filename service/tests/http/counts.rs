@@ -1,6 +1,12 @@
 //! Health, and what is counted.
 
-use crate::{HUNDRED, support::Server, user};
+use std::{thread, time::Duration};
+
+use crate::{
+    HUNDRED,
+    support::{Server, request},
+    user,
+};
 
 #[test]
 fn it_is_alive_at_once_and_ready_with_a_policy() {
@@ -59,13 +65,13 @@ fn decisions_and_requests_are_counted() {
         ("tidegate_leases_begun_total", 0),
         ("tidegate_leases_ended_total", 0),
         (concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1),
-        (r#"tidegate_http_requests_total{route="/v1/check",status="200"}"#, 102),
-        (r#"tidegate_http_requests_total{route="/v1/check",status="429"}"#, 3),
-        (r#"tidegate_http_requests_total{route="/v1/check",status="400"}"#, 2),
-        (r#"tidegate_http_requests_total{route="other",status="404"}"#, 1),
-        (r#"tidegate_http_bad_requests_total{code="bad_json"}"#, 1),
-        (r#"tidegate_http_bad_requests_total{code="bad_identities"}"#, 1),
-        (r#"tidegate_http_bad_requests_total{code="not_found"}"#, 1),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="200"}"#, 102),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="429"}"#, 3),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="400"}"#, 2),
+        (r#"tidegate_requests_total{door="http",route="other",status="404"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="bad_json"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="bad_identities"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="not_found"}"#, 1),
     ] {
         assert_eq!(server.metric(series), count, "{series}");
     }
@@ -110,4 +116,21 @@ fn too_many_errors_show_in_its_health() {
     assert!(answer.text().starts_with("degraded: 100 of 100 checks ended in an error"), "{}", answer.text());
     assert_eq!(server.metric(r#"tidegate_health_degraded{reason="errors"}"#), 1);
     assert_eq!(server.get("/readyz").status, 200);
+}
+
+#[test]
+fn how_long_a_sender_takes_is_not_counted_against_the_server() {
+    let server = Server::with(HUNDRED);
+    let whole = request("/v1/check", "", user("ada"));
+    let mut connection = server.connect();
+    connection.write(&whole[..whole.len() - 1]);
+    thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(connection.send(&whole[whole.len() - 1..]).status, 200);
+    let mut late = server.connect();
+    assert_eq!(late.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{").status, 408);
+    let took = |le: &str| {
+        server
+            .metric(&format!(r#"tidegate_request_duration_seconds_bucket{{le="{le}",door="http",route="/v1/check"}}"#))
+    };
+    assert_eq!((took("1.0"), took("+Inf")), (2, 2));
 }

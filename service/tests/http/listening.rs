@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::ring,
@@ -18,11 +17,12 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_service::{Tokens, http::Settings};
+use tidegate_service::{Settings, Tokens};
 use tidegate_tls::{Tls, TlsFiles};
 
 use crate::{
     HUNDRED,
+    authority::Authority,
     support::{Server, request},
     user,
 };
@@ -99,29 +99,6 @@ fn is_in_time(is_so: impl Fn() -> bool) -> bool {
     })
 }
 
-/// Somebody who signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).expect("a certificate").pem();
-        Self { issuer: Issuer::new(params, key), pem }
-    }
-
-    /// A certificate and its key, PEM.
-    fn sign(&self) -> (String, String) {
-        let own = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
-        (params.signed_by(&own, &self.issuer).expect("a certificate").pem(), own.serialize_pem())
-    }
-}
-
 /// Callers of one kind, as long as their library keeps sessions to resume.
 struct Caller(Arc<ClientConfig>);
 
@@ -167,9 +144,7 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key, clients] = ["cert.pem", "key.pem", "clients.pem"].map(|name| folder.path().join(name));
     let (authority, first, second) = (Authority::new(), Authority::new(), Authority::new());
-    let (own, its_key) = authority.sign();
-    write(&certificate, &own);
-    write(&key, &its_key);
+    authority.write(&certificate, &key);
     write(&clients, &first.pem);
     let tls = Tls::open(TlsFiles { certificate, key, clients: Some(clients.clone()) }).expect("they are good");
     let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
@@ -197,9 +172,7 @@ fn it_answers_over_tls_and_not_without() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
     let authority = Authority::new();
-    let (own, its_key) = authority.sign();
-    write(&certificate, &own);
-    write(&key, &its_key);
+    authority.write(&certificate, &key);
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
     let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
     server.publish(HUNDRED);

@@ -1,5 +1,7 @@
 //! The HTTP door, over real sockets: what is answered, what is refused, how connections are treated, what is counted.
 
+#[path = "../../../tests/support/authority.rs"]
+mod authority;
 mod authorize;
 mod batches;
 mod checks;
@@ -11,6 +13,7 @@ mod listening;
 mod refusals;
 mod reservations;
 mod retries;
+mod spans;
 mod support;
 
 /// Every user gets 100 a minute.

@@ -59,8 +59,8 @@ fn an_estimate_is_charged_and_the_rest_is_given_back() {
     assert_eq!(settle(&server, &id, 80).status, 204);
     assert_eq!(server.remaining("ada"), 0);
     assert_eq!(server.metric("tidegate_open_reservations"), 0);
-    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/settle",status="204"}"#), 2);
-    assert_eq!(server.metric(r#"tidegate_http_requests_total{route="/v1/refund",status="204"}"#), 1);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/settle",status="204"}"#), 2);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/refund",status="204"}"#), 1);
 }
 
 #[test]

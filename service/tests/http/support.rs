@@ -1,50 +1,24 @@
-//! A server in the process of the test, on a port of its own, with a clock that stands still; and a client for requests
-//! that no library would send.
+//! A process whose HTTP door is asked, by a client for requests that no library would send.
+
+#[path = "../support/process.rs"]
+mod process;
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::{self, JoinHandle},
+    net::{SocketAddr, TcpStream},
+    ops::{Deref, DerefMut},
     time::Duration,
 };
 
 use serde_json::{Value, json};
-use tidegate::{
-    Engine, Snapshot,
-    clock::{Clock, ManualClock},
-    formats::Format,
-    time::{Nanos, SECOND_NS},
-};
 use tidegate_middleware::{
     address::{Addresses, parse_network},
     extract::{Extractor, Extractors},
 };
-use tidegate_service::{
-    Decider, Handle,
-    http::{Authorize, Http, Settings},
-};
+use tidegate_service::{Settings, http::Authorize};
 
-/// The time when a test begins, in Unix seconds: the first of a minute.
-pub(crate) const START: u64 = 1_700_000_040;
-
-/// A clock that can be broken.
-#[derive(Clone)]
-pub(crate) struct TestClock {
-    clock: ManualClock,
-    is_broken: Arc<AtomicBool>,
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Nanos {
-        assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
-        self.clock.now()
-    }
-}
+use self::process::Process;
+pub(crate) use self::process::START;
 
 /// Settings for proxies: these identities, told by proxies of these addresses.
 pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
@@ -56,11 +30,21 @@ pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
 /// A server that ends with the test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) engine: Arc<Engine<TestClock>>,
-    pub(crate) clock: ManualClock,
-    is_clock_broken: Arc<AtomicBool>,
-    handle: Handle,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    process: Process,
+}
+
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
 }
 
 impl Server {
@@ -88,35 +72,8 @@ impl Server {
     }
 
     fn started(authorize: Authorize, settings: Settings) -> Self {
-        let clock = ManualClock::at(START * SECOND_NS);
-        let is_clock_broken = Arc::new(AtomicBool::new(false));
-        let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
-        let engine = Arc::new(Engine::for_simulation(10_000, test_clock, 7));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-        let http = Http { listener, decider, authorize, workers: 2, settings };
-        let (started, handle) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let server = http.serve()?;
-                started.send(server.handle()).expect("the test waits");
-                server.await
-            })
-        });
-        let handle = handle.recv().expect("the server starts");
-        Self { address, engine, clock, is_clock_broken, handle, thread: Some(thread) }
-    }
-
-    pub(crate) fn publish(&self, policy: &str) {
-        let snapshot = Snapshot::parse(policy, Format::Toml).expect("a right policy");
-        self.engine.publish(snapshot).expect("room for its limits");
-    }
-
-    /// Whoever asks for the time panics, until the clock is mended.
-    pub(crate) fn break_clock(&self, is_broken: bool) {
-        self.is_clock_broken.store(is_broken, Ordering::SeqCst);
+        let process = Process::start(settings, authorize, |doors, _| doors);
+        Self { address: process.http, process }
     }
 
     pub(crate) fn connect(&self) -> Connection {
@@ -139,33 +96,10 @@ impl Server {
         self.connect().send(format!("GET {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n"))
     }
 
-    /// The value of one line of the metrics.
-    pub(crate) fn metric(&self, series: &str) -> u64 {
-        let text = self.get("/metrics").text();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        assert!(line.is_some(), "{series} is not in\n{text}");
-        line.and_then(|number| number.parse().ok()).expect("a number")
-    }
-
-    /// Tells it to end after this delay, and does not wait.
-    pub(crate) fn drain(&self, delay: Duration) {
-        let handle = self.handle.clone();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(handle.drain(delay));
-        });
-    }
-
     /// Ends it as the binary would, and says how it ended.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
         self.drain(Duration::ZERO);
-        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the server does not panic"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.drain(Duration::ZERO);
+        self.ended()
     }
 }
 

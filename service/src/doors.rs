@@ -1,0 +1,146 @@
+//! The doors of a process: what they share, how they are opened, and how they end.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use tidegate::clock::Clock;
+use tidegate_tls::Tls;
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{
+    decider::Decider,
+    grpc::{self, Grpc},
+    http::{self, Http},
+    latency::DoorLatencies,
+    metrics::Metrics,
+    resp::{self, Resp},
+    room::Room,
+    running::Running,
+    tokens::Tokens,
+    traces::Traces,
+    watch::{Source, Watch},
+};
+
+/// Connections of a door, those of all its workers together.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// How long a stop may take at most, with its delay. Whatever ends after the doors has five seconds more.
+const DRAIN: Duration = Duration::from_secs(25);
+/// The longest delay of a stop: what is left is for the requests under way.
+pub const DRAIN_DELAY_MAX: Duration = Duration::from_secs(20);
+
+/// The doors of a process, by which others ask one decider.
+#[derive(Debug)]
+pub struct Doors<C> {
+    decider: Arc<Decider<C>>,
+    settings: Settings,
+    http: Http,
+    grpc: Option<Grpc>,
+    resp: Option<Resp<C>>,
+}
+
+/// How doors listen, and to whom.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// How many threads answer at each door; one at least.
+    pub workers: usize,
+    /// The certificate of the listeners; without one they speak no TLS.
+    pub tls: Option<Tls>,
+    /// Tokens, one of which callers have to bring; without them everybody may ask.
+    pub tokens: Option<Tokens>,
+    /// How long they go on when they are to stop, saying that they are not ready; at most [`DRAIN_DELAY_MAX`].
+    pub drain_delay: Duration,
+    /// Where policies come from, if that is another process.
+    pub source: Option<Arc<dyn Source>>,
+    /// Begins the spans of requests; without it there are none.
+    pub traces: Option<Traces>,
+}
+
+/// What all doors know.
+#[derive(Debug)]
+pub(crate) struct Shared<C> {
+    pub(crate) decider: Arc<Decider<C>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) room: Arc<Room>,
+    pub(crate) watch: Arc<Watch<C>>,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) traces: Option<Traces>,
+    /// Others are to ask elsewhere.
+    pub(crate) is_leaving: Arc<AtomicBool>,
+}
+
+impl<C> Shared<C> {
+    /// May whoever brings these tokens ask? Where the server has none everybody may.
+    pub(crate) fn admits<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| brought.into_iter().any(|token| tokens.has(token)))
+    }
+}
+
+impl<C: Clock> Doors<C> {
+    /// Of a decider: HTTP, and those that are added.
+    #[must_use]
+    pub fn new(decider: Arc<Decider<C>>, settings: Settings, http: Http) -> Self {
+        Self { decider, settings, http, grpc: None, resp: None }
+    }
+
+    /// With gRPC.
+    #[must_use]
+    pub fn grpc(self, grpc: Grpc) -> Self {
+        Self { grpc: Some(grpc), ..self }
+    }
+
+    /// With the Redis protocol.
+    #[must_use]
+    pub fn resp(self, resp: Resp<C>) -> Self {
+        Self { resp: Some(resp), ..self }
+    }
+
+    /// Opens them, on a runtime of tokio. An error: one cannot listen.
+    pub fn serve(self) -> io::Result<Running> {
+        let Self { decider, settings, http, grpc, resp } = self;
+        let Settings { workers, tls, tokens, drain_delay, source, traces } = settings;
+        let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
+        let of_http = DoorLatencies::new(&http::KIND);
+        let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
+        let resp = resp.map(|resp| (resp, DoorLatencies::new(&resp::KIND)));
+        let mut latencies = vec![of_http.clone()];
+        latencies.extend(grpc.as_ref().map(|(_, of_grpc)| of_grpc.clone()));
+        latencies.extend(resp.as_ref().map(|(_, of_resp)| of_resp.clone()));
+        let room = Arc::new(Room::default());
+        let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
+        let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
+        let metrics = Metrics::new(&decider, &room, latencies, throttled.as_ref(), &watch);
+        let is_leaving = Arc::new(AtomicBool::new(false));
+        let mut beside = JoinSet::new();
+        beside.spawn(Arc::clone(&watch).follow());
+        if let Some(tokens) = &tokens {
+            beside.spawn(tokens.clone().follow());
+        }
+        let config = || tls.as_ref().map(Tls::config).transpose();
+        let for_http = config()?;
+        let shared = Arc::new(Shared {
+            decider,
+            metrics,
+            room,
+            watch: Arc::clone(&watch),
+            tokens,
+            traces,
+            is_leaving: Arc::clone(&is_leaving),
+        });
+        let (stop, _) = watch::channel(false);
+        let http = http.serve(&shared, &of_http, workers, for_http, drain)?;
+        let mut lanes = JoinSet::new();
+        if let Some((grpc, of_grpc)) = grpc {
+            lanes.spawn(grpc.serve(&shared, &of_grpc, workers, config()?, (stop.subscribe(), drain))?);
+        }
+        if let Some((resp, of_resp)) = resp {
+            lanes.spawn(resp.serve(&shared, &of_resp, workers, config()?, (stop.subscribe(), drain))?);
+        }
+        if let Some(tls) = tls {
+            beside.spawn(async move { tls.follow(&watch.certificate).await });
+        }
+        Ok(Running { http_handle: http.handle(), http: Some(http), lanes, beside, stop, is_leaving })
+    }
+}

@@ -1,0 +1,265 @@
+//! Calls of the admin server's REST on behalf of a caller, with his own token: whether he may is decided there.
+
+use std::{collections::BTreeMap, fmt::Write, io, sync::Arc, time::Duration};
+
+use reqwest::{Client, Method, RequestBuilder, StatusCode, redirect::Policy};
+use rustls::ClientConfig;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tidegate_tls::{ClientTls, TlsError, to_oneself};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tonic::{Code, Status, metadata::MetadataMap};
+
+use crate::resp::{IsOperator, Operators};
+
+use super::proto::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimitResponse};
+
+/// For a call to be answered. One that asks all nodes takes two seconds.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A connection that nothing came over for so long is used no more; the other side ends it at five seconds.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// Calls of callers that are under way at once: whose they are is known there only.
+const CALLS_MAX: usize = 64;
+
+/// The roles of an operator, and above.
+const OPERATORS: [&str; 3] = ["operator", "editor", "admin"];
+
+/// The way to the admin server.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    url: String,
+    client: Client,
+    places: Arc<Semaphore>,
+}
+
+impl Admin {
+    /// `url` such as `https://admin.internal:8080`, without a slash at its end; `trusted`: PEM of authorities beside those of
+    /// the system.
+    ///
+    /// # Errors
+    ///
+    /// What is trusted cannot be read, or nobody would be.
+    pub fn to(url: &str, trusted: Option<&[u8]>) -> io::Result<Self> {
+        let tls = ClientTls { machine: url.starts_with("https:"), authorities: trusted, own: None };
+        Self::by(url, tls.config())
+    }
+
+    /// That of this process, which listens there.
+    ///
+    /// # Errors
+    ///
+    /// There is no TLS to be had.
+    pub fn own(url: &str) -> io::Result<Self> {
+        Self::by(url, to_oneself())
+    }
+
+    fn by(url: &str, tls: Result<ClientConfig, TlsError>) -> io::Result<Self> {
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls.map_err(io::Error::other)?)
+            .pool_idle_timeout(IDLE)
+            .tcp_nodelay(true)
+            // The server is named, so nobody else is asked.
+            .no_proxy()
+            .redirect(Policy::none())
+            .user_agent(concat!("tidegate-service/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(io::Error::other)?;
+        Ok(Self { url: url.to_owned(), client, places: Arc::new(Semaphore::new(CALLS_MAX)) })
+    }
+}
+
+/// It is asked whose token it is: it gave them out, and doors know only the tokens of callers.
+impl Operators for Admin {
+    fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a> {
+        let request = self.client.get(format!("{}/api/v1/me", self.url)).timeout(ANSWER).bearer_auth(token);
+        Box::pin(async {
+            let asked: Result<Me, reqwest::Error> = async {
+                let answer = request.send().await?;
+                if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                    return Ok(Me::default());
+                }
+                answer.error_for_status()?.json().await
+            }
+            .await;
+            match asked {
+                Ok(Me { role }) => Ok(role.is_some_and(|role| OPERATORS.contains(&&*role))),
+                // A token that cannot stand in a header is none.
+                Err(error) if error.is_builder() => Ok(false),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+    }
+}
+
+/// What it says of whoever asks.
+#[derive(Default, Deserialize)]
+struct Me {
+    role: Option<String>,
+}
+
+/// Somebody who changes something, by his own token.
+pub(super) struct Caller<'c> {
+    admin: &'c Admin,
+    authorization: &'c str,
+    _place: SemaphorePermit<'c>,
+}
+
+/// What the admin server says, and the entity tag of what it is about.
+pub(super) struct Told<T> {
+    pub(super) etag: Option<String>,
+    pub(super) body: T,
+}
+
+/// Why it refused.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    title: String,
+    detail: String,
+    errors: Vec<FieldError>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FieldError {
+    pointer: String,
+    message: String,
+}
+
+/// What nodes said to a question.
+#[derive(Deserialize)]
+struct Outcome {
+    answers: BTreeMap<String, Answered>,
+    did_not_answer: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+enum Answered {
+    Reset {
+        keys: u64,
+    },
+    #[serde(other)]
+    Other,
+}
+
+impl<'c> Caller<'c> {
+    /// Whoever sent this metadata.
+    pub(super) fn of(admin: &'c Admin, metadata: &'c MetadataMap) -> Result<Self, Status> {
+        let authorization = metadata.get("authorization").and_then(|value| value.to_str().ok());
+        let authorization = authorization.ok_or_else(|| {
+            Status::unauthenticated(
+                "this call takes a token of the admin server; send it in the metadata `authorization: Bearer TOKEN`",
+            )
+        })?;
+        let place = admin.places.try_acquire().map_err(|_| {
+            Status::unavailable("too many calls wait for the admin server; nothing was changed, try again")
+        })?;
+        Ok(Self { admin, authorization, _place: place })
+    }
+
+    /// What is there.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Told<T>, Status> {
+        self.answered(self.request(Method::GET, path)).await
+    }
+
+    /// Sends something to be made, or asked.
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<Told<T>, Status> {
+        self.answered(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Replaces what has this entity tag.
+    pub(super) async fn put(&self, path: &str, etag: &str, body: &Value) -> Result<(), Status> {
+        let request = self.request(Method::PUT, path).header("if-match", etag).json(body);
+        self.answered::<Value>(request).await.map(drop)
+    }
+
+    /// Removes what has this entity tag.
+    pub(super) async fn delete(&self, path: &str, etag: &str) -> Result<(), Status> {
+        self.answered::<Value>(self.request(Method::DELETE, path).header("if-match", etag)).await.map(drop)
+    }
+
+    /// Has every node forget what somebody used.
+    pub(super) async fn reset(&self, request: &ResetRateLimitRequest) -> Result<ResetRateLimitResponse, Status> {
+        let ResetRateLimitRequest { identifier, identifier_type, endpoint, method, domain, identities } = request;
+        if identifier.is_empty() || identifier_type.is_empty() {
+            return Err(Status::invalid_argument("identifier: say whom, by identifier and identifier_type"));
+        }
+        let who = |kind: &str, value: &str| json!({ "kind": kind, "value": value });
+        let others = identities.iter().map(|Identity { kind, value }| who(kind, value));
+        let identities: Vec<Value> = [who(identifier_type, identifier)].into_iter().chain(others).collect();
+        let mut question = json!({ "identities": identities });
+        for (name, value) in [("endpoint", endpoint), ("method", method), ("domain", domain)] {
+            if !value.is_empty() {
+                question[name] = json!(value);
+            }
+        }
+        let told = self.post::<Outcome>("/api/v1/keys/reset", &json!({ "request": question })).await?;
+        let Outcome { answers, did_not_answer: missing } = told.body;
+        let mut response = ResetRateLimitResponse { missing, ..ResetRateLimitResponse::default() };
+        for (node, told) in answers {
+            match told {
+                Answered::Reset { keys } => {
+                    response.keys += keys;
+                    response.nodes.push(node);
+                }
+                Answered::Other => response.missing.push(node),
+            }
+        }
+        Ok(response)
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.admin.client.request(method, format!("{}{path}", self.admin.url));
+        request.timeout(ANSWER).header("authorization", self.authorization)
+    }
+
+    async fn answered<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, Status> {
+        let away = |error: reqwest::Error| {
+            tracing::debug!(%error, "the admin server does not answer");
+            Status::unavailable("the admin server cannot be reached; nothing is known to have changed, try again")
+        };
+        let answer = request.send().await.map_err(away)?;
+        let status = answer.status();
+        let etag = answer.headers().get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
+        let text = answer.bytes().await.map_err(away)?;
+        if !status.is_success() {
+            return Err(refusal(status, &serde_json::from_slice(&text).unwrap_or_default()));
+        }
+        // What has no content says nothing.
+        let text: &[u8] = if text.is_empty() { b"null" } else { &text };
+        match serde_json::from_slice(text) {
+            Ok(body) => Ok(Told { etag, body }),
+            Err(error) => Err(Status::internal(format!("the admin server's answer cannot be read: {error}"))),
+        }
+    }
+}
+
+/// A refusal of the admin server, as gRPC tells it.
+fn refusal(status: StatusCode, problem: &Problem) -> Status {
+    let Problem { code, title, detail, errors } = problem;
+    let kind = match status {
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::NotFound,
+        StatusCode::CONFLICT => Code::FailedPrecondition,
+        StatusCode::PRECONDITION_FAILED => Code::Aborted,
+        StatusCode::TOO_MANY_REQUESTS => Code::ResourceExhausted,
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        status if status.is_client_error() => Code::InvalidArgument,
+        _ => Code::Internal,
+    };
+    let mut message = if detail.is_empty() { title.clone() } else { detail.clone() };
+    for FieldError { pointer, message: problem } in errors {
+        let field = pointer.trim_start_matches('/');
+        // Writing to a string cannot fail.
+        let _ = write!(message, "; {field}: {problem}");
+    }
+    if message.is_empty() {
+        message = format!("the admin server answered {status} {code}");
+    }
+    Status::new(kind, message)
+}

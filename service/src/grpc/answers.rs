@@ -1,0 +1,199 @@
+//! The bodies of answers: one message and that all went well, or what tonic makes of a refusal or of messages as they come. A
+//! stream is told how it ended when it has ended, and ends when its connection is to.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use actix_web::web::{BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
+use http_body::{Body, Frame};
+use tokio::time::{Sleep, sleep};
+use tonic::{Code, Status};
+
+use super::body::HEAD_BYTES;
+use crate::room::{Part, Room};
+
+/// How long a stream on which there is always something to say goes on when its connection is to end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+/// As much of a message is sent at once.
+const PIECE_BYTES: usize = 16 << 10;
+/// What most answers fit into.
+const MESSAGE_BYTES: usize = 128;
+
+/// An answer.
+pub(super) type Told = Response<Answer>;
+
+/// Its body.
+pub(super) enum Answer {
+    /// A message that is to be sent, and then that all went well; and its part of the room until both are.
+    Message {
+        bytes: Bytes,
+        _part: Option<Part<Arc<Room>>>,
+    },
+    Over,
+    Made(tonic::body::Body),
+    Stream(Box<Stream>),
+}
+
+/// Messages as they come.
+pub(super) struct Stream {
+    made: Answer,
+    /// Resolves when the connection is to end.
+    leaving: Pin<Box<dyn Future<Output = ()>>>,
+    last_words: Option<Pin<Box<Sleep>>>,
+    ended: Ended,
+}
+
+/// Is told with which code a stream ended, and whether the refusal was counted.
+struct Ended(Option<Box<dyn FnOnce(Code, bool)>>);
+
+/// Appends a message with its head. What could not be written is not there.
+pub(super) fn put_framed<E>(to: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+    let at = to.len();
+    to.put_bytes(0, HEAD_BYTES);
+    if let Err(error) = write(to) {
+        to.truncate(at);
+        return Err(error);
+    }
+    let length = (to.len() - at - HEAD_BYTES) as u32;
+    to[at + 1..at + HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// A message as the answer of a call, for which so many bytes are taken at first.
+pub(super) fn whole(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<Told, Status> {
+    let write = |to: &mut BytesMut| {
+        write(to);
+        Ok(())
+    };
+    tried(capacity, write, None)
+}
+
+/// The same, where it may be refused while it is written; with its part of the room.
+pub(super) fn tried(
+    capacity: usize,
+    write: impl FnOnce(&mut BytesMut) -> Result<(), Status>,
+    mut part: Option<Part<Arc<Room>>>,
+) -> Result<Told, Status> {
+    let mut bytes = BytesMut::with_capacity(capacity.max(MESSAGE_BYTES));
+    put_framed(&mut bytes, write)?;
+    if let Some(part) = &mut part {
+        // Where there is no more room it holds what it did: what was decided is told.
+        part.hold(bytes.capacity());
+    }
+    let mut told = Response::new(Answer::Message { bytes: bytes.freeze(), _part: part });
+    told.headers_mut().insert(CONTENT_TYPE, GRPC);
+    Ok(told)
+}
+
+/// Messages as they come, as a body makes them.
+pub(super) fn exchange(body: impl Body<Data = Bytes, Error = Status> + Send + 'static) -> Told {
+    let mut told = Response::new(Answer::Made(tonic::body::Body::new(body)));
+    told.headers_mut().insert(CONTENT_TYPE, GRPC);
+    told
+}
+
+/// The body of a stream, which is to end when `leaving` resolves; `ended` is told with which code it did, and whether that was counted
+/// as a refusal.
+pub(super) fn stream(
+    made: Answer,
+    leaving: impl Future<Output = ()> + 'static,
+    ended: impl FnOnce(Code, bool) + 'static,
+) -> Answer {
+    let ended = Ended(Some(Box::new(ended)));
+    Answer::Stream(Box::new(Stream { made, leaving: Box::pin(leaving), last_words: None, ended }))
+}
+
+/// How a call ended, by its trailers or by its head.
+pub(super) fn code(headers: &HeaderMap) -> Option<Code> {
+    headers.get(&GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()))
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match &mut *self {
+            // In pieces: what is given away whole waits in the connection, where nobody counts it.
+            Self::Message { bytes, .. } if !bytes.is_empty() => {
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Self::Message { .. } => {
+                *self = Self::Over;
+                let well = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
+                Poll::Ready(Some(Ok(Frame::trailers(well))))
+            }
+            Self::Over => Poll::Ready(None),
+            Self::Made(made) => Pin::new(made).poll_frame(context),
+            Self::Stream(stream) => {
+                let frame = ready!(stream.poll(context));
+                if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+                    *self = Self::Over;
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Over => true,
+            Self::Made(made) => made.is_end_stream(),
+            _ => false,
+        }
+    }
+}
+
+impl Stream {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.last_words.is_none() && self.leaving.as_mut().poll(context).is_ready() {
+            self.last_words = Some(Box::pin(sleep(LAST_WORDS)));
+        }
+        let is_over = self.last_words.as_mut().is_some_and(|last| last.as_mut().poll(context).is_ready());
+        let frame = if is_over { Poll::Pending } else { Pin::new(&mut self.made).poll_frame(context) };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    let is_counted = trailers.contains_key(super::status::CODE);
+                    self.ended.tell(code(trailers).unwrap_or(Code::Ok), is_counted);
+                }
+            }
+            Poll::Ready(Some(Err(status))) => self.ended.tell(status.code(), false),
+            Poll::Ready(None) => self.ended.tell(Code::Ok, false),
+            Poll::Pending if self.last_words.is_some() => {
+                let why = "the server is stopping; send what was not answered elsewhere";
+                let mut trailers = HeaderMap::new();
+                let status = Status::unavailable(why);
+                self.ended.tell(status.code(), false);
+                let made = status.add_header(&mut trailers);
+                return Poll::Ready(Some(made.map(|()| Frame::trailers(trailers))));
+            }
+            Poll::Pending => {}
+        }
+        frame
+    }
+}
+
+impl Ended {
+    fn tell(&mut self, code: Code, is_counted: bool) {
+        if let Some(tell) = self.0.take() {
+            tell(code, is_counted);
+        }
+    }
+}
+
+/// Whoever asked went away.
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.tell(Code::Cancelled, false);
+    }
+}

@@ -1,0 +1,499 @@
+//! What a lane of the gRPC door does with a connection, and with each call on it: who may ask, which service answers, what is
+//! counted.
+
+use std::{
+    cell::Cell, convert::Infallible, future::Future, iter::once_with, net::SocketAddr, panic::AssertUnwindSafe,
+    pin::pin, rc::Rc, sync::Arc, time::Duration,
+};
+
+use actix_web::web::Bytes;
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use http::{HeaderMap, Request, Response, header::CONTENT_TYPE};
+use http_body_util::{Either, Full};
+use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prost::Message;
+use tidegate::{
+    clock::{Clock, SystemClock},
+    time::Nanos,
+};
+use tidegate_middleware::extract;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    task::spawn_local,
+    time::{sleep, timeout},
+};
+use tonic::{Code, Status, codegen::Service};
+use tonic_health::pb::health_server::HealthServer;
+
+use super::{
+    admin::Admin,
+    answers::{self, Answer, Told, code},
+    body::{Body, HEAD_BYTES},
+    config::Config,
+    envoy::Envoy,
+    health::{Own, Standard},
+    limiter::Limiter,
+    proto::{
+        DESCRIPTORS,
+        tidegate::v1::{
+            rate_limiter_config_server::RateLimiterConfigServer, rate_limiter_health_server::RateLimiterHealthServer,
+        },
+    },
+    refuse,
+    status::CODE,
+    stream::Exchange,
+    wire,
+};
+use crate::{
+    doors::Shared,
+    error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
+    lanes::{self, Leave},
+    latency::{DoorKind, DoorLatencies, Latencies},
+    retries::Call,
+    room::Part,
+    traces::RequestSpan,
+};
+
+const LIMITER: &str = "tidegate.v1.RateLimiter";
+const CONFIG: &str = "tidegate.v1.RateLimiterConfig";
+const OWN_HEALTH: &str = "tidegate.v1.RateLimiterHealth";
+const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
+const HEALTH: &str = "grpc.health.v1.Health";
+const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+/// All of them, by whose names the standard health service is asked.
+pub(super) const SERVICES: [&str; 6] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION];
+
+/// Who may call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Whoever brings one of the server's tokens, where it asks for one.
+    Token,
+    /// Everybody, as far as this server knows: the admin server asks for a token of its own.
+    Admin,
+    /// Everybody.
+    Open,
+}
+
+struct Method {
+    service: &'static str,
+    name: &'static str,
+    access: Access,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// One message, and its answer.
+    Unary,
+    /// One message, and answers as they come.
+    Watch,
+    /// Messages as they come, and answers.
+    Stream,
+}
+
+const fn unary(service: &'static str, access: Access, name: &'static str) -> Method {
+    Method { service, name, access, shape: Shape::Unary }
+}
+
+/// The names differ, and are routes in metrics.
+const METHODS: [Method; 17] = [
+    unary(LIMITER, Access::Token, "CheckRateLimit"),
+    unary(LIMITER, Access::Token, "CheckRateLimitBatch"),
+    Method { service: LIMITER, name: "CheckRateLimitStream", access: Access::Token, shape: Shape::Stream },
+    unary(LIMITER, Access::Token, "Reserve"),
+    unary(LIMITER, Access::Token, "Settle"),
+    unary(LIMITER, Access::Token, "Refund"),
+    unary(CONFIG, Access::Admin, "CreateRateLimit"),
+    unary(CONFIG, Access::Admin, "UpdateRateLimit"),
+    unary(CONFIG, Access::Admin, "DeleteRateLimit"),
+    unary(CONFIG, Access::Admin, "ListRateLimits"),
+    unary(OWN_HEALTH, Access::Open, "GetHealthStatus"),
+    unary(OWN_HEALTH, Access::Open, "GetMetrics"),
+    unary(OWN_HEALTH, Access::Admin, "ResetRateLimit"),
+    unary(ENVOY, Access::Token, "ShouldRateLimit"),
+    unary(HEALTH, Access::Open, "Check"),
+    Method { service: HEALTH, name: "Watch", access: Access::Open, shape: Shape::Watch },
+    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Open, shape: Shape::Stream },
+];
+/// Every other path, in metrics.
+const OTHER: &str = "other";
+const ROUTES: [&str; METHODS.len() + 1] = {
+    let mut routes = [OTHER; METHODS.len() + 1];
+    let mut place = 0;
+    while place < METHODS.len() {
+        routes[place] = METHODS[place].name;
+        place += 1;
+    }
+    routes
+};
+
+/// This door, in metrics.
+pub(crate) const KIND: DoorKind = DoorKind {
+    name: "grpc",
+    routes: &ROUTES,
+    deciding: &["CheckRateLimit", "Reserve", "ShouldRateLimit"],
+    statuses: &[
+        (0, "OK"),
+        (1, "CANCELLED"),
+        (2, "UNKNOWN"),
+        (3, "INVALID_ARGUMENT"),
+        (4, "DEADLINE_EXCEEDED"),
+        (5, "NOT_FOUND"),
+        (6, "ALREADY_EXISTS"),
+        (7, "PERMISSION_DENIED"),
+        (8, "RESOURCE_EXHAUSTED"),
+        (9, "FAILED_PRECONDITION"),
+        (10, "ABORTED"),
+        (11, "OUT_OF_RANGE"),
+        (12, "UNIMPLEMENTED"),
+        (13, "INTERNAL"),
+        (14, "UNAVAILABLE"),
+        (16, "UNAUTHENTICATED"),
+    ],
+};
+
+/// Calls that are open at once on a connection.
+const CALLS_MAX: u32 = 128;
+/// What may come of one call, and on one connection, before it is read.
+const CALL_WINDOW_BYTES: u32 = 128 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+
+/// For callers whose `authorization` is somebody else's.
+const TOKEN: &str = "x-tidegate-token";
+
+/// Pings that tell whether somebody is still there, and for how long an answer to one is waited for.
+const PING: Duration = Duration::from_secs(20);
+/// How often a connection is looked at; after so many looks in a row that find no call it is ended, and cut off after so long.
+const LOOK: Duration = Duration::from_secs(5);
+const QUIET_LOOKS: u32 = 12;
+const LINGER: Duration = Duration::from_secs(5);
+/// Bytes of one stream that are written before they are sent.
+const SEND_BYTES: usize = 64 << 10;
+/// The answers of a batch may have so many times its bytes.
+const GROWTH: usize = 8;
+
+/// Marks a call of which there was no room to read more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overloaded;
+
+/// The largest message of the reflection service, which keeps room for it as long as its stream is open.
+const QUESTION_BYTES_MAX: usize = 4 << 10;
+
+/// The head of a message without bytes.
+const EMPTY: Bytes = Bytes::from_static(&[0; HEAD_BYTES]);
+/// As much of a path as is quoted.
+const PATH_CHARACTERS_MAX: usize = 200;
+/// In a request of Envoy's.
+const DESCRIPTORS_FIELD: u32 = 2;
+
+type Asked<C> = Request<Either<Full<Bytes>, Body<C>>>;
+type Made = Response<tonic::body::Body>;
+type Reflection<C> = Box<dyn Fn(Asked<C>) -> LocalBoxFuture<'static, Made>>;
+
+/// What the calls of a lane share.
+pub(crate) struct Door<C> {
+    shared: Arc<Shared<C>>,
+    latencies: Arc<Latencies>,
+    clock: SystemClock,
+    limiter: Arc<Limiter<C>>,
+    config: RateLimiterConfigServer<Config>,
+    own_health: RateLimiterHealthServer<Own<C>>,
+    envoy: Envoy<C>,
+    health: HealthServer<Standard<C>>,
+    /// `None`: the descriptors could not be read.
+    reflection: Option<Reflection<C>>,
+}
+
+impl<C: Clock> Door<C> {
+    pub(super) fn new(shared: Arc<Shared<C>>, latencies: &DoorLatencies, admin: Arc<Admin>) -> Self {
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1();
+        Self {
+            latencies: latencies.worker(),
+            clock: SystemClock::new(),
+            limiter: Arc::new(Limiter(Arc::clone(&shared))),
+            config: RateLimiterConfigServer::new(Config(Arc::clone(&admin))),
+            own_health: RateLimiterHealthServer::new(Own { shared: Arc::clone(&shared), admin }),
+            envoy: Envoy(Arc::clone(&shared)),
+            health: HealthServer::new(Standard(Arc::clone(&shared))),
+            reflection: reflection.ok().map(|server| -> Reflection<C> {
+                Box::new(move |asked| {
+                    let mut server = server.clone();
+                    async move {
+                        let Ok(told) = server.call(asked).await;
+                        told
+                    }
+                    .boxed_local()
+                })
+            }),
+            shared,
+        }
+    }
+
+    /// Answers a call, whatever happens on the way.
+    async fn handle(&self, asked: Request<Incoming>, calls: &Rc<Calls<C>>) -> Told {
+        calls.moved.set(true);
+        let method = method(asked.uri().path());
+        let route = method.map_or(OTHER, |method| method.name);
+        let mut at = self.clock.now();
+        let mut span = None;
+        let told = match admit(&self.shared, method, &asked) {
+            Ok(method) => {
+                span = self.span(method, asked.headers());
+                // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
+                let told = self.routed(method, asked, span.clone(), &mut at);
+                let told = AssertUnwindSafe(told).catch_unwind().await;
+                told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let told = told.unwrap_or_else(|refusal| refusal.into_http().map(Answer::Made));
+        let (code, is_counted) = (code(told.headers()), told.headers().contains_key(CODE));
+        let took = self.clock.now().saturating_sub(at);
+        if code.is_some() || method.is_none_or(|method| method.shape == Shape::Unary) {
+            self.ended(route, (code.unwrap_or(Code::Ok), is_counted), took, span);
+            return told;
+        }
+        calls.streams.update(|streams| streams + 1);
+        let (mut leaving, calls) = (calls.leaving.clone(), Rc::clone(calls));
+        // An error: the connection is gone.
+        let leaving = async move { drop(leaving.wait_for(|is_leaving| *is_leaving).await) };
+        told.map(|made| {
+            answers::stream(made, leaving, move |code, is_counted| {
+                calls.streams.update(|streams| streams - 1);
+                calls.moved.set(true);
+                calls.door.ended(route, (code, is_counted), took, span);
+            })
+        })
+    }
+
+    /// Counts a call that ended.
+    fn ended(&self, route: &'static str, (code, is_counted): (Code, bool), took: u64, span: Option<RequestSpan>) {
+        self.latencies.answered(route, code as u16, took);
+        let is_ours = matches!(code, Code::Internal | Code::Unknown);
+        if let Some(span) = span {
+            span.end_call(code as u16, is_ours);
+        }
+        if is_ours {
+            self.shared.watch.failed();
+        }
+        if code == Code::InvalidArgument && !is_counted {
+            self.shared.metrics.refused(KIND.name, "bad_message");
+        }
+    }
+
+    /// Begins the span of a call, if it is sampled. Probes and scrapes have none.
+    fn span(&self, method: &Method, headers: &HeaderMap) -> Option<RequestSpan> {
+        let traces = self.shared.traces.as_ref().filter(|_| method.access != Access::Open)?;
+        traces.begin_call((method.service, method.name), &|name| headers.get(name)?.to_str().ok())
+    }
+
+    /// `at`: when all was there that it takes to answer.
+    async fn routed(
+        &self,
+        method: &Method,
+        asked: Request<Incoming>,
+        span: Option<RequestSpan>,
+        at: &mut Nanos,
+    ) -> Result<Told, Status> {
+        let (mut head, body) = asked.into_parts();
+        if let Some(span) = span {
+            head.extensions.insert(span);
+        }
+        if (method.service, method.shape) == (LIMITER, Shape::Stream) {
+            let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared);
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
+        }
+        if method.shape == Shape::Stream {
+            let asked =
+                Request::from_parts(head, Either::Right(Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared)));
+            return Ok(self.made(method, asked).await);
+        }
+        let read = Body::whole(body, &self.shared).await;
+        *at = self.clock.now();
+        let (read, part) = match read {
+            Err(Error::Overload) if KIND.deciding.contains(&method.name) => {
+                head.extensions.insert(Overloaded);
+                (EMPTY, Part::of(Arc::clone(&self.shared.room)))
+            }
+            read => read.map_err(|error| refuse(&self.shared, &error, None))?,
+        };
+        let message = &read[HEAD_BYTES.min(read.len())..];
+        let refuse = |error| refuse(&self.shared, &error, None);
+        let (limiter, about) = (&*self.limiter, &head.extensions);
+        match (method.service, method.name) {
+            (LIMITER, "CheckRateLimit") => {
+                let answer = limiter.decide(message, Call::Check, about)?;
+                answers::whole(0, |to| wire::response(&answer, to))
+            }
+            (LIMITER, "Reserve") => {
+                let answer = limiter.decide(message, Call::Reserve, about)?;
+                answers::whole(0, |to| wire::reserved(&answer, to))
+            }
+            (LIMITER, "CheckRateLimitBatch") => {
+                let mut part = part;
+                if !part.hold(GROWTH * message.len()) {
+                    return Err(refuse(Error::Overload));
+                }
+                // A check of two short names has an answer four times as long.
+                answers::tried(GROWTH / 2 * message.len(), |to| limiter.batch(message, to), Some(part))
+            }
+            (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
+            (LIMITER, "Refund") => whole(&limiter.refund(self::read(message)?)?),
+            (ENVOY, _) => {
+                // Those that are too many are said to be.
+                if wire::count(message, DESCRIPTORS_FIELD) > CHECKS_MAX {
+                    let problem = "far too many; at most 32 fit".to_owned();
+                    return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
+                }
+                whole(&self.envoy.decide(&self::read(message)?, about)?)
+            }
+            _ => {
+                let told = self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await;
+                drop(part);
+                Ok(told)
+            }
+        }
+    }
+
+    /// By the services as tonic makes them.
+    async fn made(&self, method: &Method, asked: Asked<C>) -> Told {
+        let Ok(told) = match method.service {
+            CONFIG => self.config.clone().call(asked).await,
+            OWN_HEALTH => self.own_health.clone().call(asked).await,
+            HEALTH => self.health.clone().call(asked).await,
+            _ => match &self.reflection {
+                Some(reflection) => Ok(reflection(asked).await),
+                None => Ok(Status::internal("what is served could not be described").into_http()),
+            },
+        };
+        told.map(Answer::Made)
+    }
+}
+
+fn read<Q: Message + Default>(message: &[u8]) -> Result<Q, Status> {
+    Q::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// A message of prost's as the answer of a call.
+fn whole(message: &impl Message) -> Result<Told, Status> {
+    answers::whole(message.encoded_len(), |to| message.encode_raw(to))
+}
+
+/// What the calls of a connection share.
+struct Calls<C> {
+    door: Rc<Door<C>>,
+    /// True: the connection is to end.
+    leaving: watch::Receiver<bool>,
+    /// Streams that are open, which may be quiet.
+    streams: Cell<usize>,
+    /// Has a call begun since the last look?
+    moved: Cell<bool>,
+}
+
+impl<C> Calls<C> {
+    /// Waits until no call has begun for a minute, and no stream is open.
+    async fn quiet(&self) {
+        let mut looks = 0;
+        while looks < QUIET_LOOKS {
+            sleep(LOOK).await;
+            looks = if self.moved.take() || self.streams.get() > 0 { 0 } else { looks + 1 };
+        }
+    }
+}
+
+impl<C: Clock> lanes::Door for Door<C> {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+        self: Rc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        leave: Leave,
+    ) {
+        let (tell, leaving) = watch::channel(false);
+        let calls = Rc::new(Calls { door: self, leaving, streams: Cell::new(0), moved: Cell::new(false) });
+        let service = service_fn(|asked| {
+            let calls = Rc::clone(&calls);
+            async move { Ok::<_, Infallible>(calls.door.handle(asked, &calls).await) }
+        });
+        let connection = http2::Builder::new(OnLane)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING)
+            .max_concurrent_streams(CALLS_MAX)
+            .max_send_buf_size(SEND_BYTES)
+            .initial_stream_window_size(CALL_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            _ = leave => {
+                connection.as_mut().graceful_shutdown();
+                tell.send_replace(true);
+                connection.await
+            }
+            () = calls.quiet() => {
+                connection.as_mut().graceful_shutdown();
+                // Answers that nobody reads are dropped.
+                timeout(LINGER, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, %error, "a connection broke");
+        }
+    }
+}
+
+/// Runs calls beside their connection, on the same thread.
+#[derive(Clone, Copy, Debug)]
+struct OnLane;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for OnLane {
+    fn execute(&self, call: F) {
+        drop(spawn_local(call));
+    }
+}
+
+/// `None`: nothing of this name is here.
+fn method(path: &str) -> Option<&'static Method> {
+    let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+    METHODS.iter().find(|method| method.name == name && method.service == service)
+}
+
+/// Messages of protobuf, with or without parameters.
+fn is_grpc(kind: &[u8]) -> bool {
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    [&b"application/grpc"[..], b"application/grpc+proto"].iter().any(|known| kind.eq_ignore_ascii_case(known))
+}
+
+/// Is it a call that is read any further?
+fn admit<C: Clock>(
+    shared: &Shared<C>,
+    method: Option<&'static Method>,
+    asked: &Request<Incoming>,
+) -> Result<&'static Method, Status> {
+    let headers = asked.headers();
+    if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
+        let given = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+        let problem = format!("`{}` is not gRPC; ask by a client of gRPC", given.unwrap_or_default());
+        return Err(refuse(shared, &Error::Field { field: "content-type".to_owned(), problem }, None));
+    }
+    let Some(method) = method else {
+        shared.metrics.refused(KIND.name, "not_found");
+        let path: String = asked.uri().path().chars().take(PATH_CHARACTERS_MAX).collect();
+        return Err(Status::unimplemented(format!(
+            "nothing is called {path}; the services are {}",
+            SERVICES.join(", ")
+        )));
+    };
+    let bearer = || headers.get("authorization").and_then(|value| extract::bearer(value.as_bytes()));
+    let own = || headers.get(TOKEN).map(http::HeaderValue::as_bytes);
+    let is_admitted = || shared.admits(once_with(own).chain(once_with(bearer)).flatten());
+    if method.access != Access::Token || is_admitted() { Ok(method) } else { Err(refuse(shared, &Error::Token, None)) }
+}

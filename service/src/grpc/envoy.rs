@@ -1,0 +1,74 @@
+//! What Envoy asks a rate limit service: `envoy.service.ratelimit.v3`, version 3 of its API.
+//!
+//! From the ground up: `ask` (a descriptor is a request to the engine), `tell` (its decision is a status).
+
+mod ask;
+mod tell;
+
+use std::{cmp::Reverse, sync::Arc, time::Duration};
+
+use http::Extensions;
+use tidegate::{Decision, Degraded, Retry, clock::Clock};
+use tonic::Status;
+
+use super::{
+    door::Overloaded,
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    refuse,
+};
+use crate::{
+    decider::{Answer, Decider},
+    doors::Shared,
+    error::Error,
+    traces::RequestSpan,
+};
+
+/// The service.
+pub(super) struct Envoy<C>(pub(super) Arc<Shared<C>>);
+
+impl<C: Clock> Envoy<C> {
+    /// `ShouldRateLimit`; `about`: what is known of the call.
+    pub(super) fn decide(&self, message: &RateLimitRequest, about: &Extensions) -> Result<RateLimitResponse, Status> {
+        let decider = &self.0.decider;
+        let told = match about.get::<Overloaded>() {
+            Some(Overloaded) => {
+                decider.degraded().failed(Degraded::Overload);
+                Err(Error::Overload)
+            }
+            None => decide(decider, message),
+        };
+        let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
+        if let Some(span) = about.get::<RequestSpan>() {
+            span.decided(&answer);
+        }
+        Ok(response)
+    }
+}
+
+/// Has the descriptors decided together. Also the answer that decided: the denial after which to wait longest, or else the
+/// one with the least remaining.
+fn decide<'e, C: Clock>(
+    decider: &'e Decider<C>,
+    message: &RateLimitRequest,
+) -> Result<(Answer<'e>, RateLimitResponse), Error> {
+    let asked = ask::Asked::read(message)?;
+    let answers = asked.with_requests(|requests| decider.check_together(requests))?.ok_or(Error::Undecided)?;
+    let settings = decider.engine().door_settings(&message.domain);
+    let statuses = answers.iter().map(|answer| tell::status(answer.decision.as_ref())).collect();
+    let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);
+    // Without a limit there is nothing to tell, and whoever is denied is told why.
+    let telling = answers.into_iter().min_by_key(|answer| {
+        let wait = match answer.decision.as_ref().map_or(Retry::Now, Decision::retry) {
+            Retry::Now => Duration::ZERO,
+            Retry::After(wait) => wait,
+            Retry::Never => Duration::MAX,
+        };
+        (answer.is_allowed, Reverse(wait), remaining(answer).is_none(), remaining(answer))
+    });
+    let telling = telling.ok_or(Error::Undecided)?;
+    let response = tell::response(&telling, statuses, settings);
+    Ok((telling, response))
+}
+
+#[cfg(test)]
+mod tests;

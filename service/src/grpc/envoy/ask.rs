@@ -1,0 +1,203 @@
+//! Descriptors as requests. What an end user may have written, which are values, is never an error: Envoy lets pass on
+//! errors. Keys are written by whoever set it up.
+
+use std::{borrow::Cow, ops::Range, time::Duration};
+
+use tidegate::{Identity, Rate, Request, RequestError, fitting_path};
+use tidegate_middleware::extract::value_of;
+
+use super::super::proto::envoy::{
+    extensions::common::ratelimit::v3::{
+        RateLimitDescriptor,
+        rate_limit_descriptor::{Entry, RateLimitOverride},
+    },
+    service::ratelimit::v3::RateLimitRequest,
+    r#type::v3::RateLimitUnit,
+};
+use crate::error::Error;
+
+/// The most descriptors in one request.
+const DESCRIPTORS_MAX: usize = 32;
+/// The digest of an empty value, which counts like other values that the engine takes as digests only.
+const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+const DAY: Duration = Duration::from_hours(24);
+/// The longest period of a limit.
+const PERIOD_MAX: Duration = DAY.saturating_mul(366);
+
+/// What the descriptors of a request say.
+#[derive(Debug)]
+pub(super) struct Asked<'m> {
+    domain: &'m str,
+    descriptors: Vec<Descriptor<'m>>,
+    /// Kind and value of those of all descriptors, in order; and the entry where each stands.
+    identities: Vec<(Cow<'m, str>, Cow<'m, str>, usize)>,
+}
+
+#[derive(Debug)]
+struct Descriptor<'m> {
+    /// Its own among those of all.
+    identities: Range<usize>,
+    endpoint: Option<Cow<'m, str>>,
+    method: Option<Cow<'m, str>>,
+    hits: u64,
+    rate: Option<Rate>,
+}
+
+impl<'m> Asked<'m> {
+    /// What is wrong is named by its place, such as `descriptors/1/entries/0/key`.
+    pub(super) fn read(message: &'m RateLimitRequest) -> Result<Self, Error> {
+        let RateLimitRequest { domain, descriptors, hits_addend } = message;
+        if domain.is_empty() {
+            return Err(wrong("domain", "is empty; name a domain of the policy, such as `default`"));
+        }
+        match descriptors.len() {
+            1..=DESCRIPTORS_MAX => {}
+            0 => return Err(wrong("descriptors", "there are none; give one at least")),
+            count => return Err(wrong("descriptors", &format!("{count} given; at most {DESCRIPTORS_MAX} fit"))),
+        }
+        let hits = u64::from(*hits_addend).max(1);
+        let mut asked = Self { domain, descriptors: Vec::with_capacity(descriptors.len()), identities: Vec::new() };
+        for (place, descriptor) in descriptors.iter().enumerate() {
+            let descriptor = asked.descriptor(descriptor, hits, place)?;
+            asked.descriptors.push(descriptor);
+        }
+        Ok(asked)
+    }
+
+    fn descriptor(
+        &mut self,
+        message: &'m RateLimitDescriptor,
+        hits: u64,
+        place: usize,
+    ) -> Result<Descriptor<'m>, Error> {
+        let wrong = |part: &str, problem: &str| wrong(&format!("descriptors/{place}/{part}"), problem);
+        if message.entries.is_empty() {
+            return Err(wrong("entries", "there are none; give one at least"));
+        }
+        if message.is_negative_hits {
+            let problem = "hits are not given back here; reserve what a request may cost, and settle what it did";
+            return Err(wrong("is_negative_hits", problem));
+        }
+        let (mut endpoint, mut method) = (None, None);
+        let start = self.identities.len();
+        for (number, Entry { key, value }) in message.entries.iter().enumerate() {
+            let kind = kind(key);
+            let alone = match &*kind {
+                "path" | "endpoint" => &mut endpoint,
+                "method" => &mut method,
+                _ => {
+                    let value = value_of(value);
+                    let value = if value.is_empty() { EMPTY.into() } else { value };
+                    self.identities.push((kind, value, number));
+                    continue;
+                }
+            };
+            if alone.replace(String::from_utf8_lossy(value)).is_some() {
+                let problem = format!("`{key}`: the descriptor has one before; give one");
+                return Err(wrong(&format!("entries/{number}/key"), &problem));
+            }
+        }
+        Ok(Descriptor {
+            identities: start..self.identities.len(),
+            endpoint: endpoint.map(fitting),
+            method,
+            hits: message.hits_addend.unwrap_or(hits),
+            rate: message.limit.as_ref().map(rate).transpose().map_err(|(part, problem)| wrong(part, problem))?,
+        })
+    }
+
+    /// Hands over the requests, each with the numbers that it brings. An error: the engine would not take one of them.
+    pub(super) fn with_requests<T>(&self, ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> Result<T, Error> {
+        let mut identities = Vec::with_capacity(self.identities.len());
+        for (place, descriptor) in self.descriptors.iter().enumerate() {
+            for (kind, value, entry) in &self.identities[descriptor.identities.clone()] {
+                let identity = Identity::new(kind, value);
+                let part = if matches!(identity, Err(RequestError::Value { .. })) { "value" } else { "key" };
+                let field = || format!("descriptors/{place}/entries/{entry}/{part}");
+                identities.push(identity.map_err(|error| Error::Request { field: field(), error })?);
+            }
+        }
+        let request = |(place, descriptor)| {
+            let request = self.request(descriptor, &identities);
+            request.map_err(|error| Error::Request { field: self.field(place, descriptor, &error), error })
+        };
+        let requests = self.descriptors.iter().enumerate().map(request).collect::<Result<Vec<_>, _>>()?;
+        Ok(ask(&requests))
+    }
+
+    fn request<'a>(
+        &'a self,
+        descriptor: &'a Descriptor<'_>,
+        identities: &'a [Identity<'a>],
+    ) -> Result<(Request<'a>, Option<Rate>), RequestError> {
+        let Descriptor { identities: own, endpoint, method, hits, rate } = descriptor;
+        let mut request = Request::exactly(&identities[own.clone()])?.domain(self.domain);
+        if let Some(endpoint) = endpoint {
+            request = request.endpoint(endpoint)?;
+        }
+        if let Some(method) = method {
+            request = request.method(method);
+        }
+        let request = if *hits == 0 { request.without_cost() } else { request.cost(*hits)? };
+        Ok((request, *rate))
+    }
+
+    fn field(&self, place: usize, descriptor: &Descriptor<'_>, error: &RequestError) -> String {
+        let own = &self.identities[descriptor.identities.clone()];
+        let part = match error {
+            RequestError::RepeatedKind(kind) => {
+                let last = own.iter().rfind(|(own, ..)| own == kind);
+                last.map_or_else(|| "entries".to_owned(), |(_, _, entry)| format!("entries/{entry}/key"))
+            }
+            RequestError::Cost(_) => "hits_addend".to_owned(),
+            _ => "entries".to_owned(),
+        };
+        format!("descriptors/{place}/{part}")
+    }
+}
+
+/// A key as the name of a kind: in lower case, what has no place there as `_`.
+pub(super) fn kind(key: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+    if key.bytes().all(is_plain) {
+        return key.into();
+    }
+    let plain = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '_') => c,
+        _ => '_',
+    };
+    key.chars().map(plain).collect()
+}
+
+fn fitting(path: Cow<'_, str>) -> Cow<'_, str> {
+    match path {
+        Cow::Borrowed(path) => fitting_path(path),
+        Cow::Owned(path) => Cow::Owned(fitting_path(&path).into_owned()),
+    }
+}
+
+/// Envoy's months have 30 days, its years 365.
+/// What is wrong is named by its part of the descriptor.
+fn rate(limit: &RateLimitOverride) -> Result<Rate, (&'static str, &'static str)> {
+    let RateLimitOverride { requests_per_unit, unit, unit_multiplier } = limit;
+    let unit = match RateLimitUnit::try_from(*unit) {
+        Ok(RateLimitUnit::Second) => Duration::from_secs(1),
+        Ok(RateLimitUnit::Minute) => Duration::from_mins(1),
+        Ok(RateLimitUnit::Hour) => Duration::from_hours(1),
+        Ok(RateLimitUnit::Day) => DAY,
+        Ok(RateLimitUnit::Month) => 30 * DAY,
+        Ok(RateLimitUnit::Year) => 365 * DAY,
+        Ok(RateLimitUnit::Unknown) | Err(_) => {
+            return Err(("limit/unit", "is no unit; give SECOND, MINUTE, HOUR, DAY, MONTH or YEAR"));
+        }
+    };
+    let period = unit.saturating_mul(unit_multiplier.unwrap_or(1));
+    if period.is_zero() || period > PERIOD_MAX {
+        return Err(("limit/unit_multiplier", "makes 0, or more than 366 days, of the unit; give what is between"));
+    }
+    Ok(Rate::per(u64::from(*requests_per_unit), period))
+}
+
+fn wrong(field: &str, problem: &str) -> Error {
+    Error::Field { field: field.to_owned(), problem: problem.to_owned() }
+}

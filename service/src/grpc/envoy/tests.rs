@@ -1,0 +1,565 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tidegate::{
+    Engine, Snapshot,
+    clock::ManualClock,
+    formats::Format,
+    time::{Nanos, SECOND_NS},
+};
+
+use super::{
+    super::proto::envoy::{
+        config::core::v3::HeaderValue,
+        extensions::common::ratelimit::v3::{
+            RateLimitDescriptor,
+            rate_limit_descriptor::{Entry, RateLimitOverride},
+        },
+        service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+        r#type::v3::RateLimitUnit,
+    },
+    *,
+};
+
+/// The first of a minute.
+const START: Nanos = 1_700_000_040 * SECOND_NS;
+
+const POLICY: &str = r#"
+    [domains.edge]
+    defaults = { user = "free", x_api_key = "free" }
+    [[domains.edge.tiers]]
+    id = "free"
+    limits = [{ id = "minute", algorithm = "fixed_window", limit = 5, period = "1m" }]
+    [[domains.edge.rules]]
+    id = "pair"
+    endpoint = "*"
+    per = ["user", "remote_address"]
+    limits = [{ id = "day", algorithm = "fixed_window", limit = 3, period = "1d" }]
+    [[domains.edge.rules]]
+    id = "search"
+    endpoint = "/search"
+    method = "GET"
+    per = "user"
+    limits = [{ id = "second", algorithm = "token_bucket", limit = 2, period = "1s" }]
+    [[domains.edge.rules]]
+    id = "all"
+    endpoint = "/all"
+    per = "everyone"
+    limits = [{ id = "hour", algorithm = "token_bucket", limit = 7, period = "1h" }]
+    [[domains.edge.rules]]
+    id = "seen"
+    endpoint = "*"
+    per = "seen"
+    limits = [{ id = "never", algorithm = "token_bucket", limit = 1, period = "1h", mode = "shadow" }]
+    [[domains.edge.rules]]
+    id = "many"
+    endpoint = "*"
+    per = "many"
+    limits = [{ id = "many", algorithm = "token_bucket", limit = 1_000_000_000_000, period = "7d" }]
+"#;
+
+/// A clock that can be broken.
+#[derive(Debug)]
+struct TestClock(ManualClock, Arc<AtomicBool>);
+
+impl Clock for TestClock {
+    fn now(&self) -> Nanos {
+        assert!(!self.1.load(Ordering::SeqCst), "the clock is broken");
+        self.0.now()
+    }
+}
+
+/// A decider, and what breaks its clock.
+fn decider(policy: &str) -> (Decider<TestClock>, Arc<AtomicBool>) {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let engine = Engine::for_simulation(1_000, TestClock(ManualClock::at(START), Arc::clone(&is_broken)), 7);
+    engine.publish(Snapshot::parse(policy, Format::Toml).expect("a right policy")).expect("room");
+    (Decider::new(Arc::new(engine)).expect("random numbers"), is_broken)
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |&(key, value): &(&str, &str)| Entry { key: key.to_owned(), value: value.into() };
+    RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        limit: None,
+        hits_addend: None,
+        is_negative_hits: false,
+    }
+}
+
+fn message(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
+}
+
+fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
+    message(vec![descriptor(entries)])
+}
+
+fn ask(decider: &Decider<TestClock>, message: &RateLimitRequest) -> RateLimitResponse {
+    decide(decider, message).expect("a right request").1
+}
+
+/// Of the only descriptor: its limit and what is left, if there is one.
+fn met(decider: &Decider<TestClock>, entries: &[(&str, &str)]) -> Option<(String, u32)> {
+    let RateLimitResponse { mut statuses, .. } = ask(decider, &of(entries));
+    let status = statuses.pop().expect("one");
+    status.current_limit.map(|limit| (limit.name, status.limit_remaining))
+}
+
+fn codes(response: &RateLimitResponse) -> (Code, Vec<Code>) {
+    (response.overall_code(), response.statuses.iter().map(DescriptorStatus::code).collect())
+}
+
+#[test]
+fn entries_are_identities_path_and_method() {
+    let (decider, _) = decider(POLICY);
+    let met = |entries: &[(&str, &str)]| met(&decider, entries);
+    let named = |name: &str, remaining| Some((name.to_owned(), remaining));
+    assert_eq!(met(&[("user", "a")]), named("edge/tier:free/minute", 4));
+    assert_eq!(met(&[("User", "a"), ("path", "/other")]), named("edge/tier:free/minute", 3), "its key is the same");
+    assert_eq!(met(&[("X-API key", "a")]), named("edge/tier:free/minute", 4));
+    // The rule is tighter, and by its method alone.
+    for key in ["path", "endpoint", "PATH"] {
+        let user = key;
+        let search = met(&[("user", user), (key, "/search?q=1"), ("method", "get")]);
+        assert_eq!(search, named("edge/rule:search/second", 1), "{key}");
+        assert_eq!(met(&[("user", user), (key, "/search")]), named("edge/tier:free/minute", 3), "{key}");
+    }
+    // Several identities meet the rules of their set, in any order; no tier, nobody else's rules.
+    assert_eq!(met(&[("user", "b"), ("remote-address", "192.0.2.7")]), named("edge/rule:pair/day", 2));
+    assert_eq!(met(&[("remote_address", "192.0.2.7"), ("user", "b")]), named("edge/rule:pair/day", 1));
+    assert_eq!(met(&[("remote_address", "192.0.2.8"), ("user", "b")]), named("edge/rule:pair/day", 2));
+    assert_eq!(met(&[("user", "b"), ("tenant", "x")]), None);
+    assert_eq!(met(&[("user", "b"), ("tenant", "x"), ("path", "/all")]), None);
+    assert_eq!(met(&[("path", "/all")]), named("edge/rule:all/hour", 6));
+    assert_eq!(met(&[("user", "c"), ("path", "/all")]), named("edge/tier:free/minute", 4), "not everyone's");
+    assert_eq!(met(&[("generic_key", "a")]), None);
+    // Without an endpoint only rules on `*`.
+    assert_eq!(met(&[("method", "GET")]), None);
+    assert_eq!(met(&[("user", "d"), ("method", "GET")]), named("edge/tier:free/minute", 4));
+}
+
+#[test]
+fn a_status_has_the_numbers_that_envoy_tells() {
+    let (decider, _) = decider(POLICY);
+    let response = ask(
+        &decider,
+        &message(vec![
+            descriptor(&[("path", "/all")]),
+            descriptor(&[("nobody", "x")]),
+            descriptor(&[("many", "x")]),
+            descriptor(&[("user", "a"), ("remote_address", "x")]),
+        ]),
+    );
+    assert_eq!(codes(&response), (Code::Ok, vec![Code::Ok; 4]));
+    let limit = |number, unit: Unit, name: &str| {
+        Some(RateLimit { requests_per_unit: number, unit: unit.into(), unit_multiplier: None, name: name.to_owned() })
+    };
+    let limits: Vec<_> = response.statuses.iter().map(|status| status.current_limit.clone()).collect();
+    assert_eq!(limits[0], limit(7, Unit::Hour, "edge/rule:all/hour"), "though a token takes whole nanoseconds");
+    assert_eq!(limits[1], None);
+    assert_eq!(limits[2], limit(u32::MAX, Unit::Week, "edge/rule:many/many"));
+    assert_eq!(limits[3], limit(3, Unit::Day, "edge/rule:pair/day"));
+    let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
+    assert_eq!(left, [6, 0, u32::MAX, 2]);
+    let resets: Vec<_> = response
+        .statuses
+        .iter()
+        .map(|status| status.duration_until_reset.as_ref().map(|it| (it.seconds, it.nanos)))
+        .collect();
+    // One token of seven an hour, rounded up; the rest of the day.
+    assert_eq!((resets[0], resets[1]), (Some((515, 0)), None));
+    assert_eq!(resets[3], Some((86_400 - 1_700_000_040 % 86_400, 0)));
+}
+
+#[test]
+fn all_descriptors_are_charged_or_none() {
+    let (decider, _) = decider(POLICY);
+    let two = message(vec![descriptor(&[("user", "a")]), descriptor(&[("user", "a"), ("remote_address", "x")])]);
+    for left in [2, 1, 0] {
+        let response = ask(&decider, &two);
+        assert_eq!(codes(&response), (Code::Ok, vec![Code::Ok; 2]));
+        assert_eq!(response.statuses[1].limit_remaining, left);
+    }
+    for _ in 0..3 {
+        let response = ask(&decider, &two);
+        assert_eq!(codes(&response), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
+        let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
+        assert_eq!(left, [2, 0], "as it was before");
+        assert_eq!(response.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit), Some(5));
+    }
+}
+
+#[test]
+fn hits_are_of_the_request_or_the_descriptor_and_none_is_a_peek() {
+    let (decider, _) = decider(POLICY);
+    let left = |hits_addend, own: &[Option<u64>]| {
+        let each = |hits_addend: &Option<u64>| RateLimitDescriptor {
+            hits_addend: *hits_addend,
+            ..descriptor(&[("path", "/all")])
+        };
+        let message = RateLimitRequest { hits_addend, ..message(own.iter().map(each).collect()) };
+        let response = ask(&decider, &message);
+        let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
+        (response.overall_code(), left)
+    };
+    assert_eq!(left(0, &[None]), (Code::Ok, vec![6]), "0 is 1");
+    assert_eq!(left(2, &[None]), (Code::Ok, vec![4]));
+    assert_eq!(left(2, &[Some(1), Some(0)]), (Code::Ok, vec![3, 4]), "a peek sees what was before");
+    assert_eq!(left(2, &[Some(0)]), (Code::Ok, vec![3]));
+    assert_eq!(left(4, &[None]), (Code::OverLimit, vec![3]));
+    assert_eq!(left(2, &[None, None]), (Code::OverLimit, vec![3, 3]), "each would fit, both do not");
+    assert_eq!(left(3, &[None]), (Code::Ok, vec![0]));
+    assert_eq!(left(9, &[Some(0)]), (Code::OverLimit, vec![0]), "nothing is left");
+    assert_eq!(decider.engine().totals().allowed, 4);
+}
+
+#[test]
+fn the_limit_of_a_descriptor_stands_instead_of_the_policy_s() {
+    let (decider, _) = decider(POLICY);
+    let ask = |entries: &[(&str, &str)], requests_per_unit, unit: RateLimitUnit| {
+        let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into(), unit_multiplier: None });
+        let response = ask(&decider, &message(vec![RateLimitDescriptor { limit, ..descriptor(entries) }]));
+        let status = &response.statuses[0];
+        let limit = status.current_limit.clone().expect("there is one");
+        assert_eq!((limit.requests_per_unit, &*limit.name), (requests_per_unit, "override"));
+        (response.overall_code(), status.limit_remaining, limit.unit())
+    };
+    let user = [("user", "a")];
+    for (left, code) in [(1, Code::Ok), (0, Code::Ok), (0, Code::OverLimit)] {
+        assert_eq!(ask(&user, 2, RateLimitUnit::Minute), (code, left, Unit::Minute));
+    }
+    assert_eq!(met(&decider, &user), Some(("edge/tier:free/minute".to_owned(), 4)), "the policy's is untouched");
+    assert_eq!(ask(&[("nobody", "x")], 7, RateLimitUnit::Day), (Code::Ok, 6, Unit::Day), "where the policy has none");
+    assert_eq!(ask(&[("nobody", "y")], 0, RateLimitUnit::Second).0, Code::OverLimit, "0 denies");
+    for (number, (unit, shown)) in [
+        (RateLimitUnit::Second, Unit::Second),
+        (RateLimitUnit::Hour, Unit::Hour),
+        (RateLimitUnit::Month, Unit::Month),
+        (RateLimitUnit::Year, Unit::Year),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let value = number.to_string();
+        assert_eq!(ask(&[("unit", &value)], 1_000, unit), (Code::Ok, 999, shown));
+    }
+}
+
+#[test]
+fn the_unit_of_a_limit_is_taken_so_many_times() {
+    let (decider, _) = decider(POLICY);
+    let limit =
+        RateLimitOverride { requests_per_unit: 2, unit: RateLimitUnit::Minute.into(), unit_multiplier: Some(3) };
+    let two = RateLimitDescriptor { limit: Some(limit), hits_addend: Some(2), ..descriptor(&[("user", "a")]) };
+    let status = ask(&decider, &message(vec![two])).statuses.remove(0);
+    assert_eq!(status.duration_until_reset.map(|it| it.seconds), Some(180));
+    let limit = status.current_limit.expect("there is one");
+    assert_eq!((limit.requests_per_unit, limit.unit(), limit.unit_multiplier), (2, Unit::Minute, Some(3)));
+}
+
+#[test]
+fn what_is_wrong_is_named_and_charges_nothing() {
+    let (decider, _) = decider(POLICY);
+    let good = || descriptor(&[("path", "/all")]);
+    let limit = |unit, unit_multiplier| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier }),
+        ..good()
+    };
+    let nine: Vec<String> = (0..9).map(|number| format!("k{number}")).collect();
+    let nine: Vec<(&str, &str)> = nine.iter().map(|key| (&**key, "x")).collect();
+    let long = "k".repeat(33);
+    let wrong = [
+        ("domain", RateLimitRequest { domain: String::new(), ..message(vec![good()]) }),
+        ("descriptors", message(Vec::new())),
+        ("descriptors", message(vec![good(); 33])),
+        ("descriptors/1/entries", message(vec![good(), descriptor(&[])])),
+        ("descriptors/1/entries", message(vec![good(), descriptor(&nine)])),
+        ("descriptors/1/entries/0/key", message(vec![good(), descriptor(&[("", "x")])])),
+        ("descriptors/1/entries/1/key", message(vec![good(), descriptor(&[("path", "/"), (":path", "x")])])),
+        ("descriptors/0/entries/0/key", message(vec![descriptor(&[(&long, "x")]), good()])),
+        (
+            "descriptors/1/entries/2/key",
+            message(vec![good(), descriptor(&[("a-b", "x"), ("method", "x"), ("A b", "y")])]),
+        ),
+        ("descriptors/1/entries/1/key", message(vec![good(), descriptor(&[("path", "/"), ("endpoint", "/")])])),
+        ("descriptors/1/entries/1/key", message(vec![good(), descriptor(&[("method", "a"), ("Method", "a")])])),
+        (
+            "descriptors/1/hits_addend",
+            message(vec![good(), RateLimitDescriptor { hits_addend: Some(1 << 53), ..good() }]),
+        ),
+        ("descriptors/1/limit/unit", message(vec![good(), limit(0, None)])),
+        ("descriptors/1/limit/unit", message(vec![good(), limit(99, None)])),
+        ("descriptors/1/limit/unit_multiplier", message(vec![good(), limit(1, Some(0))])),
+        ("descriptors/1/limit/unit_multiplier", message(vec![good(), limit(6, Some(2))])),
+        ("descriptors/1/limit/unit_multiplier", message(vec![good(), limit(4, Some(u32::MAX))])),
+        (
+            "descriptors/1/is_negative_hits",
+            message(vec![good(), RateLimitDescriptor { is_negative_hits: true, ..good() }]),
+        ),
+    ];
+    for (field, message) in wrong {
+        let error = decide(&decider, &message).expect_err(field).told();
+        assert_eq!((error.field.as_deref(), error.status.as_u16()), (Some(field), 400), "{error:?}");
+    }
+    assert_eq!(met(&decider, &[("path", "/all")]).map(|(_, left)| left), Some(6));
+}
+
+#[test]
+fn headers_are_those_that_the_domain_asks_for() {
+    let told = |settings: &str| {
+        let (decider, _) = decider(&POLICY.replacen("[domains.edge]", &format!("[domains.edge]\n{settings}"), 1));
+        // What has more left comes first, and what has no limit.
+        let message = message(vec![
+            descriptor(&[("path", "/all")]),
+            descriptor(&[("nobody", "x")]),
+            descriptor(&[("user", "a")]),
+        ]);
+        let allowed = ask(&decider, &message);
+        let denied = ask(&decider, &RateLimitRequest { hits_addend: 6, ..message });
+        let header = |HeaderValue { key, value }| format!("{key}: {value}");
+        [allowed, denied].map(|it| it.response_headers_to_add.into_iter().map(header).collect::<Vec<_>>())
+    };
+    let [allowed, denied] = told("reset = \"delta\"");
+    assert_eq!(allowed, ["x-ratelimit-limit: 5", "x-ratelimit-remaining: 4", "x-ratelimit-reset: 60"]);
+    assert_eq!(denied[..3], ["x-ratelimit-limit: 5", "x-ratelimit-remaining: 4", "x-ratelimit-reset: 60"]);
+    assert_eq!(denied.len(), 3, "it will never fit: {denied:?}");
+    let [allowed, _] = told("headers = \"ietf\"");
+    assert!(allowed[0].starts_with("ratelimit-policy: \"edge/tier:free/minute\";q=5;w=60"), "{allowed:?}");
+    assert_eq!(told("headers = \"none\""), [Vec::<String>::new(), Vec::new()]);
+    let (decider, _) = decider(POLICY);
+    let twice = message(vec![RateLimitDescriptor { hits_addend: Some(5), ..descriptor(&[("user", "a")]) }]);
+    assert_eq!(ask(&decider, &twice).overall_code(), Code::Ok);
+    let denied = ask(&decider, &twice);
+    let wait = denied.response_headers_to_add.iter().find(|header| header.key == "retry-after").expect("it ends");
+    assert!((60..=66).contains(&wait.value.parse::<u64>().expect("seconds")), "{wait:?}");
+}
+
+#[test]
+fn whoever_is_denied_by_several_is_told_the_longest_wait() {
+    let (decider, _) = decider(POLICY);
+    // Some seconds; the rest of the minute; the rest of the day.
+    let all = RateLimitDescriptor { hits_addend: Some(7), ..descriptor(&[("path", "/all")]) };
+    let user = RateLimitDescriptor { hits_addend: Some(5), ..descriptor(&[("user", "a")]) };
+    let pair = RateLimitDescriptor { hits_addend: Some(3), ..descriptor(&[("user", "a"), ("remote_address", "x")]) };
+    let wait = |descriptors: &[&RateLimitDescriptor]| {
+        let descriptors = descriptors.iter().map(|&it| RateLimitDescriptor { hits_addend: Some(1), ..it.clone() });
+        let denied = ask(&decider, &message(descriptors.collect()));
+        assert_eq!(denied.overall_code(), Code::OverLimit);
+        let header = denied.response_headers_to_add.iter().find(|header| header.key == "retry-after");
+        header.map(|header| header.value.parse::<u64>().expect("seconds"))
+    };
+    assert_eq!(ask(&decider, &message(vec![all.clone(), user.clone(), pair.clone()])).overall_code(), Code::Ok);
+    let alone = [&all, &user, &pair].map(|one| wait(&[one]));
+    assert!(alone[0] > alone[1] && alone[1] < alone[2], "{alone:?}");
+    let (longest, never) = (
+        wait(&[&pair]),
+        RateLimitDescriptor {
+            limit: Some(RateLimitOverride { requests_per_unit: 0, unit: 1, unit_multiplier: None }),
+            ..user.clone()
+        },
+    );
+    for order in [[&all, &user, &pair], [&pair, &all, &user], [&user, &pair, &all]] {
+        // Spread over a tenth.
+        let wait = wait(&order).zip(longest).expect("it ends");
+        assert!(wait.0 * 10 >= wait.1 * 9, "{wait:?}");
+    }
+    assert_eq!(wait(&[&user, &never, &pair]), None, "it will never fit");
+}
+
+/// What Envoy passes on as it came, though its messages say that it is text.
+#[test]
+fn values_that_are_no_text_count_by_their_digest() {
+    let (decider, _) = decider(POLICY);
+    let told = |entries: &[(&str, &[u8])]| {
+        let entry = |&(key, value): &(&str, &[u8])| Entry { key: key.to_owned(), value: value.to_vec() };
+        let descriptor = RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..descriptor(&[]) };
+        ask(&decider, &message(vec![descriptor])).statuses.remove(0).limit_remaining
+    };
+    assert_eq!([told(&[("user", b"\xff")]), told(&[("user", b"\xff")]), told(&[("user", b"\xfe")])], [4, 3, 4]);
+    assert_eq!(told(&[("user", b"a"), ("path", b"/search\xff"), ("method", b"GET")]), 4, "no rule");
+    assert_eq!(told(&[("user", b"b"), ("path", b"/\xff/../search"), ("method", b"GET")]), 1, "the rule for the path");
+    assert_eq!(told(&[("user", b"c"), ("path", b"/search"), ("method", b"G\xffT")]), 4);
+}
+
+/// Rules hold for paths that are longer than the engine takes.
+#[test]
+fn no_path_is_too_long_for_its_rule() {
+    let (decider, _) = decider(POLICY);
+    let much = "x".repeat(20_000);
+    for (number, path) in
+        [format!("{}search", "/".repeat(9_000)), format!("/search?{much}"), format!("/{much}/../search")]
+            .iter()
+            .enumerate()
+    {
+        let user = number.to_string();
+        let met = met(&decider, &[("user", &user), ("path", path), ("method", "GET")]);
+        assert_eq!(met, Some(("edge/rule:search/second".to_owned(), 1)), "{number}");
+    }
+}
+
+/// Each is a limit of its own.
+#[test]
+fn limits_of_descriptors_with_the_same_key_leave_each_other_alone() {
+    let (decider, _) = decider(POLICY);
+    let limit = |requests_per_unit, unit: RateLimitUnit| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into(), unit_multiplier: None }),
+        ..descriptor(&[("user", "a")])
+    };
+    let both = message(vec![limit(100, RateLimitUnit::Second), limit(1_000, RateLimitUnit::Hour)]);
+    for number in 1..=100 {
+        let response = ask(&decider, &both);
+        let left: Vec<_> = response.statuses.iter().map(|status| status.limit_remaining).collect();
+        assert_eq!((response.overall_code(), left), (Code::Ok, vec![100 - number, 1_000 - number]));
+    }
+    let response = ask(&decider, &both);
+    assert_eq!(codes(&response), (Code::OverLimit, vec![Code::OverLimit, Code::Ok]));
+    assert_eq!(response.statuses[1].limit_remaining, 900, "untouched");
+    assert!(response.response_headers_to_add.iter().any(|header| header.key == "retry-after"), "it ends");
+}
+
+#[test]
+fn a_shadow_denies_nobody() {
+    let (decider, _) = decider(POLICY);
+    for _ in 0..3 {
+        assert_eq!(codes(&ask(&decider, &of(&[("seen", "x")]))), (Code::Ok, vec![Code::Ok]));
+    }
+    assert_eq!(decider.engine().limit_counts().iter().map(|(_, counts)| counts.shadow_denied).sum::<u64>(), 2);
+}
+
+#[test]
+fn where_it_cannot_be_decided_it_is_unavailable() {
+    let (decider, is_broken) = decider(POLICY);
+    let request = of(&[("user", "a")]);
+    is_broken.store(true, Ordering::SeqCst);
+    let error = decide(&decider, &request).expect_err("nobody decided");
+    assert_eq!((error.told().status.as_u16(), decider.degraded().failures()), (503, 1));
+    is_broken.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&decider, &request).statuses[0].limit_remaining, 4);
+}
+
+#[test]
+fn a_period_is_so_many_of_the_longest_unit_or_unknown() {
+    for (seconds, times, unit) in [
+        (1, 1, Unit::Second),
+        (10, 10, Unit::Second),
+        (60, 1, Unit::Minute),
+        (90, 90, Unit::Second),
+        (900, 15, Unit::Minute),
+        (3_600, 1, Unit::Hour),
+        (86_400, 1, Unit::Day),
+        (31 * 86_400, 31, Unit::Day),
+        (366 * 86_400, 366, Unit::Day),
+        (604_800, 1, Unit::Week),
+        (90 * 86_400, 3, Unit::Month),
+        (365 * 86_400, 1, Unit::Year),
+        (0, 1, Unit::Unknown),
+    ] {
+        let period = Duration::from_secs(seconds);
+        assert_eq!(tell::units(period), (unit, times), "{seconds} s");
+        assert_eq!(tell::units(period + Duration::from_nanos(seconds)), (unit, times), "{seconds} s, rounded up");
+    }
+    for unknown in [Duration::from_nanos(999_999_999), Duration::from_millis(1_500), Duration::from_millis(10_011)] {
+        assert_eq!(tell::units(unknown), (Unit::Unknown, 1));
+    }
+    let month = r#"
+        [domains.edge]
+        defaults = { user = "free" }
+        [[domains.edge.tiers]]
+        id = "free"
+        limits = [{ id = "month", algorithm = "fixed_window", limit = 5, period = "month" }]
+    "#;
+    let response = ask(&decider(month).0, &of(&[("user", "a")]));
+    assert_eq!(response.statuses[0].current_limit.as_ref().map(RateLimit::unit), Some(Unit::Month));
+}
+
+fn any_key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => proptest::sample::select(vec!["user", "path", "method", "many", "remote_address", "x"]).prop_map(str::to_owned),
+        1 => ".{0,40}",
+    ]
+}
+
+fn any_descriptor() -> impl Strategy<Value = RateLimitDescriptor> {
+    let entry = (any_key(), prop_oneof![Just("a".to_owned()), Just("/all".to_owned()), ".{0,9}"])
+        .prop_map(|(key, value)| Entry { key, value: value.into_bytes() });
+    let limit = (any::<u32>(), -1..9_i32, proptest::option::of(0..9_u32)).prop_map(
+        |(requests_per_unit, unit, unit_multiplier)| RateLimitOverride { requests_per_unit, unit, unit_multiplier },
+    );
+    let hits = prop_oneof![4 => Just(None), 2 => (0..9_u64).prop_map(Some), 1 => any::<u64>().prop_map(Some)];
+    (proptest::collection::vec(entry, 0..4), proptest::option::weighted(0.2, limit), hits).prop_map(
+        |(entries, limit, hits_addend)| RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits: false },
+    )
+}
+
+proptest! {
+    #[test]
+    fn every_status_is_filled_and_whoever_is_refused_charges_nobody(
+        messages in proptest::collection::vec((proptest::collection::vec(any_descriptor(), 0..4), any::<u32>()), 1..9),
+    ) {
+        let (decider, _) = decider(POLICY);
+        for (descriptors, hits_addend) in messages {
+            let message = RateLimitRequest { hits_addend, ..message(descriptors) };
+            let before = decider.engine().totals();
+            match decide(&decider, &message) {
+                Ok((answer, response)) => {
+                    let (overall, codes) = codes(&response);
+                    prop_assert_eq!(codes.len(), message.descriptors.len());
+                    prop_assert_eq!(overall == Code::Ok, codes.iter().all(|code| *code == Code::Ok));
+                    prop_assert_eq!(overall == Code::Ok, answer.is_allowed);
+                    prop_assert!(codes.iter().all(|code| matches!(code, Code::Ok | Code::OverLimit)));
+                    for status in &response.statuses {
+                        prop_assert_eq!(status.current_limit.is_some(), status.duration_until_reset.is_some());
+                        prop_assert!(status.current_limit.is_some() || status.code() == Code::Ok);
+                        let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+                        prop_assert!(status.limit_remaining <= limit);
+                    }
+                    if overall != Code::Ok {
+                        prop_assert_eq!(decider.engine().totals().allowed, before.allowed);
+                    }
+                }
+                Err(error) => {
+                    let told = error.told();
+                    prop_assert_eq!(told.status.as_u16(), 400);
+                    prop_assert!(told.field.is_some_and(|field| field.starts_with("descriptors")));
+                    prop_assert_eq!(decider.engine().totals(), before);
+                }
+            }
+        }
+    }
+
+    /// Envoy lets pass on errors, and end users write values.
+    #[test]
+    fn no_value_is_an_error_or_goes_uncounted(value in prop_oneof![".{0,20}", "[ä/?#]{2000,9000}"]) {
+        for (entries, left) in [
+            (vec![("user", &*value)], Some(4)),
+            (vec![("user", &*value), ("remote_address", &*value)], Some(2)),
+            (vec![("user", "a"), ("path", &*value)], Some(4)),
+            (vec![("user", "b"), ("method", &*value)], Some(4)),
+        ] {
+            let (decider, _) = decider(POLICY);
+            prop_assert_eq!(met(&decider, &entries).map(|(_, left)| left), left, "{:?}", entries);
+        }
+    }
+
+    #[test]
+    fn a_key_is_the_name_of_a_kind_in_one_way(key in ".{0,40}") {
+        let kind = ask::kind(&key);
+        prop_assert!(kind.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_')));
+        prop_assert_eq!(kind.chars().count(), key.chars().count());
+        prop_assert_eq!(ask::kind(&kind), &*kind);
+    }
+
+    #[test]
+    fn names_fit_between_quotes_and_differ_as_before(one in ".{0,9}", other in ".{0,9}") {
+        let [told, others] = [&one, &other].map(|name| tell::printable(name));
+        prop_assert!(told.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')));
+        prop_assert_eq!(one == other, told == others);
+    }
+}

@@ -1,0 +1,144 @@
+//! `RateLimiter`: checks one by one, many at a time, and as they come; reservations.
+
+use std::sync::Arc;
+
+use actix_web::web::BytesMut;
+use http::Extensions;
+use prost::encoding::{int32, uint64};
+use tidegate::{DEFAULT_DOMAIN, Degraded, algorithm::NUMBER_MAX, clock::Clock};
+use tonic::Status;
+
+use super::{
+    door::Overloaded,
+    proto::tidegate::v1::{RefundRequest, RefundResponse, SettleRequest, SettleResponse},
+    refuse,
+    wire::{self, Asked, Wrong, put_text, put_within},
+};
+use crate::{
+    decider::Answer,
+    doors::Shared,
+    error::{Error, Told},
+    reservations::Gone,
+    retries::Call,
+    traces::RequestSpan,
+};
+
+/// Answers are written as their messages, whose fields have these numbers.
+const RESPONSES: u32 = 1;
+const CHECK_ERROR: u32 = 14;
+
+pub(super) struct Limiter<C>(pub(super) Arc<Shared<C>>);
+
+impl<C: Clock> Limiter<C> {
+    /// Decides a `RateLimitRequest`; `about`: what is known of the call.
+    pub(super) fn decide(&self, message: &[u8], call: Call, about: &Extensions) -> Result<Answer<'_>, Status> {
+        let decider = &self.0.decider;
+        let answer = if about.get::<Overloaded>().is_some() {
+            // Which domain it names was not read.
+            decider.undecided(DEFAULT_DOMAIN, Degraded::Overload)
+        } else {
+            let mut asked = Asked::default();
+            asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
+            asked.decide(decider, call).map_err(|error| refuse(&self.0, &error, None))?
+        };
+        if let Some(span) = about.get::<RequestSpan>() {
+            span.decided(&answer);
+        }
+        Ok(answer)
+    }
+
+    /// Writes the `BatchRateLimitResponse` to a `BatchRateLimitRequest`. All are read before one is decided.
+    pub(super) fn batch(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+        self.batched(message, to).map_err(|(refusal, place)| {
+            let place = place.map(|place| format!("requests/{place}"));
+            refusal.told(&self.0, place.as_deref())
+        })
+    }
+
+    fn batched(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Wrong> {
+        let all = wire::batch(message)?;
+        let mut identities = Vec::with_capacity(all.len());
+        let mut ends = Vec::with_capacity(all.len());
+        let mut wrong = None;
+        for (place, asked) in all.iter().enumerate() {
+            if let Err(error) = asked.identities(&mut identities) {
+                wrong = Some((error.into(), Some(place)));
+                break;
+            }
+            ends.push(identities.len());
+        }
+        let (mut start, mut is_plain) = (0, true);
+        let requests = all.iter().zip(ends).enumerate().map(|(place, (asked, end))| {
+            let request = asked.request(&identities[start..end]);
+            start = end;
+            let request = request.and_then(|request| {
+                is_plain &= asked.is_plain()?;
+                Ok(request)
+            });
+            request.map_err(|error| (error.into(), Some(place)))
+        });
+        let requests = requests.collect::<Result<Vec<_>, Wrong>>()?;
+        // Those before it are right.
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        let decider = &self.0.decider;
+        if is_plain {
+            let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| wire::response(&answer, to));
+            decider.check_batch(&requests, &mut tell);
+            return Ok(());
+        }
+        for (place, (asked, request)) in all.iter().zip(&requests).enumerate() {
+            put_within(RESPONSES, to, |to| match asked.decided(decider, Call::Check, request) {
+                Ok(answer) => wire::response(&answer, to),
+                // Those before it were charged by now, so it is told in its place.
+                Err(error) => put_within(CHECK_ERROR, to, |to| {
+                    let place = format!("requests/{place}");
+                    let status = refuse(&self.0, &error, Some(&place));
+                    let Told { code, field, .. } = error.told().within(&place);
+                    put_text(1, code, to);
+                    put_text(2, status.message(), to);
+                    put_text(3, &field.unwrap_or_default(), to);
+                }),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the `CheckStreamResponse` to a `CheckStreamRequest`. An error: it is none, which ends the stream.
+    pub(super) fn streamed(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+        let mut asked = Asked::default();
+        let read = wire::streamed(message, &mut asked);
+        let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
+        if correlation_id != 0 {
+            uint64::encode(1, &correlation_id, to);
+        }
+        match asked.decide(&self.0.decider, Call::Check) {
+            Ok(answer) => put_within(2, to, |to| wire::response(&answer, to)),
+            Err(error) => put_within(3, to, |to| {
+                let status = refuse(&self.0, &error, Some("request"));
+                int32::encode(1, &(status.code() as i32), to);
+                put_text(2, status.message(), to);
+            }),
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle(
+        &self,
+        SettleRequest { reservation, actual }: &SettleRequest,
+    ) -> Result<SettleResponse, Status> {
+        let settled = if *actual > NUMBER_MAX {
+            Err(Error::Actual(*actual))
+        } else {
+            // What is no id is one that nobody gave.
+            let id = reservation.parse().map_err(|_| Error::Reservation(Gone::Unknown));
+            id.and_then(|id| Ok(self.0.decider.settle(id, *actual)?))
+        };
+        settled.map(|()| SettleResponse {}).map_err(|error| refuse(&self.0, &error, None))
+    }
+
+    pub(super) fn refund(&self, RefundRequest { reservation }: RefundRequest) -> Result<RefundResponse, Status> {
+        self.settle(&SettleRequest { reservation, actual: 0 }).map(|SettleResponse {}| RefundResponse {})
+    }
+}

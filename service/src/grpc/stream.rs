@@ -1,0 +1,110 @@
+//! A stream of checks: the messages that have come are answered one after the other into one buffer, which goes out as a whole.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use actix_web::web::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame};
+use tidegate::clock::Clock;
+use tonic::Status;
+
+use super::{
+    answers::{GRPC_STATUS, put_framed},
+    body::{self, HEAD_BYTES},
+    limiter::Limiter,
+    refuse,
+};
+
+/// Answers that are ready together leave together, up to so many bytes.
+const TOGETHER_BYTES: usize = 32 << 10;
+
+/// A stream on which large messages came keeps no more memory than this.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// The body of the answer to a stream.
+pub(super) struct Exchange<C> {
+    limiter: Arc<Limiter<C>>,
+    body: body::Body<C>,
+    /// What came and is not answered.
+    came: BytesMut,
+    told: BytesMut,
+    end: End,
+}
+
+/// How far it is.
+enum End {
+    Open,
+    /// It is told how it ended once all answers are out.
+    Near(Result<(), Status>),
+    Over,
+}
+
+impl<C: Clock> Exchange<C> {
+    pub(super) fn new(limiter: Arc<Limiter<C>>, body: body::Body<C>) -> Self {
+        Self { limiter, body, came: BytesMut::new(), told: BytesMut::new(), end: End::Open }
+    }
+
+    /// Answers what has come, as far as it fits into what goes out together.
+    fn answer(&mut self) -> Result<(), Status> {
+        let mut rest = &self.came[..];
+        let mut answered = Ok(());
+        while answered.is_ok()
+            && self.told.len() < TOGETHER_BYTES
+            // Compressed ones, and those that are too long, do not come this far.
+            && let Some((&[_, length @ ..], after)) = rest.split_first_chunk::<HEAD_BYTES>()
+            && let Some((message, after)) = after.split_at_checked(u32::from_be_bytes(length) as usize)
+        {
+            answered = put_framed(&mut self.told, |to| self.limiter.streamed(message, to));
+            rest = after;
+        }
+        let left = rest.len();
+        self.came.advance(self.came.len() - left);
+        if self.came.capacity() > KEPT_BYTES && left < KEPT_BYTES {
+            self.came = BytesMut::from(&self.came[..]);
+        }
+        self.body.let_go();
+        answered
+    }
+}
+
+impl<C: Clock> Body for Exchange<C> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        while matches!(this.end, End::Open) {
+            if let Err(status) = this.answer() {
+                this.end = End::Near(Err(status));
+                break;
+            }
+            if this.told.len() >= TOGETHER_BYTES {
+                break;
+            }
+            match this.body.poll_chunk(context) {
+                Poll::Ready(Ok(Some(chunk))) => this.came.extend_from_slice(&chunk),
+                Poll::Ready(Ok(None)) => this.end = End::Near(Ok(())),
+                Poll::Ready(Err(error)) => this.end = End::Near(Err(refuse(&this.limiter.0, &error, None))),
+                Poll::Pending if this.told.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if !this.told.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(this.told.split().freeze()))));
+        }
+        let End::Near(end) = std::mem::replace(&mut this.end, End::Over) else { return Poll::Ready(None) };
+        let mut trailers = HeaderMap::new();
+        let told = match end {
+            Ok(()) => {
+                trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+                Ok(())
+            }
+            Err(status) => status.add_header(&mut trailers),
+        };
+        Poll::Ready(Some(told.map(|()| Frame::trailers(trailers))))
+    }
+}

@@ -1,0 +1,389 @@
+//! What a worker of the HTTP door does with a request: its route, its body, its answer.
+
+use std::{
+    convert::Infallible,
+    iter,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
+};
+
+use actix_http::{HttpMessage, Request};
+use actix_web::{
+    HttpResponse,
+    body::{BodySize, BoxBody, MessageBody},
+    dev::Payload,
+    http::{
+        ConnectionType, Method, StatusCode,
+        header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
+    },
+    web::Bytes,
+};
+use futures_util::FutureExt;
+use tidegate::{
+    DEFAULT_DOMAIN, Degraded,
+    clock::{Clock, SystemClock},
+    policy::DoorSettings,
+    time::Nanos,
+};
+use tidegate_middleware::{
+    extract,
+    headers::{self, Value},
+};
+
+use super::Authorize;
+use crate::{
+    answer::{self, DECISION_BYTES},
+    body,
+    decider::Answer,
+    doors::Shared,
+    error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
+    latency::{DoorKind, Latencies},
+    metrics,
+    reservations::ReservationId,
+    retries::Call,
+    traces::RequestSpan,
+    wire,
+};
+
+const CHECK: &str = "/v1/check";
+const BATCH: &str = "/v1/check/batch";
+const RESERVE: &str = "/v1/reserve";
+const SETTLE: &str = "/v1/settle";
+const REFUND: &str = "/v1/refund";
+pub(super) const AUTHORIZE: &str = "/v1/authorize";
+const HEALTHZ: &str = "/healthz";
+const READYZ: &str = "/readyz";
+const METRICS: &str = "/metrics";
+/// Every other path, in metrics.
+const OTHER: &str = "other";
+const ROUTES: [&str; 10] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, AUTHORIZE, HEALTHZ, READYZ, METRICS, OTHER];
+/// This door, in metrics.
+pub(crate) const KIND: DoorKind = DoorKind {
+    name: "http",
+    routes: &ROUTES,
+    deciding: &[CHECK, RESERVE, AUTHORIZE],
+    statuses: &[
+        (200, "200"),
+        (204, "204"),
+        (400, "400"),
+        (401, "401"),
+        (403, "403"),
+        (404, "404"),
+        (405, "405"),
+        (408, "408"),
+        (409, "409"),
+        (413, "413"),
+        (415, "415"),
+        (429, "429"),
+        (431, "431"),
+        (500, "500"),
+        (503, "503"),
+    ],
+};
+/// What takes no token where the server asks for one: these paths as they stand here, and nothing else, however it is written.
+const OPEN: [&str; 3] = [HEALTHZ, READYZ, METRICS];
+/// For callers whose `Authorization` is somebody else's.
+const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
+
+/// Those that decisions are told in.
+static NAMES: [HeaderName; 6] = [
+    HeaderName::from_static(headers::LIMIT),
+    HeaderName::from_static(headers::REMAINING),
+    HeaderName::from_static(headers::RESET),
+    HeaderName::from_static(headers::IETF),
+    HeaderName::from_static(headers::IETF_POLICY),
+    HeaderName::from_static(headers::RETRY_AFTER),
+];
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The path as metrics know it.
+fn route(path: &str) -> &'static str {
+    ROUTES.into_iter().find(|route| *route == path).unwrap_or(OTHER)
+}
+
+/// What the requests of a worker share.
+pub(super) struct Door<C> {
+    pub(super) shared: Arc<Shared<C>>,
+    pub(super) authorize: Authorize,
+    pub(super) latencies: Arc<Latencies>,
+    pub(super) clock: SystemClock,
+}
+
+/// A request.
+struct Came {
+    head: Request,
+    /// What was not read of it; nothing, once it was read to its end.
+    body: Payload,
+    /// When all was there that it takes to answer, or nothing more was waited for: how long its sender took is not ours.
+    at: Nanos,
+}
+
+impl<C: Clock> Door<C> {
+    /// Answers a request, whatever happens on the way.
+    pub(super) async fn handle(self: Rc<Self>, mut request: Request) -> Result<HttpResponse, Infallible> {
+        let route = route(request.path());
+        let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
+        let mut span = None;
+        let answer = match self.admit(&came.head) {
+            Ok(()) => {
+                span = self.span(&came.head, route);
+                // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
+                AssertUnwindSafe(self.routed(route, &mut came, span.as_ref())).catch_unwind().await
+            }
+            Err(error) => Ok(self.answer(route, Err(error))),
+        };
+        let answer = answer.unwrap_or_else(|_| self.answer(route, Err(Error::Internal)));
+        let took = self.clock.now().saturating_sub(came.at);
+        self.latencies.answered(route, answer.status().as_u16(), took);
+        if let Some(span) = span {
+            span.end(answer.status().as_u16());
+        }
+        if answer.status() == StatusCode::INTERNAL_SERVER_ERROR {
+            self.shared.watch.failed();
+        }
+        Ok(match came.body {
+            Payload::None => answer,
+            body => answer.map_body(|_, answer| BoxBody::new(Unread { answer, _body: body })),
+        })
+    }
+
+    /// Begins the span of a request, if it is sampled. Probes and scrapes have none: they come all the time, and on nobody's
+    /// behalf.
+    fn span(&self, request: &Request, route: &'static str) -> Option<RequestSpan> {
+        let traces = self.shared.traces.as_ref().filter(|_| !OPEN.contains(&route))?;
+        let header = |name: &str| request.headers().get(name)?.to_str().ok();
+        traces.begin(request.method().as_str(), Some(route).filter(|route| *route != OTHER), &header)
+    }
+
+    async fn routed(&self, route: &'static str, came: &mut Came, span: Option<&RequestSpan>) -> HttpResponse {
+        match (route, came.head.method()) {
+            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span),
+            (BATCH, &Method::POST) => self.batch(self.body(came).await),
+            (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span),
+            (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
+            (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
+            (AUTHORIZE, _) => self.authorize(&came.head, span),
+            (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
+            (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
+            (METRICS, &Method::GET | &Method::HEAD) => self.metrics(),
+            (OTHER, _) => self.answer(OTHER, Err(Error::Path(came.head.path().to_owned()))),
+            (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => self.wrong_method(route, &came.head, "POST"),
+            _ => self.wrong_method(route, &came.head, "GET, HEAD"),
+        }
+    }
+
+    async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
+        let read = body::read(came.head.headers(), &mut came.body, &self.shared.room).await;
+        came.at = self.clock.now();
+        if read.is_ok() {
+            came.body = Payload::None;
+        }
+        read
+    }
+
+    fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
+        let answer = body.and_then(|body| {
+            let checks = wire::batch(body::text(&body)?)?;
+            let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
+            text.extend_from_slice(br#"{"decisions":["#);
+            for (place, check) in checks.into_iter().enumerate() {
+                if place > 0 {
+                    text.push(b',');
+                }
+                match wire::decide(&self.shared.decider, Call::Check, check) {
+                    Ok((answer, _)) => answer::decision(&answer, &mut text),
+                    Err(error) => {
+                        let error = self.refuse(BATCH, &error).within(&format!("checks/{place}"));
+                        answer::field(&mut text, "", ErrorBody { error });
+                    }
+                }
+            }
+            text.extend_from_slice(b"]}");
+            Ok(json(StatusCode::OK, text))
+        });
+        self.answer(BATCH, answer)
+    }
+
+    /// Alive; and what is wrong, if anything is.
+    fn health(&self) -> HttpResponse {
+        let faults: Vec<String> = self.shared.watch.faults().iter().map(ToString::to_string).collect();
+        if faults.is_empty() {
+            text(StatusCode::OK, "ok\n")
+        } else {
+            text(StatusCode::OK, format!("degraded: {}\n", faults.join("; ")))
+        }
+    }
+
+    /// Has a policy to decide by.
+    fn readiness(&self) -> HttpResponse {
+        match self.shared.decider.engine().version() {
+            _ if self.shared.is_leaving.load(Ordering::Relaxed) => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "stopping: send requests elsewhere\n")
+            }
+            0 => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "no policy has been published yet: everything would be allowed\n")
+            }
+            _ => text(StatusCode::OK, "ready\n"),
+        }
+    }
+
+    fn metrics(&self) -> HttpResponse {
+        match self.shared.metrics.text() {
+            Ok(text) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(text),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
+        }
+    }
+
+    fn wrong_method(&self, route: &'static str, request: &Request, allowed: &'static str) -> HttpResponse {
+        let error = Error::Method { given: request.method().to_string(), allowed };
+        let mut answer = self.answer(route, Err(error));
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        answer
+    }
+
+    /// Is it a request that is read any further?
+    fn admit(&self, request: &Request) -> Result<(), Error> {
+        let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
+        if request.path() != AUTHORIZE && target + headers.sum::<usize>() > HEAD_BYTES_MAX {
+            return Err(Error::HeadTooLarge);
+        }
+        let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
+        let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
+        let is_admitted = || self.shared.admits(iter::once_with(own).chain(iter::once_with(bearer)).flatten());
+        if OPEN.contains(&request.path()) || is_admitted() { Ok(()) } else { Err(Error::Token) }
+    }
+
+    /// The answer to a body that is a check.
+    fn decide(
+        &self,
+        (route, call): (&'static str, Call),
+        body: Result<Bytes, Error>,
+        span: Option<&RequestSpan>,
+    ) -> HttpResponse {
+        let told = |answer: &Answer<'_>, settings| {
+            if let Some(span) = span {
+                span.decided(answer);
+            }
+            decision(answer, settings)
+        };
+        let answer = match body {
+            // Which domain it names was not read.
+            Err(Error::Overload) => {
+                let answer = self.shared.decider.undecided(DEFAULT_DOMAIN, Degraded::Overload);
+                Ok(told(&answer, self.shared.decider.engine().door_settings(DEFAULT_DOMAIN)))
+            }
+            body => body.and_then(|body| {
+                let (answer, settings) = wire::decide(&self.shared.decider, call, body::text(&body)?)?;
+                Ok(told(&answer, settings))
+            }),
+        };
+        self.answer(route, answer)
+    }
+
+    /// The answer to a body that settles a reservation.
+    fn settle(
+        &self,
+        route: &'static str,
+        read: impl FnOnce(&str) -> Result<(ReservationId, u64), Error>,
+        body: Result<Bytes, Error>,
+    ) -> HttpResponse {
+        let answer = body.and_then(|body| {
+            let (reservation, actual) = read(body::text(&body)?)?;
+            self.shared.decider.settle(reservation, actual)?;
+            Ok(HttpResponse::NoContent().finish())
+        });
+        self.answer(route, answer)
+    }
+
+    /// What goes out.
+    pub(super) fn answer(&self, route: &'static str, outcome: Result<HttpResponse, Error>) -> HttpResponse {
+        outcome.unwrap_or_else(|error| {
+            let told = self.refuse(route, &error);
+            let status = told.status;
+            let mut body = Vec::new();
+            answer::field(&mut body, "", ErrorBody { error: told });
+            let mut answer = json(status, body);
+            // What follows would be taken for the next request.
+            if matches!(error, Error::BrokenOff) {
+                answer.head_mut().set_connection_type(ConnectionType::Close);
+            }
+            if status == StatusCode::UNAUTHORIZED {
+                answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            answer
+        })
+    }
+
+    fn refuse(&self, route: &'static str, error: &Error) -> Told {
+        let told = error.told();
+        tracing::debug!(route, code = told.code, field = told.field, "refused");
+        self.shared.metrics.refused(KIND.name, told.code);
+        told
+    }
+}
+
+/// A decision: its status, body and headers.
+fn decision(answer: &Answer<'_>, settings: DoorSettings) -> HttpResponse {
+    let status = if answer.is_allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    let mut told = decision_as(status, answer);
+    set_headers(&mut told, answer, settings);
+    told
+}
+
+pub(super) fn decision_as(status: StatusCode, answer: &Answer<'_>) -> HttpResponse {
+    let mut text = Vec::with_capacity(DECISION_BYTES);
+    answer::decision(answer, &mut text);
+    json(status, text)
+}
+
+pub(super) fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings: DoorSettings) {
+    let map = told.headers_mut();
+    let mut set = |name, value| {
+        let value = match value {
+            Value::Number(number) => HeaderValue::from(number),
+            // Printable ASCII is a value always.
+            Value::Text(text) => HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
+        };
+        if let Some(name) = NAMES.iter().find(|known| known.as_str() == name) {
+            map.insert(name.clone(), value);
+        }
+    };
+    match &answer.decision {
+        Some(decision) => headers::each(decision, settings).for_each(|(name, value)| set(name, value)),
+        None if answer.is_allowed => {}
+        None => set(headers::RETRY_AFTER, Value::Number(Answer::CLOSED_WAIT.as_secs())),
+    }
+}
+
+/// The answer to a request whose body was not read to its end. As long as somebody holds the rest of a body, actix-http tells
+/// the sender that the connection ends, and waits for the rest [a time](super::LINGER); of what nobody holds it waits for the
+/// end of chunks for ever. An answer of [`BodySize::None`] would hold nothing; those without a body are of size 0.
+struct Unread {
+    answer: BoxBody,
+    _body: Payload,
+}
+
+impl MessageBody for Unread {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.answer.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.answer).poll_next(context)
+    }
+}
+
+fn json(status: StatusCode, text: Vec<u8>) -> HttpResponse {
+    HttpResponse::build(status).insert_header((CONTENT_TYPE, JSON)).body(text)
+}
+
+fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
+    HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/plain; charset=utf-8")).body(text.into())
+}

@@ -1,0 +1,259 @@
+//! Lanes: threads that serve the connections of a door, each by a runtime of its own, so that what one connection does touches
+//! no other thread. One listener hands them out in turn: unlike listeners of each thread (`SO_REUSEPORT`), all lanes have
+//! as many, and a second server at the same address is told that it is taken.
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{self, SocketAddr},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    thread,
+    time::Duration,
+};
+
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    runtime,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    task::{JoinSet, LocalSet, spawn_local},
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::doors::CONNECTIONS_MAX;
+
+/// How long a handshake of TLS may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How often a connection is looked at, and how many looks in a row may find that nothing was sent either way.
+const LOOK: Duration = Duration::from_secs(5);
+const QUIET_LOOKS: u32 = 12;
+/// How long a connection on which nothing moves has to end well.
+const LINGER: Duration = Duration::from_secs(5);
+/// After a connection that could not be taken: the system has no more descriptors, say.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// What a lane does with its connections.
+pub(crate) trait Door: Sized + 'static {
+    /// Serves a connection to its end; from when `leave` is told, what came is still answered, and nothing more is read.
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+        self: Rc<Self>,
+        stream: S,
+        peer: SocketAddr,
+        leave: Leave,
+    );
+}
+
+/// Resolves when a connection is to end.
+pub(crate) type Leave = oneshot::Receiver<Infallible>;
+
+/// Where a door's connections come in.
+pub(crate) struct Lanes {
+    pub(crate) listener: net::TcpListener,
+    pub(crate) tls: Option<ServerConfig>,
+    /// Of the threads.
+    pub(crate) name: &'static str,
+    /// How many of them.
+    pub(crate) count: usize,
+    /// True: stop.
+    pub(crate) stop: watch::Receiver<bool>,
+    /// How long open connections may take then.
+    pub(crate) drain: Duration,
+}
+
+/// A connection on its way to a lane.
+struct Accepted {
+    socket: net::TcpStream,
+    peer: SocketAddr,
+    /// One of [`CONNECTIONS_MAX`].
+    place: OwnedSemaphorePermit,
+}
+
+impl Lanes {
+    /// Starts the lanes, each with a door of its own; what it returns takes connections until all is over.
+    pub(crate) fn open<D: Door>(
+        self,
+        door: impl Fn() -> D + Clone + Send + 'static,
+    ) -> io::Result<impl Future<Output = ()> + Send> {
+        let Self { listener, tls, name, count, stop, drain } = self;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
+        let (living, mut ended) = mpsc::channel::<Infallible>(1);
+        let mut lanes = Vec::with_capacity(count);
+        for number in 0..count {
+            let (lane, connections) = mpsc::unbounded_channel();
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let (door, tls, stop, living) = (door.clone(), tls.clone(), stop.clone(), living.clone());
+            thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                LocalSet::new().block_on(&runtime, run(connections, &Rc::new(door()), tls.as_ref(), &stop));
+                drop(living);
+            })?;
+            lanes.push(lane);
+        }
+        drop(living);
+        Ok(async move {
+            accept(&listener, lanes, name, stop).await;
+            drop(listener);
+            if timeout(drain, ended.recv()).await.is_err() {
+                tracing::warn!(door = name, "connections that did not end in time are cut off");
+            }
+        })
+    }
+}
+
+/// Hands connections out, until it is to stop.
+async fn accept(
+    listener: &TcpListener,
+    lanes: Vec<mpsc::UnboundedSender<Accepted>>,
+    name: &'static str,
+    mut stop: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let accept = async {
+        for lane in lanes.iter().cycle() {
+            // It is never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (socket, peer) = loop {
+                match listener.accept().await.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
+                    Ok(accepted) => break accepted,
+                    Err(error) => {
+                        tracing::warn!(door = name, %error, "a connection could not be taken");
+                        sleep(BREATH).await;
+                    }
+                }
+            };
+            if lane.send(Accepted { socket, peer, place }).is_err() {
+                tracing::error!(door = name, "a thread that serves connections has ended");
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        _ = stop.wait_for(|is_stopping| *is_stopping) => {}
+    }
+}
+
+/// A lane: serves what it is handed, until there is no more.
+async fn run<D: Door>(
+    mut connections: mpsc::UnboundedReceiver<Accepted>,
+    door: &Rc<D>,
+    tls: Option<&TlsAcceptor>,
+    stop: &watch::Receiver<bool>,
+) {
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = connections.recv() => match accepted {
+                Some(accepted) => open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone())),
+                None => break,
+            },
+            Some(_) = open.join_next() => continue,
+        };
+    }
+    while open.join_next().await.is_some() {}
+}
+
+async fn connection<D: Door>(
+    Accepted { socket, peer, place: _place }: Accepted,
+    door: Rc<D>,
+    tls: Option<TlsAcceptor>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
+    let moved = Rc::new(Cell::new(false));
+    let socket = Watched { socket, moved: Rc::clone(&moved) };
+    let (tell, leave) = oneshot::channel();
+    let serve = async move {
+        match tls {
+            None => door.serve(socket, peer, leave).await,
+            Some(tls) => match timeout(HANDSHAKE, tls.accept(socket)).await {
+                Ok(Ok(stream)) => door.serve(stream, peer, leave).await,
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+                Err(_) => tracing::debug!(%peer, "no TLS in time"),
+            },
+        }
+    };
+    // A task of its own: what is sent wakes it alone, and not the timers beside it.
+    let mut serving = spawn_local(serve);
+    tokio::select! {
+        _ = &mut serving => {}
+        _ = stop.wait_for(|is_stopping| *is_stopping) => {
+            drop(tell);
+            // As long as something moves: the door's stop is bounded as a whole.
+            tokio::select! {
+                _ = &mut serving => {}
+                () = quiet(&moved) => {}
+            }
+        }
+        () = quiet(&moved) => {
+            drop(tell);
+            // An error: it was cut off, or it panicked, which was logged.
+            let _ = timeout(LINGER, &mut serving).await;
+        }
+    }
+    serving.abort();
+}
+
+/// Waits until nothing has been sent either way for a minute.
+async fn quiet(moved: &Cell<bool>) {
+    let mut looks = 0;
+    while looks < QUIET_LOOKS {
+        sleep(LOOK).await;
+        looks = if moved.take() { 0 } else { looks + 1 };
+    }
+}
+
+/// A socket that notes when something is sent.
+struct Watched {
+    socket: TcpStream,
+    moved: Rc<Cell<bool>>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        self.moved.set(true);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
+        self.moved.set(true);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.socket).poll_write_vectored(context, bytes))?;
+        self.moved.set(true);
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,157 @@
+//! The Redis protocol: `CL.THROTTLE` as redis-cell answers it, `THROTTLE` as throttlecrab does, and `TIDEGATE.CHECK` by the
+//! policy; and what clients and people at a terminal need besides. Versions 2 and 3 of the protocol.
+//!
+//! Its parts, from the ground up: `command` (reads commands), `reply` (writes replies), `throttle` (limits whose numbers come
+//! with the command), `error` (what is refused, and how that is told), `commands` (which there are), `session` (runs them),
+//! `door` (a connection).
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    net::TcpListener,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+mod command;
+mod commands;
+mod door;
+mod error;
+mod reply;
+mod session;
+mod throttle;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter},
+};
+use rustls::ServerConfig;
+use tidegate::{
+    KeyedLimiter, Limiter, Rate, RatedLimiter,
+    clock::{Clock, SystemClock},
+};
+use tokio::sync::watch;
+
+use self::{
+    commands::{DECIDING, ROUTES, THROTTLING},
+    door::{Door, Whole},
+    session::Status,
+};
+use crate::{
+    doors::Shared,
+    lanes::Lanes,
+    latency::{DoorKind, DoorLatencies},
+};
+
+/// How often a second others are asked about tokens: for one address, and in all.
+const TRIES_OF_ONE: u64 = 5;
+const TRIES: u64 = 50;
+/// Addresses whose tries are counted by themselves.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// As metrics know this door.
+pub(crate) static KIND: DoorKind = DoorKind {
+    name: "resp",
+    routes: &ROUTES,
+    deciding: &DECIDING,
+    statuses: &[
+        (Status::Done as u16, "ok"),
+        (Status::Denied as u16, "denied"),
+        (Status::Refused as u16, "error"),
+        (Status::Failed as u16, "internal_error"),
+    ],
+};
+
+/// The door of the Redis protocol.
+#[derive(Debug)]
+pub struct Resp<C> {
+    /// Where connections come in.
+    pub listener: TcpListener,
+    /// Counts the keys whose limits come with the command.
+    pub throttle: Arc<RatedLimiter<C>>,
+    /// Who may reset keys; `None`: nobody.
+    pub operators: Option<Arc<dyn Operators>>,
+}
+
+/// What becomes of a question about a token.
+pub type IsOperator<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
+
+/// Knows the tokens of operators: whoever gave them out, or asks him.
+pub trait Operators: fmt::Debug + Send + Sync {
+    /// Is this the token of an operator, or of somebody who may more? An error: it could not be found out; why.
+    fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a>;
+}
+
+/// What is counted of the limits that come with the command.
+pub(crate) struct Throttled<C> {
+    limiter: Arc<RatedLimiter<C>>,
+    latencies: DoorLatencies,
+}
+
+impl<C> Clone for Throttled<C> {
+    fn clone(&self) -> Self {
+        Self { limiter: Arc::clone(&self.limiter), latencies: self.latencies.clone() }
+    }
+}
+
+impl<C> fmt::Debug for Throttled<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Throttled")
+    }
+}
+
+impl<C: Clock> Throttled<C> {
+    /// Decisions, and charges to overflow buckets.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let decided = [Status::Done as u16, Status::Denied as u16];
+        (self.latencies.count(&THROTTLING, &decided), self.limiter.overflow_charges())
+    }
+}
+
+impl<C: Clock> Collector for Throttled<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help =
+            "Charges of limits that come with the command to overflow buckets, because their table of keys was full";
+        let count = ConstCounter::new(self.limiter.overflow_charges());
+        count.encode(encoder.encode_descriptor("throttle_overflow_charges", help, None, MetricType::Counter)?)
+    }
+}
+
+impl<C: Clock> Resp<C> {
+    /// What is counted of its limits.
+    pub(crate) fn throttled(&self, latencies: &DoorLatencies) -> Throttled<C> {
+        Throttled { limiter: Arc::clone(&self.throttle), latencies: latencies.clone() }
+    }
+
+    /// Opens the door; what it returns takes connections until all is over.
+    pub(crate) fn serve(
+        self,
+        shared: &Arc<Shared<C>>,
+        latencies: &DoorLatencies,
+        workers: usize,
+        tls: Option<ServerConfig>,
+        (stop, drain): (watch::Receiver<bool>, Duration),
+    ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+        let Self { listener, throttle, operators } = self;
+        let clock = SystemClock::new();
+        let whole = Arc::new(Whole {
+            throttle,
+            operators,
+            tries_of_one: KeyedLimiter::with_max_keys(Rate::per_second(TRIES_OF_ONE), ADDRESSES_MAX),
+            tries: Limiter::new(Rate::per_second(TRIES)),
+            connections: AtomicI64::new(0),
+            started: clock.now(),
+        });
+        let (shared, latencies) = (Arc::clone(shared), latencies.clone());
+        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain };
+        lanes.open(move || Door {
+            shared: Arc::clone(&shared),
+            whole: Arc::clone(&whole),
+            latencies: latencies.worker(),
+            clock: SystemClock::new(),
+        })
+    }
+}
