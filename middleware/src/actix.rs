@@ -20,11 +20,21 @@ use actix_web::{
     },
 };
 
-use crate::{answer::Answer, guard::Guard, head::RequestHead, headers::NUMBERS, ruling::Decider};
+use crate::{
+    answer::Answer,
+    guard::Guard,
+    head::{AnswerHeaders, RequestHead},
+    headers,
+    ruling::Decider,
+};
 
 impl RequestHead for HttpRequest {
     fn header(&self, name: &str) -> Vec<&[u8]> {
         self.headers().get_all(name).map(HeaderValue::as_bytes).collect()
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.headers().get(name).map(HeaderValue::as_bytes)
     }
 
     fn peer(&self) -> Option<IpAddr> {
@@ -41,6 +51,18 @@ impl RequestHead for HttpRequest {
 
     fn original(&self) -> &dyn Any {
         self
+    }
+}
+
+impl AnswerHeaders for HeaderMap {
+    fn has(&self, name: &'static str) -> bool {
+        self.contains_key(name)
+    }
+
+    fn add(&mut self, name: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            self.append(name, value);
+        }
     }
 }
 
@@ -83,17 +105,28 @@ where
     }
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
-        let asked = self.guard.read(request.request());
         let (guard, inner) = (self.guard.clone(), Rc::clone(&self.inner));
         Box::pin(async move {
+            let asked = guard.read(request.request());
             match guard.judge(asked).await {
                 Ok(None) => Ok(inner.call(request).await?.map_into_left_body()),
                 Ok(Some(mut ruling)) => {
                     let headers = mem::take(&mut ruling.headers);
                     request.extensions_mut().insert(ruling);
-                    let mut response = inner.call(request).await?;
-                    add(response.headers_mut(), headers);
-                    Ok(response.map_into_left_body())
+                    match inner.call(request).await {
+                        Ok(mut response) => {
+                            headers::add(response.headers_mut(), headers);
+                            Ok(response.map_into_left_body())
+                        }
+                        // It becomes an answer further out.
+                        Err(mut error) => {
+                            error.add_response_mapper(move |mut response| {
+                                headers::add(response.headers_mut(), headers.clone());
+                                response
+                            });
+                            Err(error)
+                        }
+                    }
                 }
                 Err(answer) => Ok(request.into_response(response(answer)).map_into_right_body()),
             }
@@ -101,26 +134,11 @@ where
     }
 }
 
-/// Adds what an inner guard has not told already.
-fn add(headers: &mut HeaderMap, told: Vec<(&'static str, String)>) {
-    if NUMBERS.iter().any(|name| headers.contains_key(*name)) {
-        return;
-    }
-    for (name, value) in told {
-        // Those of decisions always fit.
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-}
-
 fn response(Answer { status, headers, body }: Answer) -> HttpResponse {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let mut response = HttpResponse::build(status).body(body);
     for (name, value) in headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(&*name), HeaderValue::try_from(value)) {
-            response.headers_mut().append(name, value);
-        }
+        response.headers_mut().add(&name, value);
     }
     response
 }

@@ -1,6 +1,6 @@
 //! What a request is answered that does not go on, without a framework's types.
 
-use std::{borrow::Cow, fmt::Write};
+use std::{borrow::Cow, fmt::Write, time::Duration};
 
 use serde_json::json;
 use tidegate::Retry;
@@ -61,7 +61,7 @@ impl Refusal {
         match self {
             Self::Denied(Ruling { retry: Retry::Never, .. }) => "The limit never admits this request.".into(),
             Self::Denied(Ruling { retry: Retry::After(wait), .. }) => {
-                format!("Come again in {} ms.", wait.as_nanos().div_ceil(1_000_000)).into()
+                format!("Come again in {} ms.", ms_rounded_up(*wait)).into()
             }
             Self::Denied(_) | Self::Undecided(_) => "Come again later.".into(),
             Self::NoIdentity => "None of what identifies a client here came with it.".into(),
@@ -105,10 +105,7 @@ impl Answer {
         let mut problem = json!({ "type": kind, "title": title, "status": status, "detail": refusal.detail() });
         if let Some(ruling) = refusal.ruling() {
             problem["limit_id"] = json!(ruling.limit_id);
-            problem["retry_after_ms"] = match ruling.retry {
-                Retry::After(wait) => json!(u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)),
-                Retry::Now | Retry::Never => json!(null),
-            };
+            problem["retry_after_ms"] = json!(retry_after_ms(ruling));
             if let Some(reason) = &ruling.degraded {
                 problem["degraded"] = json!(reason);
             }
@@ -116,7 +113,8 @@ impl Answer {
         Self::new(status, "application/problem+json", problem.to_string())
     }
 
-    /// As gRPC has it: HTTP 200, the status and its message in headers, no body. A denial is `RESOURCE_EXHAUSTED`.
+    /// As gRPC has it: HTTP 200, the status and its message in headers, no body. A denial is `RESOURCE_EXHAUSTED`, with the
+    /// exact wait as `retry_after_ms` in its metadata, unless it never ends.
     #[must_use]
     pub fn grpc(refusal: &Refusal) -> Self {
         let Told { grpc_status, title, .. } = refusal.told();
@@ -125,6 +123,8 @@ impl Answer {
         let mut answer = Self::new(200, "application/grpc", "");
         answer.headers.push(("grpc-status".into(), grpc_status.to_string()));
         answer.headers.push(("grpc-message".into(), percent_encoded(&message)));
+        let wait = refusal.ruling().and_then(retry_after_ms);
+        answer.headers.extend(wait.map(|ms| ("retry_after_ms".into(), ms.to_string())));
         answer
     }
 
@@ -138,6 +138,18 @@ impl Answer {
         }
         self
     }
+}
+
+/// When it may come again; `None` where it never may.
+fn retry_after_ms(ruling: &Ruling) -> Option<u64> {
+    match ruling.retry {
+        Retry::After(wait) => Some(ms_rounded_up(wait)),
+        Retry::Now | Retry::Never => None,
+    }
+}
+
+fn ms_rounded_up(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// As `grpc-message` is written: printable ASCII but `%` as it is.

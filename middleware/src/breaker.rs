@@ -17,8 +17,8 @@ pub(crate) struct Breaker {
 pub(crate) enum State {
     /// It is asked; so many calls in a row failed.
     Closed { failures: u32 },
-    /// It is not asked; the next trial is at this time.
-    Open { trial_at: Instant },
+    /// It is not asked; the next trial is at this time. Was it brought forward since it opened?
+    Open { trial_at: Instant, hurried: bool },
 }
 
 /// That a call may be made.
@@ -35,8 +35,8 @@ impl Breaker {
     pub(crate) fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
         match state {
             State::Closed { .. } => (state, Some(Permit::Usual)),
-            State::Open { trial_at } if now < trial_at => (state, None),
-            State::Open { .. } => (State::Open { trial_at: now + self.pause }, Some(Permit::Trial)),
+            State::Open { trial_at, .. } if now < trial_at => (state, None),
+            State::Open { hurried, .. } => (State::Open { trial_at: now + self.pause, hurried }, Some(Permit::Trial)),
         }
     }
 
@@ -48,7 +48,17 @@ impl Breaker {
             (State::Closed { failures }, _, false) if failures + 1 < self.failures_max => {
                 State::Closed { failures: failures + 1 }
             }
-            (State::Closed { .. } | State::Open { .. }, _, false) => State::Open { trial_at: now + self.pause },
+            (State::Closed { .. }, _, false) => State::Open { trial_at: now + self.pause, hurried: false },
+            (State::Open { hurried, .. }, _, false) => State::Open { trial_at: now + self.pause, hurried },
+        }
+    }
+
+    /// An answer came to a call that had failed by then: the server is there, and its connection stands now. So the next trial
+    /// is at once; but only one, since a server that is always late would get one after the other.
+    pub(crate) fn late(state: State, now: Instant) -> State {
+        match state {
+            State::Open { trial_at, hurried: false } => State::Open { trial_at: trial_at.min(now), hurried: true },
+            State::Open { hurried: true, .. } | State::Closed { .. } => state,
         }
     }
 }
@@ -65,6 +75,8 @@ mod tests {
         Ask,
         /// The call of this place among those under way ends.
         End(usize, bool),
+        /// An answer comes to one that had failed.
+        Late,
         Pass(u64),
     }
 
@@ -72,6 +84,7 @@ mod tests {
         let event = prop_oneof![
             4 => Just(Event::Ask),
             4 => (0_usize..8, prop::bool::weighted(0.3)).prop_map(|(place, succeeded)| Event::End(place, succeeded)),
+            1 => Just(Event::Late),
             2 => (0_u64..1_500).prop_map(Event::Pass),
         ];
         prop::collection::vec(event, 0..200)
@@ -84,8 +97,9 @@ mod tests {
             let mut state = State::Closed { failures: 0 };
             let mut now = Instant::now();
             let mut under_way = Vec::new();
-            // Outcomes since it closed, and when it opened or was tried last.
+            // Outcomes since it closed, when it opened or was tried last, and whether the next trial is at once.
             let (mut outcomes, mut refused_since) = (Vec::new(), None);
+            let (mut is_due, mut was_hurried) = (false, false);
             for event in events {
                 match event {
                     Event::Pass(ms) => now += Duration::from_millis(ms),
@@ -94,8 +108,8 @@ mod tests {
                         state = next;
                         let expected = match refused_since {
                             None => Some(Permit::Usual),
-                            Some(since) if now >= since + breaker.pause => {
-                                refused_since = Some(now);
+                            Some(since) if is_due || now >= since + breaker.pause => {
+                                (refused_since, is_due) = (Some(now), false);
                                 Some(Permit::Trial)
                             }
                             Some(_) => None,
@@ -103,13 +117,21 @@ mod tests {
                         prop_assert_eq!(permit, expected);
                         under_way.extend(permit);
                     }
+                    Event::Late => {
+                        state = Breaker::late(state, now);
+                        is_due |= refused_since.is_some() && !was_hurried;
+                        was_hurried |= refused_since.is_some();
+                    }
                     Event::End(place, succeeded) if place < under_way.len() => {
                         let permit = under_way.remove(place);
                         state = breaker.learn(state, permit, succeeded, now);
                         match (refused_since, permit, succeeded) {
                             (Some(_), Permit::Usual, _) => {}
-                            (Some(_), Permit::Trial, false) => refused_since = Some(now),
-                            (Some(_), Permit::Trial, true) => (outcomes, refused_since) = (Vec::new(), None),
+                            (Some(_), Permit::Trial, false) => (refused_since, is_due) = (Some(now), false),
+                            (Some(_), Permit::Trial, true) => {
+                                (outcomes, refused_since) = (Vec::new(), None);
+                                (is_due, was_hurried) = (false, false);
+                            }
                             (None, _, _) => outcomes.push(succeeded),
                         }
                         let last = outcomes.iter().rev().take_while(|&&succeeded| !succeeded).count();

@@ -1,7 +1,8 @@
 //! The identities of a request: which kinds, and where the value of each stands.
 
-use std::{collections::HashSet, fmt, fmt::Write, str::FromStr, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, fmt, fmt::Write, str::FromStr, sync::Arc};
 
+use arrayvec::ArrayVec;
 use sha2::{Digest, Sha256};
 use tidegate::{IDENTITIES_MAX, Identity, VALUE_BYTES_MAX, plain_path};
 
@@ -72,13 +73,16 @@ impl Extractor {
         Self::new(kind, Source::Custom(Arc::new(read)))
     }
 
-    fn value(&self, head: &dyn RequestHead, addresses: &Addresses) -> Option<String> {
+    fn value<'r>(&self, head: &'r dyn RequestHead, addresses: &Addresses) -> Option<Cow<'r, str>> {
         let value = match &self.source {
-            Source::Address => return addresses.identity(head).map(|address| address.to_string()),
-            Source::Header(name) => value_of(head.header(name).first()?),
-            Source::Bearer => hex(bearer(head.header("authorization").first()?)?),
-            Source::Path => value_of(plain_path(head.path()).as_bytes()),
-            Source::Custom(read) => value_of(read(head)?.as_bytes()),
+            Source::Address => return addresses.identity(head).map(|address| address.to_string().into()),
+            Source::Header(name) => value_of(head.first(name)?),
+            Source::Bearer => hex(bearer(head.first("authorization")?)?).into(),
+            Source::Path => match plain_path(head.path()) {
+                Cow::Borrowed(path) => value_of(path.as_bytes()),
+                Cow::Owned(path) => value_of(path.as_bytes()).into_owned().into(),
+            },
+            Source::Custom(read) => value_of(read(head)?.as_bytes()).into_owned().into(),
         };
         (!value.is_empty()).then_some(value)
     }
@@ -140,8 +144,8 @@ impl Extractors {
     }
 
     /// The identities that the request has; one whose value is absent or empty is left out.
-    pub fn found(&self, head: &dyn RequestHead) -> Found {
-        let found = |extractor: &Extractor| Some((extractor.kind.clone(), extractor.value(head, &self.addresses)?));
+    pub fn found<'r>(&'r self, head: &'r dyn RequestHead) -> Found<'r> {
+        let found = |extractor: &'r Extractor| Some((&*extractor.kind, extractor.value(head, &self.addresses)?));
         Found(self.each.iter().filter_map(found).collect())
     }
 }
@@ -158,28 +162,31 @@ impl FromStr for Extractors {
 /// The identities of one request.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Found(Vec<(Arc<str>, String)>);
+pub struct Found<'r>(ArrayVec<(&'r str, Cow<'r, str>), IDENTITIES_MAX>);
 
-impl Found {
+impl Found<'_> {
     /// To make a [`Request`](tidegate::Request) of, unless there are none.
     #[must_use]
-    pub fn identities(&self) -> Vec<Identity<'_>> {
+    pub fn identities(&self) -> ArrayVec<Identity<'_>, IDENTITIES_MAX> {
         // Kinds and lengths are right already.
         self.0.iter().filter_map(|(kind, value)| Identity::new(kind, value).ok()).collect()
     }
 }
 
-/// Values that are no text, or longer than the engine takes, count by their digest: they are not to go uncounted.
-fn value_of(bytes: &[u8]) -> String {
+/// A value without space around it. Those that are no text, or longer than the engine takes, count by their digest: they are
+/// not to go uncounted.
+#[must_use]
+pub fn value_of(bytes: &[u8]) -> Cow<'_, str> {
     let value = bytes.trim_ascii();
     match str::from_utf8(value) {
-        Ok(text) if text.len() <= VALUE_BYTES_MAX => text.to_owned(),
-        _ => format!("sha256:{}", hex(value)),
+        Ok(text) if text.len() <= VALUE_BYTES_MAX => text.into(),
+        _ => format!("sha256:{}", hex(value)).into(),
     }
 }
 
-/// The token of `Bearer TOKEN`; the scheme is in any case.
-fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+/// The token of an `Authorization` that is `Bearer TOKEN` (RFC 6750); the scheme is in any case.
+#[must_use]
+pub fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     const SCHEME: usize = "bearer".len();
     let (scheme, token) = authorization.trim_ascii().split_at_checked(SCHEME)?;
     let token = token.strip_prefix(b" ")?.trim_ascii();
@@ -274,7 +281,8 @@ mod tests {
     fn found(sources: &[&str], headers: &[(&'static str, &'static [u8])]) -> Vec<(String, String)> {
         let each = sources.iter().map(|text| text.parse::<Extractor>().expect("right"));
         let extractors = Extractors::new(each, Addresses::default()).expect("right");
-        let found = extractors.found(&Head(headers.to_vec()));
+        let head = Head(headers.to_vec());
+        let found = extractors.found(&head);
         found.identities().iter().map(|it| (it.kind().to_owned(), it.value().to_owned())).collect()
     }
 
@@ -304,7 +312,8 @@ mod tests {
     fn several_are_one_text() {
         let extractors: Extractors = "page=path,ip=address".parse().expect("right");
         let whole = Addresses::default().v6_bits(128).expect("right");
-        let found = extractors.reading(whole).found(&Head(Vec::new()));
+        let (extractors, head) = (extractors.reading(whole), Head(Vec::new()));
+        let found = extractors.found(&head);
         let found: Vec<_> = found.identities().iter().map(|it| (it.kind(), it.value())).collect();
         assert_eq!(found, [("page", "/a/b/"), ("ip", "2001:db8:0:7:1:2:3:4")]);
     }

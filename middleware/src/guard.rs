@@ -3,10 +3,14 @@
 
 use std::{
     fmt,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
 };
 
 use tidegate::{DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, Endpoints, Request, plain_path};
@@ -31,7 +35,7 @@ struct Settings<D> {
     decider: Arc<D>,
     extractors: Extractors,
     domain: Arc<str>,
-    exempt: Arc<Endpoints>,
+    exempt: Option<Arc<Endpoints>>,
     cost: Option<Cost>,
     respond: Option<Respond>,
     no_identity: NoIdentity,
@@ -66,7 +70,7 @@ impl Counts {
         self.no_identity.load(Ordering::Relaxed)
     }
 
-    /// Requests that nobody could decide.
+    /// Requests that nobody could decide, also because an extractor, a cost or an engine's observer panicked.
     #[must_use]
     pub fn undecided(&self) -> u64 {
         self.undecided.load(Ordering::Relaxed)
@@ -86,7 +90,7 @@ impl<D> Clone for Settings<D> {
             decider: Arc::clone(decider),
             extractors: extractors.clone(),
             domain: Arc::clone(domain),
-            exempt: Arc::clone(exempt),
+            exempt: exempt.clone(),
             cost: cost.clone(),
             respond: respond.clone(),
             no_identity: *no_identity,
@@ -110,7 +114,7 @@ impl<D> Guard<D> {
             decider,
             extractors,
             domain: DEFAULT_DOMAIN.into(),
-            exempt: Arc::default(),
+            exempt: None,
             cost: None,
             respond: None,
             no_identity: NoIdentity::default(),
@@ -128,7 +132,7 @@ impl<D> Guard<D> {
     /// `/assets/*`. In words, which of them is wrong.
     pub fn exempt<'a>(self, patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let exempt = Arc::new(Endpoints::parse(patterns)?);
-        Ok(self.with(|settings| settings.exempt = exempt))
+        Ok(self.with(|settings| settings.exempt = Some(exempt)))
     }
 
     /// What a request costs, in tokens; 1 unless told. A cost of 0 charges nothing, so only who is denied everything is denied
@@ -163,21 +167,30 @@ impl<D> Guard<D> {
     }
 
     /// Reads what there is to ask of a request.
-    pub(crate) fn read(&self, head: &dyn RequestHead) -> Asked {
+    pub(crate) fn read<'r>(&'r self, head: &'r dyn RequestHead) -> Asked<'r> {
+        let is_grpc = head.first("content-type").is_some_and(is_grpc);
+        // An extractor or a cost of the caller's may panic.
+        Asked { check: caught(|| self.check(head)).unwrap_or(Check::Unreadable), is_grpc }
+    }
+
+    fn check<'r>(&'r self, head: &'r dyn RequestHead) -> Check<'r> {
         let Settings { exempt, extractors, cost, .. } = &*self.0;
         // Only as it is written: what stands for an exempt path by its dots may be routed as another.
-        if plain_path(head.path()) == head.path() && exempt.has(head.path()) {
-            return Asked { check: None, is_grpc: false };
+        if exempt.as_ref().is_some_and(|exempt| plain_path(head.path()) == head.path() && exempt.has(head.path())) {
+            return Check::Exempt;
         }
-        let check = Check {
+        Check::Of(Read {
             found: extractors.found(head),
-            path: head.path().to_owned(),
-            method: head.method().to_owned(),
+            path: head.path(),
+            method: head.method(),
             cost: cost.as_ref().map_or(1, |cost| cost(head)),
-        };
-        let is_grpc = head.header("content-type").first().is_some_and(|value| is_grpc(value));
-        Asked { check: Some(check), is_grpc }
+        })
     }
+}
+
+/// `None`: it panicked, which the panic's hook has told. Nothing of a guard changes while somebody else's code runs.
+fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
 /// `application/grpc`, also with its format (`+proto`) or parameters; not that of browsers, `application/grpc-web`.
@@ -188,48 +201,53 @@ fn is_grpc(content_type: &[u8]) -> bool {
 
 impl<D: Decider> Guard<D> {
     /// What becomes of it: it goes on, with the decision where one was made, or it is answered.
-    pub(crate) async fn judge(&self, Asked { check, is_grpc }: Asked) -> Result<Option<Ruling>, Answer> {
-        let Some(check) = check else { return Ok(None) };
+    pub(crate) async fn judge(&self, Asked { check, is_grpc }: Asked<'_>) -> Result<Option<Ruling>, Answer> {
         self.decide(check).await.map_err(|refusal| {
             let answer = match &self.0.respond {
                 _ if is_grpc => Answer::grpc(&refusal),
-                Some(respond) => respond(&refusal),
+                Some(respond) => caught(|| respond(&refusal)).unwrap_or_else(|| Answer::problem(&refusal)),
                 None => Answer::problem(&refusal),
             };
             answer.with_headers_of(refusal)
         })
     }
 
-    async fn decide(&self, Check { found, path, method, cost }: Check) -> Result<Option<Ruling>, Refusal> {
+    async fn decide(&self, check: Check<'_>) -> Result<Option<Ruling>, Refusal> {
         let Settings { decider, domain, no_identity, counts, .. } = &*self.0;
-        if path.len() > ENDPOINT_BYTES_MAX {
-            return Err(Refusal::PathTooLong);
-        }
-        let identities = found.identities();
-        if identities.is_empty() {
-            counts.no_identity.fetch_add(1, Ordering::Relaxed);
-            if !counts.is_told.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    becomes = ?no_identity,
-                    "a request has none of the identities that are looked for; where that is the address, the server must be \
-                     told to keep it, as axum is by into_make_service_with_connect_info"
-                );
+        let ruling = match check {
+            Check::Exempt => return Ok(None),
+            Check::Unreadable => None,
+            Check::Of(Read { path, .. }) if path.len() > ENDPOINT_BYTES_MAX => return Err(Refusal::PathTooLong),
+            Check::Of(Read { found, path, method, cost }) => {
+                let identities = found.identities();
+                if identities.is_empty() {
+                    self.tell_of_nobody();
+                    return match no_identity {
+                        NoIdentity::Pass => Ok(None),
+                        NoIdentity::Refuse => Err(Refusal::NoIdentity),
+                    };
+                }
+                let request = Request::new(&identities).and_then(|request| request.endpoint(path));
+                let request = request.and_then(|request| match cost {
+                    0 => Ok(request.without_cost()),
+                    _ => request.cost(cost.min(COST_MAX)),
+                });
+                match request {
+                    Ok(request) => {
+                        let request = request.domain(domain).method(method);
+                        let mut deciding = pin!(decider.decide(&request));
+                        poll_fn(|context| match caught(|| deciding.as_mut().poll(context)) {
+                            Some(polled) => polled.map(Some),
+                            None => Poll::Ready(None),
+                        })
+                        .await
+                    }
+                    // Found identities are right, so this is a mistake of ours.
+                    Err(_) => None,
+                }
             }
-            return match no_identity {
-                NoIdentity::Pass => Ok(None),
-                NoIdentity::Refuse => Err(Refusal::NoIdentity),
-            };
-        }
-        let request = Request::new(&identities).and_then(|request| request.endpoint(&path));
-        let request = request.and_then(|request| match cost {
-            0 => Ok(request.without_cost()),
-            _ => request.cost(cost.min(COST_MAX)),
-        });
-        let ruling = match request {
-            Ok(request) => decider.decide(&request.domain(domain).method(&method)).await,
-            // Found identities are right, so this is a mistake of ours.
-            Err(_) => Ruling::undecided("internal_error", decider.on_error(domain)),
         };
+        let ruling = ruling.unwrap_or_else(|| Ruling::undecided("internal_error", decider.on_error(domain)));
         let is_undecided = ruling.limit_id.is_none() && ruling.degraded.is_some();
         if is_undecided {
             counts.undecided.fetch_add(1, Ordering::Relaxed);
@@ -240,18 +258,39 @@ impl<D: Decider> Guard<D> {
             (false, true) => Err(Refusal::Undecided(ruling)),
         }
     }
+
+    /// Of a request without identity.
+    fn tell_of_nobody(&self) {
+        let Settings { no_identity, counts, .. } = &*self.0;
+        counts.no_identity.fetch_add(1, Ordering::Relaxed);
+        if !counts.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                becomes = ?no_identity,
+                "a request has none of the identities that are looked for; where that is the address, the server must be \
+                 told to keep it, as axum is by into_make_service_with_connect_info"
+            );
+        }
+    }
 }
 
-/// What there is to ask of a request.
-pub(crate) struct Asked {
-    /// `None`: it is exempt.
-    check: Option<Check>,
+/// What there is to ask of a request. Nothing of the framework's, so that it may wait on any thread.
+pub(crate) struct Asked<'r> {
+    check: Check<'r>,
     is_grpc: bool,
 }
 
-struct Check {
-    found: Found,
-    path: String,
-    method: String,
+#[expect(clippy::large_enum_variant, reason = "nearly all are large, and none is kept")]
+enum Check<'r> {
+    /// It goes on without being asked for.
+    Exempt,
+    /// Somebody panicked over it.
+    Unreadable,
+    Of(Read<'r>),
+}
+
+struct Read<'r> {
+    found: Found<'r>,
+    path: &'r str,
+    method: &'r str,
     cost: u64,
 }

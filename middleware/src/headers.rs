@@ -1,12 +1,18 @@
 //! Headers that tell a decision to clients, in the family that the domain asks for. Names and values alone: frameworks have
 //! types of their own for them.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::{self, Write},
+    time::Duration,
+};
 
 use tidegate::{
     Decision, Retry,
     policy::{DoorSettings, Headers, Reset},
 };
+
+#[cfg(feature = "guard")]
+use crate::head::AnswerHeaders;
 
 /// `X-RateLimit-Limit`.
 pub const LIMIT: &str = "x-ratelimit-limit";
@@ -29,24 +35,56 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// `Retry-After` says up to one part in so many more than the wait.
 const JITTER_PART: u64 = 10;
 
+/// What a header says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// As digits.
+    Number(u64),
+    /// Printable ASCII.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What there is to tell, as text: see [`each`].
+#[must_use]
+pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, String)> {
+    each(decision, door).map(|(name, value)| (name, value.to_string())).collect()
+}
+
 /// What there is to tell: the numbers where a limit applied, and `Retry-After` on a denial that ends. Names are of lower
-/// case, values printable ASCII.
+/// case.
 ///
 /// `Retry-After` is in whole seconds, the wait rounded up, and by chance up to a tenth later, so that those who were denied
 /// together for ten seconds or more do not come back together; never earlier.
-#[must_use]
-pub fn of(decision: &Decision<'_>, door: DoorSettings) -> Vec<(&'static str, String)> {
+pub fn each(decision: &Decision<'_>, door: DoorSettings) -> impl Iterator<Item = (&'static str, Value)> {
     let wait = match decision.retry() {
         Retry::After(wait) => Some(retry_after(wait, fastrand::u32(..))),
         Retry::Now | Retry::Never => None,
     };
-    let mut headers = match door.headers {
+    let numbers = match door.headers {
         Headers::XRatelimit => x_ratelimit(decision, door.reset),
         Headers::Ietf => ietf(decision, wait),
-        Headers::None => Vec::new(),
+        Headers::None => [const { None }; 3],
     };
-    headers.extend(wait.map(|wait| (RETRY_AFTER, wait.to_string())));
-    headers
+    numbers.into_iter().flatten().chain(wait.map(|wait| (RETRY_AFTER, Value::Number(wait))))
+}
+
+/// Adds those of a decision to an answer of the service, unless an inner guard told its own.
+#[cfg(feature = "guard")]
+pub(crate) fn add(answer: &mut impl AnswerHeaders, told: Vec<(&'static str, String)>) {
+    if !NUMBERS.iter().any(|name| answer.has(name)) {
+        for (name, value) in told {
+            answer.add(name, value);
+        }
+    }
 }
 
 /// Whole seconds for `Retry-After`: the wait rounded up, at least 1, since 0 would say: now; and up to a tenth of that more, in
@@ -58,20 +96,21 @@ pub fn retry_after(wait: Duration, dice: u32) -> u64 {
     seconds_rounded_up(wait).max(1).saturating_add(jitter as u64)
 }
 
-fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Vec<(&'static str, String)> {
+type Numbers = [Option<(&'static str, Value)>; 3];
+
+fn x_ratelimit(decision: &Decision<'_>, reset: Reset) -> Numbers {
     let reset = match reset {
         Reset::Epoch => decision.reset_at(),
         Reset::Delta => decision.reset_after(),
     };
-    let numbers =
-        [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))];
-    numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))).collect()
+    [(LIMIT, decision.limit()), (REMAINING, decision.remaining()), (RESET, reset.map(seconds_rounded_up))]
+        .map(|(name, number)| Some((name, Value::Number(number?))))
 }
 
 /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, with the limit that decided.
-fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Vec<(&'static str, String)> {
+fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Numbers {
     let (Some(id), Some(limit), Some(remaining)) = (decision.limit_id(), decision.limit(), decision.remaining()) else {
-        return Vec::new();
+        return [const { None }; 3];
     };
     let name = quoted(id);
     let whole = |number: u64| number.min(INTEGER_MAX);
@@ -79,10 +118,9 @@ fn ietf(decision: &Decision<'_>, wait: Option<u64>) -> Vec<(&'static str, String
     let window = period.map_or(String::new(), |seconds| format!(";w={}", whole(seconds)));
     // A client that is told to come again must not read that it has to wait longer.
     let until = wait.or(decision.reset_after().map(seconds_rounded_up)).unwrap_or_default();
-    vec![
-        (IETF_POLICY, format!("{name};q={}{window}", whole(limit))),
-        (IETF, format!("{name};r={};t={}", whole(remaining), whole(until))),
-    ]
+    let policy = format!("{name};q={}{window}", whole(limit));
+    let left = format!("{name};r={};t={}", whole(remaining), whole(until));
+    [Some((IETF_POLICY, Value::Text(policy))), Some((IETF, Value::Text(left))), None]
 }
 
 /// As a string of a structured field, which is printable ASCII; of other bytes, their numbers.

@@ -11,7 +11,7 @@
 //!
 //! With the features `tower` (also `axum` and `tonic`) or `actix`: a `Guard`, which stands before a service; the modules
 //! `answer`, `guard`, `tower`, `actix`. With `remote`: a client of Tidegate servers that decides in the place of an engine;
-//! `breaker`, `wire`, `remote`.
+//! `breaker`, `wire`, `exchange`, `remote`.
 
 #[cfg(feature = "actix")]
 pub mod actix;
@@ -20,6 +20,8 @@ pub mod address;
 pub mod answer;
 #[cfg(feature = "remote")]
 mod breaker;
+#[cfg(feature = "remote")]
+mod exchange;
 pub mod extract;
 #[cfg(feature = "guard")]
 pub mod guard;

@@ -11,19 +11,31 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts};
 use http_body_util::{Either, Full};
+#[cfg(feature = "tonic")]
+use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{answer::Answer, guard::Guard, head::RequestHead, headers::NUMBERS, ruling::Decider};
+use crate::{
+    answer::Answer,
+    guard::Guard,
+    head::{AnswerHeaders, RequestHead},
+    headers,
+    ruling::Decider,
+};
 
 /// The address of whoever has the connection, in a request's extensions: for servers of which the guard does not know where
-/// they keep it. It knows `axum`'s `ConnectInfo<SocketAddr>` and tonic's `TcpConnectInfo`, with the features of these names.
+/// they keep it. It knows `axum`'s `ConnectInfo<SocketAddr>` and tonic's `TcpConnectInfo`, behind TLS too, with the features of these names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(pub SocketAddr);
 
 impl RequestHead for Parts {
     fn header(&self, name: &str) -> Vec<&[u8]> {
         self.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect()
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.headers.get(name).map(HeaderValue::as_bytes)
     }
 
     fn peer(&self) -> Option<IpAddr> {
@@ -37,8 +49,11 @@ impl RequestHead for Parts {
             return Some(address.ip());
         }
         #[cfg(feature = "tonic")]
-        if let Some(connection) = self.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
-            return connection.remote_addr().map(|address| address.ip());
+        {
+            let tls = || self.extensions.get::<TlsConnectInfo<TcpConnectInfo>>().map(TlsConnectInfo::get_ref);
+            if let Some(connection) = self.extensions.get().or_else(tls) {
+                return connection.remote_addr().map(|address| address.ip());
+            }
         }
         None
     }
@@ -53,6 +68,18 @@ impl RequestHead for Parts {
 
     fn original(&self) -> &dyn Any {
         self
+    }
+}
+
+impl AnswerHeaders for HeaderMap {
+    fn has(&self, name: &'static str) -> bool {
+        self.contains_key(name)
+    }
+
+    fn add(&mut self, name: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            self.append(name, value);
+        }
     }
 }
 
@@ -93,19 +120,19 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let asked = self.guard.read(&parts);
         let guard = self.guard.clone();
         // The one that is ready is the one that is called.
         let next = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, next);
         Box::pin(async move {
+            let asked = guard.read(&parts);
             match guard.judge(asked).await {
                 Ok(None) => Ok(inner.call(Request::from_parts(parts, body)).await?.map(Either::Right)),
                 Ok(Some(mut ruling)) => {
                     let headers = mem::take(&mut ruling.headers);
                     parts.extensions.insert(ruling);
                     let mut response = inner.call(Request::from_parts(parts, body)).await?;
-                    add(response.headers_mut(), headers);
+                    headers::add(response.headers_mut(), headers);
                     Ok(response.map(Either::Right))
                 }
                 Err(answer) => Ok(response(answer).map(Either::Left)),
@@ -114,26 +141,11 @@ where
     }
 }
 
-/// Adds what an inner guard has not told already.
-fn add(headers: &mut HeaderMap, told: Vec<(&'static str, String)>) {
-    if NUMBERS.iter().any(|name| headers.contains_key(*name)) {
-        return;
-    }
-    for (name, value) in told {
-        // Those of decisions always fit.
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-}
-
 fn response(Answer { status, headers, body }: Answer) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     for (name, value) in headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(&*name), HeaderValue::try_from(value)) {
-            response.headers_mut().append(name, value);
-        }
+        response.headers_mut().add(&name, value);
     }
     response
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{self, BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -13,9 +14,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tidegate_service::{
-    Decider,
-    http::{Authorize, Http, Settings},
+    Decider, Doors, Settings,
+    http::{Authorize, Http},
 };
+use tidegate_tls::{Tls, TlsFiles};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{self, TcpStream},
@@ -31,19 +33,21 @@ const LISTENS: &str = "listens on ";
 #[test]
 #[ignore = "a process of other tests"]
 fn serves() {
-    let mut port = String::new();
-    if io::stdin().read_line(&mut port).expect("a line") == 0 {
+    let mut line = String::new();
+    if io::stdin().read_line(&mut line).expect("a line") == 0 {
         return;
     }
-    let port: u16 = port.trim().parse().expect("a port");
+    let mut words = line.split_whitespace();
+    let port: u16 = words.next().expect("a line").parse().expect("a port");
+    let tls = words.next().map(|folder| Tls::open(files(Path::new(folder))).expect("they are good"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("the port is free");
     let address = listener.local_addr().expect("bound");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let decider = Arc::new(Decider::new(engine("")).expect("random numbers"));
-        let http =
-            Http { listener, decider, authorize: Authorize::default(), workers: 1, settings: Settings::default() };
-        let server = http.serve().expect("it serves");
+        let settings = Settings { tls, ..Settings::default() };
+        let http = Http { listener, authorize: Authorize::default() };
+        let server = Doors::new(decider, settings, http).serve().expect("it serves");
         let handle = server.handle();
         let running = tokio::spawn(server);
         writeln!(io::stdout(), "{LISTENS}{address}").expect("somebody reads");
@@ -52,6 +56,12 @@ fn serves() {
         handle.drain(Duration::ZERO).await;
         running.await.expect("no panic").expect("it ends");
     });
+}
+
+/// Where a certificate lies in a folder, and whose ones clients have to show.
+pub(crate) fn files(folder: &Path) -> TlsFiles {
+    let [certificate, key, clients] = ["cert.pem", "key.pem", "clients.pem"].map(|name| folder.join(name));
+    TlsFiles { certificate, key, clients: Some(clients) }
 }
 
 /// A server that ends with the test.
@@ -67,13 +77,22 @@ impl Server {
 
     /// At this port of loopback; 0: a free one.
     pub(crate) fn start_at(port: u16) -> Self {
+        Self::told(&port.to_string())
+    }
+
+    /// With TLS by the [`files`] of this folder.
+    pub(crate) fn start_with_tls(folder: &Path) -> Self {
+        Self::told(&format!("0 {}", folder.display()))
+    }
+
+    fn told(line: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "server::serves", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("it runs");
-        writeln!(process.stdin.as_mut().expect("piped"), "{port}").expect("it reads");
+        writeln!(process.stdin.as_mut().expect("piped"), "{line}").expect("it reads");
         let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
         let address = lines.find_map(|line| Some(line.split_once(LISTENS)?.1.parse().expect("an address")));
         Self { process, address: address.expect("it says where it listens") }

@@ -15,6 +15,7 @@ use tidegate_middleware::{
     answer::Answer,
     extract::{Extractor, Extractors},
     guard::{Guard, NoIdentity},
+    ruling::Ruling,
 };
 
 /// 2 a minute for every address; `pro` keys get 100.
@@ -78,6 +79,12 @@ fn own() -> Extractors {
     Extractors::new([query.expect("a kind")], Addresses::default()).expect("right")
 }
 
+/// Made for a header that is absent.
+pub(crate) fn panicking() -> Extractors {
+    let tenant = Extractor::custom("tenant", |head| String::from_utf8(head.header("x-absent")[0].to_vec()).ok());
+    Extractors::new([tenant.expect("a kind")], Addresses::default()).expect("right")
+}
+
 /// The guards that a server of the tests has before its paths, by the first segment.
 pub(crate) fn guards(engine: &Arc<TestEngine>) -> HashMap<&'static str, Guard<TestEngine>> {
     HashMap::from([
@@ -103,6 +110,14 @@ pub(crate) fn guards(engine: &Arc<TestEngine>) -> HashMap<&'static str, Guard<Te
         ),
         ("own", Guard::new(Arc::clone(engine), own())),
         ("keys", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"]))),
+        ("panics", Guard::new(Arc::clone(engine), panicking())),
+        ("panics_of_cost", guard(engine).cost(|head| u64::from(head.header("x-absent")[0][0]))),
+        (
+            "panics_of_answer",
+            guard(engine).respond(|refusal| {
+                Answer::new(429, refusal.ruling().expect("no").degraded.as_deref().expect("absent"), "")
+            }),
+        ),
         ("strict", Guard::new(Arc::clone(engine), extractors(&["api_key=bearer"])).no_identity(NoIdentity::Refuse)),
     ])
 }
@@ -149,8 +164,14 @@ pub(crate) fn from(address: &str) -> [(&str, &str); 1] {
     [("X-Forwarded-For", address)]
 }
 
+/// What services of the tests say of it.
+pub(crate) fn said(ruling: Option<&Ruling>) -> String {
+    let left = ruling.and_then(|ruling| ruling.remaining).map(|left| left.to_string());
+    left.or_else(|| ruling?.degraded.clone()).unwrap_or_else(|| "no ruling".to_owned())
+}
+
 /// What holds of a server over HTTP, whichever framework it is made of. It answers 404 to `/GUARD/missing`, and to all else
-/// what the request's ruling has left, or `no ruling`.
+/// what the request's ruling has left, or why there is none, or `no ruling`.
 pub(crate) fn holds_of(server: SocketAddr) {
     allows_and_denies_with_headers(server);
     counts_clients_apart(server);
@@ -159,6 +180,7 @@ pub(crate) fn holds_of(server: SocketAddr) {
     answers_as_it_is_told(server);
     reads_what_the_framework_has(server);
     treats_requests_without_identity(server);
+    goes_on_where_somebody_panics(server);
 }
 
 fn allows_and_denies_with_headers(server: SocketAddr) {
@@ -244,4 +266,16 @@ fn treats_requests_without_identity(server: SocketAddr) {
     assert_eq!(ask(server, "/strict/a", &[("Authorization", "Bearer strict")]).status, 200);
     let long = format!("/plain/{}", "a".repeat(8_192));
     assert_eq!(ask(server, &long, &from("192.0.2.7")).status, 414);
+}
+
+fn goes_on_where_somebody_panics(server: SocketAddr) {
+    for path in ["/panics/a", "/panics_of_cost/a"] {
+        for _ in 0..3 {
+            let told = ask(server, path, &from("192.0.2.8"));
+            assert_eq!((told.status, told.body.as_str(), told.remaining()), (200, "internal_error", None), "{path}");
+        }
+    }
+    let told: Vec<Told> = (0..3).map(|_| ask(server, "/panics_of_answer/a", &from("192.0.2.8"))).collect();
+    assert_eq!((told[2].status, told[2].json()["status"].clone()), (429, json!(429)));
+    assert_eq!(ask(server, "/plain/a", &from("192.0.2.9")).status, 200, "it serves on");
 }

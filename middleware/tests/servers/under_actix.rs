@@ -1,17 +1,22 @@
 //! The middleware under a real server of actix-web.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    future::ready,
+    net::{Ipv4Addr, TcpListener},
+};
 
-use crate::support::{engine, guards, holds_of};
-use actix_web::{App, HttpMessage, HttpRequest, HttpResponse, HttpServer, middleware::Condition, web};
+use crate::support::{ask, engine, from, guard, guards, holds_of, said};
+use actix_web::{
+    App, HttpMessage, HttpRequest, HttpResponse, HttpServer, dev::ServiceResponse, error::ErrorUnauthorized,
+    middleware::Condition, web,
+};
 use tidegate_middleware::ruling::Ruling;
 
 async fn tell(request: HttpRequest) -> HttpResponse {
     if request.path().ends_with("/missing") {
         return HttpResponse::NotFound().finish();
     }
-    let left = request.extensions().get::<Ruling>().and_then(|ruling| ruling.remaining);
-    HttpResponse::Ok().body(left.map_or("no ruling".to_owned(), |left| left.to_string()))
+    HttpResponse::Ok().body(said(request.extensions().get::<Ruling>()))
 }
 
 #[test]
@@ -25,8 +30,13 @@ async fn protects_a_service() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("bound");
     let of_workers = guards.clone();
+    let around_errors = guard(&engine);
     let server = HttpServer::new(move || {
-        of_workers.iter().fold(App::new(), |app, (name, guard)| {
+        // A middleware inside that answers by an error, as those of sign-ins do.
+        let refuses = web::scope("/errors")
+            .wrap_fn(|_, _| ready(Err::<ServiceResponse, _>(ErrorUnauthorized("who are you?"))))
+            .wrap(around_errors.clone());
+        of_workers.iter().fold(App::new().service(refuses), |app, (name, guard)| {
             // A condition has the same type of body as any other middleware before the scope.
             let guard = Condition::new(true, guard.clone());
             app.service(web::scope(&format!("/{name}")).wrap(guard).default_service(web::to(tell)))
@@ -35,7 +45,15 @@ async fn protects_a_service() {
     let server = server.workers(2).disable_signals().listen(listener).expect("it listens").run();
     let handle = server.handle();
     let running = actix_web::rt::spawn(server);
-    actix_web::rt::task::spawn_blocking(move || holds_of(address)).await.expect("it holds");
+    let holds = move || {
+        holds_of(address);
+        let errors: Vec<_> = (0..3).map(|_| ask(address, "/errors/a", &from("192.0.2.10"))).collect();
+        let told = errors.iter().map(|told| (told.status, told.remaining())).collect::<Vec<_>>();
+        assert_eq!(told, [(401, Some("1")), (401, Some("0")), (429, Some("0"))]);
+        assert_eq!(errors[0].body, "who are you?");
+    };
+    actix_web::rt::task::spawn_blocking(holds).await.expect("it holds");
+    assert_eq!(["panics", "panics_of_cost"].map(|name| guards[name].counts().undecided()), [3, 3]);
     assert_eq!((guards["keys"].counts().no_identity(), guards["strict"].counts().no_identity()), (3, 1));
     handle.stop(false).await;
     running.await.expect("it ends").expect("without an error");

@@ -1,8 +1,11 @@
 //! The layer under a real server of axum.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
-use crate::support::{ask, engine, extractors, from, guard, guards, holds_of};
+use crate::support::{TestEngine, ask, engine, extractors, from, guard, guards, holds_of, panicking, said};
 use axum::{
     Extension, Router,
     extract::Request,
@@ -11,7 +14,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
-use tidegate_middleware::{guard::Guard, headers, ruling::Ruling, tower::Peer};
+use tidegate::policy::OnError;
+use tidegate_middleware::{
+    guard::Guard,
+    headers,
+    ruling::{Decider, Ruling},
+    tower::Peer,
+};
 use tokio::net::TcpListener;
 
 /// Serves while the test runs; with it ends its runtime.
@@ -27,8 +36,7 @@ pub(crate) async fn tell(request: Request) -> Response {
     if request.uri().path().ends_with("/missing") {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let ruling = request.extensions().get::<Ruling>();
-    ruling.and_then(|ruling| ruling.remaining).map_or("no ruling".to_owned(), |left| left.to_string()).into_response()
+    said(request.extensions().get::<Ruling>()).into_response()
 }
 
 pub(crate) async fn in_background(test: impl FnOnce() + Send + 'static) {
@@ -47,6 +55,47 @@ async fn it_protects_a_service() {
     let counts = guards["keys"].counts();
     assert_eq!((counts.no_identity(), counts.undecided()), (3, 0));
     assert_eq!(guards["strict"].counts().no_identity(), 1);
+    assert_eq!(["panics", "panics_of_cost"].map(|name| guards[name].counts().undecided()), [3, 3]);
+}
+
+#[tokio::test]
+async fn where_somebody_panics_a_domain_that_is_closed_is_closed() {
+    let guard = Guard::new(engine("on_error = \"closed\""), panicking());
+    let server = serve(Router::new().fallback(tell).layer(guard)).await;
+    in_background(move || {
+        let refused = ask(server, "/", &[]);
+        assert_eq!((refused.status, refused.json()["degraded"].as_str()), (503, Some("internal_error")));
+    })
+    .await;
+}
+
+/// Shown each decision, it has a mistake.
+struct Mistaken(Arc<TestEngine>);
+
+impl Decider for Mistaken {
+    async fn decide(&self, request: &tidegate::Request<'_>) -> Ruling {
+        let ruling = Decider::decide(&*self.0, request).await;
+        assert_eq!(ruling.remaining, Some(1), "a mistake");
+        ruling
+    }
+
+    fn on_error(&self, domain: &str) -> OnError {
+        Decider::on_error(&*self.0, domain)
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_whoever_decides_lets_pass() {
+    let guard = Guard::new(Arc::new(Mistaken(engine(""))), extractors(&["ip=address"]));
+    let server = serve(Router::new().fallback(tell).layer(guard.clone())).await;
+    in_background(move || {
+        for said in ["1", "internal_error", "internal_error"] {
+            let told = ask(server, "/", &from("192.0.2.1"));
+            assert_eq!((told.status, told.body.as_str()), (200, said));
+        }
+    })
+    .await;
+    assert_eq!(guard.counts().undecided(), 2);
 }
 
 #[tokio::test]

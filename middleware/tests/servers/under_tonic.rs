@@ -5,13 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use crate::support::{START, TestEngine, engine, extractors, guard};
+use crate::{
+    authority::Authority,
+    support::{START, TestEngine, engine, extractors, guard, panicking},
+};
 use tidegate_middleware::guard::{Guard, NoIdentity};
 use tokio::net::TcpListener;
 use tonic::{
     Code, Request, Response, Status,
     metadata::MetadataMap,
-    transport::{Channel, Endpoint, Server, server::TcpIncoming},
+    transport::{
+        Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig, server::TcpIncoming,
+    },
 };
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 
@@ -61,6 +66,7 @@ async fn a_denied_call_is_resource_exhausted_with_the_headers_as_metadata() {
     assert_eq!(text(told, "x-ratelimit-reset"), Some((START + 60).to_string().as_str()));
     let wait: u64 = text(told, "retry-after").expect("when").parse().expect("seconds");
     assert!((60..=66).contains(&wait), "{wait}");
+    assert_eq!(text(told, "retry_after_ms"), Some("60000"));
     // Others go on over the same connection.
     assert!(call(&mut client, &[("x-forwarded-for", "192.0.2.1")]).await.is_ok());
     assert!(call(&mut client, &[("authorization", "Bearer abc"), ("x-forwarded-for", "192.0.2.1")]).await.is_ok());
@@ -81,4 +87,35 @@ async fn methods_are_paths_and_who_is_nobody_can_be_refused() {
     let mut refused = client(serve(strict).await).await;
     assert_eq!(call(&mut refused, &[]).await.expect_err("refused").code(), Code::PermissionDenied);
     assert!(call(&mut refused, &[("authorization", "Bearer abc")]).await.is_ok());
+}
+
+#[tokio::test]
+async fn addresses_are_found_behind_tls_and_panics_let_pass() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign();
+    let serve = async |guard| {
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(&certificate, &key));
+        let mut server = Server::builder().tls_config(tls).expect("a certificate").layer(guard);
+        let (_, health) = tonic_health::server::health_reporter();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(server.add_service(health).serve_with_incoming(TcpIncoming::from(listener)));
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority.pem));
+        let endpoint = Endpoint::from_shared(format!("https://{address}")).expect("an address");
+        let endpoint = endpoint.tls_config(tls).expect("a certificate");
+        HealthClient::new(endpoint.connect().await.expect("it listens"))
+    };
+    let mut client = serve(guard(&engine(""))).await;
+    for left in ["1", "0"] {
+        let answer = call(&mut client, &[]).await.expect("allowed");
+        assert_eq!(text(answer.metadata(), "x-ratelimit-remaining"), Some(left));
+    }
+    assert_eq!(call(&mut client, &[]).await.expect_err("denied").code(), Code::ResourceExhausted);
+
+    let panicking = Guard::new(engine(""), panicking());
+    let mut client = serve(panicking.clone()).await;
+    for _ in 0..3 {
+        assert!(call(&mut client, &[]).await.is_ok());
+    }
+    assert_eq!(panicking.counts().undecided(), 3);
 }

@@ -1,0 +1,155 @@
+//! The client of servers that are paused or slow: what it waits for, and what it learns of what comes late.
+
+use std::time::Duration;
+
+use tidegate::policy::OnError;
+use tokio::time::{self, Instant};
+
+use crate::{
+    remote::{PATIENT, PAUSE, check, decided, degraded, remote},
+    server::{Server, Way},
+};
+
+/// Until so many answers were carried, and the client had time to read them.
+async fn carried(way: &Way, answers: u64) {
+    let all_came = async {
+        while way.answers() < answers {
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    time::timeout(PATIENT, all_came).await.expect("what is late comes");
+    time::sleep(Duration::from_millis(200)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_paused_is_not_waited_for_and_enforces_again_when_it_goes_on() {
+    let server = Server::start();
+    let usual = remote(&[server.address]);
+    assert_eq!(check(&usual, "192.0.2.1", 2).await.remaining, Some(0));
+    let remote = usual.deadline(Duration::from_millis(5));
+    server.pause();
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(degraded(&check(&remote, "192.0.2.1", 1).await), Some("timeout"));
+    }
+    for _ in 0..1_000 {
+        // A trial comes in between if this takes longer than the pause.
+        assert!(["breaker_open", "timeout"].contains(&degraded(&check(&remote, "192.0.2.1", 1).await).expect("why")));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    server.go_on();
+    let remote = remote.deadline(PATIENT);
+    let enforced = decided(&remote, "192.0.2.1").await;
+    assert!(!enforced.allowed, "{enforced:?}");
+    let closed = remote.on_error(OnError::Closed);
+    server.pause();
+    let closed = closed.deadline(Duration::from_millis(5));
+    let denied = check(&closed, "192.0.2.3", 1).await;
+    assert_eq!((denied.allowed, degraded(&denied), denied.limit_id.as_deref()), (false, Some("timeout"), None));
+    server.go_on();
+}
+
+#[tokio::test]
+async fn late_answers_are_nobody_elses_and_leave_connections_whole() {
+    let server = Server::start();
+    let way = Way::to(server.address).await;
+    let slow = remote(&[way.address]).breaker(1_000, PAUSE).deadline(Duration::from_millis(20));
+    way.delay(200);
+    for _ in 0..8 {
+        assert_eq!(degraded(&check(&slow, "192.0.2.1", 1).await), Some("timeout"));
+    }
+    way.delay(0);
+    carried(&way, 8).await;
+    let connections = way.connections();
+    let patient = slow.deadline(PATIENT);
+    // It was asked eight times for two.
+    let late = check(&patient, "192.0.2.1", 1).await;
+    assert!(!late.allowed, "{late:?}");
+    // Who comes after it gets answers of his own.
+    for user in 10..60 {
+        let address = format!("192.0.2.{user}");
+        let (first, second) = (check(&patient, &address, 1).await, check(&patient, &address, 1).await);
+        assert_eq!((first.remaining, second.remaining), (Some(1), Some(0)));
+        assert_eq!((degraded(&first), degraded(&second)), (None, None));
+    }
+    assert_eq!(way.connections(), connections, "what was late is used again");
+}
+
+/// As connections of TLS are that have to be made first: what comes late shows that the server is there.
+#[tokio::test]
+async fn an_answer_that_comes_late_brings_the_next_trial_forward() {
+    let server = Server::start();
+    let way = Way::to(server.address).await;
+    let hasty = remote(&[way.address]).breaker(1, Duration::from_hours(1)).deadline(Duration::from_millis(20));
+    way.delay(200);
+    assert_eq!(degraded(&check(&hasty, "192.0.2.1", 1).await), Some("timeout"));
+    assert_eq!(degraded(&check(&hasty, "192.0.2.1", 1).await), Some("breaker_open"));
+    way.delay(0);
+    carried(&way, 1).await;
+    let patient = hasty.deadline(PATIENT);
+    for remaining in [0, 0] {
+        let ruling = check(&patient, "192.0.2.1", 1).await;
+        assert_eq!((degraded(&ruling), ruling.remaining), (None, Some(remaining)));
+    }
+}
+
+/// A caller that goes away, as services are dropped whose clients hang up.
+#[tokio::test]
+async fn a_check_that_nobody_waits_for_is_read_and_learnt_all_the_same() {
+    let server = Server::start();
+    let way = Way::to(server.address).await;
+    let remote = remote(&[way.address]).breaker(1, Duration::from_hours(1));
+    way.delay(200);
+    let dropped = time::timeout(Duration::from_millis(20), check(&remote, "192.0.2.1", 1)).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    way.delay(0);
+    carried(&way, 1).await;
+    assert_eq!(check(&remote, "192.0.2.1", 1).await.remaining, Some(0));
+    assert_eq!(way.connections(), 1);
+    let hasty = remote.deadline(Duration::from_millis(20));
+    way.delay(200);
+    let dropped = time::timeout(Duration::from_millis(1), check(&hasty, "192.0.2.1", 1)).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(degraded(&check(&hasty, "192.0.2.1", 1).await), Some("breaker_open"));
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_does_not_take_the_time_of_the_others() {
+    let servers = [Server::start(), Server::start()];
+    let addresses = servers.each_ref().map(|server| server.address);
+    let remote = remote(&addresses).breaker(5, Duration::from_hours(1)).deadline(Duration::from_millis(600));
+    servers[0].pause();
+    let mut slow = 0;
+    for client in 0..50 {
+        let begun = Instant::now();
+        let ruling = check(&remote, &format!("192.0.2.{client}"), 1).await;
+        assert_eq!((degraded(&ruling), ruling.remaining), (None, Some(1)), "by the other one");
+        slow += u32::from(begun.elapsed() >= Duration::from_millis(300));
+    }
+    // Five fail; the last of them is known to have failed after two more have begun at most.
+    assert!((5..=8).contains(&slow), "{slow}");
+    servers[0].go_on();
+}
+
+#[tokio::test]
+async fn a_slow_server_is_asked_so_many_checks_at_once_and_no_more() {
+    let server = Server::start();
+    let way = Way::to(server.address).await;
+    let hasty = remote(&[way.address]).breaker(1_000, PAUSE).deadline(Duration::from_millis(20)).at_once(3);
+    way.delay(700);
+    let mut reasons = Vec::new();
+    for client in 0..8 {
+        let ruling = check(&hasty, &format!("192.0.2.{client}"), 1).await;
+        reasons.push(ruling.degraded.expect("nobody decides in time"));
+    }
+    assert_eq!(reasons, [["timeout"; 3].as_slice(), &["busy"; 5]].concat());
+    assert_eq!(way.connections(), 3);
+    way.delay(0);
+    carried(&way, 3).await;
+    let patient = hasty.deadline(PATIENT);
+    for client in 10..20 {
+        assert_eq!(degraded(&check(&patient, &format!("192.0.2.{client}"), 1).await), None);
+    }
+    assert_eq!(way.connections(), 3);
+}

@@ -1,0 +1,79 @@
+//! The client of servers that are asked over TLS.
+
+use std::{fs, path::Path};
+
+use rcgen::KeyPair;
+use tempfile::TempDir;
+use tidegate_middleware::remote::{ClientTls, Own, Remote, RemoteError};
+
+use crate::{
+    authority::Authority,
+    remote::{PATIENT, check, degraded},
+    server::{Server, Way, files},
+};
+
+/// A server with a certificate of `authority`, which asks its clients for one of `clients`.
+fn serve(folder: &Path, authority: &Authority, clients: &Authority) -> Server {
+    let files = files(folder);
+    authority.write(&files.certificate, &files.key);
+    fs::write(files.clients.expect("it asks"), &clients.pem).expect("room for a file");
+    Server::start_with_tls(folder)
+}
+
+fn over(address: &str, believed: &Authority, own: Option<&(String, String)>) -> Remote {
+    let own = own.map(|(certificate, key)| Own { certificate: certificate.as_bytes(), key: key.as_bytes() });
+    let tls = ClientTls { machine: false, authorities: Some(believed.pem.as_bytes()), own };
+    Remote::over_tls([address], tls).expect("they are good").deadline(PATIENT)
+}
+
+#[tokio::test]
+async fn servers_and_clients_know_each_other_by_their_certificates() {
+    let folder = TempDir::new().expect("a folder");
+    let (servers, clients) = (Authority::new(), Authority::new());
+    let server = serve(folder.path(), &servers, &clients);
+    let way = Way::to(server.address).await;
+    let address = format!("https://{}", way.address);
+    let own = clients.sign();
+
+    let known = over(&address, &servers, Some(&own));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let ruling = check(&known, "192.0.2.1", 1).await;
+        assert_eq!(degraded(&ruling), None);
+        told.push((ruling.allowed, ruling.remaining));
+    }
+    assert_eq!(told, [(true, Some(1)), (true, Some(0)), (false, Some(0))]);
+    assert_eq!(way.connections(), 1, "it is kept");
+
+    let someone = over(&address, &clients, Some(&own));
+    assert_eq!(degraded(&check(&someone, "192.0.2.1", 1).await), Some("unreachable"), "not who it says");
+    let by_the_machine = Remote::to([&*address]).expect("an address").deadline(PATIENT);
+    assert_eq!(degraded(&check(&by_the_machine, "192.0.2.1", 1).await), Some("unreachable"));
+    for own in [None, Some(servers.sign())] {
+        let stranger = check(&over(&address, &servers, own.as_ref()), "192.0.2.2", 1).await;
+        assert!(stranger.allowed && degraded(&stranger).is_some(), "{stranger:?}");
+    }
+    let in_the_clear = Remote::to([way.address.to_string().as_str()]).expect("an address").deadline(PATIENT);
+    assert_eq!(degraded(&check(&in_the_clear, "192.0.2.1", 1).await), Some("server_error"));
+}
+
+#[test]
+fn what_is_no_certificate_is_named() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign();
+    let known = Some(authority.pem.as_str());
+    let of = |authorities: Option<&str>, own: Option<(&str, &str)>| {
+        let own = own.map(|(certificate, key)| Own { certificate: certificate.as_bytes(), key: key.as_bytes() });
+        let tls = ClientTls { machine: false, authorities: authorities.map(str::as_bytes), own };
+        match Remote::over_tls(["https://127.0.0.1:1"], tls) {
+            Err(RemoteError::Tls(what)) => what,
+            other => format!("{other:?}"),
+        }
+    };
+    assert!(of(None, None).contains("name an authority"));
+    assert_eq!(of(Some("nonsense"), None), "the certificate of the authority: there is no certificate in it");
+    assert_eq!(of(known, Some(("", &key))), "the client's certificate: there is no certificate in it");
+    assert!(of(known, Some((&certificate, "nonsense"))).starts_with("the client's key: "));
+    let other = KeyPair::generate().expect("a key").serialize_pem();
+    assert!(of(known, Some((&certificate, &other))).starts_with("the client's certificate: "));
+}
