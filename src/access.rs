@@ -46,6 +46,11 @@ impl AccessArguments {
         })
     }
 
+    /// Of the address of the dashboard.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls().is_some() { "https" } else { "http" }
+    }
+
     /// The files of the certificate.
     pub(crate) fn tls(&self) -> Option<TlsFiles> {
         let (certificate, key) = self.admin_tls_cert.clone().zip(self.admin_tls_key.clone())?;

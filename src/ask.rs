@@ -9,7 +9,7 @@ use tidegate_service::Tokens;
 use ureq::{Agent, Error, http::Uri};
 
 use crate::{
-    cli::Output,
+    formats::Output,
     output::{Ended, Failure, printable, say},
     session::{not_known, tls},
 };

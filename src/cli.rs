@@ -1,26 +1,19 @@
 //! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
 //! order of precedence.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-};
+use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf};
 
 use clap::{
-    Args, Parser, Subcommand, ValueEnum,
+    Args, Parser, Subcommand,
     builder::{FalseyValueParser, Styles},
 };
-use tidegate::formats::Format;
 use tidegate_admin::{DatabaseUrl, Keys};
-use tidegate_replay::LogFormat;
 
 use crate::{
     access::AccessArguments,
     ask::AskArguments,
-    authorize::AuthorizeArguments,
-    listening::ListeningArguments,
+    doors::DoorArguments,
+    formats::{LogFormatName, Output, PolicyFormatName},
     policy::{
         diff::DiffArguments, export::ExportArguments, import::ImportArguments, publish::PublishArguments,
         rollout::RolloutArguments,
@@ -163,25 +156,6 @@ pub(crate) struct ControlArguments {
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,
-}
-
-/// Of whoever answers checks.
-#[derive(Debug, Args)]
-pub(crate) struct DoorArguments {
-    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
-    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
-    pub(crate) http: SocketAddr,
-    /// Room for so many keys at once, 24 bytes each.
-    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
-        value_parser = max_keys)]
-    pub(crate) max_keys: usize,
-    /// Threads that answer checks; one for each processor unless given.
-    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
-    pub(crate) workers: Option<usize>,
-    #[command(flatten)]
-    pub(crate) listening: ListeningArguments,
-    #[command(flatten)]
-    pub(crate) authorize: AuthorizeArguments,
 }
 
 /// Follows an admin server, and answers checks by its policy.
@@ -328,7 +302,7 @@ pub(crate) struct CheckArguments {
 pub(crate) struct Share(pub(crate) Option<NonZeroU32>);
 
 /// `off`, or `1/N` with N up to a million.
-fn share(text: &str) -> Result<Share, String> {
+pub(crate) fn share(text: &str) -> Result<Share, String> {
     if text == "off" {
         return Ok(Share(None));
     }
@@ -338,7 +312,7 @@ fn share(text: &str) -> Result<Share, String> {
 }
 
 /// From 1 to a billion (24 GB).
-fn max_keys(text: &str) -> Result<usize, String> {
+pub(crate) fn max_keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
 }
@@ -366,72 +340,9 @@ fn node(text: &str) -> Result<String, String> {
 }
 
 /// From 1 to 1,024.
-fn workers(text: &str) -> Result<usize, String> {
+pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_024).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1024".to_owned())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Output {
-    Text,
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum LogFormatName {
-    Auto,
-    Common,
-    Combined,
-    Json,
-}
-
-impl From<LogFormatName> for LogFormat {
-    fn from(name: LogFormatName) -> Self {
-        match name {
-            LogFormatName::Auto => Self::Auto,
-            LogFormatName::Common => Self::Common,
-            LogFormatName::Combined => Self::Combined,
-            LogFormatName::Json => Self::Json,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum PolicyFormatName {
-    Toml,
-    Yaml,
-    Json,
-}
-
-impl PolicyFormatName {
-    /// As the admin server calls it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Toml => "toml",
-            Self::Yaml => "yaml",
-            Self::Json => "json",
-        }
-    }
-
-    /// That of `--to`, or else the one that the name of `--out` tells, or else TOML.
-    pub(crate) fn of(to: Option<Self>, out: Option<&Path>) -> Self {
-        to.or_else(|| match Format::of(out?)? {
-            Format::Toml => Some(Self::Toml),
-            Format::Yaml => Some(Self::Yaml),
-            Format::Json => Some(Self::Json),
-        })
-        .unwrap_or(Self::Toml)
-    }
-}
-
-impl From<PolicyFormatName> for Format {
-    fn from(name: PolicyFormatName) -> Self {
-        match name {
-            PolicyFormatName::Toml => Self::Toml,
-            PolicyFormatName::Yaml => Self::Yaml,
-            PolicyFormatName::Json => Self::Json,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
-use tidegate_service::{
-    Source, Tokens,
-    http::{DRAIN_DELAY_MAX, Settings},
-};
+use tidegate_service::{DRAIN_DELAY_MAX, Settings, Source, Tokens, Traces};
 use tidegate_tls::{Tls, TlsFiles};
 
 use crate::output::Failure;
@@ -36,22 +33,26 @@ pub(crate) struct ListeningArguments {
 
 impl ListeningArguments {
     /// `source`: where policies come from, if that is another process.
-    pub(crate) fn settings(&self, source: Option<Arc<dyn Source>>) -> Result<Settings, Failure> {
+    pub(crate) fn settings(
+        &self,
+        workers: usize,
+        source: Option<Arc<dyn Source>>,
+        traces: Option<Traces>,
+    ) -> Result<Settings, Failure> {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let files = files.map(|(certificate, key)| TlsFiles { certificate, key, clients: self.tls_client_ca.clone() });
         let tls = files.map(Tls::open).transpose().map_err(|error| Failure(format!("no TLS: {error}")))?;
         let tokens = self.check_tokens.clone().map(Tokens::open).transpose();
         let tokens = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
-        Ok(Settings { tls, tokens, drain_delay: self.drain_delay(), source })
+        Ok(Settings { workers, tls, tokens, drain_delay: self.drain_delay(), source, traces })
     }
 
     pub(crate) fn drain_delay(&self) -> Duration {
         Duration::from_nanos(self.drain_delay)
     }
 
-    /// Of the address at which checks are asked for.
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls_cert.is_some() { "https" } else { "http" }
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls_cert.is_some()
     }
 }
 

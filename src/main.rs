@@ -6,6 +6,8 @@ mod ask;
 mod authorize;
 mod backup;
 mod cli;
+mod doors;
+mod formats;
 mod listening;
 mod node;
 mod oidc;
@@ -17,6 +19,7 @@ mod running;
 mod serve;
 mod session;
 mod settings;
+mod traces;
 mod users;
 
 use std::process::ExitCode;

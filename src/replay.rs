@@ -10,7 +10,8 @@ use tidegate::{Snapshot, formats::Format};
 use tidegate_replay::{Look, Options, ReadError, Replay, Report, demo, keys_for, text};
 
 use crate::{
-    cli::{Output, ReplayArguments},
+    cli::ReplayArguments,
+    formats::Output,
     output::{Ended, Failure, complain, say},
     policy,
     progress::Progress,

@@ -3,14 +3,11 @@
 use std::{
     io::{self, IsTerminal},
     net::{SocketAddr, TcpListener},
-    sync::Arc,
-    thread,
     time::Duration,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tidegate::{Engine, clock::SystemClock};
-use tidegate_service::{Decider, Handle, tell_panics_seldom};
+use tidegate_service::{Handle, tell_panics_seldom};
 use tokio::{
     runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
@@ -28,11 +25,6 @@ pub(crate) fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<TcpLis
 pub(crate) fn url(scheme: &str, listener: &TcpListener) -> Result<String, Failure> {
     let address = listener.local_addr().map_err(|error| Failure(error.to_string()))?;
     Ok(format!("{scheme}://{address}"))
-}
-
-/// What decides for all doors.
-pub(crate) fn decider(engine: &Arc<Engine>) -> Result<Arc<Decider<SystemClock>>, Failure> {
-    Decider::new(Arc::clone(engine)).map(Arc::new).map_err(|error| Failure(format!("no random numbers: {error}")))
 }
 
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
@@ -57,11 +49,6 @@ pub(crate) fn raise_descriptors(connections: usize) {
             "fewer file descriptors than the connections that are taken: more than that wait or are cut off; raise the hard limit"
         );
     }
-}
-
-/// Threads that answer checks: so many, or one for each processor.
-pub(crate) fn workers(asked: Option<usize>) -> usize {
-    asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
 }
 
 pub(crate) fn log_to_stderr(filter: &str, no_color: bool) -> Result<(), Failure> {

@@ -5,17 +5,16 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
-use tidegate_service::{
-    Running,
-    http::{CONNECTIONS_MAX, Http},
-};
+use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
 use crate::{
     cli::{ControlArguments, ServeArguments, Share},
+    doors::Urls,
     output::{Ended, Failure, complain, say},
     policy,
-    running::{Stopping, bind, decider, log_to_stderr, raise_descriptors, runtime, url, workers},
+    running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url},
+    traces::Sending,
 };
 
 /// Room for keys where nobody checks.
@@ -23,19 +22,18 @@ const ALONE_KEYS: usize = 1_000;
 
 pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, Failure> {
     log_to_stderr(&arguments.control.log, no_color)?;
-    let workers = workers(arguments.door.workers);
-    raise_descriptors(CONNECTIONS_MAX + Admin::CONNECTIONS_MAX);
+    raise_descriptors(arguments.door.connections_max() + Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.control.admin, "the dashboard", "--admin")?;
-    let http = bind(arguments.door.http, "checks over HTTP", "--http")?;
+    let listeners = arguments.door.bind()?;
+    let sending = arguments.door.traces.start(&node_name(&arguments.control))?;
     runtime()?.block_on(async {
-        let listening = &arguments.door.listening;
-        let check_url = url(listening.scheme(), &http)?;
-        let settings = listening.settings(None)?;
-        let engine = Arc::new(Engine::with_max_keys(arguments.door.max_keys));
-        let authorize = arguments.door.authorize.settings()?;
-        let door = Http { listener: http, decider: decider(&engine)?, authorize, workers, settings };
-        let node = Node { engine, record: arguments.record, check_url: Some(check_url) };
-        Box::pin(serve(&arguments.control, admin, node, Some((door, listening.drain_delay())))).await
+        let engine = arguments.door.engine();
+        let urls = Some(listeners.urls.clone());
+        let own = url(arguments.control.access.scheme(), &admin)?;
+        let way = WayToAdmin::own(&own).map_err(|error| Failure(error.to_string()))?;
+        let doors = listeners.doors(&engine, way, None, sending.as_ref().map(Sending::traces))?;
+        let node = Node { engine, record: arguments.record, urls };
+        Box::pin(serve(&arguments.control, admin, node, Some((doors, arguments.door.drain_delay())))).await
     })
 }
 
@@ -44,7 +42,7 @@ pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<
     log_to_stderr(&arguments.log, no_color)?;
     raise_descriptors(Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.admin, "the dashboard", "--admin")?;
-    let node = Node { engine: Arc::new(Engine::with_max_keys(ALONE_KEYS)), record: Share(None), check_url: None };
+    let node = Node { engine: Arc::new(Engine::with_max_keys(ALONE_KEYS)), record: Share(None), urls: None };
     runtime()?.block_on(serve(arguments, admin, node, None))
 }
 
@@ -53,19 +51,17 @@ struct Node {
     engine: Arc<Engine>,
     record: Share,
     /// Where it answers; `None`: nowhere.
-    check_url: Option<String>,
+    urls: Option<Urls>,
 }
 
 async fn serve(
     arguments: &ControlArguments,
     listener: TcpListener,
     node: Node,
-    door: Option<(Http<SystemClock>, Duration)>,
+    doors: Option<(Doors<SystemClock>, Duration)>,
 ) -> Result<Ended, Failure> {
     let failure = |error: io::Error| Failure(error.to_string());
-    let has_tls = arguments.access.tls().is_some();
-    let scheme = if has_tls { "https" } else { "http" };
-    let admin_url = arguments.admin_url.clone().map_or_else(|| url(scheme, &listener), Ok)?;
+    let admin_url = arguments.admin_url.clone().map_or_else(|| url(arguments.access.scheme(), &listener), Ok)?;
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
     let settings = Settings {
         policy,
@@ -76,17 +72,17 @@ async fn serve(
         listener,
         engine: node.engine,
         environment: arguments.environment.clone(),
-        is_node: door.is_some(),
-        node: arguments.node.clone().unwrap_or_else(machine),
+        is_node: doors.is_some(),
+        node: node_name(arguments),
         figures_clock: FiguresClock::default(),
         keys: arguments.keys,
         record: node.record.0,
-        check_url: node.check_url.clone(),
+        check_url: node.urls.as_ref().map(|urls| urls.http.clone()),
         access: arguments.access.settings()?,
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;
-    let delay = door.as_ref().map_or(Duration::ZERO, |(_, delay)| *delay);
-    let door = door.map(|(door, _)| door.serve()).transpose().map_err(failure)?;
+    let delay = doors.as_ref().map_or(Duration::ZERO, |(_, delay)| *delay);
+    let doors = doors.map(|(doors, _)| doors.serve()).transpose().map_err(failure)?;
     let mut stopping = Stopping::new().map_err(failure)?;
     match admin.policy_file() {
         Some(PolicyFileOutcome::Kept) => complain(
@@ -106,28 +102,28 @@ async fn serve(
              or listen on loopback",
         );
     }
-    say(greeting(arguments, &admin, &admin_url, node.check_url.as_deref()).as_bytes())?;
+    say(greeting(arguments, &admin, &admin_url, node.urls.as_ref()).as_bytes())?;
 
-    let door_handle = door.as_ref().map(Running::handle);
+    let handle = doors.as_ref().map(Running::handle);
     let (stop_admin, told_to_stop) = oneshot::channel::<()>();
     let admin = admin.serve(async { drop(told_to_stop.await) });
-    let door = async {
-        match door {
-            Some(door) => door.await,
+    let doors = async {
+        match doors {
+            Some(doors) => doors.await,
             // It ends with the admin server.
             None => Ok(()),
         }
     };
     let drain = async {
         let delay = stopping.told(delay).await;
-        if let Some(door) = door_handle {
-            stopping.drain(&door, delay).await;
+        if let Some(doors) = handle {
+            stopping.drain(&doors, delay).await;
         }
         drop(stop_admin);
         pending::<Infallible>().await
     };
     tokio::select! {
-        served = async { tokio::try_join!(admin, door) } => served.map(|_| Ended::Well).map_err(failure),
+        served = async { tokio::try_join!(admin, doors) } => served.map(|_| Ended::Well).map_err(failure),
         never = drain => match never {},
     }
 }
@@ -138,13 +134,14 @@ fn policy_file(file: &Path, force: bool) -> Result<PolicyFile, Failure> {
     Ok(PolicyFile { name: name.display().to_string(), policy, force })
 }
 
-/// Name of the machine, as the node's.
-fn machine() -> String {
-    uname().nodename().to_str().ok().filter(|name| !name.is_empty()).unwrap_or("local").to_owned()
+/// That of the machine, unless one is given.
+fn node_name(arguments: &ControlArguments) -> String {
+    let machine = || uname().nodename().to_str().ok().filter(|name| !name.is_empty()).unwrap_or("local").to_owned();
+    arguments.node.clone().unwrap_or_else(machine)
 }
 
 /// Where everything is, and what to do first.
-fn greeting(arguments: &ControlArguments, admin: &Admin, admin_url: &str, http_url: Option<&str>) -> String {
+fn greeting(arguments: &ControlArguments, admin: &Admin, admin_url: &str, urls: Option<&Urls>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let data = arguments.database.as_ref().map_or_else(|| arguments.data.display().to_string(), ToString::to_string);
     let policy = admin.policy_version();
@@ -159,9 +156,11 @@ fn greeting(arguments: &ControlArguments, admin: &Admin, admin_url: &str, http_u
              sign in    {admin_url}{path}\n\n"
         )
     });
-    let checks =
-        http_url.map_or_else(|| "by the nodes that follow this server: tidegate node --help".to_owned(), str::to_owned);
-    let ask = http_url.map_or_else(String::new, |http_url| {
+    let doors = urls.map_or_else(
+        || "checks     by the nodes that follow this server: tidegate node --help\n".to_owned(),
+        Urls::lines,
+    );
+    let ask = urls.map_or_else(String::new, |Urls { http: http_url, .. }| {
         format!(
             "Ask for a decision from another terminal:\n  \
                tidegate check user=ada --server {http_url}\n  \
@@ -171,7 +170,7 @@ fn greeting(arguments: &ControlArguments, admin: &Admin, admin_url: &str, http_u
     format!(
         "Tidegate {version}\n\n\
          dashboard  {admin_url}\n\
-         checks     {checks}\n\
+         {doors}\
          data       {data}\n\
          policy     version {policy}{note}\n\n\
          {sign_in}\

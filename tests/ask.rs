@@ -9,8 +9,8 @@ use std::{
 
 use tidegate::{Engine, Snapshot, formats::Format};
 use tidegate_service::{
-    Decider, Tokens,
-    http::{Authorize, Http, Settings},
+    Decider, Doors, Settings, Tokens,
+    http::{Authorize, Http},
 };
 use tidegate_tls::{Tls, TlsFiles};
 
@@ -59,8 +59,8 @@ fn server_with(settings: Settings) -> String {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let decider = Arc::new(Decider::new(engine).expect("random numbers"));
-        let http = Http { listener, decider, authorize: Authorize::default(), workers: 1, settings };
-        runtime.block_on(async { http.serve().expect("a server").await })
+        let http = Http { listener, authorize: Authorize::default() };
+        runtime.block_on(async { Doors::new(decider, settings, http).serve().expect("a server").await })
     });
     url(address)
 }

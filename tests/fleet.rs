@@ -656,7 +656,7 @@ fn a_second_process_of_a_name_is_refused_and_says_so() {
     // What keeps a node from starting is said at once.
     let none = fleet.folder.path().join("none");
     let mut run = command();
-    run.args(["node", "--admin", &fleet.admin.admin, "--http", "127.0.0.1:0", "--token-file"]);
+    run.args(["node", "--admin", &fleet.admin.admin, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--token-file"]);
     let ended = run.arg(&none).arg("--data").arg(&other).output().expect("it ends");
     assert_eq!(ended.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("none"), "{ended:?}");

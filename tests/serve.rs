@@ -2,6 +2,7 @@
 //! time loses nothing that was acknowledged.
 
 #[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
 mod server;
 #[path = "support/session.rs"]
 mod session;
@@ -29,7 +30,7 @@ use tempfile::TempDir;
 use crate::{
     server::Served,
     session::{Session, check, in_force},
-    support::{Run, command, tidegate},
+    support::{Run, binary, command, tidegate},
 };
 
 #[test]
@@ -215,7 +216,13 @@ fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
 fn serve_with(arguments: &[&str], folder: &Path) -> Run {
     let data = folder.join("data");
     let data = data.to_str().expect("text");
-    tidegate([&["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", data], arguments].concat())
+    tidegate(
+        [
+            &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data", data],
+            arguments,
+        ]
+        .concat(),
+    )
 }
 
 #[test]
@@ -226,6 +233,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     for (arguments, words) in [
         (vec!["--admin", &taken], vec!["dashboard", &*taken, "--admin"]),
         (vec!["--http", &taken], vec!["checks", &*taken, "--http"]),
+        (vec!["--grpc", &taken], vec!["checks", &*taken, "--grpc"]),
         (vec!["--log", "loud=shout"], vec!["--log", "info"]),
         (vec!["--admin", "localhost"], vec!["--admin"]),
         (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
@@ -234,7 +242,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         let arguments: Vec<&str> = arguments.into_iter().collect();
         let name = arguments[0];
         // The last of two flags would be a mistake of its own: each is given once.
-        let base: Vec<&str> = ["--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        let base: Vec<&str> = ["--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
             .chunks(2)
             .filter(|pair| pair[0] != name)
             .flatten()
@@ -276,7 +284,9 @@ fn a_provider_to_sign_in_by_is_set_by_file_variables_and_flags() {
         fs::write(&file, settings).expect("it is ours");
         let mut command = command();
         let base = if arguments.first() == Some(&"--admin") { vec![] } else { vec!["--admin", "127.0.0.1:0"] };
-        command.args(["serve", "--config", config, "--http", "127.0.0.1:0", "--data"]).arg(folder.path().join("data"));
+        command
+            .args(["serve", "--config", config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data"])
+            .arg(folder.path().join("data"));
         let output = command.args(base).args(arguments).output().expect("the binary runs");
         let said = String::from_utf8(output.stderr).expect("text");
         assert!(output.status.code() == Some(2) && said.contains(says), "{says}: {said}");
@@ -291,7 +301,18 @@ fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
     {
         let folder = TempDir::new().expect("a folder");
         let mut command = command();
-        command.args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin-url", url, "--data"]);
+        command.args([
+            "serve",
+            "--admin",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--admin-url",
+            url,
+            "--data",
+        ]);
         let command = command.arg(folder.path().join("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
@@ -409,10 +430,10 @@ fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
     let database = data.join("tidegate.db");
     fs::set_permissions(&database, Permissions::from_mode(0o644)).expect("it is ours");
     // Where that user may not look into the folder of the binary, it runs a copy.
-    let binary = folder.path().join("tidegate");
-    fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("it is there");
-    let output = Command::new(&binary)
-        .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+    let copy = folder.path().join("tidegate");
+    fs::copy(binary(), &copy).expect("it is there");
+    let output = Command::new(&copy)
+        .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data"])
         .arg(&data)
         .env_clear()
         .uid(NOBODY)
@@ -432,15 +453,28 @@ fn file_descriptors_are_raised_to_the_hard_limit() {
     fs::write(&token, "t").expect("written");
     let token = token.to_str().expect("text");
     let commands: [&[&str]; 3] = [
-        &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--workers", "1"],
+        &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--workers", "1"],
         &["admin", "--admin", "127.0.0.1:0"],
-        &["node", "--admin", "http://127.0.0.1:1", "--token-file", token, "--http", "127.0.0.1:0", "--workers", "1"],
+        &[
+            "node",
+            "--admin",
+            "http://127.0.0.1:1",
+            "--token-file",
+            token,
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--workers",
+            "1",
+        ],
     ];
-    for (arguments, connections) in commands.into_iter().zip([15_120, 5_120, 10_000]) {
+    for (arguments, connections) in commands.into_iter().zip([25_120, 5_120, 20_000]) {
         let data = folder.path().join(arguments[0]);
         let mut child = Command::new("/bin/sh")
             .env_clear()
-            .args(["-c", "ulimit -S -n 100 && ulimit -H -n 1000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tidegate")])
+            .args(["-c", "ulimit -S -n 100 && ulimit -H -n 1000 && exec \"$0\" \"$@\""])
+            .arg(binary())
             .args(arguments)
             .arg("--data")
             .arg(data)

@@ -4,6 +4,7 @@
 #[path = "support/database.rs"]
 mod database;
 #[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
 mod server;
 #[path = "support/session.rs"]
 mod session;
@@ -57,7 +58,7 @@ fn what_keeps_a_database_from_being_opened_is_said_without_its_password() {
         ("postgres://ana@localhost/tide?pasword=hunter2", vec!["`pasword` is not known"]),
         (SECRET, vec!["--database", "postgres://USER:PASSWORD@HOST"]),
     ] {
-        let base = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let base = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
         assert_says(&tidegate([&base[..], &["--database", url]].concat()), &words);
         let output = command().args(base).env("TIDEGATE_DATABASE", url).output().expect("it runs");
         let said = String::from_utf8(output.stderr).expect("text");

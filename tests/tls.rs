@@ -216,7 +216,17 @@ fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
         ("cert.pem", "other.pem", "cert.pem"),
     ] {
         let (certificate, key) = (at(certificate), at(key));
-        let arguments = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", &at("data")];
+        let arguments = [
+            "serve",
+            "--admin",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--data",
+            &at("data"),
+        ];
         let run =
             tidegate(arguments.iter().copied().chain(["--admin-tls-cert", &certificate, "--admin-tls-key", &key]));
         assert!(run.status == Some(2) && run.stderr.contains(says), "{run:?}");

@@ -19,7 +19,7 @@ use openidconnect::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tidegate_fleet::client_tls;
+use tidegate_tls::ClientTls;
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
@@ -176,7 +176,8 @@ impl Provider {
             .ca
             .as_ref()
             .map(|file| fs::read(file).map_err(|error| format!("--oidc-ca: {}: {error}", file.display())));
-        let tls = client_tls(&settings.issuer, ca.transpose()?.as_deref());
+        let ca = ca.transpose()?;
+        let tls = ClientTls { machine: issuer.scheme() == "https", authorities: ca.as_deref(), own: None }.config();
         let http = reqwest::Client::builder();
         // What goes to this machine goes through nobody.
         let http = if issuer.scheme() == "http" { http.no_proxy() } else { http };

@@ -128,6 +128,10 @@ pub(crate) struct Recorded {
 impl Observer for Recorder {
     fn observe(&self, observed: &Observed<'_>) {
         let Some(parts) = observed.request() else { return };
+        // A policy says nothing of it.
+        if observed.is_rated() {
+            return;
+        }
         if !parts.identities.iter().any(|identity| self.sampler.has(identity.kind(), identity.value())) {
             return;
         }
@@ -243,7 +247,7 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use tidegate::{
-        Engine, Identity, Request,
+        Engine, Identity, Rate, Request,
         clock::{Clock, ManualClock},
     };
 
@@ -315,6 +319,15 @@ mod tests {
         assert_eq!((records.len(), state.requests, state.lost), (expected, expected, 0));
         // About one in ten of either: 19 in 100 of the requests.
         assert!((300..900).contains(&expected), "{expected} of 3,000");
+    }
+
+    #[test]
+    fn what_no_policy_decides_is_not_kept() {
+        let (engine, _, recorder) = recording(1, 10);
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::exactly(&who).expect("valid");
+        engine.check_together(&[(request, Some(Rate::per_second(5))), (request, None)], &mut Vec::new());
+        assert_eq!(recorder.state().requests, 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tidegate_admin::take_ended;
 
 use super::{load_document, tell_ended};
 use crate::{
-    cli::Output,
+    formats::Output,
     output::{Ended, Failure, printable, say},
     session::{SIGNING_IN, Session, SessionArguments},
 };

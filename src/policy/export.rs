@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::hand_out;
 use crate::{
-    cli::PolicyFormatName,
+    formats::PolicyFormatName,
     output::{Ended, Failure},
     session::{SIGNING_IN, Session, SessionArguments},
 };

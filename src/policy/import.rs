@@ -11,7 +11,7 @@ use tidegate::{
 
 use super::{hand_out, load_document, name_of, read, told};
 use crate::{
-    cli::{Output, PolicyFormatName},
+    formats::{Output, PolicyFormatName},
     output::{Ended, Failure, printable, remark},
 };
 

@@ -11,7 +11,7 @@ use super::{
     load_text, name_of, tell_ended,
 };
 use crate::{
-    cli::Output,
+    formats::Output,
     output::{Ended, Failure, say},
     session::{Answer, FieldError, Refusal, SIGNING_IN, Session, SessionArguments},
 };

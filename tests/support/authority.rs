@@ -1,4 +1,4 @@
-//! Certificates of tests.
+//! Certificates of tests, of every crate.
 
 use std::{fs, path::Path};
 
@@ -19,12 +19,17 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Writes a certificate of this machine, and its key.
-    pub(crate) fn write(&self, certificate: &Path, key: &Path) {
+    /// A certificate of this machine, and its key; PEM.
+    pub(crate) fn sign(&self) -> (String, String) {
         let own = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
-        let signed = params.signed_by(&own, &self.issuer).expect("a certificate");
-        fs::write(certificate, signed.pem()).expect("room for a file");
-        fs::write(key, own.serialize_pem()).expect("room for a file");
+        (params.signed_by(&own, &self.issuer).expect("a certificate").pem(), own.serialize_pem())
+    }
+
+    /// Writes such ones.
+    pub(crate) fn write(&self, certificate: &Path, key: &Path) {
+        let (signed, its_key) = self.sign();
+        fs::write(certificate, signed).expect("room for a file");
+        fs::write(key, its_key).expect("room for a file");
     }
 }

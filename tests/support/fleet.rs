@@ -19,7 +19,19 @@ impl Served {
 
     pub(crate) fn node_with(admin: &str, token: &Path, name: &str, data: &Path, arguments: &[&str]) -> Self {
         let token = token.to_str().expect("UTF-8");
-        let own = ["node", "--admin", admin, "--http", "127.0.0.1:0", "--token-file", token, "--name", name];
+        let own = [
+            "node",
+            "--admin",
+            admin,
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--token-file",
+            token,
+            "--name",
+            name,
+        ];
         Self::run(&own, data, arguments)
     }
 }

@@ -1,7 +1,8 @@
 //! Runs the binary as a script would.
 
 use std::{
-    ffi::OsStr,
+    env,
+    ffi::{OsStr, OsString},
     io::Write,
     process::{Command, ExitStatus, Stdio},
 };
@@ -38,9 +39,14 @@ pub(crate) fn tidegate_reading<A: AsRef<OsStr>>(input: &[u8], arguments: impl In
     Run { stdout: text(output.stdout), stderr: text(output.stderr), status: ExitStatus::code(&output.status) }
 }
 
+/// The binary that is tested: what `TIDEGATE_TESTED` names, or the one that was built with the tests.
+pub(crate) fn binary() -> OsString {
+    env::var_os("TIDEGATE_TESTED").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidegate").into())
+}
+
 /// The binary, in an environment without settings.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = Command::new(binary());
     command.env_clear();
     command
 }

@@ -13,6 +13,9 @@ pub const RECORD_BYTES_MAX: usize = 496;
 /// A recorded request.
 pub type Record = ArrayVec<u8, RECORD_BYTES_MAX>;
 
+/// In the place of a cost, beside it: the request is [exact](Request::exactly). Costs are below 2^53.
+const EXACT: u64 = 1 << 63;
+
 /// What stands for a text that was not given.
 const NONE: u16 = u16::MAX;
 
@@ -21,7 +24,8 @@ const NONE: u16 = u16::MAX;
 pub fn record(at: Nanos, parts: &RequestParts<'_>) -> Option<Record> {
     let mut record = Record::new();
     record.try_extend_from_slice(&at.to_le_bytes()).ok()?;
-    record.try_extend_from_slice(&parts.cost.to_le_bytes()).ok()?;
+    let cost = if parts.is_exact { parts.cost | EXACT } else { parts.cost };
+    record.try_extend_from_slice(&cost.to_le_bytes()).ok()?;
     // Rules do not see the query, and others shall not.
     let endpoint = parts.endpoint.map(|endpoint| endpoint.split(['?', '#']).next().unwrap_or_default());
     for text in [Some(parts.domain), endpoint, parts.method, parts.tier] {
@@ -74,7 +78,8 @@ fn read<T>(mut record: &[u8], run: impl FnOnce(Nanos, &Request<'_>) -> T) -> Opt
     while !bytes.is_empty() {
         identities.try_push(Identity::new(text(bytes)??, text(bytes)??).ok()?).ok()?;
     }
-    let mut request = Request::new(&identities).ok()?.domain(domain).cost(cost).ok()?;
+    let request = if cost & EXACT == 0 { Request::new(&identities) } else { Request::exactly(&identities) };
+    let mut request = request.ok()?.domain(domain).cost(cost & !EXACT).ok()?;
     if let Some(endpoint) = endpoint {
         request = request.endpoint(endpoint).ok()?;
     }
@@ -123,7 +128,7 @@ mod tests {
             ["a", "b", "c"].iter().map(|kind| Identity::new(kind, "wert: ä").expect("valid")).collect();
         let whole = Request::new(&identities).and_then(|it| it.endpoint("/p?secret=1#x")?.cost(7)).expect("valid");
         let whole = whole.domain("web").method("PATCH").tier("pro");
-        let plain = Request::new(&identities[..1]).expect("valid");
+        let plain = Request::exactly(&identities[..1]).expect("valid");
         let records = [(20, &whole), (10, &plain)].map(|(at, it)| Arc::from(&*record(at, &it.parts()).expect("short")));
         let mut traffic = RecordedTraffic::new(records.to_vec());
         let mut seen = 0;

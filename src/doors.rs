@@ -1,0 +1,134 @@
+//! The doors of a server or a node: settings, addresses, and what opens them.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use clap::Args;
+use tidegate::{Engine, RatedLimiter, clock::SystemClock};
+use tidegate_service::{
+    CONNECTIONS_MAX, Decider, Doors, Source, Traces,
+    grpc::{Admin, Grpc},
+    http::Http,
+    resp::{Operators, Resp},
+};
+
+use crate::{
+    authorize::AuthorizeArguments,
+    cli::{max_keys, workers},
+    listening::ListeningArguments,
+    output::Failure,
+    running::{bind, url},
+    traces::TracesArguments,
+};
+
+/// Of whoever answers checks.
+#[derive(Debug, Args)]
+pub(crate) struct DoorArguments {
+    /// Where checks over HTTP are answered, and /metrics, /healthz and /readyz.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_HTTP", default_value = "127.0.0.1:9080")]
+    http: SocketAddr,
+    /// Where checks over gRPC are answered.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_GRPC", default_value = "127.0.0.1:9090")]
+    grpc: SocketAddr,
+    /// Where the Redis protocol is spoken, such as 127.0.0.1:6379; nowhere unless given.
+    #[arg(long, value_name = "ADDRESS", env = "TIDEGATE_RESP")]
+    resp: Option<SocketAddr>,
+    /// Room for so many keys at once, 24 bytes each.
+    #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
+        value_parser = max_keys)]
+    max_keys: usize,
+    /// Threads that answer checks at each door; one for each processor unless given.
+    #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
+    workers: Option<usize>,
+    #[command(flatten)]
+    listening: ListeningArguments,
+    #[command(flatten)]
+    authorize: AuthorizeArguments,
+    #[command(flatten)]
+    pub(crate) traces: TracesArguments,
+}
+
+/// Where the doors are.
+#[derive(Clone)]
+pub(crate) struct Urls {
+    pub(crate) http: String,
+    grpc: String,
+    resp: Option<String>,
+}
+
+impl Urls {
+    /// As a greeting has them.
+    pub(crate) fn lines(&self) -> String {
+        let redis = self.resp.as_ref().map_or_else(String::new, |url| format!("redis      {url}\n"));
+        format!("checks     {}\ngrpc       {}\n{redis}", self.http, self.grpc)
+    }
+}
+
+/// The addresses of the doors, taken.
+pub(crate) struct Listeners<'a> {
+    arguments: &'a DoorArguments,
+    http: TcpListener,
+    grpc: TcpListener,
+    resp: Option<TcpListener>,
+    pub(crate) urls: Urls,
+}
+
+impl DoorArguments {
+    /// Connections of all doors together.
+    pub(crate) fn connections_max(&self) -> usize {
+        CONNECTIONS_MAX * (2 + usize::from(self.resp.is_some()))
+    }
+
+    pub(crate) fn engine(&self) -> Arc<Engine> {
+        Arc::new(Engine::with_max_keys(self.max_keys))
+    }
+
+    /// How long they answer on after SIGTERM.
+    pub(crate) fn drain_delay(&self) -> Duration {
+        self.listening.drain_delay()
+    }
+
+    pub(crate) fn bind(&self) -> Result<Listeners<'_>, Failure> {
+        let http = bind(self.http, "checks over HTTP", "--http")?;
+        let grpc = bind(self.grpc, "checks over gRPC", "--grpc")?;
+        let resp = self.resp.map(|address| bind(address, "the Redis protocol", "--resp")).transpose()?;
+        let (scheme, of_redis) = if self.listening.has_tls() { ("https", "rediss") } else { ("http", "redis") };
+        let urls = Urls {
+            http: url(scheme, &http)?,
+            grpc: url(scheme, &grpc)?,
+            resp: resp.as_ref().map(|resp| url(of_redis, resp)).transpose()?,
+        };
+        Ok(Listeners { arguments: self, http, grpc, resp, urls })
+    }
+}
+
+impl Listeners<'_> {
+    /// `admin`: the way to the admin server; `source`: where policies come from, if that is another process.
+    pub(crate) fn doors(
+        self,
+        engine: &Arc<Engine>,
+        admin: Admin,
+        source: Option<Arc<dyn Source>>,
+        traces: Option<Traces>,
+    ) -> Result<Doors<SystemClock>, Failure> {
+        let arguments = self.arguments;
+        let decider = Decider::new(Arc::clone(engine)).map(Arc::new);
+        let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
+        let workers = arguments.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        let settings = arguments.listening.settings(workers, source, traces)?;
+        let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
+        let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);
+        let doors = Doors::new(decider, settings, http).grpc(Grpc { listener: self.grpc, admin });
+        Ok(match self.resp {
+            None => doors,
+            Some(listener) => {
+                let throttle = Arc::new(RatedLimiter::with_max_keys(arguments.max_keys));
+                doors.resp(Resp { listener, throttle, operators })
+            }
+        })
+    }
+}

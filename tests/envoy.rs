@@ -1,0 +1,268 @@
+//! The recipe of docs/envoy.md, as it stands there, in a real Envoy before a real server.
+
+#[path = "support/proxy.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod proxy;
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod server;
+#[path = "support/session.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod session;
+#[path = "support/mod.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod support;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    proxy::{Answer, Proxy, TRIES, free_address, recipe, serve_hello, signal},
+    server::Served,
+    session::Session,
+    support::command,
+};
+
+/// Where scripts/test installs it.
+const ENVOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/envoy/bin/envoy");
+const DOCUMENT: &str = "docs/envoy.md";
+
+/// A server by a policy, which answers gRPC at `grpc`; a second one in the same folder goes on where it was.
+fn serve(folder: &Path, policy: &str, grpc: SocketAddr) -> Served {
+    let file = folder.join("policy.toml");
+    fs::write(&file, policy).expect("it is ours");
+    let serve = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", &grpc.to_string()];
+    Served::run(&serve, &folder.join("data"), &["--policy", file.to_str().expect("text")])
+}
+
+/// Envoy with the recipe, of which `edit` may change something.
+fn before(grpc: SocketAddr, edit: impl FnOnce(String) -> String) -> Proxy {
+    let folder = TempDir::new().expect("a folder");
+    let address = free_address();
+    let port = |address: SocketAddr| format!("port_value: {} }}", address.port());
+    let recipe = recipe(
+        DOCUMENT,
+        "yaml",
+        &[
+            ("port_value: 10000 }", &port(address)),
+            ("port_value: 3000 }", &port(serve_hello())),
+            ("port_value: 9090 }", &port(grpc)),
+        ],
+    );
+    let file = folder.path().join("envoy.yaml");
+    fs::write(&file, edit(recipe)).expect("it is ours");
+    let mut envoy = Command::new(ENVOY);
+    envoy.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "error", "--config-path"]).arg(file);
+    envoy.stderr(Stdio::inherit());
+    Proxy::start(envoy, address, folder)
+}
+
+fn is_decided(answer: &Answer) -> bool {
+    answer.header("x-ratelimit-limit").is_some()
+}
+
+fn number(answer: &Answer, name: &str) -> u64 {
+    answer.header(name).expect(name).parse().expect("a number")
+}
+
+/// Asks until an answer was decided: Envoy may not have waited for others.
+fn decided(envoy: &Proxy, head: &str) -> Answer {
+    let head = format!("{head} HTTP/1.1\r\nContent-Length: 0\r\n");
+    let found = (0..TRIES).map(|_| envoy.ask(&head)).find(|answer| is_decided(answer) || answer.is_denied());
+    found.expect("some are")
+}
+
+#[test]
+fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traffic_flows() {
+    let folder = TempDir::new().expect("a folder");
+    let grpc = free_address();
+    let served = serve(folder.path(), &recipe(DOCUMENT, "toml", &[]), grpc);
+    let envoy = before(grpc, |recipe| recipe);
+
+    let allowed = envoy.until("a decision", is_decided);
+    let limit = "100, 100;w=86400;name=\"default/tier:free/day\"";
+    assert_eq!((allowed.status(), allowed.header("x-ratelimit-limit")), ("200", Some(limit)));
+    assert!(number(&allowed, "x-ratelimit-remaining") < 100);
+    assert!((1..=86_400).contains(&number(&allowed, "x-ratelimit-reset")));
+    assert!(allowed.0.ends_with("hello") && allowed.header("retry-after").is_none());
+
+    let denied = envoy.until("a denial", Answer::is_denied);
+    assert_eq!((denied.header("x-ratelimit-limit"), denied.header("x-ratelimit-remaining")), (Some(limit), Some("0")));
+    assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
+    // Up to a tenth more than the rest of the day.
+    assert!((1..=95_040).contains(&number(&denied, "retry-after")));
+    assert!(!denied.0.ends_with("hello"));
+    envoy.assert_that_no_lie_helps("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
+
+    let is_over = AtomicBool::new(false);
+    let (begun, has_begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let (mut answers, mut after) = (Vec::new(), 0);
+            while after < 20 {
+                after += u32::from(is_over.load(Ordering::Relaxed));
+                let answer = envoy.get("/");
+                if is_decided(&answer) {
+                    // It may be told often, and is heard once.
+                    let _ = begun.send(());
+                }
+                answers.push(answer);
+            }
+            answers
+        });
+        has_begun.recv_timeout(Duration::from_secs(30)).expect("some are decided before");
+        let ana = Session::of_first_administrator(&served);
+        let etag = ana.get(&served, "/tiers/free")["etag"].as_str().expect("a tag").to_owned();
+        let version = ana.get(&served, "/policy")["version"].as_u64().expect("a version");
+        assert_eq!(ana.publish(&served.admin, version, &etag, 100_000), Some(version + 1));
+        let is_raised = |answer: &Answer| {
+            answer.header("x-ratelimit-limit") == Some("100000, 100000;w=60;name=\"default/tier:free/minute\"")
+        };
+        envoy.until("the limit that was published", is_raised);
+        is_over.store(true, Ordering::Relaxed);
+        let answers = traffic.join().expect("it ends");
+        assert!(answers.iter().all(|answer| matches!(answer.status(), "200" | "429")));
+        // By the old limit, which is used up, and from some answer on by the new one; few go by without a decision.
+        let decided: Vec<bool> = answers.iter().filter(|answer| is_decided(answer)).map(is_raised).collect();
+        assert!(decided.is_sorted() && decided.first() == Some(&false) && decided.last() == Some(&true), "{decided:?}");
+        assert!(answers.iter().filter(|it| is_decided(it)).all(|it| it.is_denied() != is_raised(it)));
+        assert!(2 * decided.len() > answers.len(), "{} of {} were decided", decided.len(), answers.len());
+    });
+}
+
+#[test]
+fn envoy_lets_pass_while_nobody_decides_and_enforces_again() {
+    let folder = TempDir::new().expect("a folder");
+    let grpc = free_address();
+    let policy = recipe(DOCUMENT, "toml", &[]);
+    let mut served = serve(folder.path(), &policy, grpc);
+    let envoy = before(grpc, |recipe| recipe);
+    envoy.until("a denial", Answer::is_denied);
+
+    // It hangs: Envoy does not wait for it.
+    signal(&served, "-STOP");
+    let passed = envoy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
+    assert!(passed.0.ends_with("hello") && !is_decided(&passed));
+    signal(&served, "-CONT");
+    envoy.until("a denial, once it goes on", Answer::is_denied);
+
+    served.kill();
+    for _ in 0..5 {
+        let passed = envoy.get("/");
+        assert_eq!((passed.status(), is_decided(&passed)), ("200", false));
+    }
+    let _served = serve(folder.path(), &policy, grpc);
+    // It begins anew, and Envoy may wait a while before it connects again.
+    let is_back = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        is_decided(&envoy.get("/"))
+    });
+    assert!(is_back, "it enforces again");
+    envoy.until("a denial, once it is back", Answer::is_denied);
+}
+
+#[test]
+fn a_rule_for_everyone_denies_its_path_and_charges_nothing_else() {
+    let folder = TempDir::new().expect("a folder");
+    let grpc = free_address();
+    let _served = serve(folder.path(), &recipe(DOCUMENT, "toml", &[]), grpc);
+    let envoy = before(grpc, |recipe| recipe);
+
+    let search = decided(&envoy, "POST /search?q=1");
+    // All limits are told, the tightest first.
+    let limits = search.header("x-ratelimit-limit").expect("it was decided");
+    assert!(
+        limits.starts_with("5, 100;w=86400;") && limits.contains("name=\"default/rule:search/search\""),
+        "{limits}"
+    );
+    assert!((0..TRIES).any(|_| envoy.ask("POST /search?q=2 HTTP/1.1\r\nContent-Length: 0\r\n").is_denied()));
+    let before = number(&decided(&envoy, "GET /search"), "x-ratelimit-remaining");
+    for _ in 0..10 {
+        let _ = decided(&envoy, "POST /x/../search");
+    }
+    let after = decided(&envoy, "GET /search");
+    assert_eq!(after.status(), "200", "by another method");
+    // Those that Envoy did not wait for are charged too.
+    let after = number(&after, "x-ratelimit-remaining");
+    assert!(after < before && before - after <= 5, "ten denials charged nothing: {before}, {after}");
+}
+
+/// Everybody gets three a day, `/search` three for all, and all together many in ten seconds.
+const FEW: &str = r#"
+    [domains.default]
+    defaults = { user = "few" }
+    headers = "none"
+    [[domains.default.tiers]]
+    id = "few"
+    limits = [{ id = "day", algorithm = "fixed_window", limit = 3, period = "1d" }]
+    [[domains.default.rules]]
+    id = "all"
+    endpoint = "*"
+    per = "everyone"
+    limits = [{ id = "ten", algorithm = "token_bucket", limit = 10_000, period = "10s" }]
+    [[domains.default.rules]]
+    id = "search"
+    endpoint = "/search"
+    per = "everyone"
+    limits = [
+        { id = "ten", algorithm = "token_bucket", limit = 10_000, period = "10s" },
+        { id = "day", algorithm = "fixed_window", limit = 3, period = "1d" },
+    ]
+"#;
+
+#[test]
+fn nothing_that_end_users_write_switches_a_limit_off() {
+    let folder = TempDir::new().expect("a folder");
+    let grpc = free_address();
+    let _served = serve(folder.path(), FEW, grpc);
+    let envoy = before(grpc, |recipe| {
+        let (address, user) = (
+            "masked_remote_address: { v6_prefix_mask_len: 64 }",
+            "request_headers: { header_name: x-user-id, descriptor_key: user }",
+        );
+        assert!(recipe.contains(address));
+        recipe.replace(address, user)
+    });
+    for user in [&b"ada"[..], b"\xff", b"\xfe\xff"] {
+        let mut answers = (0..TRIES).map(|_| envoy.ask([b"GET / HTTP/1.1\r\nX-User-Id: ", user, b"\r\n"].concat()));
+        let decided = answers.find(is_decided).expect("some are");
+        // Windows that are no unit of Envoy's have their seconds.
+        let limits = "3, 3;w=86400;name=\"default/tier:few/day\", 10000;w=10;name=\"default/rule:all/ten\"";
+        assert_eq!((decided.status(), decided.header("x-ratelimit-limit")), ("200", Some(limits)));
+        assert!(answers.any(|answer| answer.is_denied()), "{user:?}");
+    }
+    let path = format!("GET {}search?{} HTTP/1.1\r\n", "/".repeat(9_000), "q".repeat(9_000));
+    let mut answers = (0..TRIES).map(|_| envoy.ask(&path));
+    assert!(answers.any(|answer| answer.is_denied()), "by its rule");
+    assert_eq!(envoy.get("/").status(), "200");
+}
+
+#[test]
+fn envoy_passes_our_headers_on_and_denies_where_it_is_told_to() {
+    let folder = TempDir::new().expect("a folder");
+    let grpc = free_address();
+    let policy = recipe(DOCUMENT, "toml", &[]).replace("headers = \"none\"", "headers = \"x-ratelimit\"");
+    let mut served = serve(folder.path(), &policy, grpc);
+    let envoy = before(grpc, |recipe| {
+        recipe.replace("enable_x_ratelimit_headers: DRAFT_VERSION_03", "failure_mode_deny: true")
+    });
+    let allowed = envoy.until("a decision", is_decided);
+    assert_eq!((allowed.status(), allowed.header("x-ratelimit-limit")), ("200", Some("100")));
+    let denied = envoy.until("a denial", |answer| answer.is_denied() && is_decided(answer));
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
+    assert!(number(&denied, "x-ratelimit-reset") > 1_700_000_000 && number(&denied, "retry-after") > 0);
+    served.kill();
+    assert_eq!(envoy.get("/").status(), "500");
+}

@@ -1,0 +1,240 @@
+//! A real proxy before a real service, with a recipe as it stands in a document.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::server::Served;
+
+/// Everybody gets 100 a day, and nobody one path. Late answers are charged too, so there are more than a busy machine misses.
+const POLICY: &str = r#"
+    [domains.default]
+    defaults = { ip = "free" }
+    [[domains.default.tiers]]
+    id = "free"
+    limits = [{ id = "day", algorithm = "fixed_window", limit = 100, period = "1d" }]
+    [[domains.default.rules]]
+    id = "search"
+    endpoint = "/search"
+    method = "POST"
+    per = "everyone"
+    limits = [{ id = "search", algorithm = "fixed_window", limit = 0, period = "1d" }]
+"#;
+
+/// So often is asked until something shows: where this machine is busy, a proxy may not have waited for an answer.
+pub(crate) const TRIES: usize = 500;
+
+/// Before a service that says "hello", but for 403 under `/forbidden`.
+pub(crate) struct Proxy {
+    child: Child,
+    address: SocketAddr,
+    // Its folder goes after it.
+    _folder: TempDir,
+}
+
+impl Proxy {
+    /// `command` is run until the proxy listens at `address`; its files are in `folder`.
+    pub(crate) fn start(mut command: Command, address: SocketAddr, folder: TempDir) -> Self {
+        let child = command.spawn().expect("scripts/test installs it");
+        let mut proxy = Self { child, address, _folder: folder };
+        while TcpStream::connect(address).is_err() {
+            assert_eq!(proxy.child.try_wait().expect("it is ours"), None, "the proxy ended");
+            thread::yield_now();
+        }
+        proxy
+    }
+
+    pub(crate) fn ask(&self, head: impl AsRef<[u8]>) -> Answer {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream.write_all(head.as_ref()).expect("it reads");
+        stream.write_all(b"Host: service\r\nConnection: close\r\n\r\n").expect("it reads");
+        let mut text = String::new();
+        BufReader::new(stream).read_to_string(&mut text).expect("an answer");
+        Answer(text)
+    }
+
+    /// This is denied, with whatever a client may write into these headers.
+    pub(crate) fn assert_that_no_lie_helps(&self, request: &str, lies: &[&str]) {
+        for lie in lies {
+            // Those that the proxy did not wait for are told nothing.
+            let answers = (0..TRIES).map(|_| self.ask(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lie}\r\n")));
+            let told: Vec<_> = answers.filter(|answer| answer.header("X-RateLimit-Limit").is_some()).take(5).collect();
+            assert!(!told.is_empty(), "{lie}");
+            assert!(told.iter().all(Answer::is_denied), "{lie}: {}", told[0].0);
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask(format!("GET {path} HTTP/1.1\r\n"))
+    }
+
+    /// Asks until the answer is this one.
+    pub(crate) fn until(&self, what: &str, is_it: impl Fn(&Answer) -> bool) -> Answer {
+        let mut answers = (0..TRIES).map(|_| self.get("/?page=1"));
+        let found = answers.find(is_it);
+        assert!(found.is_some(), "{what}: not after {TRIES} requests");
+        found.expect("it was found")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Answer(pub(crate) String);
+
+impl Answer {
+    pub(crate) fn status(&self) -> &str {
+        self.0.split(' ').nth(1).unwrap_or_default()
+    }
+
+    pub(crate) fn is_denied(&self) -> bool {
+        self.status() == "429"
+    }
+
+    /// Proxies write names as they like.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let head = self.0.split("\r\n\r\n").next()?;
+        let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+}
+
+/// What stands in a document in this language, with the addresses of a test.
+pub(crate) fn recipe(document: &str, language: &str, addresses: &[(&str, &str)]) -> String {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
+    let document = fs::read_to_string(document).expect("it is there");
+    let (_, rest) = document.split_once(&format!("```{language}\n")).expect("it is there");
+    let recipe = rest.split("```").next().expect("it ends").to_owned();
+    addresses.iter().fold(recipe, |recipe, (shown, real)| {
+        assert!(recipe.contains(shown), "{shown}");
+        recipe.replace(shown, real)
+    })
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a free port")
+}
+
+/// The service behind the proxy. It repeats what it is told of limits.
+pub(crate) fn serve_hello() -> SocketAddr {
+    fn answer(stream: TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        let mut bytes = Vec::new();
+        // Clients may send what is no text.
+        let mut next = || {
+            bytes.clear();
+            reader.read_until(b'\n', &mut bytes)?;
+            io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let mut line = next()?;
+        let status = if line.contains(" /forbidden ") { "403 Forbidden" } else { "200 OK" };
+        let mut body = String::new();
+        while line.trim_end() != "" {
+            line = next()?;
+            if line.to_lowercase().starts_with("x-ratelimit") {
+                body += &line;
+            }
+        }
+        body += "hello";
+        write!(
+            reader.get_mut(),
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    // It ends with the process.
+    thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(answer(stream))));
+    address
+}
+
+/// A server with the policy, in this folder.
+fn serve(folder: &Path) -> Served {
+    serve_by(folder, POLICY)
+}
+
+pub(crate) fn serve_by(folder: &Path, text: &str) -> Served {
+    let policy = folder.join("policy.toml");
+    fs::write(&policy, text).expect("it is ours");
+    Served::start_with(&folder.join("data"), &["--policy", policy.to_str().expect("text")])
+}
+
+/// The same again, at this address.
+fn serve_again(folder: &Path, address: &str) -> Served {
+    let policy = folder.join("policy.toml");
+    let serve = ["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", address];
+    Served::run(&serve, &folder.join("data"), &["--policy", policy.to_str().expect("text")])
+}
+
+pub(crate) fn signal(served: &Served, signal: &str) {
+    let sent = Command::new("kill").args([signal, &served.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success());
+}
+
+/// Of the proxy that `before` starts before the service; `says` is in the body of its denials.
+#[expect(clippy::disallowed_methods, reason = "that it does not wait for long is what this is about")]
+pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) -> Proxy, says: &str) {
+    let folder = TempDir::new().expect("a folder");
+    let mut served = serve(folder.path());
+    let proxy = before(&served.checks);
+
+    let allowed = proxy.until("a decision", |answer| answer.header("X-RateLimit-Limit").is_some());
+    assert_eq!((allowed.status(), allowed.header("X-RateLimit-Limit")), ("200", Some("100")));
+    assert!(allowed.header("X-RateLimit-Remaining").is_some() && allowed.header("X-RateLimit-Reset").is_some());
+    assert!(allowed.0.ends_with("hello") && allowed.header("Retry-After").is_none());
+
+    let denied = proxy.until("a denial", Answer::is_denied);
+    let wait: u64 = denied.header("Retry-After").expect("a wait").parse().expect("seconds");
+    // Up to a tenth more than the rest of the day.
+    assert!((1..=95_040).contains(&wait), "{wait}");
+    assert_eq!((denied.header("X-RateLimit-Remaining"), denied.header("X-RateLimit-Limit")), (Some("0"), Some("100")));
+    assert!(denied.0.contains(says), "{}", denied.0);
+
+    proxy.assert_that_no_lie_helps("GET /", &["X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"]);
+
+    // It hangs: the proxy does not wait for it.
+    signal(&served, "-STOP");
+    proxy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
+    let began = Instant::now();
+    let passed = proxy.ask("POST / HTTP/1.1\r\nContent-Length: 0\r\n");
+    assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    signal(&served, "-CONT");
+    proxy.until("a denial, once it goes on", Answer::is_denied);
+
+    served.kill();
+    let passed = proxy.get("/");
+    assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
+    // On the same address again.
+    let address = served.checks.strip_prefix("http://").expect("a URL").to_owned();
+    drop(served);
+    let _served = serve_again(folder.path(), &address);
+    proxy.until("a denial, once it is there again", Answer::is_denied);
+}
+
+/// So that rules of both hold. A 403 of the service goes to the client as it is.
+pub(crate) fn tells_path_and_method(before: impl Fn(&str) -> Proxy) {
+    let folder = TempDir::new().expect("a folder");
+    let served = serve(folder.path());
+    let proxy = before(&served.checks);
+    let searched = || proxy.ask("POST /search?q=1 HTTP/1.1\r\nContent-Length: 0\r\n");
+    assert!((0..TRIES).map(|_| searched()).any(|answer| answer.is_denied()));
+    proxy.assert_that_no_lie_helps("POST /search", &["X-Forwarded-Uri: /free", "X-Forwarded-Method: GET"]);
+    assert_eq!(proxy.get("/search?q=1").status(), "200", "by another method");
+    let forbidden = proxy.get("/forbidden");
+    assert_eq!((forbidden.status(), forbidden.0.ends_with("hello")), ("403", true));
+}

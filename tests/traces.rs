@@ -1,0 +1,351 @@
+//! Spans of requests, from the real binary to a collector that reads what is really sent: OTLP over HTTP.
+
+#[path = "support/authority.rs"]
+mod authority;
+#[expect(dead_code, reason = "other tests need more of it")]
+#[path = "support/server.rs"]
+mod server;
+#[expect(dead_code, reason = "other tests need more of it")]
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest,
+    common::v1::{KeyValue, any_value::Value},
+    trace::v1::{Span, span::SpanKind},
+};
+use prost::Message;
+use tempfile::TempDir;
+use ureq::Agent;
+
+use crate::{
+    authority::Authority,
+    server::Served,
+    support::{command, tidegate},
+};
+
+/// A token that callers bring, and an identity: neither is ever sent.
+const TOKEN: &str = "morning-star-0001";
+const WHO: &str = "ada@lovelace.example";
+
+/// What reads spans, as a collector does.
+struct Collector {
+    url: String,
+    requests: Arc<Mutex<Vec<Taken>>>,
+}
+
+/// One request to it.
+struct Taken {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let taken = Arc::clone(&requests);
+        thread::spawn(move || {
+            for connection in listener.incoming().map_while(Result::ok) {
+                let taken = Arc::clone(&taken);
+                thread::spawn(move || take(connection, &taken));
+            }
+        });
+        Self { url, requests }
+    }
+
+    fn batches(&self) -> Vec<ExportTraceServiceRequest> {
+        let requests = self.requests.lock().expect("nobody panics");
+        requests.iter().map(|taken| ExportTraceServiceRequest::decode(&*taken.body).expect("OTLP")).collect()
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let resources = self.batches().into_iter().flat_map(|batch| batch.resource_spans);
+        resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
+    }
+}
+
+/// Takes what comes over a connection.
+fn take(connection: TcpStream, taken: &Mutex<Vec<Taken>>) {
+    let mut reader = BufReader::new(connection);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let head = head.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.expect("a length")];
+        reader.read_exact(&mut body).expect("as long as it says");
+        taken.lock().expect("nobody panics").push(Taken { head, body });
+        let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+        reader.get_mut().write_all(answer.as_bytes()).expect("it is read");
+    }
+}
+
+fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
+    match attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A server in a folder of its own, with a limit of one an hour, and what it logs.
+struct Traced {
+    folder: TempDir,
+    served: Served,
+    agent: Agent,
+}
+
+impl Traced {
+    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::of(&["serve", "--admin", "127.0.0.1:0", "--node", "traced"], arguments, environment)
+    }
+
+    fn of(serve: &[&str], arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("room for a file");
+        write("tokens", TOKEN);
+        write(
+            "policy.toml",
+            "[domains.default]\ndefaults = { user = \"free\" }\n[[domains.default.tiers]]\nid = \"free\"\n\
+             limits = [{ id = \"hour\", algorithm = \"fixed_window\", limit = 1, period = \"1h\" }]\n",
+        );
+        let mut command = command();
+        command.current_dir(folder.path()).args(serve).args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
+        command.args(["--drain-delay", "0s"]);
+        command.args(["--data", "data", "--check-tokens", "tokens"]).args(arguments).envs(environment.iter().copied());
+        let served = Served::started(command.stderr(log(folder.path())));
+        let agent = Agent::config_builder().http_status_as_error(false).build().into();
+        Self { folder, served, agent }
+    }
+
+    /// The status of the answer to a check by `user` with these headers.
+    fn check(&self, user: &str, headers: &[(&str, &str)]) -> u16 {
+        self.post("/v1/check", &format!(r#"{{"identities":[{{"kind":"user","value":"{user}"}}]}}"#), headers)
+    }
+
+    fn post(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> u16 {
+        let request = self.agent.post(format!("{}{path}", self.served.checks)).header("X-Tidegate-Token", TOKEN);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.send(body).expect("an answer").status().as_u16()
+    }
+
+    /// Ends it by SIGTERM: how long that took, and what it logged.
+    #[expect(clippy::disallowed_methods, reason = "how long a stop takes is what this is about")]
+    fn stop(self) -> (Duration, String) {
+        let began = Instant::now();
+        let told = Command::new("kill").args(["-TERM", &self.served.id().to_string()]).status();
+        assert!(told.expect("kill is there").success());
+        assert_eq!(self.served.wait(), Some(0));
+        (began.elapsed(), fs::read_to_string(self.folder.path().join("log")).expect("text"))
+    }
+}
+
+fn log(folder: &Path) -> File {
+    File::create(folder.join("log")).expect("room for a file")
+}
+
+fn traceparent(trace: u128, parent: u64, flags: &str) -> String {
+    format!("00-{trace:032x}-{parent:016x}-{flags}")
+}
+
+/// They wait in the queue until the server stops: it would send them after a minute.
+#[test]
+fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
+    let collector = Collector::start();
+    let environment = [
+        ("OTEL_BSP_SCHEDULE_DELAY", "60000"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=of-the-vendor"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+    ];
+    let arguments = ["--policy", "policy.toml", "--traces", &collector.url, "--traces-sample", "off"];
+    let traced = Traced::start(&arguments, &environment);
+    let sent = |parent: u64, flags: &str| traceparent(77, parent, flags);
+    assert_eq!(traced.check(WHO, &[("traceparent", &sent(1, "01")), ("tracestate", "vendor=1")]), 200);
+    assert_eq!(traced.check(WHO, &[("traceparent", &sent(2, "01"))]), 429);
+    assert_eq!(traced.post("/v1/check", &format!("{{\"{WHO}\":1}}"), &[("traceparent", &sent(3, "01"))]), 400);
+    assert_eq!(traced.post(&format!("/v1/{WHO}"), WHO, &[("traceparent", &sent(4, "01"))]), 404);
+    // A stranger, whoever traces him.
+    let stranger = traced.agent.post(format!("{}/v1/check", traced.served.checks));
+    assert_eq!(stranger.header("traceparent", sent(5, "01")).send("{}").expect("an answer").status(), 401);
+    // Not sampled: by whoever sent it, and by us.
+    assert_eq!(traced.check(WHO, &[("traceparent", &sent(6, "00"))]), 429);
+    assert_eq!(traced.check(WHO, &[]), 429);
+    assert!(collector.spans().is_empty(), "they wait");
+    let (_, log) = traced.stop();
+    assert!(!log.contains("/v1/check") && !log.contains("spans"), "{log}");
+
+    let mut spans = collector.spans();
+    spans.sort_by(|one, other| one.parent_span_id.cmp(&other.parent_span_id));
+    let told = |span: &Span| {
+        let status = span.attributes.iter().find(|attribute| attribute.key == "http.response.status_code");
+        let status = status.and_then(|status| status.value.clone()?.value);
+        (span.parent_span_id.clone(), span.name.clone(), status)
+    };
+    let expected =
+        [(1_u64, "POST /v1/check", 200), (2, "POST /v1/check", 429), (3, "POST /v1/check", 400), (4, "POST", 404)];
+    assert_eq!(
+        spans.iter().map(told).collect::<Vec<_>>(),
+        expected.map(|(parent, name, status)| {
+            (parent.to_be_bytes().to_vec(), name.to_owned(), Some(Value::IntValue(status)))
+        })
+    );
+    for span in &spans {
+        assert_eq!((&*span.trace_id, span.kind()), (&77_u128.to_be_bytes()[..], SpanKind::Server));
+        assert!(span.end_time_unix_nano >= span.start_time_unix_nano && span.start_time_unix_nano > 0);
+    }
+    assert_eq!(spans[0].trace_state, "vendor=1");
+    assert_eq!(text(&spans[1].attributes, "tidegate.limit"), Some("default/tier:free/hour"));
+
+    let resource =
+        collector.batches().swap_remove(0).resource_spans.swap_remove(0).resource.expect("it says who it is");
+    let of_resource = |key| text(&resource.attributes, key);
+    assert_eq!(of_resource("service.name"), Some("tidegate"));
+    assert_eq!(of_resource("service.version"), Some(env!("CARGO_PKG_VERSION")));
+    assert_eq!(of_resource("service.instance.id"), Some("traced"));
+    assert_eq!(of_resource("deployment.environment.name"), Some("test"));
+    let requests = collector.requests.lock().expect("nobody panics");
+    for Taken { head, body } in requests.iter() {
+        assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
+        assert!(head.contains("content-type: application/x-protobuf") && head.contains("x-api-key: of-the-vendor"));
+        for secret in [TOKEN, WHO] {
+            assert!(!body.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "{secret}");
+        }
+    }
+}
+
+#[test]
+fn of_requests_that_nobody_traced_as_many_are_sampled_as_asked() {
+    for (sample, times, expected) in
+        [(None, 2_000, 1..=100), (Some("off"), 100, 0..=0), (Some("1/1"), 100, 100..=100), (Some("1/4"), 400, 40..=160)]
+    {
+        let collector = Collector::start();
+        let share: Vec<&str> = sample.into_iter().flat_map(|sample| ["--traces-sample", sample]).collect();
+        let traced = Traced::start(&[&["--traces", &collector.url], &*share].concat(), &[]);
+        for _ in 0..times {
+            assert!(matches!(traced.check(WHO, &[]), 200 | 429));
+        }
+        traced.stop();
+        let spans = collector.spans();
+        assert!(expected.contains(&spans.len()), "{sample:?}: {}", spans.len());
+        let ids: HashSet<&[u8]> = spans.iter().map(|span| &*span.trace_id).collect();
+        assert!(ids.len() == spans.len() && spans.iter().all(|span| span.parent_span_id.is_empty()), "{sample:?}");
+    }
+}
+
+/// The settings of a file, and of a node.
+#[test]
+fn a_node_sends_its_spans_under_its_name() {
+    let collector = Collector::start();
+    let folder = TempDir::new().expect("a folder");
+    let config = folder.path().join("tidegate.toml");
+    fs::write(&config, format!("traces = \"{}\"\ntraces_sample = \"1/1\"\n", collector.url)).expect("room for a file");
+    let config = config.to_str().expect("text");
+    let node = ["node", "--admin", "http://127.0.0.1:1", "--token-file", "tokens", "--name", "edge-1"];
+    let traced = Traced::of(&node, &["--config", config], &[]);
+    assert_eq!(traced.check(WHO, &[]), 200);
+    traced.stop();
+    let resource =
+        collector.batches().swap_remove(0).resource_spans.swap_remove(0).resource.expect("it says who it is");
+    assert_eq!((text(&resource.attributes, "service.instance.id"), collector.spans().len()), (Some("edge-1"), 1));
+}
+
+/// Checks do not notice; the log says it once, and the stop is not held up.
+#[test]
+fn a_collector_that_takes_nothing_holds_nobody_up() {
+    let away = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+    // Connections are made by the system; nobody takes them.
+    let hangs = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    // Asks for a token.
+    let other = Traced::start(&[], &[]);
+    for (url, says) in [
+        (format!("http://{away}"), "why=\"io: Connection refused"),
+        (format!("http://{}", hangs.local_addr().expect("bound")), "the last spans were not taken in time"),
+        (other.served.checks.clone(), "why=\"it answers 401 Unauthorized\""),
+    ] {
+        // More than wait in the queue.
+        let environment = [
+            ("OTEL_BSP_SCHEDULE_DELAY", "50"),
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "256"),
+            ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32"),
+        ];
+        let traced = Traced::start(&["--traces", &url, "--traces-sample", "1/1"], &environment);
+        for time in 0..500 {
+            assert!(matches!(traced.check(WHO, &[]), 200 | 429), "check {time}");
+        }
+        let (took, log) = traced.stop();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(log.contains(says) && log.matches("takes no spans").count() <= 1, "{log}");
+    }
+}
+
+/// What stands in for it answers that it wants a token, to whoever believes its certificate.
+#[test]
+fn a_collector_with_a_certificate_is_known_by_whom_the_machine_trusts() {
+    let folder = TempDir::new().expect("a folder");
+    let [ca, certificate, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    let authority = Authority::new();
+    authority.write(&certificate, &key);
+    fs::write(&ca, &authority.pem).expect("room for a file");
+    let [ca, certificate, key] = [&ca, &certificate, &key].map(|file| file.to_str().expect("text"));
+    let other = Traced::start(&["--tls-cert", certificate, "--tls-key", key], &[]);
+    let stranger = folder.path().join("stranger.pem");
+    fs::write(&stranger, Authority::new().pem).expect("room for a file");
+    for (trusted, says) in [(ca, "it answers 401"), (stranger.to_str().expect("text"), "invalid peer certificate")] {
+        let arguments = ["--traces", &other.served.checks, "--traces-sample", "1/1"];
+        let traced = Traced::start(&arguments, &[("SSL_CERT_FILE", trusted)]);
+        assert_eq!(traced.check(WHO, &[]), 200);
+        let (_, log) = traced.stop();
+        assert!(log.contains(says), "{says}: {log}");
+    }
+}
+
+#[test]
+fn without_the_setting_nothing_is_traced() {
+    let collector = Collector::start();
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url),
+        ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+        ("OTEL_TRACES_SAMPLER", "always_on"),
+    ];
+    let traced = Traced::start(&["--log", "trace", "--traces-sample", "1/1"], &environment);
+    let parent = traceparent(0x1234_5678_9abc_def0_1234_5678_9abc_def0, 1, "01");
+    for _ in 0..10 {
+        assert!(matches!(traced.check(WHO, &[("traceparent", &parent)]), 200 | 429));
+    }
+    let (_, log) = traced.stop();
+    assert!(collector.requests.lock().expect("nobody panics").is_empty());
+    assert!(!log.contains("123456789abcdef0") && !log.to_lowercase().contains("opentelemetry"), "{log}");
+}
+
+#[test]
+fn what_cannot_be_a_collector_is_refused_with_what_to_do() {
+    for (arguments, says) in [
+        (["--traces", "localhost:4318"], "http://127.0.0.1:4318"),
+        (["--traces", "grpc://localhost:4317"], "http://127.0.0.1:4318"),
+        (["--traces-sample", "0.01"], "1/N"),
+    ] {
+        let run = tidegate(
+            [&["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"], &arguments[..]]
+                .concat(),
+        );
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.stderr.contains(arguments[0]) && run.stderr.contains(says), "{run:?}");
+    }
+}
