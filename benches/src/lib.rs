@@ -13,11 +13,13 @@ pub mod floor;
 pub mod footprint;
 pub mod full_check;
 pub mod histogram;
+pub mod http2;
 pub mod memory;
 pub mod numbers;
 pub mod peers;
 pub mod publishing;
 pub mod rows;
+pub mod servers;
 pub mod threads;
 
 /// Full name of the limit that handles are made for.

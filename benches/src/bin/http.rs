@@ -3,18 +3,13 @@
 //!
 //!     cargo build --release --no-default-features && cargo run --release -p tidegate-benches --bin http
 
-#![expect(clippy::disallowed_methods, reason = "time is what is measured")]
 #![expect(clippy::print_stdout, reason = "it prints its figures")]
 
 use std::{
-    error::Error,
     fs,
-    io::{ErrorKind, Read, Write},
-    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::Command,
+    time::Duration,
 };
 
 use actix_web::{App, HttpResponse, HttpServer, rt, web};
@@ -22,18 +17,11 @@ use clap::Parser;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_benches::histogram::Histogram;
+use tidegate_benches::servers::{CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pinned, spread};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// Where servers run, and where those who ask do.
-const SERVER_CPU: usize = 0;
-const CLIENT_CPU: usize = 1;
-/// Connections, all of them kept alive.
-const CONNECTIONS: usize = 64;
 /// Clients that are counted, one after the other.
 const USERS: usize = 1_000;
 /// What the bare handler answers: as long as a decision.
@@ -45,7 +33,7 @@ struct Arguments {
     /// Tidegate's binary.
     #[arg(long, default_value = "target/release/tidegate")]
     binary: PathBuf,
-    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers
+    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
     #[arg(long)]
     throttlecrab: Option<PathBuf>,
     /// Rounds; in each, every server is asked once.
@@ -84,7 +72,8 @@ fn main() -> Outcome<()> {
         for turn in 0..sides.len() {
             let place = (round + turn) % sides.len();
             figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
-            let took = sides[place].timed(arguments.rate, Duration::from_secs(arguments.seconds))?;
+            let Side { server, requests } = &sides[place];
+            let took = server.timed(requests, is_whole, arguments.rate, Duration::from_secs(arguments.seconds))?;
             figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
             figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
         }
@@ -92,7 +81,7 @@ fn main() -> Outcome<()> {
     for (side, of) in sides.iter().zip(&figures) {
         println!(
             "{:13} {} requests/s; at {}/s: p50 {} us, p99 {} us",
-            side.name,
+            side.server.name,
             spread(&of.per_second, 0),
             arguments.rate,
             spread(&of.p50_us, 0),
@@ -122,14 +111,6 @@ struct Figures {
     p99_us: Vec<f64>,
 }
 
-/// The median, with the least and the most.
-fn spread(figures: &[f64], digits: usize) -> String {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len() - 1;
-    format!("{:.digits$} ({:.digits$} to {:.digits$})", sorted[last / 2], sorted[0], sorted[last])
-}
-
 /// A handler that reads the body, and answers a constant.
 fn bare(port: u16) -> Outcome<()> {
     let constant = || async { HttpResponse::Ok().content_type("application/json").body(CONSTANT) };
@@ -140,9 +121,7 @@ fn bare(port: u16) -> Outcome<()> {
 
 /// A server that is asked.
 struct Side {
-    name: &'static str,
-    child: Child,
-    port: u16,
+    server: Server,
     /// Requests as they go over the wire, one for each user.
     requests: Vec<String>,
 }
@@ -163,7 +142,18 @@ impl Side {
         let file = folder.join("policy.json");
         fs::write(&file, policy.to_string())?;
         let mut command = pinned(binary);
-        command.args(["serve", "--admin", "127.0.0.1:0", "--workers", "1", "--log", "error", "--http"]);
+        command.args([
+            "serve",
+            "--admin",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--workers",
+            "1",
+            "--log",
+            "error",
+            "--http",
+        ]);
         command.arg(format!("127.0.0.1:{port}")).arg("--policy").arg(file).arg("--data").arg(folder.join("data"));
         Self::start("tidegate", command, port, "/v1/check", check)
     }
@@ -178,7 +168,7 @@ impl Side {
 
     fn start(
         name: &'static str,
-        mut command: Command,
+        command: Command,
         port: u16,
         path: &str,
         body: impl Fn(usize) -> String,
@@ -190,21 +180,13 @@ impl Side {
                 body.len()
             )
         };
-        let child = command.stdout(Stdio::null()).spawn()?;
-        let side = Self { name, child, port, requests: (0..USERS).map(request).collect() };
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if began.elapsed() > Duration::from_secs(20) {
-                return Err(format!("{name} does not listen").into());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(side)
+        let requests = (0..USERS).map(request).collect();
+        Ok(Self { server: Server::start(name, command, port)?, requests })
     }
 
     /// Requests a second, as many as there can be.
     fn wrk(&self, folder: &Path, seconds: u64) -> Outcome<f64> {
-        let script = folder.join(format!("{}.lua", self.name));
+        let script = folder.join(format!("{}.lua", self.server.name));
         let requests: Vec<String> = self.requests.iter().map(|request| format!("[==[{request}]==]")).collect();
         // A long string of Lua begins after its first line end, and may hold others.
         let requests = requests.join(",\n").replace("\r\n", "]==]..\"\\r\\n\"..[==[");
@@ -225,76 +207,15 @@ impl Side {
                 "-s",
             ])
             .arg(script)
-            .arg(format!("http://127.0.0.1:{}/", self.port))
+            .arg(format!("http://127.0.0.1:{}/", self.server.port))
             .output()?;
         let said = String::from_utf8_lossy(&output.stdout);
         if said.contains("Non-2xx") || said.contains("Socket errors") {
-            return Err(format!("{}: not all were answered: {said}", self.name).into());
+            return Err(format!("{}: not all were answered: {said}", self.server.name).into());
         }
         let line = said.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
         Ok(line.ok_or_else(|| format!("wrk: {said}{}", String::from_utf8_lossy(&output.stderr)))?.trim().parse()?)
     }
-
-    /// How long answers take at so many requests a second, in nanoseconds since each was due.
-    fn timed(&self, rate: u64, length: Duration) -> Outcome<Histogram> {
-        let connect = |_| -> Outcome<TcpStream> {
-            let socket = TcpStream::connect(("127.0.0.1", self.port))?;
-            socket.set_nodelay(true)?;
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        };
-        let mut idle = (0..CONNECTIONS).map(connect).collect::<Outcome<Vec<_>>>()?;
-        let mut asked: Vec<Asked> = Vec::with_capacity(CONNECTIONS);
-        let (mut took, mut sent, mut buffer) = (Histogram::default(), 0, [0; 4_096]);
-        let all = rate * length.as_secs();
-        let began = Instant::now();
-        while took.total() < all {
-            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
-            if sent < all
-                && began.elapsed() >= due
-                && let Some(mut socket) = idle.pop()
-            {
-                socket.write_all(self.requests[sent as usize % USERS].as_bytes())?;
-                asked.push(Asked { socket, due, answer: Vec::new() });
-                sent += 1;
-            }
-            let mut place = 0;
-            while place < asked.len() {
-                let of = &mut asked[place];
-                match of.socket.read(&mut buffer) {
-                    Ok(0) => return Err(format!("{}: a connection was closed", self.name).into()),
-                    Ok(bytes) => of.answer.extend_from_slice(&buffer[..bytes]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error.into()),
-                }
-                if is_whole(&of.answer)? {
-                    let of = asked.swap_remove(place);
-                    took.record(began.elapsed().saturating_sub(of.due).as_nanos() as u64);
-                    idle.push(of.socket);
-                } else {
-                    place += 1;
-                }
-            }
-            if began.elapsed() > 3 * length {
-                return Err(format!("{}: {} of {all} answers in {:?}", self.name, took.total(), 3 * length).into());
-            }
-        }
-        Ok(took)
-    }
-}
-
-impl Drop for Side {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = (self.child.kill(), self.child.wait());
-    }
-}
-
-/// A request that waits for its answer.
-struct Asked {
-    socket: TcpStream,
-    due: Duration,
-    answer: Vec<u8>,
 }
 
 /// Is an answer there with its whole body? It is to be one of success.
@@ -310,14 +231,4 @@ fn is_whole(answer: &[u8]) -> Outcome<bool> {
 
 fn check(user: usize) -> String {
     json!({ "identities": [{ "kind": "user", "value": format!("u{user}") }] }).to_string()
-}
-
-fn pinned(binary: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &SERVER_CPU.to_string()]).arg(binary);
-    command
-}
-
-fn free_port() -> Outcome<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

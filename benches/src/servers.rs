@@ -1,0 +1,151 @@
+//! Servers beside each other: each is a process on one processor, and whoever asks has the other. What binaries that measure
+//! them share.
+#![expect(clippy::disallowed_methods, reason = "time is what is measured")]
+
+use std::{
+    error::Error,
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::histogram::Histogram;
+
+/// What a measurement comes to, or why it came to nothing.
+pub type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Where servers run, and where those who ask do.
+const SERVER_CPU: usize = 0;
+/// The other one.
+pub const CLIENT_CPU: usize = 1;
+/// Connections, all of them kept alive.
+pub const CONNECTIONS: usize = 64;
+
+/// A server that is asked. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// As figures name it.
+    pub name: &'static str,
+    /// Where it listens, on this machine.
+    pub port: u16,
+    child: Child,
+}
+
+impl Server {
+    /// Runs `command` until it listens at this port.
+    pub fn start(name: &'static str, mut command: Command, port: u16) -> Outcome<Self> {
+        let child = command.stdout(Stdio::null()).spawn()?;
+        let server = Self { name, port, child };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if began.elapsed() > Duration::from_secs(20) {
+                return Err(format!("{name} does not listen").into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// The processor's time that it has taken, to a hundredth of a second.
+    pub fn processor_time(&self) -> Outcome<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // After the name, which may hold spaces: the 14th and 15th of all, in ticks of 10 ms.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks = fields.skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
+    /// How long answers take at so many requests a second, in nanoseconds since each was due. `is_whole`: is all of an answer
+    /// there? An error: it is not one of success.
+    pub fn timed(
+        &self,
+        requests: &[impl AsRef<[u8]>],
+        is_whole: impl Fn(&[u8]) -> Outcome<bool>,
+        rate: u64,
+        length: Duration,
+    ) -> Outcome<Histogram> {
+        let connect = |_| -> Outcome<TcpStream> {
+            let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+            socket.set_nodelay(true)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let mut idle = (0..CONNECTIONS).map(connect).collect::<Outcome<Vec<_>>>()?;
+        let mut asked: Vec<Asked> = Vec::with_capacity(CONNECTIONS);
+        let (mut took, mut sent, mut buffer) = (Histogram::default(), 0, [0; 4_096]);
+        let all = rate * length.as_secs();
+        let began = Instant::now();
+        while took.total() < all {
+            let due = Duration::from_nanos(sent * 1_000_000_000 / rate);
+            if sent < all
+                && began.elapsed() >= due
+                && let Some(mut socket) = idle.pop()
+            {
+                socket.write_all(requests[sent as usize % requests.len()].as_ref())?;
+                asked.push(Asked { socket, due, answer: Vec::new() });
+                sent += 1;
+            }
+            let mut place = 0;
+            while place < asked.len() {
+                let of = &mut asked[place];
+                match of.socket.read(&mut buffer) {
+                    Ok(0) => return Err(format!("{}: a connection was closed", self.name).into()),
+                    Ok(bytes) => of.answer.extend_from_slice(&buffer[..bytes]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if is_whole(&of.answer)? {
+                    let of = asked.swap_remove(place);
+                    took.record(began.elapsed().saturating_sub(of.due).as_nanos() as u64);
+                    idle.push(of.socket);
+                } else {
+                    place += 1;
+                }
+            }
+            if began.elapsed() > 3 * length {
+                return Err(format!("{}: {} of {all} answers in {:?}", self.name, took.total(), 3 * length).into());
+            }
+        }
+        Ok(took)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// A request that waits for its answer.
+struct Asked {
+    socket: TcpStream,
+    due: Duration,
+    answer: Vec<u8>,
+}
+
+/// The binary, on the servers' processor.
+#[must_use]
+pub fn pinned(binary: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &SERVER_CPU.to_string()]).arg(binary);
+    command
+}
+
+/// A port at which nobody listens.
+pub fn free_port() -> Outcome<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// The median, with the least and the most.
+#[must_use]
+pub fn spread(figures: &[f64], digits: usize) -> String {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len() - 1;
+    format!("{:.digits$} ({:.digits$} to {:.digits$})", sorted[last / 2], sorted[0], sorted[last])
+}
