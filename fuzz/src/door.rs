@@ -13,8 +13,8 @@ use serde_json::Value;
 use tidegate::{Engine, Snapshot, clock::ManualClock, formats::Format};
 use tidegate_middleware::{address::Addresses, extract::Extractors};
 use tidegate_service::{
-    Decider,
-    http::{Authorize, Http, Settings},
+    Decider, Doors, Settings,
+    http::{Authorize, Http},
 };
 
 const POLICY: &str = r#"
@@ -61,10 +61,10 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let trusted = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
     let authorize = Authorize::new(Extractors::new(identities, trusted).expect("they differ"));
     let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-    let http = Http { listener, decider, authorize, workers: 1, settings: Settings::default() };
+    let doors = Doors::new(decider, Settings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { http.serve().expect("it listens").await.expect("it goes on") });
+        runtime.block_on(async { doors.serve().expect("it listens").await.expect("it goes on") });
     });
     Door { engine, address }
 });

@@ -2,11 +2,15 @@
 //! tests with those that are kept in `seeds/`.
 
 mod door;
+mod grpc;
 mod imports;
 mod operations;
 mod policy;
+mod resp;
 
 pub use door::door;
+pub use grpc::grpc;
 pub use imports::imports;
 pub use operations::operations;
 pub use policy::policy;
+pub use resp::resp;

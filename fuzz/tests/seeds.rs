@@ -32,3 +32,13 @@ fn operations_that_are_kept_keep_the_rules() {
 fn requests_that_are_kept_are_answered() {
     each_of("door", tidegate_fuzz::door);
 }
+
+#[test]
+fn commands_that_are_kept_are_answered() {
+    each_of("resp", tidegate_fuzz::resp);
+}
+
+#[test]
+fn calls_that_are_kept_are_answered() {
+    each_of("grpc", tidegate_fuzz::grpc);
+}
