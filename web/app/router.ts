@@ -1,7 +1,27 @@
 /** Which page an address means. Pure: the browser's history is in `place.svelte.ts`. */
 
 export type PageName =
-  'overview' | 'tiers' | 'tier' | 'rules' | 'rule' | 'history' | 'login' | 'signed-in' | 'setup' | 'missing';
+  | 'overview'
+  | 'inspector'
+  | 'nodes'
+  | 'node'
+  | 'tiers'
+  | 'tier'
+  | 'rules'
+  | 'rule'
+  | 'clients'
+  | 'client'
+  | 'simulator'
+  | 'run'
+  | 'history'
+  | 'audit'
+  | 'comparison'
+  | 'version'
+  | 'access'
+  | 'login'
+  | 'signed-in'
+  | 'setup'
+  | 'missing';
 
 export interface Route {
   page: PageName;
@@ -11,11 +31,22 @@ export interface Route {
 
 const PATTERNS: [pattern: RegExp, page: PageName][] = [
   [/^\/$/, 'overview'],
+  [/^\/inspect$/, 'inspector'],
+  [/^\/nodes$/, 'nodes'],
+  [/^\/nodes\/([^/]+)$/, 'node'],
   [/^\/tiers$/, 'tiers'],
   [/^\/tiers\/([^/]+)$/, 'tier'],
   [/^\/rules$/, 'rules'],
   [/^\/rules\/([^/]+)$/, 'rule'],
+  [/^\/clients$/, 'clients'],
+  [/^\/clients\/([^/]+)$/, 'client'],
+  [/^\/simulate$/, 'simulator'],
+  [/^\/simulate\/([^/]+)$/, 'run'],
   [/^\/history$/, 'history'],
+  [/^\/history\/audit$/, 'audit'],
+  [/^\/history\/(\d+\.\.\d+)$/, 'comparison'],
+  [/^\/history\/(\d+)$/, 'version'],
+  [/^\/access\/(users|roles|tokens|me)$/, 'access'],
   [/^\/login$/, 'login'],
   [/^\/signed-in$/, 'signed-in'],
   [/^\/setup$/, 'setup'],
@@ -40,8 +71,8 @@ function decoded(part: string): string | null {
   }
 }
 
-/** The path of a tier or rule. */
-export function pathOf(kind: 'tier' | 'rule', id: string): string {
+/** The path of an object of the policy. */
+export function pathOf(kind: 'tier' | 'rule' | 'client', id: string): string {
   return `/${kind}s/${encodeURIComponent(id)}`;
 }
 

@@ -2,10 +2,14 @@
 import { untrack } from 'svelte';
 import { getMeta, getSession, signIn, signOut } from './api/calls.ts';
 import { guardCalls, Refused } from './api/request.ts';
+import type { Role } from './api/schema.ts';
 import type { Meta, Session } from './api/types.ts';
 import { changes } from './changes/changes.svelte.ts';
 import { follow } from './changes/follow.ts';
 import { live } from './live/live.svelte.ts';
+
+/** From the least to the most; each may what those before it may. */
+export const ROLES: Role[] = ['viewer', 'operator', 'editor', 'admin'];
 
 export type SessionState = 'unknown' | 'in' | 'out' | 'lost' | 'unreachable';
 
@@ -66,6 +70,11 @@ class SessionKeeper {
     changes.leave();
     this.who = null;
     this.state = 'out';
+  }
+
+  /** Has the person this role, or one above it? */
+  may(role: Role): boolean {
+    return ROLES.findIndex((one) => one === this.who?.role) >= ROLES.indexOf(role);
   }
 
   algorithmLabel(id: string): string {

@@ -107,3 +107,87 @@ test('different tiers: both stand', async ({ admin, other }) => {
   await openTier(admin, 'pro');
   await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('20000 / 1m');
 });
+
+/** Sends a tier to its end from its page. */
+async function deleteTier(page: Page, id: string): Promise<void> {
+  await openTier(page, id);
+  await page.getByRole('button', { name: 'Delete' }).click();
+  await expect(page.getByText('This goes with the next version')).toBeVisible();
+}
+
+test('what others deleted is created anew, or dropped', async ({ admin, other, watch }) => {
+  watch.allow(/status of 404/);
+  await openTier(other, 'pro');
+  await limitField(other, 'minute', 'Rate').fill('20000 / 1m');
+  await expectLive(other);
+  await deleteTier(admin, 'pro');
+  await publishChange(admin, 'no pro any more', 2);
+  await expect(other.getByText('admin deleted tier pro while you edited')).toBeVisible();
+  const dialog = await review(other, 'pro again');
+  await dialog.getByRole('button', { name: 'Publish on top of v2' }).click();
+  await expect(dialog.getByText('Choose for each field first')).toBeVisible();
+  await dialog.getByRole('button', { name: 'Create it anew' }).click();
+  await expect(dialog.getByRole('row', { name: /limit minute/ })).toContainText('20000 / 1m');
+  await dialog.getByRole('button', { name: 'Publish v3' }).click();
+  await expectInForce(other, 3);
+  await openTier(admin, 'pro');
+  await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('20000 / 1m');
+
+  await dialog.getByRole('button', { name: 'Close' }).last().click();
+  await limitField(other, 'minute', 'Rate').fill('30000 / 1m');
+  await deleteTier(admin, 'pro');
+  await publishChange(admin, 'really', 4);
+  await expect(other.getByText('admin deleted tier pro while you edited')).toBeVisible();
+  const again = await review(other, 'drop it');
+  await again.getByRole('button', { name: 'Drop my change' }).click();
+  await expect(again.getByText('Nothing is changed.')).toBeVisible();
+});
+
+test('a deletion of what others changed meanwhile is asked about', async ({ admin, other, watch }) => {
+  watch.allow(/status of 404/);
+  await deleteTier(other, 'pro');
+  await openTier(admin, 'pro');
+  await limitField(admin, 'minute', 'Rate').fill('9000 / 1m');
+  await publishChange(admin, 'slower', 2);
+  const dialog = await review(other, 'pro is not used');
+  await expect(dialog.getByText('admin changed tier pro, which you delete')).toBeVisible();
+  const clash = dialog.getByRole('group', { name: 'tier pro' });
+  await expect(clash.getByRole('radio', { name: /^Theirs v2/ })).toBeVisible();
+  await clash.getByRole('radio', { name: /^Yours: delete it/ }).check();
+  await dialog.getByRole('button', { name: 'Publish on top of v2' }).click();
+  await expectInForce(other, 3);
+});
+
+test('two make a tier of one name: both are put together', async ({ admin, other }) => {
+  for (const [page, rate] of [
+    [admin, '100 / 1m'],
+    [other, '200 / 1m'],
+  ] as const) {
+    await page.goto('/tiers');
+    await page.getByRole('button', { name: 'New tier' }).click();
+    const dialog = page.getByRole('dialog', { name: 'New tier' });
+    await dialog.getByLabel('Name').fill('gold');
+    await dialog.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('group', { name: 'Limit 1' }).getByLabel('Limit', { exact: true }).fill('minute');
+    await limitField(page, 'minute', 'Rate').fill(rate);
+  }
+  await publishChange(admin, 'gold', 2);
+  await expect(other.getByText('now 100 / 1m (admin), yours 200 / 1m')).toBeVisible();
+  const dialog = await review(other, 'gold too');
+  await dialog.getByRole('radio', { name: /^Yours/ }).check();
+  await dialog.getByRole('button', { name: 'Publish on top of v2' }).click();
+  await expectInForce(other, 3);
+});
+
+test('a rule that two edit in different fields', async ({ admin, other }) => {
+  await admin.goto('/rules/sign-in');
+  await other.goto('/rules/sign-in');
+  await other.getByLabel('Cost', { exact: true }).fill('2');
+  await expectLive(other);
+  await admin.getByLabel('Method', { exact: true }).fill('PUT');
+  await publishChange(admin, 'another method', 2);
+  await expect(other.getByLabel('Method', { exact: true })).toHaveValue('PUT');
+  await expect(other.getByText('changed by admin')).toBeVisible();
+  await expect(other.getByLabel('Cost', { exact: true })).toHaveValue('2');
+  await publishChange(other, 'dearer', 3);
+});

@@ -8,7 +8,7 @@ test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await admin.keyboard.press('g');
   await admin.keyboard.press('t');
   await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeFocused();
-  await expect(admin.getByRole('row', { name: /^pro/ })).toBeVisible();
+  await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
 
   await admin.keyboard.press('/');
   await expect(admin.getByLabel('Filter')).toBeFocused();

@@ -2,42 +2,10 @@
  * Every page and dialog, light and dark: no accessibility violation at 1200 and 360, no page that scrolls sideways,
  * and pictures at 360, 1024 and 1440 in screenshots/.
  */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type { Page } from '@playwright/test';
 import { expect, test } from './fixtures.ts';
+import { look } from './look.ts';
 import { expectLive, limitField, openTier, panel, publishChange, review } from './steps.ts';
 import type { Server } from './server.ts';
-
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
-interface AxeAnswer {
-  violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[];
-}
-
-const PICTURED = [360, 1024, 1440];
-const CHECKED = [360, 1200];
-
-async function look(page: Page, name: string, theme: string): Promise<void> {
-  for (const width of [...new Set([...PICTURED, ...CHECKED])]) {
-    await page.setViewportSize({ width, height: width === 360 ? 780 : 900 });
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    expect(overflow, `${name} at ${width} scrolls sideways`).toBeLessThanOrEqual(0);
-    if (CHECKED.includes(width)) await expectAccessible(page, `${name} ${theme} ${width}`);
-    if (PICTURED.includes(width))
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${width}.png` });
-  }
-}
-
-async function expectAccessible(page: Page, where: string): Promise<void> {
-  await page.evaluate(axe);
-  const answer = await page.evaluate<AxeAnswer>('axe.run(document)');
-  const faults = answer.violations.map(({ id, nodes }) => ({
-    id,
-    nodes: nodes.map(({ html, failureSummary }) => `${html} ${failureSummary ?? ''}`),
-  }));
-  expect(faults, where).toEqual([]);
-}
 
 /** Some traffic, so that charts and tables have something to show. */
 async function flow(server: Server): Promise<void> {
@@ -84,7 +52,7 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.getByRole('button', { name: 'Show as table' }).click();
     await look(admin, 'overview-table', theme);
     await admin.goto('/tiers');
-    await expect(admin.getByRole('row', { name: /^pro/ })).toBeVisible();
+    await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
     await look(admin, 'tiers', theme);
     await openTier(admin, 'layered');
     await look(admin, 'tier', theme);
@@ -113,6 +81,7 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.getByRole('button', { name: 'Menu of admin' }).click();
     await look(admin, 'menu', theme);
     await admin.getByRole('button', { name: 'List of keys' }).click();
+    await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeVisible();
     await look(admin, 'keys', theme);
     await admin.keyboard.press('Escape');
 
@@ -135,15 +104,17 @@ for (const theme of ['light', 'dark'] as const) {
     await expect(admin.getByText(/while you edited/)).toBeVisible();
     await look(admin, 'tier-meanwhile', theme);
     await admin.getByRole('button', { name: 'Review and publish' }).click();
+    await expect(panel(admin).getByText('Both of you changed this')).toBeVisible();
     await look(admin, 'publish-conflict', theme);
     await panel(admin).getByRole('button', { name: 'Back to editing' }).click();
 
     await admin.getByRole('button', { name: 'Menu of admin' }).click();
     await admin.getByRole('button', { name: 'Sign out', exact: true }).click();
+    await expect(admin.getByRole('dialog', { name: 'Keep your changes?' })).toBeVisible();
     await look(admin, 'sign-out', theme);
     await admin.getByRole('button', { name: 'Stay signed in' }).click();
     await admin.context().clearCookies();
-    await admin.getByRole('link', { name: 'Policy v2' }).click();
+    await admin.getByRole('link', { name: 'History' }).click();
     await expect(admin.getByRole('dialog', { name: 'Sign in again' })).toBeVisible();
     await look(admin, 'signed-out', theme);
   });

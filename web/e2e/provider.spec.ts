@@ -15,7 +15,8 @@ const ED = { sub: '1', preferred_username: 'ed', groups: ['ops'] };
 const test = base.extend<{ ours: Server }>({
   ours: async ({ watch }, use) => {
     watch.allow(/request to http:\/\/127\.0\.0\.1/);
-    watch.allow(/status of 401/);
+    // What a page asked under the session before is refused, and asked again.
+    watch.allow(/status of (401|403)/);
     const folder = await mkdtemp(join(tmpdir(), 'tidegate-oidc-'));
     const secret = join(folder, 'secret');
     await writeFile(secret, 'a secret: 100% + more/');

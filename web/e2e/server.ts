@@ -43,6 +43,8 @@ export class Server {
       admin ?? '',
       '--http',
       http ?? '',
+      '--grpc',
+      '127.0.0.1:0',
       ...this.#more,
     ];
     const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -13,3 +13,8 @@ pub(crate) fn file(path: &str) -> Option<(Cow<'static, [u8]>, [u8; 32])> {
     let file = Page::get(path)?;
     Some((file.data, file.metadata.sha256_hash()))
 }
+
+#[cfg(test)]
+pub(crate) fn paths() -> Vec<String> {
+    Page::iter().map(Cow::into_owned).collect()
+}

@@ -13,7 +13,7 @@ beforeEach(() => {
 afterEach(() => changes.leave());
 
 function edit(rate: string): Entry {
-  const entry = changes.open('default', item(1, layered), 1);
+  const entry = changes.open('tier', 'default', item(1, layered), 1);
   row(entry.form, 'minute').rate = rate;
   flushSync();
   return entry;
@@ -68,7 +68,7 @@ test('opening again keeps what was typed and takes what others published', () =>
     ...layered,
     limits: layered.limits?.map((limit) => ({ ...limit, algorithm: 'token_bucket' })),
   };
-  const entry = changes.open('default', item(2, theirs as typeof layered), 2);
+  const entry = changes.open('tier', 'default', item(2, theirs as typeof layered), 2);
   expect(row(entry.form, 'minute')).toMatchObject({ rate: '5/s', algorithm: 'token_bucket' });
 });
 

@@ -3,23 +3,23 @@ import { mount, unmount } from 'svelte';
 import { expect, test } from 'vitest';
 import { entryOf, rebase } from '../app/changes/entry.ts';
 import Clashes from '../app/publish/Clashes.svelte';
-import { item, layered, row, withLimit } from './samples.ts';
+import { item, key, layered, row, withLimit } from './samples.ts';
 
 test('for an object that is gone there is only what can be done', () => {
-  const gone = rebase(entryOf('default', item(1, layered), 1), null, '', 2);
+  const gone = rebase(entryOf(key, item(1, layered), 1), null, '', 2);
   const panel = mount(Clashes, {
     target: document.body,
     props: { entries: [gone], choices: {}, missing: false },
   });
   const buttons = [...document.querySelectorAll('button')].map((button) => button.textContent);
-  expect(buttons).toEqual(['Drop my change']);
+  expect(buttons).toEqual(['Create it anew', 'Drop my change']);
   expect(document.body.textContent).toContain('Someone deleted tier layered');
   void unmount(panel);
 });
 
 test('tiers of one name in two domains are two questions', () => {
   const entries = ['default', 'eu'].map((domain) => {
-    const mine = entryOf(domain, item(1, layered), 1);
+    const mine = entryOf({ ...key, domain }, item(1, layered), 1);
     row(mine.form, 'minute').rate = '5 / 1m';
     return rebase(mine, item(2, withLimit('minute', { limit: 6 })), 'ben', 2);
   });

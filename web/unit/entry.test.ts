@@ -11,7 +11,7 @@ import {
   rebase,
   settled,
 } from '../app/changes/entry.ts';
-import { entry, form, item, layered, row, withLimit } from './samples.ts';
+import { entry, form, item, key, layered, row, withLimit } from './samples.ts';
 
 test('an entry is a change as long as it says something else', () => {
   const typed = entry((form) => (row(form, 'minute').rate = '5'));
@@ -75,7 +75,7 @@ test('after publishing only what was typed since is left', () => {
 
 test('names and pointers', () => {
   expect(nameOf(entry())).toBe('tier:layered');
-  expect(nameOf(entryOf('eu', item(1, layered), 1))).toBe('eu/tier:layered');
+  expect(nameOf(entryOf({ ...key, domain: 'eu' }, item(1, layered), 1))).toBe('eu/tier:layered');
   expect(placeAt(form(), '/limits/1/burst')).toBe('2/burst');
   expect(placeAt(form(), '/limits/0/period')).toBe('1/rate');
   expect(placeAt(form(), '/limits/0')).toBe('1/rate');

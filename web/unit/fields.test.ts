@@ -2,10 +2,11 @@
 import { expect, test } from 'vitest';
 import { differences, sameForm, textAt } from '../app/policy/fields.ts';
 import { fieldName } from '../app/policy/fieldname.ts';
-import { newRow } from '../app/policy/form.ts';
+import { entryOf, type Entry } from '../app/changes/entry.ts';
+import { formOf, newRow } from '../app/policy/form.ts';
 import { limitName, parseLimitName } from '../app/policy/limitname.ts';
-import { loosenings } from '../app/policy/loosening.ts';
-import { edited, form, row } from './samples.ts';
+import { loosenings, looseningsOf } from '../app/policy/loosening.ts';
+import { edited, form, layered, row } from './samples.ts';
 
 test('a field that changed is one line, a limit that came or went too', () => {
   const changed = edited((form) => {
@@ -38,7 +39,7 @@ test('what a form says at a path', () => {
 test('paths have names', () => {
   expect(fieldName('limits/minute/rate')).toBe('minute rate');
   expect(fieldName('limits/minute')).toBe('limit minute');
-  expect(fieldName('limits/minute/+mode')).toBe('minute mode');
+  expect(fieldName('limits/minute/mode')).toBe('minute mode');
   expect(fieldName('unlimited')).toBe('unlimited');
 });
 
@@ -50,7 +51,7 @@ test('ten times as much is loosening, nine times is not', () => {
   ]);
   expect(loosenings(form(), to('1000 / 1s'))).toMatchObject([{ times: 60 }]);
   expect(loosenings(form(), to('not a rate'))).toEqual([]);
-  const unlimited = edited((form) => (form.unlimited = true));
+  const unlimited = edited((form) => (form.fields['unlimited'] = true));
   expect(loosenings(form(), unlimited)).toEqual([{ what: 'unlimited' }]);
   expect(loosenings(unlimited, unlimited)).toEqual([]);
 });
@@ -88,4 +89,33 @@ test('full names of limits', () => {
   expect(parseLimitName('default/client:ip:10.0.0.0/8/minute')).toMatchObject({ owner: 'ip:10.0.0.0/8' });
   expect(parseLimitName('nonsense')).toBeNull();
   expect(limitName('a', 'rule', 'b', 'c')).toBe('a/rule:b/c');
+});
+
+test('what loosens is told of all kinds', () => {
+  const rule = formOf('rule', { id: 'x', endpoint: '/x', per: 'ip', limits: layered.limits ?? [] });
+  const key = { kind: 'rule', domain: 'default', id: 'x' } as const;
+  const item = { id: 'x', etag: '', revision: 1, changed_by: '', changed_at: '' };
+  const entry = entryOf(key, { ...item, value: { id: 'x', endpoint: '/x', per: 'ip', limits: [] } }, 1);
+  const of = (change: Partial<Entry>) => looseningsOf({ ...entry, base: rule, form: rule, ...change });
+  expect(of({})).toEqual([]);
+  expect(of({ op: 'delete' })).toEqual([{ what: 'off' }]);
+  const off = { ...rule, fields: { ...rule.fields, enabled: false } };
+  expect(of({ form: off })).toEqual([{ what: 'off' }]);
+  expect(of({ base: off, op: 'delete' })).toEqual([]);
+  const watched = edited((form) => Object.assign(row(form, 'minute').fields, { mode: 'shadow' }));
+  expect(loosenings(form(), watched)).toEqual([{ what: 'shadow', limit: 'minute' }]);
+  const open = edited((form) => Object.assign(row(form, 'minute').fields, { on_failure: 'open' }));
+  expect(loosenings(form(), open)).toEqual([{ what: 'open', limit: 'minute' }]);
+  const client = (fields: Record<string, unknown>) =>
+    of({ kind: 'client', base: { fields: {}, limits: [] }, form: { fields, limits: [] } });
+  expect(client({ 'override.blocked': true })).toEqual([]);
+  expect(client({ 'override.unlimited': true })).toEqual([{ what: 'unlimited' }]);
+  const domain = (fields: Record<string, unknown>) =>
+    of({
+      kind: 'domain',
+      base: { fields: { on_error: 'closed' }, limits: [] },
+      form: { fields, limits: [] },
+    });
+  expect(domain({ on_error: 'open' })).toEqual([{ what: 'doors' }]);
+  expect(domain({ on_error: 'closed', reset: 'delta' })).toEqual([]);
 });

@@ -1,12 +1,14 @@
 /** The form: a tier to text and back, what is wrong, and what it does not know. */
 import { expect, test } from 'vitest';
-import { asSent, faultsOf, formOf, newRow, tierOf } from '../app/policy/form.ts';
+import type { Client, Domain, Rule, Tier } from '../app/api/types.ts';
+import { faultsOf } from '../app/policy/faults.ts';
+import { asSent, formOf, newRow, valueOf } from '../app/policy/form.ts';
 import { edited, form, grammar, layered, row } from './samples.ts';
 
 test('a tier survives the form', () => {
-  expect(tierOf('layered', form(), grammar)).toEqual(layered);
+  expect(valueOf('tier', 'layered', form(), grammar)).toEqual(layered);
   const unlimited = { id: 'internal', unlimited: true };
-  expect(tierOf('internal', formOf(unlimited), grammar)).toEqual(unlimited);
+  expect(valueOf('tier', 'internal', formOf('tier', unlimited), grammar)).toEqual(unlimited);
 });
 
 test('fields that the form does not know survive an edit', () => {
@@ -24,9 +26,9 @@ test('fields that the form does not know survive an edit', () => {
       },
     ],
   };
-  const changed = formOf(strange);
+  const changed = formOf('tier', strange as Tier);
   row(changed, 'a').rate = '5 per minute';
-  expect(tierOf('pro', changed, grammar)).toEqual({
+  expect(valueOf('tier', 'pro', changed, grammar)).toEqual({
     ...strange,
     limits: [{ ...strange.limits[0], limit: 5, period: '1m' }],
   });
@@ -42,27 +44,66 @@ test.each([
   ['algorithm', '', 'algorithm'],
 ] as const)('%s “%s” is wrong: %s', (field, typed, why) => {
   const wrong = edited((form) => (row(form, 'second')[field] = typed));
-  expect(faultsOf(wrong, grammar)).toEqual({ [`1/${field}`]: { why } });
-  expect(tierOf('layered', wrong, grammar)).toBeNull();
+  expect(faultsOf('tier', wrong, grammar)).toEqual({ [`1/${field}`]: { why } });
+  expect(valueOf('tier', 'layered', wrong, grammar)).toBeNull();
 });
 
 test('two limits of one name are one too many', () => {
   const twice = edited((form) => (row(form, 'minute').id = 'second'));
-  expect(faultsOf(twice, grammar)).toEqual({ '2/id': { why: 'id-twice' } });
+  expect(faultsOf('tier', twice, grammar)).toEqual({ '2/id': { why: 'id-twice' } });
 });
 
 test('some limits, but not too many; none when unlimited', () => {
   const none = edited((form) => (form.limits = []));
-  expect(faultsOf(none, grammar)).toEqual({ limits: { why: 'no-limits' } });
+  expect(faultsOf('tier', none, grammar)).toEqual({ limits: { why: 'no-limits' } });
   const many = edited((form) => {
     for (const id of ['c', 'd']) form.limits.push({ ...newRow(form, 'fixed_window'), id, rate: '1/s' });
   });
-  expect(faultsOf(many, grammar)).toEqual({ limits: { why: 'many-limits' } });
-  expect(faultsOf({ ...none, unlimited: true }, grammar)).toEqual({});
+  expect(faultsOf('tier', many, grammar)).toEqual({ limits: { why: 'many-limits' } });
+  expect(faultsOf('tier', { ...none, fields: { unlimited: true } }, grammar)).toEqual({});
 });
 
 test('a burst goes only with an algorithm that has one', () => {
   const other = edited((form) => (row(form, 'second').algorithm = 'fixed_window'));
-  expect(tierOf('layered', other, grammar)?.limits?.[0]).not.toHaveProperty('burst');
+  expect(valueOf('tier', 'layered', other, grammar)?.limits?.[0]).not.toHaveProperty('burst');
   expect(row(asSent(other, grammar), 'second').burst).toBe('');
+});
+
+test('a rule, a client and the settings of a domain survive the form', () => {
+  const limits = layered.limits ?? [];
+  const rule: Rule = {
+    id: 'search',
+    endpoint: '/search',
+    method: 'GET',
+    per: ['ip', 'user'],
+    tiers: ['free'],
+    where: { user: 'a*', api_key: 'x.y' },
+    cost: 3,
+    enabled: false,
+    limits,
+  };
+  expect(valueOf('rule', 'search', formOf('rule', rule), grammar)).toEqual(rule);
+  const override = { limits, until: '2026-12-01T00:00:00Z', reason: 'migration' };
+  const client: Client = { kind: 'ip', value: '2001:db8::/32', tier: 'free', override };
+  expect(valueOf('client', 'ip:2001:db8::/32', formOf('client', client), grammar)).toEqual(client);
+  // That there is no end is said: else it would get the usual one.
+  const blocked: Client = { kind: 'user', value: 'eve', override: { blocked: true } };
+  expect(valueOf('client', 'user:eve', formOf('client', blocked), grammar)).toEqual({
+    ...blocked,
+    override: { blocked: true, until: null },
+  });
+  const domain: Domain = { defaults: { user: 'free', ip: 'free' }, timezone: 'Europe/Berlin' };
+  expect(valueOf('domain', 'eu', formOf('domain', domain), grammar)).toEqual(domain);
+});
+
+test('what a rule cannot be without, and numbers that are none', () => {
+  const rule = formOf('rule', { id: 'x', endpoint: '', per: [], limits: layered.limits ?? [] });
+  rule.fields['cost'] = '1.5';
+  expect(faultsOf('rule', rule, grammar)).toEqual({
+    endpoint: { why: 'missing' },
+    per: { why: 'missing' },
+    cost: { why: 'cost' },
+  });
+  const share = edited((form) => (row(form, 'second').fields['on_failure'] = { local: 'half' }));
+  expect(faultsOf('tier', share, grammar)).toEqual({ '1/on_failure': { why: 'share' } });
 });

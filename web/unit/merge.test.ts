@@ -1,17 +1,17 @@
 /** Three-way merges: what is taken, what stays, what a person must decide. */
 import { expect, test } from 'vitest';
 import { sameForm } from '../app/policy/fields.ts';
-import { newRow, type TierForm } from '../app/policy/form.ts';
+import { newRow, type Form } from '../app/policy/form.ts';
 import { merge, takeTheirs } from '../app/policy/merge.ts';
 import { edited, form, row } from './samples.ts';
 
-const rate = (id: string, typed: string) => (form: TierForm) => {
+const rate = (id: string, typed: string) => (form: Form) => {
   row(form, id).rate = typed;
 };
-const added = (id: string, typed: string) => (form: TierForm) => {
+const added = (id: string, typed: string) => (form: Form) => {
   form.limits.push({ ...newRow(form, 'fixed_window'), id, rate: typed });
 };
-const removed = (id: string) => (form: TierForm) => {
+const removed = (id: string) => (form: Form) => {
   form.limits = form.limits.filter((one) => one.id !== id);
 };
 
@@ -111,22 +111,28 @@ test('their side of a field brings back the limit that was removed meanwhile', (
 });
 
 test('unlimited against a changed limit is one question, against nothing is none', () => {
-  const unlimited = edited((form) => (form.unlimited = true));
-  expect(merge(form(), unlimited, form())).toMatchObject({ form: { unlimited: true }, clashes: [] });
-  expect(merge(form(), form(), unlimited)).toMatchObject({ form: { unlimited: true }, clashes: [] });
+  const unlimited = edited((form) => (form.fields['unlimited'] = true));
+  expect(merge(form(), unlimited, form())).toMatchObject({
+    form: { fields: { unlimited: true } },
+    clashes: [],
+  });
+  expect(merge(form(), form(), unlimited)).toMatchObject({
+    form: { fields: { unlimited: true } },
+    clashes: [],
+  });
   const { clashes } = merge(form(), edited(rate('minute', '1/s')), unlimited);
   expect(clashes).toMatchObject([{ path: '', yours: 'unlimited' }]);
 });
 
 test('fields that the form does not know are merged too', () => {
-  const shadow = (mode: string) => edited((form) => (row(form, 'second').kept = { mode }));
+  const shadow = (mode: string) => edited((form) => (row(form, 'second').fields['mode'] = mode));
   expect(merge(form(), shadow('shadow'), form())).toMatchObject({
     clashes: [],
-    taken: ['limits/second/+mode'],
+    taken: ['limits/second/mode'],
   });
   const { clashes } = merge(form(), shadow('shadow'), shadow('other'));
   expect(clashes).toEqual([
-    { path: 'limits/second/+mode', base: null, theirs: '"shadow"', yours: '"other"' },
+    { path: 'limits/second/mode', base: 'enforce', theirs: 'shadow', yours: 'other' },
   ]);
 });
 
@@ -163,7 +169,7 @@ test('no edit gets lost, whoever makes it', () => {
     if (merged.clashes.length === 0) {
       const other = merge(form(), yours, theirs);
       expect(other.clashes).toEqual([]);
-      const sorted = (of: TierForm) => ({
+      const sorted = (of: Form) => ({
         ...of,
         limits: of.limits.toSorted((a, b) => a.id.localeCompare(b.id)),
       });

@@ -14,7 +14,7 @@ beforeEach(() => {
   localStorage.clear();
   [answers, calls] = [[], []];
   changes.load(null, 'ana');
-  const entry = changes.open('default', item(1, layered), 1);
+  const entry = changes.open('tier', 'default', item(1, layered), 1);
   row(entry.form, 'minute').rate = '5 / 1m';
   flushSync();
   vi.stubGlobal('fetch', (_url: string, init: RequestInit) => {

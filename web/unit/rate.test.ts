@@ -1,6 +1,6 @@
 /** Rates: what people type, exactly, and what is wrong with what they type. */
 import { expect, test } from 'vitest';
-import { formatRate, isRate, parseNumber, parseRate, ratio } from '../app/policy/rate.ts';
+import { formatRate, isRate, parseNumber, parseRate, ratio, stepped } from '../app/policy/rate.ts';
 
 const MOST = Number.MAX_SAFE_INTEGER;
 
@@ -72,4 +72,13 @@ test('how many times as much', () => {
   expect(ratio(per(1, '1d'), per(1, 'month'))).toBeNull();
   expect(ratio(per(1, 'month'), per(30, 'month'))).toBe(30);
   expect(isRate(parseRate('1/s', MOST, 'token_bucket'))).toBe(true);
+});
+
+test('a step is a tenth, and at least one', () => {
+  expect(stepped('6,000 / 1m', 'ArrowUp')).toBe('6600 / 1m');
+  expect(stepped('300', 'ArrowDown')).toBe('270');
+  expect(stepped('3/s', 'ArrowUp')).toBe('4/s');
+  expect(stepped('0', 'ArrowDown')).toBe('0');
+  expect(stepped('fast', 'ArrowUp')).toBeNull();
+  expect(stepped('300', 'a')).toBeNull();
 });

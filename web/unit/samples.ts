@@ -1,7 +1,7 @@
 /** Tiers and entries that the tests start from. */
 import type { Tier, TierItem } from '../app/api/types.ts';
 import { entryOf, type Entry } from '../app/changes/entry.ts';
-import { formOf, type Grammar, type LimitRow, type TierForm } from '../app/policy/form.ts';
+import { formOf, type Form, type Grammar, type LimitRow } from '../app/policy/form.ts';
 
 export const grammar: Grammar = {
   algorithms: [
@@ -13,7 +13,6 @@ export const grammar: Grammar = {
     id_pattern: '[a-z][a-z0-9_-]{0,63}',
     limits_max: 3,
     message_bytes_max: 200,
-    password_characters_min: 12,
   },
 };
 
@@ -25,18 +24,20 @@ export const layered: Tier = {
   ],
 };
 
-export function form(): TierForm {
-  return formOf(layered);
+export const key = { kind: 'tier', domain: 'default', id: 'layered' } as const;
+
+export function form(): Form {
+  return formOf('tier', layered);
 }
 
-export function row(of: TierForm, id: string): LimitRow {
+export function row(of: Form, id: string): LimitRow {
   const found = of.limits.find((one) => one.id === id);
   if (!found) throw new Error(`no limit ${id}`);
   return found;
 }
 
 /** The form after an edit. */
-export function edited(edit: (form: TierForm) => void): TierForm {
+export function edited(edit: (form: Form) => void): Form {
   const changed = form();
   edit(changed);
   return changed;
@@ -44,6 +45,7 @@ export function edited(edit: (form: TierForm) => void): TierForm {
 
 export function item(revision: number, value: Tier): TierItem {
   return {
+    id: value.id,
     etag: `"tier:${value.id}:${revision}"`,
     revision,
     changed_by: 'ben',
@@ -55,8 +57,8 @@ export function item(revision: number, value: Tier): TierItem {
   };
 }
 
-export function entry(edit: (form: TierForm) => void = () => undefined): Entry {
-  const started = entryOf('default', item(1, layered), 1);
+export function entry(edit: (form: Form) => void = () => undefined): Entry {
+  const started = entryOf(key, item(1, layered), 1);
   edit(started.form);
   return started;
 }

@@ -116,6 +116,21 @@ test('a hidden tab gives its connection back, a glance away does not', async () 
   expect(seen.at(-1)).toBe('live');
 });
 
+test('for other topics it is opened anew, and stays live meanwhile', () => {
+  const first = latest();
+  first.say('hello', {});
+  stream.renew();
+  expect(first.closed).toBe(true);
+  expect(sources).toHaveLength(2);
+  first.say('metrics', {});
+  latest().say('hello', {});
+  expect(events.map(([name]) => name)).toEqual(['hello', 'hello']);
+  expect(seen).toEqual(['connecting', 'live']);
+  stream.stop();
+  stream.renew();
+  expect(sources).toHaveLength(2);
+});
+
 test('what a closed source still says is not heard', () => {
   const old = latest();
   stream.start();

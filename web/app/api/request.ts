@@ -19,7 +19,8 @@ export class Unreachable extends Error {
 }
 
 export interface Call {
-  method?: 'GET' | 'POST' | 'DELETE';
+  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Sent as JSON, but a file as it is. */
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
@@ -80,7 +81,9 @@ async function send(path: string, call: Call): Promise<Response> {
   const headers: Record<string, string> = { accept: 'application/json', ...call.headers };
   const init: RequestInit = { method, headers, credentials: 'same-origin', cache: 'no-store' };
   if (call.signal) init.signal = call.signal;
-  if (call.body !== undefined) {
+  if (call.body instanceof Blob) {
+    init.body = call.body;
+  } else if (call.body !== undefined) {
     headers['content-type'] = 'application/json';
     init.body = JSON.stringify(call.body);
   }

@@ -1,9 +1,35 @@
-/** What the admin server's REST API and event stream carry, in the server's own names. */
+/**
+ * What the admin server's REST API and event stream carry. The types are those that the OpenAPI document gives; here they
+ * are only named, or told more exactly than the document does.
+ */
+import type * as schema from './schema.ts';
 
-export interface Problem {
-  code: string;
-  title: string;
-  status: number;
+export type {
+  Alert,
+  AlgorithmInfo,
+  Bounds,
+  ChangeList,
+  Draft,
+  DraftWithList,
+  Kind,
+  ListOfUncovered,
+  Meta,
+  Session,
+  SetupState,
+  SignInProvider,
+  Uncovered,
+  Usage,
+  Validated,
+  Version,
+  Warned,
+} from './schema.ts';
+export type { ListOfVersion as VersionPage, Second as Point } from './schema.ts';
+export type { AllTotals as Totals, LimitFigures2 as LimitFigures } from './schema.ts';
+
+/** Names of fields that this build does not know: kept as they came. */
+type Unknown = Record<string, unknown>;
+
+export interface Problem extends Pick<schema.Problem, 'code' | 'title' | 'status' | 'used_by'> {
   detail?: string;
   request_id?: string;
   /** From the header: when to ask again. */
@@ -12,202 +38,62 @@ export interface Problem {
   conflicts?: Conflict[];
 }
 
+/** Where the request is wrong: a JSON pointer into its body, or the name of a parameter or a header. */
 export interface FieldProblem {
-  /** JSON pointer into the request's body, where it is the body that is wrong. */
   pointer?: string;
-  /** Name of a parameter of the address. */
   parameter?: string;
-  /** Name of a header. */
   header?: string;
   code: string;
   message: string;
 }
 
-export interface Session {
-  name: string;
-  role: string;
-  csrf: string;
-  expires_at: string;
-  environment: string | null;
-}
+export type Limit = Omit<schema.Limit, 'algorithm'> & { algorithm: string } & Unknown;
+export type Tier = Omit<schema.Tier, 'limits'> & { limits?: Limit[] } & Unknown;
+export type Rule = Omit<schema.Rule, 'limits'> & { limits: Limit[] } & Unknown;
+export type Override = Omit<schema.Override, 'limits'> & { limits?: Limit[] } & Unknown;
+export type Client = Omit<schema.Client, 'override'> & { override?: Override | null } & Unknown;
+/** The settings of a domain: what is in it are objects of their own. */
+export type Domain = Omit<schema.Domain, 'tiers' | 'rules' | 'clients'> & Unknown;
 
-export interface SignInProvider {
-  /** On the button; null: there is none. */
-  name: string | null;
-}
-
-export interface SetupState {
-  open: boolean;
-  name?: string;
-  password_characters_min: number;
-}
-
-export interface Meta {
-  version: string;
-  algorithms: AlgorithmInfo[];
-  bounds: Bounds;
-  check_url: string | null;
-}
-
-export interface AlgorithmInfo {
-  id: string;
-  label: string;
-  help: string;
-  parameters: string[];
-}
-
-export interface Bounds {
-  number_max: number;
-  id_pattern: string;
-  limits_max: number;
-  message_bytes_max: number;
-  password_characters_min: number;
-}
-
-export interface Limit {
-  id: string;
-  algorithm: string;
-  limit: number;
-  period: string;
-  burst?: number;
-  /** Fields that this page does not know: kept as they came. */
-  [field: string]: unknown;
-}
-
-export interface Tier {
-  id: string;
-  limits?: Limit[];
-  unlimited?: boolean;
-  [field: string]: unknown;
-}
-
-export interface Rule {
-  id: string;
-  endpoint: string;
-  method?: string;
-  per: string | string[];
-  tiers?: string[];
-  where?: Record<string, string>;
-  cost?: number;
-  limits: Limit[];
-  enabled?: boolean;
-  [field: string]: unknown;
+/** An object of each kind. */
+export interface Objects {
+  tier: Tier;
+  rule: Rule;
+  client: Client;
+  domain: Domain;
 }
 
 export interface Item<Value> {
+  id: string;
   etag: string;
+  /** The version that made it what it is. */
   revision: number;
   changed_by: string;
   changed_at: string;
   value: Value;
 }
-
-export interface TierItem extends Item<Tier> {
-  default_of: string[];
-  rules: string[];
-  clients: number;
-}
-
+export type TierItem = Item<Tier> & schema.Usage;
 export type RuleItem = Item<Rule>;
+export type ClientItem = Item<Client>;
+export type DomainItem = Item<Domain>;
 
-export interface ItemList<Of> {
-  policy_version: number;
-  domain: string;
-  domains: string[];
-  items: Of[];
-  /** The cursor of the page that follows. */
-  next: string | null;
-}
+export type ItemList<Of> = Omit<schema.ListOfTierItem, 'items' | 'domain'> & { domain: string; items: Of[] };
 
-export interface Version {
-  version: number;
-  sha256: string;
-  author: string;
-  message: string;
-  published_at: string;
-}
+export type Change = Omit<schema.Change, 'domain'> & { domain: string };
 
-export interface VersionPage {
-  items: Version[];
-  next: string | null;
-}
+/** The answer to a change list. */
+export type Published = schema.Publication;
 
-export type Kind = 'tier' | 'rule';
-
-export interface Change {
-  op: 'put';
-  kind: Kind;
-  domain: string;
-  id: string;
-  value: Tier | Rule;
-}
-
-export interface ChangeList {
-  base_version: number;
-  message: string;
-  changes: Change[];
-  if_match: Record<string, string>;
-}
-
-export interface Published {
-  version: number;
-  sha256: string;
-  on_top_of: number | null;
-  changes: Touched[];
-}
-
-export interface Touched {
-  kind: Kind;
-  domain: string;
-  id: string;
-  etag: string;
-}
-
-/** An object as it is, without who uses it. */
-export interface Present {
-  etag: string;
-  value: Tier | Rule;
-}
-
-export interface Conflict {
-  kind: Kind;
+/** Of an object of the policy. */
+export interface Conflict extends Omit<schema.Conflicting, 'kind' | 'domain' | 'id' | 'present'> {
+  kind: schema.Kind;
   domain: string;
   id: string;
   /** Null when it was deleted. */
-  present: Present | null;
-  /** Null, like the two that follow, where the server does not know any more. */
-  changed_by: string | null;
-  changed_at: string | null;
-  version: number | null;
+  present: { etag: string; value: Objects[schema.Kind] } | null;
 }
 
-export interface Totals {
-  allowed: number;
-  denied: number;
-  no_limit: number;
-  unknown_domain: number;
-}
-
-export interface LimitFigures {
-  limit_id: string;
-  allowed: number;
-  denied: number;
-  allowed_rate: number;
-  denied_rate: number;
-}
-
-export interface Point {
-  /** Unix milliseconds. */
-  t: number;
-  /** Per second. */
-  allowed: number;
-  denied: number;
-}
-
-export interface Metrics {
-  newest: MetricsEvent;
-  history: Point[];
-}
+export type Metrics = Extract<schema.Figures, { newest: unknown }>;
 
 export interface HelloEvent {
   server_time_ms: number;
@@ -217,14 +103,13 @@ export interface HelloEvent {
   session_end: string;
 }
 
-export interface MetricsEvent {
-  t: number;
-  policy_version: number;
-  interval_ms: number;
-  totals: Totals;
-  rates: { allowed: number; denied: number };
-  limits: LimitFigures[];
-  gap?: boolean;
+export type MetricsEvent = schema.Sample & { gap?: boolean };
+
+export interface Touched {
+  kind: schema.Kind;
+  domain: string;
+  id: string;
+  etag: string;
 }
 
 export interface PublishedEvent {

@@ -4,14 +4,16 @@
  * tabs do to it.
  */
 import { keys, read, remove, write } from '../storage.ts';
-import type { TierItem } from '../api/types.ts';
-import { entryOf, isChanged, nameOf, parseEntry, rebase, type Entry } from './entry.ts';
+import type { Item, Kind, Objects } from '../api/types.ts';
+import { copyForm, type Form } from '../policy/form.ts';
+import { entryOf, isChanged, nameOf, newEntry, parseEntry, rebase, type Entry } from './entry.ts';
 
 const MESSAGE = 'message';
 
 class Changes {
   entries = $state<Entry[]>([]);
-  changed: Entry[] = $derived(this.entries.filter(isChanged));
+  /** What is new in a domain comes after the domain. */
+  changed: Entry[] = $derived(this.entries.filter(isChanged).sort((one, other) => rank(one) - rank(other)));
   /** The message that will be published with the list. */
   message = $state('');
   /** Is the list kept beyond this tab? */
@@ -51,16 +53,37 @@ class Changes {
     this.#prefix = '';
   }
 
-  find(domain: string, id: string): Entry | undefined {
-    return this.entries.find((entry) => entry.domain === domain && entry.id === id);
+  find(kind: Kind, domain: string, id: string): Entry | undefined {
+    return this.entries.find((entry) => entry.kind === kind && entry.domain === domain && entry.id === id);
   }
 
   /** The entry of an object that is about to be edited, on top of what the server has now. */
-  open(domain: string, item: TierItem, version: number): Entry {
-    const present = this.find(domain, item.value.id);
+  open<K extends Kind>(kind: K, domain: string, item: Item<Objects[K]>, version: number): Entry {
+    const key = { kind, domain, id: item.id };
+    const present = this.find(kind, domain, item.id);
     if (present) this.set(present, rebase(present, item, item.changed_by, version));
-    else this.entries.push(entryOf(domain, item, version));
-    return this.find(domain, item.value.id) ?? entryOf(domain, item, version);
+    else this.entries.push(entryOf(key, item, version));
+    return this.find(kind, domain, item.id) ?? entryOf(key, item, version);
+  }
+
+  /** An object that is to be new, in place of any change of one of that name. */
+  create(kind: Kind, domain: string, id: string, form: Form, version: number): void {
+    const present = this.find(kind, domain, id);
+    if (present) this.drop(present);
+    this.entries.push(newEntry({ kind, domain, id }, copyForm(form), version));
+  }
+
+  /** Takes an object out with the next version, whatever was edited of it. */
+  delete<K extends Kind>(kind: K, domain: string, item: Item<Objects[K]>, version: number): void {
+    const entry = this.open(kind, domain, item, version);
+    this.set(entry, {
+      ...entry,
+      op: 'delete',
+      form: copyForm(entry.base),
+      clashes: [],
+      taken: {},
+      refused: {},
+    });
   }
 
   /** An entry in which nothing was changed is not worth keeping. */
@@ -120,11 +143,15 @@ class Changes {
       this.#written.set(event.key, event.newValue);
       if (here) this.set(here, there);
       else this.entries.push(there);
+    } else if (here?.op === 'create') {
+      this.entries = this.entries.filter((entry) => entry !== here);
     } else if (here) {
       this.#written.delete(event.key);
-      this.set(here, { ...here, form: $state.snapshot(here.base), clashes: [], refused: {} });
+      this.set(here, { ...here, op: 'put', form: $state.snapshot(here.base), clashes: [], refused: {} });
     }
   };
 }
+
+const rank = ({ kind }: Entry) => (kind === 'domain' ? 0 : 1);
 
 export const changes = new Changes();

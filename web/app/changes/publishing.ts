@@ -1,15 +1,16 @@
 /** Publishing the change list: one call, and again on top of what others published where nothing clashes. */
 import { publish } from '../api/calls.ts';
 import { Refused, Unreachable } from '../api/request.ts';
-import type { ChangeList, Conflict, Problem, Published, Tier } from '../api/types.ts';
-import { copyForm, tierOf, type Grammar, type TierForm } from '../policy/form.ts';
+import type { ChangeList, Conflict, Problem, Published } from '../api/types.ts';
+import { copyForm, type Form, type Grammar } from '../policy/form.ts';
 import { changes } from './changes.svelte.ts';
-import { nameOf, openClashes, placeAt, rebase, settled, type Entry, type PresentTier } from './entry.ts';
+import { isClashing, placeAt, rebase, settled, type Entry, type EntryKey, type Present } from './entry.ts';
+import { listOf } from './list.ts';
 import { randomId } from './randomid.ts';
 
 export type Outcome =
   /** `merged` are those that were put together with what others published meanwhile. */
-  | { what: 'published'; answer: Published; merged: Entry[] }
+  | { what: 'published'; answer: Published; merged: EntryKey[] }
   | { what: 'clash' }
   | { what: 'nothing' }
   /** Putting both together left fields that need a look. */
@@ -31,7 +32,7 @@ export async function publishAll(message: string, grammar: Grammar): Promise<Out
   for (let tries = 0; tries < ATTEMPTS; tries += 1) {
     const entries = changes.changed;
     if (entries.length === 0) return { what: 'nothing' };
-    if (entries.some((entry) => entry.deleted || openClashes(entry).length > 0)) return { what: 'clash' };
+    if (entries.some(isClashing)) return { what: 'clash' };
     const list = listOf(entries, message, grammar);
     if (list === null) return { what: 'unready' };
     const sent = entries.map((entry) => copyForm(entry.form));
@@ -48,7 +49,7 @@ export async function publishAll(message: string, grammar: Grammar): Promise<Out
         return refuse(entries, error.problem);
       }
       for (const conflict of error.problem.conflicts) {
-        const entry = entries.find((one) => one.domain === conflict.domain && one.id === conflict.id);
+        const entry = entries.find((one) => isOf(one, conflict));
         if (!entry) continue;
         const version = conflict.version ?? entry.version;
         changes.set(entry, rebase(entry, presentOf(conflict, version), conflict.changed_by ?? '', version));
@@ -59,27 +60,12 @@ export async function publishAll(message: string, grammar: Grammar): Promise<Out
   return { what: 'outrun' };
 }
 
-function presentOf(conflict: Conflict, version: number): PresentTier | null {
-  if (!conflict.present) return null;
-  const { etag, value } = conflict.present;
-  return { etag, value: value as Tier, revision: version };
+function presentOf(conflict: Conflict, version: number): Present | null {
+  return conflict.present && { ...conflict.present, revision: version };
 }
 
-/** Null when an entry has faults. */
-function listOf(entries: Entry[], message: string, grammar: Grammar): ChangeList | null {
-  const list: ChangeList = {
-    base_version: Math.min(...entries.map((entry) => entry.version)),
-    message,
-    changes: [],
-    if_match: {},
-  };
-  for (const entry of entries) {
-    const value = tierOf(entry.id, entry.form, grammar);
-    if (value === null) return null;
-    list.changes.push({ op: 'put', kind: entry.kind, domain: entry.domain, id: entry.id, value });
-    list.if_match[nameOf(entry)] = entry.etag;
-  }
-  return list;
+function isOf(key: EntryKey, one: Partial<Record<keyof EntryKey, string | null>>): boolean {
+  return one.kind === key.kind && one.domain === key.domain && one.id === key.id;
 }
 
 function keyFor(list: ChangeList): string {
@@ -88,9 +74,10 @@ function keyFor(list: ChangeList): string {
   return attempt.key;
 }
 
-function settle(entry: Entry, sent: TierForm, answer: Published): void {
-  const touched = answer.changes.find((one) => one.domain === entry.domain && one.id === entry.id);
-  changes.set(entry, settled(entry, sent, touched?.etag ?? entry.etag, answer.version));
+function settle(entry: Entry, sent: Form, answer: Published): void {
+  const touched = answer.changes?.find((one) => isOf(entry, one));
+  if (entry.op === 'delete' || touched?.etag === null) changes.drop(entry);
+  else changes.set(entry, settled(entry, sent, touched?.etag ?? entry.etag, answer.version));
 }
 
 /** Puts the server's words at the fields that they are about. */

@@ -1,8 +1,9 @@
 /** What the event stream says, as reactive state: a figure that changes touches the one text node that shows it. */
 import { getMetrics, getSession } from '../api/calls.ts';
 import { Refused } from '../api/request.ts';
-import type { HelloEvent, LimitFigures, MetricsEvent, Point, PublishedEvent, Totals } from '../api/types.ts';
-import { Series } from './series.ts';
+import type { Sample } from '../api/schema.ts';
+import type { HelloEvent, LimitFigures, MetricsEvent, PublishedEvent, Totals } from '../api/types.ts';
+import { Growing } from './growing.svelte.ts';
 import { Stream, type Connection } from './stream.ts';
 
 /** The figures of one limit. */
@@ -27,6 +28,13 @@ class LimitLive {
 
 export type { LimitLive };
 
+export type Listener = (data: unknown, name: string) => void;
+
+/** Topics of every page: figures, and how the nodes are. */
+const TOPICS = ['metrics', 'node'];
+/** Later than this a chart has a gap that the history may fill. */
+const CURRENT_MS = 2_500;
+
 class Live {
   connection = $state<Connection>('connecting');
   /** When the last event came, or the waiting for the first began, by this machine's clock. */
@@ -36,23 +44,30 @@ class Live {
   /** Server time minus this machine's. */
   clockOffsetMs = $state(0);
   policyVersion = $state<number | null>(null);
+  /** Someone looks at the page as it was, until it goes on. */
+  held = $state(false);
   totals = $state.raw<Totals | null>(null);
+  sample = $state.raw<Sample | null>(null);
+  /** Of the last second in which some decision was measured. */
+  p99Us = $state<number | null>(null);
   rates = $state<{ allowed: number; denied: number }>({ allowed: 0, denied: 0 });
   /** In the order of the document. */
   limits = $state.raw<LimitLive[]>([]);
-  /** Counts the additions to `series`. */
-  seriesTick = $state(0);
-  readonly series = new Series();
+  /** The rates of the last 15 minutes. */
+  readonly history = new Growing();
   /** A newer build of the dashboard is being served. */
   outdated = $state(false);
   #wanted = false;
   #user = '';
   #build: string | null = null;
-  #early: Point[] | null = null;
   #listeners = new Set<(event: PublishedEvent | null) => void>();
   #byId = new Map<string, LimitLive>();
+  /** Topics that pages want besides, and how many of each. */
+  #topics = new Map<string, number>();
+  #heard = new Map<string, Set<Listener>>();
+  #renewal: ReturnType<typeof setTimeout> | undefined;
   readonly #stream = new Stream({
-    open: () => new EventSource('/api/v1/stream?topics=metrics'),
+    open: () => new EventSource(`/api/v1/stream?topics=${[...TOPICS, ...this.#topics.keys()].join(',')}`),
     probe: () => probe(this.#user),
     onEvent: (name, data) => this.#receive(name, data),
     onConnection: (connection) => {
@@ -69,13 +84,49 @@ class Live {
     this.#user = user;
     this.#wanted = true;
     this.heardAt ??= Date.now();
-    this.#stream.start();
+    if (!this.held) this.#stream.start();
     this.#see();
   }
 
   stop(): void {
     this.#wanted = false;
     this.#stream.stop();
+  }
+
+  /** Stops the figures, so that they can be read; `goOn` fills the gap. */
+  hold(): void {
+    this.held = true;
+    this.#stream.stop();
+  }
+
+  goOn(): void {
+    this.held = false;
+    this.#see();
+  }
+
+  /**
+   * Calls with each event of these names until it is taken back: `$effect(() => live.listen('top', ['top'], …))`. A topic
+   * is asked for meanwhile, and its state comes first; some events come without one (null).
+   */
+  listen(topic: string | null, names: string[], listener: Listener): () => void {
+    for (const name of names) {
+      const listeners = this.#heard.get(name);
+      if (listeners) listeners.add(listener);
+      else this.#heard.set(name, new Set([listener]));
+    }
+    if (topic !== null) {
+      this.#topics.set(topic, (this.#topics.get(topic) ?? 0) + 1);
+      // Once for all that a page wants.
+      clearTimeout(this.#renewal);
+      this.#renewal = setTimeout(() => this.#stream.renew());
+    }
+    return () => {
+      for (const name of names) this.#heard.get(name)?.delete(listener);
+      if (topic === null) return;
+      const others = (this.#topics.get(topic) ?? 1) - 1;
+      if (others === 0) this.#topics.delete(topic);
+      else this.#topics.set(topic, others);
+    };
   }
 
   limit(limitId: string): LimitLive | undefined {
@@ -90,7 +141,7 @@ class Live {
   }
 
   #see = (): void => {
-    if (this.#wanted) this.#stream.setVisible(!document.hidden);
+    if (this.#wanted && !this.held) this.#stream.setVisible(!document.hidden);
   };
 
   #receive(name: string, data: unknown): void {
@@ -102,6 +153,7 @@ class Live {
       this.policyVersion = event.version;
       for (const listener of this.#listeners) listener(event);
     }
+    for (const listener of this.#heard.get(name) ?? []) listener(data, name);
   }
 
   #hello(hello: HelloEvent): void {
@@ -111,37 +163,20 @@ class Live {
     const missed = this.policyVersion !== null && this.policyVersion !== hello.policy_version;
     this.policyVersion = hello.policy_version;
     if (missed) for (const listener of this.#listeners) listener(null);
-    void this.#catchUp();
-  }
-
-  /** The history first, then what came while it was on its way. */
-  async #catchUp(): Promise<void> {
-    const early: Point[] = [];
-    this.#early = early;
-    try {
-      const { history } = await getMetrics();
-      this.series.add(history);
-    } catch {
-      // The chart then starts here, after a gap.
-    }
-    if (this.#early !== early) return;
-    this.series.add(early);
-    this.#early = null;
-    this.seriesTick += 1;
+    const last = this.history.series.columns[0].at(-1);
+    if (last !== undefined && hello.server_time_ms - last * 1_000 <= CURRENT_MS) return;
+    void this.history.fill(async () => (await getMetrics()).history);
   }
 
   #metrics(event: MetricsEvent): void {
     this.totals = event.totals;
+    this.sample = event;
+    this.p99Us = event.p99_us ?? this.p99Us;
     this.rates.allowed = event.rates.allowed;
     this.rates.denied = event.rates.denied;
     this.policyVersion = Math.max(event.policy_version, this.policyVersion ?? 0);
     this.#setLimits(event.limits);
-    const point = { t: event.t, ...event.rates };
-    if (this.#early) this.#early.push(point);
-    else {
-      this.series.add([point], event.gap);
-      this.seriesTick += 1;
-    }
+    this.history.add({ t: event.t, ...event.rates }, event.gap);
   }
 
   #setLimits(figures: LimitFigures[]): void {

@@ -14,7 +14,22 @@ export interface StreamHooks {
   onConnection(connection: Connection): void;
 }
 
-export const EVENTS = ['hello', 'metrics', 'policy.published', 'bye'];
+export const EVENTS = [
+  'hello',
+  'metrics',
+  'metrics.tier',
+  'metrics.rule',
+  'top',
+  'node',
+  'alert',
+  'audit',
+  'policy.published',
+  'policy.applied',
+  'policy.rollout',
+  'sim.progress',
+  'sim.done',
+  'bye',
+];
 
 const SILENCE_MS = 20_000;
 const RETRY_MS = 2_000;
@@ -45,6 +60,13 @@ export class Stream {
   start(): void {
     this.#close();
     this.#become('connecting');
+    this.#connect();
+  }
+
+  /** Opens it anew, for other topics: what is seen stays live meanwhile. One that is not open will be opened so. */
+  renew(): void {
+    if (this.#source === null) return;
+    this.#close();
     this.#connect();
   }
 

@@ -10,26 +10,43 @@ export interface Reading {
   denied: number;
 }
 
+/** A moment that is told: a thin line from top to bottom. */
+export interface Mark {
+  atMs: number;
+  label: string;
+}
+
+/** What the drawing asks for each time. */
+export interface Shown {
+  columns: Columns;
+  marks: Mark[];
+  /** In seconds. */
+  from: number;
+  to: number;
+}
+
 export interface Drawing {
-  update(columns: Columns): void;
+  update(shown: Shown): void;
   zone(zone: Zone): void;
   destroy(): void;
 }
 
-const SHOWN_MAX_S = 900;
-const SHOWN_MIN_S = 120;
 const HEIGHT = 160;
 const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
+/** A mark is meant by whoever points this close to it. */
+const NEAR_PX = 5;
 
 /** The canvas takes plain colours only: each is looked up when it is drawn, so that it follows the theme. */
-const token = (name: string) => () => getComputedStyle(document.documentElement).getPropertyValue(name);
+const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name);
+const token = (name: string) => () => colour(name);
 
 export function drawRates(
   into: HTMLElement,
-  columns: Columns,
-  onRead: (reading: Reading | null) => void,
+  first: Shown,
+  onRead: (reading: Reading | null, mark: Mark | null) => void,
 ): Drawing {
   let zone: Zone = 'local';
+  let shown = first;
   const line = { width: 1.5, points: { show: false }, spanGaps: false };
   const axis = {
     font: FONT,
@@ -46,8 +63,8 @@ export function drawRates(
       padding: [8, 28, 0, 0],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
       scales: {
-        x: { range: (self) => shown(self.data[0]) },
-        y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] },
+        x: { range: () => [shown.from, shown.to] },
+        y: { range: (_, __, most) => [0, Math.max(2, most * 1.1)] },
       },
       series: [{}, { ...line, stroke: token('--allow') }, { ...line, stroke: token('--deny'), dash: [5, 4] }],
       axes: [
@@ -59,9 +76,12 @@ export function drawRates(
         },
         { ...axis, size: 56, values: (_, rates) => rates.map(perSecond) },
       ],
-      hooks: { setCursor: [(self) => onRead(reading(self))] },
+      hooks: {
+        setCursor: [(self) => onRead(reading(self), markAt(self, shown.marks))],
+        draw: [(self) => drawMarks(self, shown.marks)],
+      },
     },
-    columns,
+    first.columns,
     into,
   );
 
@@ -83,7 +103,10 @@ export function drawRates(
   into.addEventListener('blur', leave);
 
   return {
-    update: (now) => plot.setData(now),
+    update(now) {
+      shown = now;
+      plot.setData(now.columns);
+    },
     zone(chosen) {
       zone = chosen;
       plot.redraw(false, true);
@@ -95,10 +118,44 @@ export function drawRates(
   };
 }
 
-function shown(times: ArrayLike<number>): [number, number] {
-  const last = times[times.length - 1] ?? Date.now() / 1000;
-  const known = last - (times[0] ?? last);
-  return [last - Math.min(SHOWN_MAX_S, Math.max(SHOWN_MIN_S, known)), last];
+function drawMarks(plot: uPlot, marks: Mark[]): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = colour('--base');
+  ctx.fillStyle = colour('--fg-2');
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([]);
+  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = 'right';
+  let labelled = -Infinity;
+  for (const mark of inside(plot, marks)) {
+    const x = Math.round(plot.valToPos(mark.atMs / 1000, 'x', true));
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    const width = ctx.measureText(mark.label).width + 8 * devicePixelRatio;
+    if (x - width < Math.max(labelled, bbox.left)) continue;
+    ctx.fillText(mark.label, x - 4 * devicePixelRatio, bbox.top + 10 * devicePixelRatio);
+    labelled = x;
+  }
+  ctx.restore();
+}
+
+/** From left to right. */
+function inside(plot: uPlot, marks: Mark[]): Mark[] {
+  const { min = 0, max = 0 } = plot.scales['x'] ?? {};
+  return marks
+    .filter(({ atMs }) => atMs / 1000 >= (min ?? 0) && atMs / 1000 <= (max ?? 0))
+    .sort((one, other) => one.atMs - other.atMs);
+}
+
+function markAt(plot: uPlot, marks: Mark[]): Mark | null {
+  const left = plot.cursor.left ?? -1;
+  if (left < 0) return null;
+  const near = (mark: Mark) => Math.abs(plot.valToPos(mark.atMs / 1000, 'x') - left);
+  const close = inside(plot, marks).filter((mark) => near(mark) <= NEAR_PX);
+  return close.sort((one, other) => near(one) - near(other))[0] ?? null;
 }
 
 function reading(plot: uPlot): Reading | null {

@@ -1,23 +1,36 @@
 /** A form as a flat list of fields, which is how differences are shown and merges are made. */
+import { fields as fieldsText } from '../text/fields.ts';
+import { isObject, isUnlimited, stated, type Form, type LimitRow } from './form.ts';
 import { formatRate, isRate, parseNumber, parseRate } from './rate.ts';
-import type { LimitRow, TierForm } from './form.ts';
 
-/** Text by path: `unlimited`, `+FIELD`, `limits/ID`, `limits/ID/rate`, `limits/ID/+FIELD`. */
+/** Text by path: `FIELD`, `limits/ID`, `limits/ID/rate`, `limits/ID/FIELD`. */
 export type Fields = Record<string, string>;
 
-export function fieldsOf(form: TierForm): Fields {
-  const fields: Fields = { unlimited: form.unlimited ? 'yes' : 'no' };
-  for (const [name, value] of Object.entries(form.kept)) fields[`+${name}`] = JSON.stringify(value);
-  if (form.unlimited) return fields;
+export function fieldsOf(form: Form): Fields {
+  const fields: Fields = {};
+  for (const [name, value] of Object.entries(form.fields)) fields[name] = textOf(value);
+  if (isUnlimited(form)) return fields;
   for (const row of form.limits) {
     const path = `limits/${row.id.trim()}`;
     fields[path] = 'yes';
     fields[`${path}/algorithm`] = row.algorithm;
     fields[`${path}/rate`] = plainRate(row);
     if (row.burst.trim() !== '') fields[`${path}/burst`] = plainNumber(row.burst);
-    for (const [name, value] of Object.entries(row.kept)) fields[`${path}/+${name}`] = JSON.stringify(value);
+    for (const [name, value] of Object.entries(row.fields)) fields[`${path}/${name}`] = textOf(value);
   }
   return fields;
+}
+
+export function textOf(value: unknown): string {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no';
+  if (typeof value === 'string') return value;
+  if (value === null) return fieldsText.noEnd;
+  if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value.join(' + ');
+  if (isObject(value)) {
+    const parts = Object.entries(value).map(([name, one]) => `${name} ${textOf(one)}`);
+    return parts.join(', ');
+  }
+  return JSON.stringify(value);
 }
 
 /** Two ways of writing one rate are one rate. */
@@ -32,7 +45,7 @@ function plainNumber(text: string): string {
 }
 
 export interface Place {
-  /** The limit's id, or null for a field of the tier itself. */
+  /** The limit's id, or null for a field of the object itself. */
   limit: string | null;
   /** The field's name, or null for the limit as a whole. */
   field: string | null;
@@ -51,7 +64,7 @@ export interface Difference extends Place {
 }
 
 /** What differs, in the order of the fields. A limit that came or went is one difference. */
-export function differences(from: TierForm, to: TierForm): Difference[] {
+export function differences(from: Form, to: Form): Difference[] {
   const [before, after] = [fieldsOf(from), fieldsOf(to)];
   const found: Difference[] = [];
   for (const path of new Set([...Object.keys(before), ...Object.keys(after)])) {
@@ -72,44 +85,54 @@ export function differences(from: TierForm, to: TierForm): Difference[] {
 }
 
 /** The limits that both forms have, in the order of the first. */
-function orderOf(form: TierForm, other: TierForm): string {
-  if (form.unlimited || other.unlimited) return '';
+function orderOf(form: Form, other: Form): string {
+  if (isUnlimited(form) || isUnlimited(other)) return '';
   const ids = form.limits.map(({ id }) => id.trim());
   return ids.filter((id) => rowOf(other, id)).join(', ');
 }
 
 /** A limit in one line; null where the form has no such limit. */
-export function rowText(form: TierForm, id: string | null): string | null {
-  const row = form.unlimited ? undefined : rowOf(form, id);
+export function rowText(form: Form, id: string | null): string | null {
+  const row = isUnlimited(form) ? undefined : rowOf(form, id);
   return row ? lineOf(row) : null;
 }
 
 function lineOf(row: LimitRow): string {
-  const burst = row.burst.trim() === '' ? '' : `, burst ${plainNumber(row.burst)}`;
-  return `${row.algorithm} ${plainRate(row)}${burst}`;
+  const burst = row.burst.trim() === '' ? [] : [`burst ${plainNumber(row.burst)}`];
+  return [`${row.algorithm} ${plainRate(row)}`, ...burst, ...othersText(stated(row.fields))].join(', ');
 }
 
-export function rowOf(form: TierForm, id: string | null): LimitRow | undefined {
+export function rowOf(form: Form, id: string | null): LimitRow | undefined {
   return form.limits.find((row) => row.id.trim() === id);
 }
 
-/** The whole form in one line. */
-export function formText(form: TierForm): string {
-  if (form.unlimited) return ['unlimited', ...keptText(form.kept)].join('; ');
-  const rows = form.limits.flatMap((row) => [`${row.id.trim()} ${lineOf(row)}`, ...keptText(row.kept)]);
-  return [...rows, ...keptText(form.kept)].join('; ');
+/** The whole form in one line, without what is as it is by itself. */
+export function formText(form: Form): string {
+  const rows = isUnlimited(form) ? [] : form.limits.map((row) => `${row.id.trim()} ${lineOf(row)}`);
+  return [...rows, ...othersText(form.fields)].join('; ');
 }
 
-function keptText(kept: Record<string, unknown>): string[] {
-  return Object.entries(kept).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+function othersText(fields: Record<string, unknown>): string[] {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== false)
+    .map(([name, value]) => (value === true ? name : `${name} ${textOf(value)}`));
 }
 
-export function sameForm(one: TierForm, other: TierForm): boolean {
-  return formText(one) === formText(other);
+export function sameForm(one: Form, other: Form): boolean {
+  return exactText(one) === exactText(other);
+}
+
+function exactText(form: Form): string {
+  const sorted = (fields: Record<string, unknown>) =>
+    Object.entries(fields).sort(([first], [second]) => (first < second ? -1 : 1));
+  const rows = isUnlimited(form)
+    ? []
+    : form.limits.map((row) => [row.id.trim(), lineOf(row), sorted(row.fields)]);
+  return JSON.stringify([sorted(form.fields), rows]);
 }
 
 /** What a form says at a path: of a field, of a limit, or, for the empty path, as a whole. */
-export function textAt(form: TierForm, path: string): string | null {
+export function textAt(form: Form, path: string): string | null {
   if (path === '') return formText(form);
   const { limit, field } = placeOf(path);
   return field === null ? rowText(form, limit) : (fieldsOf(form)[path] ?? null);

@@ -1,9 +1,10 @@
 /**
- * A tier as text in fields: what the editor shows, and what the change list keeps, so that also what is not yet
- * right survives. Fields that the form does not know stay as they came.
+ * An object of the policy as text in fields: what the editors show, and what the change list keeps, so that also what is
+ * not yet right survives. Fields that no editor knows stay as they came.
  */
-import type { AlgorithmInfo, Bounds, Limit, Tier } from '../api/types.ts';
-import { formatRate, isRate, parseNumber, parseRate, type WrongRate } from './rate.ts';
+import type { AlgorithmInfo, Bounds, Kind, Limit, Objects } from '../api/types.ts';
+import { faultsOf } from './faults.ts';
+import { formatRate, isRate, parseNumber, parseRate } from './rate.ts';
 
 export interface LimitRow {
   /** Tells rows apart while their ids are being typed. */
@@ -12,56 +13,96 @@ export interface LimitRow {
   algorithm: string;
   rate: string;
   burst: string;
-  kept: Record<string, unknown>;
+  /** All others, by name. */
+  fields: Record<string, unknown>;
 }
 
-export interface TierForm {
-  unlimited: boolean;
+export interface Form {
+  /** By name; those of an object in the object as `override.until`. */
+  fields: Record<string, unknown>;
+  /** Of a client those of its override. */
   limits: LimitRow[];
-  kept: Record<string, unknown>;
 }
 
 export type RowField = 'id' | 'algorithm' | 'rate' | 'burst';
 
-export type Fault =
-  | { why: WrongRate }
-  | { why: 'id' | 'id-twice' | 'burst-number' | 'burst-zero' | 'algorithm' | 'no-limits' | 'many-limits' };
-
-/** Faults by place: `KEY/FIELD` of a row, or `limits` for the list as a whole. */
-export type Faults = Record<string, Fault>;
-
 export interface Grammar {
   algorithms: AlgorithmInfo[];
-  bounds: Bounds;
+  bounds: Pick<Bounds, 'number_max' | 'id_pattern' | 'limits_max' | 'message_bytes_max'>;
 }
 
-export function formOf(tier: Tier): TierForm {
-  const kept: Record<string, unknown> = { ...tier };
-  for (const known of ['id', 'limits', 'unlimited']) Reflect.deleteProperty(kept, known);
-  const { limits, unlimited } = tier;
-  return { unlimited: unlimited === true, limits: (limits ?? []).map(rowOf), kept };
+/** What a field means that is not there. */
+const ABSENT: Record<Kind | 'limit', Record<string, unknown>> = {
+  tier: { unlimited: false },
+  rule: { enabled: true, cost: 1 },
+  client: {},
+  domain: {},
+  limit: { mode: 'enforce', sharing: 'local' },
+};
+/** Told by the id of the object. */
+const IDENTITY = ['id', 'kind', 'value'];
+const WITHOUT_LIMITS = ['unlimited', 'override.unlimited', 'override.blocked'];
+
+export function emptyForm(kind: Kind): Form {
+  return { fields: { ...ABSENT[kind] }, limits: [] };
+}
+
+export function formOf<K extends Kind>(kind: K, value: Objects[K]): Form {
+  const form = emptyForm(kind);
+  for (const [name, field] of Object.entries(value as Record<string, unknown>)) {
+    if (name === 'limits') form.limits = (field as Limit[]).map(rowOf);
+    else if (isObject(field)) {
+      for (const [inner, one] of Object.entries(field)) {
+        if (name === 'override' && inner === 'limits') form.limits = (one as Limit[]).map(rowOf);
+        else put(form.fields, `${name}.${inner}`, one);
+      }
+      // Said, because an override that is sent without an end gets the usual one.
+      if (name === 'override') form.fields['override.until'] ??= null;
+    } else if (!IDENTITY.includes(name)) put(form.fields, name, field);
+  }
+  return form;
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function put(fields: Record<string, unknown>, name: string, value: unknown): void {
+  if (value !== null && value !== undefined) fields[name] = value;
 }
 
 /** A form that shares nothing with the one it was made from, which may be reactive. */
-export function copyForm(form: TierForm): TierForm {
-  return JSON.parse(JSON.stringify(form)) as TierForm;
+export function copyForm(form: Form): Form {
+  return JSON.parse(JSON.stringify(form)) as Form;
 }
 
 function rowOf(limit: Limit, at: number): LimitRow {
-  const { id, algorithm, limit: number, period, burst, ...kept } = limit;
+  const { id, algorithm, limit: number, period, burst, ...others } = limit;
+  const fields: Record<string, unknown> = { ...ABSENT.limit };
+  for (const [name, value] of Object.entries(others)) put(fields, name, value);
   return {
     key: at + 1,
     id,
     algorithm,
     rate: formatRate({ limit: number, period }),
-    burst: burst === undefined ? '' : String(burst),
-    kept,
+    burst: typeof burst === 'number' ? String(burst) : '',
+    fields,
   };
 }
 
-export function newRow(form: TierForm, algorithm: string): LimitRow {
+export function newRow(form: Form, algorithm: string): LimitRow {
   const key = Math.max(0, ...form.limits.map((row) => row.key)) + 1;
-  return { key, id: '', algorithm, rate: '', burst: '', kept: {} };
+  return { key, id: '', algorithm, rate: '', burst: '', fields: { ...ABSENT.limit } };
+}
+
+/** Without limits by choice: its rows, if there are any, are put aside. */
+export function isUnlimited(form: Form): boolean {
+  return WITHOUT_LIMITS.some((name) => form.fields[name] === true);
+}
+
+/** Of a client. */
+export function hasOverride(form: Form): boolean {
+  return form.limits.length > 0 || Object.keys(form.fields).some((name) => name.startsWith('override.'));
 }
 
 export function takes(grammar: Grammar, algorithm: string, parameter: string): boolean {
@@ -69,51 +110,68 @@ export function takes(grammar: Grammar, algorithm: string, parameter: string): b
   return known?.parameters.includes(parameter) ?? false;
 }
 
-/** What is wrong with the text, by place. The server has the last word on everything else. */
-export function faultsOf(form: TierForm, grammar: Grammar): Faults {
-  if (form.unlimited) return {};
-  const { bounds } = grammar;
-  const faults: Faults = {};
-  if (form.limits.length === 0) faults['limits'] = { why: 'no-limits' };
-  if (form.limits.length > bounds.limits_max) faults['limits'] = { why: 'many-limits' };
-  const idPattern = new RegExp(`^(?:${bounds.id_pattern})$`);
-  for (const row of form.limits) {
-    const note = (field: RowField, fault: Fault) => (faults[`${row.key}/${field}`] = fault);
-    const id = row.id.trim();
-    if (!idPattern.test(id)) note('id', { why: 'id' });
-    else if (form.limits.some((other) => other.key < row.key && other.id.trim() === id))
-      note('id', { why: 'id-twice' });
-    if (row.algorithm === '') note('algorithm', { why: 'algorithm' });
-    const rate = parseRate(row.rate, bounds.number_max, row.algorithm);
-    if (!isRate(rate)) note('rate', { why: rate });
-    if (row.burst.trim() !== '' && takes(grammar, row.algorithm, 'burst')) {
-      const burst = parseNumber(row.burst, bounds.number_max);
-      if (typeof burst === 'string') note('burst', { why: 'burst-number' });
-      else if (burst === 0) note('burst', { why: 'burst-zero' });
-    }
-  }
-  return faults;
-}
-
 /** As it will be sent: a burst stands only where the algorithm has one. */
-export function asSent(form: TierForm, grammar: Grammar): TierForm {
+export function asSent(form: Form, grammar: Grammar): Form {
   const limits = form.limits.map((row) =>
     takes(grammar, row.algorithm, 'burst') ? row : { ...row, burst: '' },
   );
   return { ...form, limits };
 }
 
-/** The document's tier; null while the text has faults. */
-export function tierOf(id: string, form: TierForm, grammar: Grammar): Tier | null {
-  if (Object.keys(faultsOf(form, grammar)).length > 0) return null;
-  if (form.unlimited) return { id, ...form.kept, unlimited: true };
-  return { id, ...form.kept, limits: form.limits.map((row) => limitOf(row, grammar)) };
+/** The document's object; null while the text has faults. */
+export function valueOf<K extends Kind>(
+  kind: K,
+  id: string,
+  form: Form,
+  grammar: Grammar,
+): Objects[K] | null {
+  if (Object.keys(faultsOf(kind, form, grammar)).length > 0) return null;
+  const fields = { ...form.fields };
+  if (!isUnlimited(form) && (kind === 'tier' || kind === 'rule' || form.limits.length > 0)) {
+    fields[kind === 'client' ? 'override.limits' : 'limits'] = form.limits.map((row) =>
+      limitOf(row, grammar),
+    );
+  }
+  return { ...identityOf(kind, id), ...nested(stated(fields, ABSENT[kind])) } as unknown as Objects[K];
+}
+
+function identityOf(kind: Kind, id: string): Record<string, string> {
+  if (kind === 'domain') return {};
+  if (kind !== 'client') return { id };
+  const at = id.indexOf(':');
+  return { kind: id.slice(0, at), value: id.slice(at + 1) };
+}
+
+/** Without what says only what its absence says. */
+export function stated(
+  fields: Record<string, unknown>,
+  absent: Record<string, unknown> = ABSENT.limit,
+): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([name, value]) => absent[name] !== value));
+}
+
+function nested(fields: Record<string, unknown>): Record<string, unknown> {
+  const value: Record<string, unknown> = {};
+  for (const [name, field] of Object.entries(fields)) {
+    const at = name.indexOf('.');
+    if (at < 0) value[name] = field;
+    else {
+      const outer = name.slice(0, at);
+      value[outer] = { ...(value[outer] as object | undefined), [name.slice(at + 1)]: field };
+    }
+  }
+  return value;
 }
 
 function limitOf(row: LimitRow, grammar: Grammar): Limit {
   const rate = parseRate(row.rate, grammar.bounds.number_max, row.algorithm);
   if (!isRate(rate)) throw new Error('a row with faults has no limit');
-  const limit: Limit = { id: row.id.trim(), algorithm: row.algorithm, ...rate, ...row.kept };
+  const limit: Limit = {
+    id: row.id.trim(),
+    algorithm: row.algorithm,
+    ...rate,
+    ...stated(row.fields),
+  };
   const burst = parseNumber(row.burst, grammar.bounds.number_max);
   if (typeof burst === 'number' && takes(grammar, row.algorithm, 'burst')) limit.burst = burst;
   return limit;

@@ -19,6 +19,18 @@ export function shortLimitName(name: string): string {
   return name.replace(/^default\//, '');
 }
 
-export function limitName(domain: string, kind: 'tier' | 'rule', owner: string, limit: string): string {
+export function limitName(domain: string, kind: string, owner: string, limit: string): string {
   return `${domain}/${kind}:${owner}/${limit}`;
+}
+
+/** The full name of a tier or rule. */
+export function ownerName(domain: string, kind: 'tier' | 'rule', id: string): string {
+  return `${domain}/${kind}:${id}`;
+}
+
+export function parseOwnerName(name: string): { domain: string; kind: string; id: string } | null {
+  const match = /^([^/]+)\/([a-z]+):(.+)$/.exec(name);
+  if (!match) return null;
+  const [, domain = '', kind = '', id = ''] = match;
+  return { domain, kind, id };
 }

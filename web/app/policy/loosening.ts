@@ -1,20 +1,37 @@
 /** Does a change let much more through? Then the publish panel asks once more, in a plain sentence. */
+import type { Entry } from '../changes/entry.ts';
 import { rowOf } from './fields.ts';
-import type { LimitRow, TierForm } from './form.ts';
+import { isUnlimited, type Form, type LimitRow } from './form.ts';
 import { isRate, parseNumber, parseRate, ratio, type Rate } from './rate.ts';
 
 const MUCH_MORE = 10;
 
 export type Loosening =
-  | { what: 'unlimited' }
+  /** `off`: a rule; `doors`: answers of a domain when nothing can be decided. */
+  | { what: 'unlimited' | 'off' | 'doors' }
   /** Also when it was given another name: the old one no longer holds. */
-  | { what: 'removed'; limit: string }
+  | { what: 'removed' | 'shadow' | 'open'; limit: string }
   | { what: 'raised' | 'burst'; limit: string; times: number }
   | { what: 'unknown'; limit: string; from: string; to: string };
 
-export function loosenings(from: TierForm, to: TierForm): Loosening[] {
-  if (to.unlimited) return from.unlimited ? [] : [{ what: 'unlimited' }];
-  if (from.unlimited) return [];
+export function looseningsOf({ kind, op, base, form }: Entry): Loosening[] {
+  const was = (name: string, value: unknown) => base.fields[name] === value;
+  const is = (name: string, value: unknown) => form.fields[name] === value;
+  if (kind === 'rule') {
+    if (!was('enabled', true) || base.limits.length === 0) return [];
+    if (op === 'delete' || is('enabled', false)) return [{ what: 'off' }];
+  }
+  // Nobody is in a tier that can be deleted, and of a client its tier holds again.
+  if (op === 'delete') return [];
+  if (kind === 'domain')
+    return was('on_error', 'closed') && !is('on_error', 'closed') ? [{ what: 'doors' }] : [];
+  const found = loosenings(base, form);
+  return kind === 'client' ? found.filter(({ what }) => what !== 'removed') : found;
+}
+
+export function loosenings(from: Form, to: Form): Loosening[] {
+  if (isFree(to)) return isFree(from) ? [] : [{ what: 'unlimited' }];
+  if (isUnlimited(from) || isUnlimited(to)) return [];
   return from.limits.flatMap((before): Loosening[] => {
     const limit = before.id.trim();
     const after = rowOf(to, limit);
@@ -22,7 +39,21 @@ export function loosenings(from: TierForm, to: TierForm): Loosening[] {
   });
 }
 
+/** Neither limited nor blocked. */
+function isFree({ fields }: Form): boolean {
+  return fields['unlimited'] === true || fields['override.unlimited'] === true;
+}
+
 function loosened(limit: string, before: LimitRow, after: LimitRow): Loosening[] {
+  const becomes = (name: string, value: string) =>
+    before.fields[name] !== value && after.fields[name] === value;
+  const found = numbersLoosened(limit, before, after);
+  if (becomes('mode', 'shadow')) found.push({ what: 'shadow', limit });
+  if (becomes('on_failure', 'open')) found.push({ what: 'open', limit });
+  return found;
+}
+
+function numbersLoosened(limit: string, before: LimitRow, after: LimitRow): Loosening[] {
   if (before.rate.trim() === after.rate.trim() && before.burst.trim() === after.burst.trim()) return [];
   const [was, is] = [before, after].map((row) => parseRate(row.rate, Number.MAX_SAFE_INTEGER, row.algorithm));
   // What is not yet a rate cannot be published.

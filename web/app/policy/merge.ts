@@ -1,12 +1,12 @@
 /**
- * Two people changed one tier: what both left alone stays, what one changed is taken, what both changed alike is no
+ * Two people changed one object: what both left alone stays, what one changed is taken, what both changed alike is no
  * conflict, and only a field that both changed differently is for a person to decide.
  */
-import { fieldsOf, formText, rowOf, rowText, sameForm } from './fields.ts';
-import { copyForm, type LimitRow, type TierForm } from './form.ts';
+import { fieldsOf, formText, rowOf, rowText, textOf } from './fields.ts';
+import { copyForm, isUnlimited, type Form, type LimitRow } from './form.ts';
 
 export interface Clash {
-  /** A field's path; `limits/ID` for a limit that one side removed; empty when one side made the tier unlimited. */
+  /** A field's path; `limits/ID` for a limit that one side removed; empty when one side made it unlimited. */
   path: string;
   base: string | null;
   theirs: string | null;
@@ -14,19 +14,19 @@ export interface Clash {
 }
 
 export interface Merged {
-  form: TierForm;
+  form: Form;
   clashes: Clash[];
   /** Paths that were taken over from them. */
   taken: string[];
 }
 
 /** `yours` stands in the merged form wherever the two clash. */
-export function merge(base: TierForm, theirs: TierForm, yours: TierForm): Merged {
-  if (theirs.unlimited !== yours.unlimited) return mergeUnlimited(base, theirs, yours);
+export function merge(base: Form, theirs: Form, yours: Form): Merged {
+  if (isUnlimited(theirs) !== isUnlimited(yours)) return mergeUnlimited(base, theirs, yours);
   const clashes: Clash[] = [];
   const taken: string[] = [];
-  const kept = mergeKept('', base.kept, theirs.kept, yours.kept, clashes, taken);
-  if (yours.unlimited) return { form: { ...yours, kept }, clashes, taken };
+  const fields = mergeFields('', base.fields, theirs.fields, yours.fields, clashes, taken);
+  if (isUnlimited(yours)) return { form: { ...yours, fields }, clashes, taken };
   const limits: LimitRow[] = [];
   const met = new Set<LimitRow>();
   for (const theirRow of theirs.limits) {
@@ -48,20 +48,32 @@ export function merge(base: TierForm, theirs: TierForm, yours: TierForm): Merged
     if (rowOf(base, id) && !rowOf(theirs, id)) clashes.push(clash(`limits/${id}`, base, theirs, yours, id));
     limits.push(yourRow);
   }
-  return { form: { ...yours, kept, limits: withOwnKeys(limits) }, clashes, taken };
+  return { form: { fields, limits: withOwnKeys(limits) }, clashes, taken };
 }
 
-/** One side has no limits any more: where the other changed any, the tier as a whole is the question. */
-function mergeUnlimited(base: TierForm, theirs: TierForm, yours: TierForm): Merged {
-  if (sameForm(base, yours)) return { form: theirs, clashes: [], taken: [''] };
-  if (sameForm(base, theirs)) return { form: yours, clashes: [], taken: [] };
-  const clash: Clash = { path: '', base: formText(base), theirs: formText(theirs), yours: formText(yours) };
-  return { form: yours, clashes: [clash], taken: [] };
+/** One side has no limits any more: where the other changed any, the object as a whole is the question. */
+function mergeUnlimited(base: Form, theirs: Form, yours: Form): Merged {
+  const [was, their, your] = [base, theirs, yours].map((form) => formText(limitsOnly(form)));
+  if (was !== their && was !== your) {
+    const clash: Clash = { path: '', base: formText(base), theirs: formText(theirs), yours: formText(yours) };
+    return { form: yours, clashes: [clash], taken: [] };
+  }
+  const clashes: Clash[] = [];
+  const taken: string[] = [];
+  const fields = mergeFields('', base.fields, theirs.fields, yours.fields, clashes, taken);
+  return { form: { fields, limits: was === your ? theirs.limits : yours.limits }, clashes, taken };
+}
+
+/** Its limits, or that it has none. */
+function limitsOnly(form: Form): Form {
+  return isUnlimited(form)
+    ? { fields: { unlimited: true }, limits: [] }
+    : { fields: {}, limits: form.limits };
 }
 
 function mergeRow(
   id: string,
-  base: TierForm,
+  base: Form,
   theirRow: LimitRow,
   yourRow: LimitRow,
   clashes: Clash[],
@@ -88,11 +100,18 @@ function mergeRow(
       });
     }
   }
-  merged.kept = mergeKept(`${path}/`, baseRow?.kept ?? {}, theirRow.kept, yourRow.kept, clashes, taken);
+  merged.fields = mergeFields(
+    `${path}/`,
+    baseRow?.fields ?? {},
+    theirRow.fields,
+    yourRow.fields,
+    clashes,
+    taken,
+  );
   return merged;
 }
 
-function mergeKept(
+function mergeFields(
   path: string,
   base: Record<string, unknown>,
   theirs: Record<string, unknown>,
@@ -102,30 +121,30 @@ function mergeKept(
 ): Record<string, unknown> {
   const merged = { ...yours };
   for (const name of new Set([...Object.keys(theirs), ...Object.keys(yours), ...Object.keys(base)])) {
-    const [was, their, your] = [base, theirs, yours].map((kept) => asText(kept[name]));
+    const [was, their, your] = [base, theirs, yours].map((fields) => asText(fields[name]));
     if (their === your || their === was) continue;
     if (your === was) {
       if (name in theirs) merged[name] = theirs[name];
       else Reflect.deleteProperty(merged, name);
-      taken.push(`${path}+${name}`);
+      taken.push(path + name);
     } else {
-      clashes.push({
-        path: `${path}+${name}`,
-        base: was ?? null,
-        theirs: their ?? null,
-        yours: your ?? null,
-      });
+      const [from, there, here] = [base, theirs, yours].map((fields) => shown(fields[name]));
+      clashes.push({ path: path + name, base: from ?? null, theirs: there ?? null, yours: here ?? null });
     }
   }
   return merged;
 }
 
+function shown(value: unknown): string | null {
+  return value === undefined ? null : textOf(value);
+}
+
 /** The form after a clash was decided for them. It shares nothing with theirs: both are edited on. */
-export function takeTheirs(form: TierForm, present: TierForm, path: string): TierForm {
+export function takeTheirs(form: Form, present: Form, path: string): Form {
   const theirs = copyForm(present);
   if (path === '') return theirs;
   const [first = '', id = '', field] = path.split('/');
-  if (first !== 'limits') return { ...form, kept: keptWith(form.kept, theirs.kept, first.slice(1)) };
+  if (first !== 'limits') return { ...form, fields: fieldsWith(form.fields, theirs.fields, path) };
   const theirRow = rowOf(theirs, id);
   // A field of a limit that is no longer there brings the limit back.
   if (field === undefined || !rowOf(form, id)) {
@@ -134,8 +153,9 @@ export function takeTheirs(form: TierForm, present: TierForm, path: string): Tie
   }
   const limits = form.limits.map((row) => {
     if (row.id.trim() !== id || !theirRow) return row;
-    if (field.startsWith('+')) return { ...row, kept: keptWith(row.kept, theirRow.kept, field.slice(1)) };
-    return { ...row, [field]: theirRow[field as 'algorithm' | 'rate' | 'burst'] };
+    if (field === 'algorithm' || field === 'rate' || field === 'burst')
+      return { ...row, [field]: theirRow[field] };
+    return { ...row, fields: fieldsWith(row.fields, theirRow.fields, field) };
   });
   return { ...form, limits };
 }
@@ -149,22 +169,22 @@ function placed(rows: LimitRow[], theirRow: LimitRow, theirs: LimitRow[]): Limit
   return [...rows.slice(0, at), { ...theirRow, key }, ...rows.slice(at)];
 }
 
-function keptWith(yours: Record<string, unknown>, theirs: Record<string, unknown>, name: string) {
-  const kept = { ...yours };
-  if (name in theirs) kept[name] = theirs[name];
-  else Reflect.deleteProperty(kept, name);
-  return kept;
+function fieldsWith(yours: Record<string, unknown>, theirs: Record<string, unknown>, name: string) {
+  const fields = { ...yours };
+  if (name in theirs) fields[name] = theirs[name];
+  else Reflect.deleteProperty(fields, name);
+  return fields;
 }
 
-function sameRow(one: TierForm, other: TierForm, id: string): boolean {
+function sameRow(one: Form, other: Form, id: string): boolean {
   return asText(rowFields(rowOf(one, id))) === asText(rowFields(rowOf(other, id)));
 }
 
 function rowFields(row: LimitRow | undefined): Record<string, string> | undefined {
-  return row && fieldsOf({ unlimited: false, limits: [row], kept: {} });
+  return row && fieldsOf({ fields: {}, limits: [row] });
 }
 
-function clash(path: string, base: TierForm, theirs: TierForm, yours: TierForm, id: string): Clash {
+function clash(path: string, base: Form, theirs: Form, yours: Form, id: string): Clash {
   return { path, base: rowText(base, id), theirs: rowText(theirs, id), yours: rowText(yours, id) };
 }
 

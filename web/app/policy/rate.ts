@@ -50,3 +50,12 @@ export function ratio(from: Rate, to: Rate): number | null {
   if (fromMs === null || toMs === null) return null;
   return (to.limit * fromMs) / (toMs * from.limit);
 }
+
+/** The number that the text begins with, a tenth up or down by the key; null for other keys and texts. */
+export function stepped(text: string, key: string): string | null {
+  const by = { ArrowUp: 1, ArrowDown: -1 }[key];
+  const match = /^(\s*)([\d,_ ]*\d)(.*)$/.exec(text);
+  const number = match ? parseNumber(match[2] ?? '', Number.MAX_SAFE_INTEGER) : '';
+  if (by === undefined || typeof number !== 'number') return null;
+  return `${Math.max(0, number + by * Math.max(1, Math.round(number / 10)))}${match?.[3] ?? ''}`;
+}

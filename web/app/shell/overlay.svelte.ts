@@ -1,6 +1,6 @@
 /** Which dialog stands over the page; at most one, besides the one that asks to sign in again. */
 
-export type Overlay = 'publish' | 'keys' | 'sign-out';
+export type Overlay = 'publish' | 'keys' | 'find' | 'sign-out';
 
 class Overlays {
   open = $state<Overlay | null>(null);

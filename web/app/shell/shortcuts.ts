@@ -1,12 +1,24 @@
 /** Keys of every page. Single letters work only outside fields and dialogs, and can be switched off. */
+import { live } from '../live/live.svelte.ts';
 import { place } from '../place.svelte.ts';
 import { settings } from '../settings.svelte.ts';
 import { overlay } from './overlay.svelte.ts';
 
-const PAGES: Record<string, string> = { o: '/', t: '/tiers', r: '/rules', h: '/history' };
+const PAGES: Record<string, string> = {
+  o: '/',
+  i: '/inspect',
+  n: '/nodes',
+  t: '/tiers',
+  r: '/rules',
+  c: '/clients',
+  s: '/simulate',
+  h: '/history',
+  a: '/access/users',
+};
 const SECOND_KEY_MS = 1_500;
 
 let mainAction: (() => void) | null = null;
+let pageKeys: Record<string, () => void> = {};
 let waitingSince: number | null = null;
 
 /** The page's main action, on Ctrl Enter. Answers how to take it back. */
@@ -17,11 +29,24 @@ export function onMainAction(action: () => void): () => void {
   };
 }
 
+/** Single letters of the page that is open. Answers how to take them back. */
+export function onPageKeys(keys: Record<string, () => void>): () => void {
+  pageKeys = keys;
+  return () => {
+    if (pageKeys === keys) pageKeys = {};
+  };
+}
+
 export function onKey(event: KeyboardEvent): void {
   if (event.defaultPrevented || document.querySelector('dialog[open]')) return;
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
     if (mainAction) event.preventDefault();
     mainAction?.();
+    return;
+  }
+  if (event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey) && !event.shiftKey) {
+    event.preventDefault();
+    overlay.show('find');
     return;
   }
   const target = event.target instanceof HTMLElement ? event.target : null;
@@ -39,9 +64,15 @@ export function onKey(event: KeyboardEvent): void {
     waitingSince = event.timeStamp;
   } else if (event.key === '?') {
     overlay.show('keys');
+  } else if (event.key === '.') {
+    if (live.held) live.goOn();
+    else live.hold();
   } else if (event.key === '/') {
     const filter = document.querySelector<HTMLInputElement>('[data-filter]');
     if (filter) event.preventDefault();
     filter?.select();
+  } else if (pageKeys[event.key]) {
+    event.preventDefault();
+    pageKeys[event.key]?.();
   }
 }

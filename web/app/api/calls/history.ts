@@ -1,0 +1,49 @@
+/** Calls of the record: versions, what differs between them, the way back, the audit log. */
+import { withQuery } from '../query.ts';
+import { request } from '../request.ts';
+import type {
+  Differences,
+  FiguresOfRange,
+  ListOfAuditLine,
+  ListOfVersion,
+  Publication,
+  RollBack,
+  VersionWithDocument,
+} from '../schema.ts';
+
+export const getVersionPage = (q: string, cursor: string | null, signal: AbortSignal) =>
+  request<ListOfVersion>(withQuery('/policy/versions', { q, cursor }), { signal });
+export const getVersion = (version: number, signal: AbortSignal) =>
+  request<VersionWithDocument>(`/policy/versions/${version}`, { signal });
+export const getDiff = (from: number, to: number, signal: AbortSignal) =>
+  request<Differences>(`/policy/diff?from=${from}&to=${to}`, { signal });
+/** On top of `present`, and of no other version. */
+export const rollBack = (back: RollBack, present: number, idempotencyKey: string) =>
+  request<Publication>('/policy/rollback', {
+    method: 'POST',
+    body: back,
+    headers: { 'if-match': `"policy:${present}"`, 'idempotency-key': idempotencyKey },
+  });
+/** What was counted minute by minute, between two instants in Unix milliseconds. */
+export const getMinutes = (from: number, to: number, signal: AbortSignal) =>
+  request<FiguresOfRange>(`/metrics?from=${from}&to=${to}&step=1m`, { signal });
+
+export interface AuditFilter {
+  actor: string;
+  action: string;
+  object: string;
+  q: string;
+  /** RFC 3339. */
+  from: string;
+  to: string;
+}
+
+export const getAuditPage = (filter: AuditFilter, cursor: string | null, signal: AbortSignal) =>
+  request<ListOfAuditLine>(withQuery('/audit', { ...filter, cursor }), { signal });
+/** The newest lines about objects that versions changed. */
+export const getObjectLines = (signal: AbortSignal) =>
+  request<ListOfAuditLine>('/audit?action=object&limit=500', { signal });
+/** Not asked, but gone to: the browser keeps the file. */
+export const toAuditExport = (filter: AuditFilter, format: 'csv' | 'ndjson') =>
+  `/api/v1${withQuery('/audit/export', { ...filter, format })}`;
+export const toPolicyExport = (version: number) => `/api/v1/policy/export?format=json&version=${version}`;

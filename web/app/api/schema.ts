@@ -1,0 +1,2137 @@
+/** Generated from the OpenAPI document by `npm run types`. */
+
+/** What is known of a run's traffic beside. */
+export type AboutTraffic = {
+  /** Did made-up traffic end early, because more requests do not fit? */
+  cut?: boolean | null;
+  /** Requests of the log that came too late for their place in time, and were asked at the newest one. */
+  late?: number | null;
+  /** What the recorder had kept. */
+  recorded?: Recorded | null;
+  /** Lines of the log that were left out, because they could not be read. */
+  refused?: number | null;
+};
+
+/** What became of a snapshot on a node. */
+export type Acknowledgement = {
+  /** When, by the node's clock, Unix milliseconds. */
+  at_ms: number;
+  /** Which start of it. */
+  instance: string;
+  /** Name of the node. */
+  name: string;
+  /** Why it is in force, but not kept for the next start, if it should be. */
+  not_kept?: string | null;
+  /** Why it is not in force, if it is not. */
+  refused?: string | null;
+  /** From the last byte of the snapshot to the swap, milliseconds. */
+  took_ms: number;
+  /** Of the policy. */
+  version: number;
+};
+
+/** Something that needs a look. */
+export type Alert = {
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, or the code of a warning of the policy. */
+  code: string;
+  /** For people: what is the matter. */
+  message: string;
+  /** The node that it is about, if it is about one that follows this server. */
+  node: string | null;
+  /** What of the policy it is about; `null`: a node, or this server. */
+  object: AlertObject | null;
+  /** RFC 3339: since when it is so, as far as that is known. */
+  since: string;
+};
+
+export type AlertObject = {
+  domain: string;
+  id: string;
+  kind: Kind;
+  /** Where it is about one limit. */
+  limit: string | null;
+};
+
+/** How a limit counts. */
+export type Algorithm =
+  'token_bucket' | 'leaky_bucket' | 'fixed_window' | 'sliding_window_counter' | 'sliding_window_log';
+
+export type AlgorithmInfo = {
+  help: string;
+  id: Algorithm;
+  label: string;
+  /** Fields of a limit that it takes. */
+  parameters: string[];
+};
+
+export type AllTotals = {
+  allowed: number;
+  /** Decided without the store that a limit is shared over; estimated from one decision in 16. */
+  degraded: number;
+  denied: number;
+  no_limit: number;
+  /** What shadow limits would have denied. */
+  shadow_denied: number;
+  unknown_domain: number;
+};
+
+/** A node's answer. */
+export type Answer = {
+  /** Of the command. */
+  id: string;
+  /** Which start of it. */
+  instance: string;
+  /** Name of the node. */
+  name: string;
+  /** What it has to say. */
+  told: Told;
+};
+
+/** What a run is asked for. */
+export type Ask = {
+  /** The policy that is compared with; the one in force unless given. */
+  a?: Chosen;
+  /** The policy in question. */
+  b: Chosen;
+  /** What both are asked with. */
+  traffic: Asked;
+};
+
+/** Some traffic. */
+export type Asked =
+  | {
+      made: MadeAsk;
+    }
+  | {
+      log: LogAsk;
+    }
+  | 'recorded';
+
+/** A request, and whom to ask about it. */
+export type Asked2 = {
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+  request: Question;
+};
+
+/** A request, as `POST /v1/check` takes it; it charges nothing anyway, so there is no `peek`. */
+export type AskedRequest = {
+  cost?: number | null;
+  domain?: string;
+  endpoint?: string | null;
+  identities: Identity[];
+  method?: string | null;
+  tier?: string | null;
+};
+
+/** A line that was written. */
+export type AuditLine = {
+  /** Such as `policy.publish`. */
+  action: string;
+  /** A user's name, or `token:NAME`; `tidegate`: the server itself, or a command on its machine; empty: nobody has shown who he is. */
+  actor: string;
+  /** Of the connection; empty: there was none. */
+  address: string;
+  /** RFC 3339. */
+  at: string;
+  id: number;
+  object: string;
+  /** `done`, or why it was refused. */
+  result: string;
+};
+
+export type Bounds = {
+  /** A regular expression that the ids of tiers, rules and limits match whole. */
+  id_pattern: string;
+  /** How many limits one request may meet. */
+  limits_max: number;
+  /** The longest message of a version. */
+  message_bytes_max: number;
+  /** The largest whole number. */
+  number_max: number;
+  /** The shortest password. */
+  password_characters_min: number;
+  /** The most requests of a preview. */
+  preview_requests_max: number;
+  /** The most clients of made-up traffic. */
+  simulation_clients_max: number;
+  /** The most runs that wait. */
+  simulation_queue_max: number;
+  /** The most requests of made-up traffic. */
+  simulation_requests_max: number;
+  /** The most rows of made-up traffic. */
+  simulation_rows_max: number;
+  /** How long a run is kept. */
+  simulations_kept_max_ms: number;
+  /** The most runs that are kept. */
+  simulations_max: number;
+  /** The longest log that can be sent. */
+  upload_bytes_max: number;
+  /** The most lines of a log. */
+  upload_lines_max: number;
+  /** The most logs at a time. */
+  uploads_max: number;
+};
+
+/** What happened in a stretch of time. */
+export type Bucket = {
+  /** Its beginning. */
+  at: string;
+  /** Those that A denied. */
+  denied_a: number;
+  /** Those that B denied. */
+  denied_b: number;
+  /** Requests. */
+  requests: number;
+};
+
+/** One change for all clients that match. */
+export type BulkChange = {
+  domain?: string;
+  /** So many match, as far as the caller knows. */
+  expected: number;
+  /** Whom it is for; everybody unless given. */
+  matching?: ClientFilter;
+  /** Of the version: a line that says what changes and why. */
+  message: string;
+  /** A JSON merge patch of each. */
+  patch?: unknown;
+  /** Instead of a patch: takes them out. */
+  remove?: boolean;
+};
+
+/** What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said. */
+export type Carries = Record<string, Carry>;
+
+/** How used quota carries over to a limit's new numbers. In documents: `keep`, `proportional`, `reset`. */
+export type Carry = 'keep' | 'proportional' | 'reset';
+
+export type Change = {
+  domain?: string;
+  id: string;
+  kind: Kind;
+  op: Op;
+  /** The whole object, or what of it is to be otherwise; none for a deletion. */
+  value?: unknown;
+};
+
+/** What a person is about to publish. */
+export type ChangeList = {
+  /** The version that the list was made on. */
+  base_version: number;
+  /** What becomes of used quota where a limit's numbers change, by full name of the limit; kept unless said. */
+  carry?: Record<string, Carry>;
+  /** At least one, to be published. */
+  changes: Change[];
+  /** Publish what a node that is connected cannot read: it keeps the policy that it has. */
+  force?: boolean;
+  /** Entity tags of the objects that the list changes, by key. */
+  if_match?: Record<string, string>;
+  /** A line that says what changes and why. A draft may be without. */
+  message: string;
+  /** The nodes that it goes to first, by their names; all unless given. */
+  nodes?: string[] | null;
+};
+
+/** How much changes. */
+export type Changed = {
+  /** Clients. */
+  clients: number;
+  /** Requests. */
+  requests: number;
+};
+
+/** An object that a version changed. */
+export type ChangedObject = {
+  domain: string;
+  /** `null`: it is gone. */
+  etag: string | null;
+  id: string;
+  kind: Kind;
+};
+
+/** A policy. */
+export type Chosen =
+  | 'live'
+  | 'none'
+  | {
+      version: number;
+    }
+  | {
+      changes: TriedList;
+    }
+  | {
+      draft: string;
+    }
+  | {
+      document: Policy;
+    };
+
+/** An identity that was given a tier or an override. */
+export type Client = {
+  /** Kind of the identity. */
+  kind: string;
+  /** A name for people. */
+  label?: string | null;
+  /** A note for people. */
+  note?: string | null;
+  /** What it gets for a while instead of what its tier says. */
+  override?: Override | null;
+  /** Its tier; the default of its kind unless given. */
+  tier?: string | null;
+  /** Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins. */
+  value: string;
+};
+
+/** Which clients of a domain. */
+export type ClientFilter = {
+  has_override?: boolean | null;
+  /** Only these. */
+  ids?: string[] | null;
+  kind?: string | null;
+  /** Of the value. */
+  prefix?: string;
+  tier?: string | null;
+};
+
+/** An object as it is now. */
+export type ClientItem = {
+  changed_at?: string;
+  changed_by?: string;
+  /** How many configured clients have it. */
+  clients?: number;
+  /** Kinds of identity whose default it is. */
+  default_of?: string[];
+  etag: string;
+  id: string;
+  revision?: number;
+  /** Rules that are only for some tiers, this one among them. */
+  rules?: string[];
+  value: Client;
+};
+
+/** How one client fared. */
+export type ClientRow = {
+  /** Its requests that A denied. */
+  denied_a: number;
+  /** Its requests that B denied. */
+  denied_b: number;
+  /** When A denied it first. */
+  first_denied_a: string | null;
+  /** When B denied it first. */
+  first_denied_b: string | null;
+  /** When B first denied it what A allowed. */
+  first_newly_denied: string | null;
+  /** `KIND:VALUE`, as it may be shown. */
+  key: string;
+  /** Its requests that A denied and B allowed. */
+  newly_allowed: number;
+  /** Its requests that B denied and A allowed. */
+  newly_denied: number;
+  /** Its requests. */
+  requests: number;
+};
+
+/** An object that is not as it was read. */
+export type Conflicting = {
+  /** RFC 3339. */
+  changed_at: string | null;
+  changed_by: string | null;
+  domain?: string | null;
+  /** How many clients were meant to match. */
+  expected?: number | null;
+  id?: string | null;
+  /** `tier`, `rule`, `client`, `domain` or `user`; `policy` where the whole was to be replaced, `clients` where many were meant. */
+  kind: string;
+  /** How many do. */
+  matching?: number | null;
+  /** As it is now; `null`: it is gone. */
+  present: Present | null;
+  /** In which version it changed last, as far as that is known. */
+  version: number | null;
+};
+
+export type Credentials = {
+  name: string;
+  password: string;
+};
+
+/** What a check would answer now. */
+export type Decided = {
+  allowed: boolean;
+  /** When all limits would let it pass, if nobody else comes: 0 now, null never. */
+  allowed_after_ms: number | null;
+  /** Why limits that nodes share were decided without their store, where there are some. */
+  degraded?: string | null;
+  limit_id: string | null;
+};
+
+/** What a policy said, in the words of the check's answer. */
+export type DecidedBy = {
+  /** May it go on? */
+  allowed: boolean;
+  /** How long it should wait before it goes on. */
+  delay_ms: number;
+  /** Full name of the limit that decided; `None`: no limit applied. */
+  limit_id: string | null;
+  /** What is left. */
+  remaining: number | null;
+  /** Until all of the quota is back. */
+  reset_after_ms: number | null;
+  /** When it may come again: 0 when allowed, `None`: never. */
+  retry_after_ms: number | null;
+};
+
+/** One decision of both policies. */
+export type DecisionRow = {
+  /** What A said; `None`: there is no such policy. */
+  a: DecidedBy | null;
+  /** When it came. */
+  at: string;
+  /** What B said. */
+  b: DecidedBy | null;
+  /** The cost. */
+  cost: number;
+  /** The path. */
+  endpoint: string | null;
+  /** Who came, as `KIND:VALUE`. */
+  identities: string[];
+  /** The method. */
+  method: string | null;
+  /** The request's number, from 1. */
+  number: number;
+};
+
+/** Decisions that were seen. */
+export type Decisions = {
+  /** Oldest first, a hundred at most, and as many as fit. */
+  decisions: SeenDecision[];
+  /** How many came, also those for which there was no room. */
+  seen: number;
+};
+
+/** The first ones are kept. */
+export type DecisionsKept = {
+  /** So many. */
+  kept: number;
+  /** Of so many. */
+  of: number;
+};
+
+/** One difference. Without `field`, the whole object, or limit, is new (`from` is absent) or gone (`to` is). */
+export type Difference = {
+  /** The domain that the object is in. */
+  domain: string;
+  /** The field, `override.` before those of an override whose limits are compared; `order` where limits are the same but for their order. */
+  field?: string | null;
+  /** What was there. */
+  from?: unknown;
+  /** The object's; of a client `KIND:VALUE`, of a domain its name. */
+  id: string;
+  /** `tier`, `rule`, `client`, or `domain` for the settings of one. */
+  kind: string;
+  /** The id of the limit in which it is. */
+  limit?: string | null;
+  /** What is there instead. */
+  to?: unknown;
+};
+
+/** What differs between two versions. */
+export type Differences = {
+  differences: Difference[];
+  from: number;
+  to: number;
+};
+
+/** One domain: a name space of tiers, clients and rules. */
+export type Domain = {
+  /** Clients that were given a tier or an override. */
+  clients?: Client[];
+  /** Per kind of identity, the tier of those that nobody assigned. */
+  defaults?: Record<string, string>;
+  /** The response headers of a door. */
+  headers?: Headers;
+  /** What a door answers when it cannot decide. */
+  on_error?: OnError;
+  /** What `X-RateLimit-Reset` carries. */
+  reset?: Reset;
+  /** Rules. */
+  rules?: Rule[];
+  /** May a request name its own tier? */
+  tier_hint?: boolean;
+  /** Tiers. */
+  tiers?: Tier[];
+  /** IANA name of the time zone of calendar periods, such as `Europe/Berlin`; UTC unless given. */
+  timezone?: string | null;
+};
+
+/** An object as it is now. */
+export type DomainItem = {
+  changed_at?: string;
+  changed_by?: string;
+  /** How many configured clients have it. */
+  clients?: number;
+  /** Kinds of identity whose default it is. */
+  default_of?: string[];
+  etag: string;
+  id: string;
+  revision?: number;
+  /** Rules that are only for some tiers, this one among them. */
+  rules?: string[];
+  value: Domain;
+};
+
+/** A change list that was saved. */
+export type Draft = {
+  author: string;
+  /** When it is forgotten; RFC 3339. */
+  ends_at: string;
+  id: string;
+  /** Of the list. */
+  message: string;
+  /** RFC 3339. */
+  saved_at: string;
+};
+
+/** A draft as it is sent. */
+export type DraftWithList = {
+  author: string;
+  /** When it is forgotten; RFC 3339. */
+  ends_at: string;
+  id: string;
+  list: ChangeList;
+  /** Of the list. */
+  message: string;
+  /** RFC 3339. */
+  saved_at: string;
+};
+
+export type Explained = {
+  decision: Decided;
+  domain: string;
+  identities: Known[];
+  /** Those that the request meets, in the order in which they are checked. */
+  limits: LimitState[];
+  policy_version: number;
+  /** All of the domain, by path, and the closest first of those that match the same path. */
+  rules: RuleSays[];
+};
+
+/** What is wrong, and where. */
+export type FieldError = (
+  | {
+      pointer: string;
+    }
+  | {
+      parameter: string;
+    }
+  | {
+      header: string;
+    }
+) & {
+  code: string;
+  /** For people: what is wrong and what to do. */
+  message: string;
+};
+
+/** Figures. */
+export type Figures =
+  | {
+      /** A point a second, oldest first. */
+      history: Second[];
+      newest: Sample;
+    }
+  | FiguresOfRange;
+
+/** Figures of a range. */
+export type FiguresOfRange = {
+  /** What figures are told apart by. */
+  by: 'total' | 'limit' | 'tier' | 'rule' | 'node';
+  /** Unix milliseconds. */
+  from: number;
+  /** Series that did not fit. Ask for one by its `id`. */
+  left_out: number;
+  /** Limits, or tiers and rules, of one step at most that are in the total alone: of more than a thousand, the busiest are counted one by one. */
+  not_counted: number;
+  /** The most requests first. */
+  series: FiguresSeries[];
+  step: '1s' | '1m' | '1h';
+  /** Not included. */
+  to: number;
+};
+
+/** What was counted in one step. */
+export type FiguresPoint = {
+  allowed: number;
+  /** Decided without the store that a limit is shared over; estimated from one decision in 16. */
+  degraded?: number;
+  denied: number;
+  /** Decisions that were measured: one in 16. */
+  measured?: number;
+  no_limit?: number;
+  /** Half of the decisions took so long at most, and 99 in 100, of those that were measured: whole microseconds, rounded up. */
+  p50_us?: number | null;
+  p99_us?: number | null;
+  /** What shadow limits would have denied. */
+  shadow_denied: number;
+  /** Unix milliseconds when it began. */
+  t: number;
+  unknown_domain?: number;
+};
+
+export type FiguresSeries = {
+  /** `total`, name of the node, or full name of the limit, tier or rule. */
+  id: string;
+  /** Oldest first. There is none for a time when no node counted. */
+  points: FiguresPoint[];
+};
+
+export type File = {
+  /** By which it is called in the report. */
+  name: string;
+  /** What stands in it. */
+  text: string;
+};
+
+export type FirstAdministrator = {
+  code: string;
+  name: string;
+  password: string;
+};
+
+/** Whom a policy denied first. */
+export type FirstDenial = {
+  /** When. */
+  at: string;
+  /** The client, as `KIND:VALUE`; `None`: it is not listed, for want of room. */
+  key: string | null;
+};
+
+/** Where a rollout goes. */
+export type GoOn = {
+  /** Give it to nodes that are connected and cannot read it: they keep the policy that they have. */
+  force?: boolean;
+  to: To;
+};
+
+/** A family of response headers. */
+export type Headers = 'x-ratelimit' | 'ietf' | 'none';
+
+/** One of the heaviest. */
+export type Heaviest = {
+  /** Requests: of a key estimated, halved every ten minutes; else those of the last quarter of an hour. */
+  count: number;
+  /** By at most so many is the count too high. */
+  error: number;
+  /** Full name of the limit, tier or rule. */
+  id: string;
+  /** Of a key: who is counted together, shown as the server's setting `keys` says; nobody: everyone. */
+  identities?: ShownIdentity[] | null;
+  /** Requests within the last minute: of a key estimated. */
+  per_minute: number;
+  /** Decisions that were looked at within the last minute, which `per_minute` is worked out from. */
+  per_minute_seen: number;
+  /** Of all such requests. */
+  share: number;
+};
+
+/** A key that is among the heaviest of a node. */
+export type HeavyKey = {
+  /** Estimated decisions, halved every ten minutes. */
+  count: number;
+  /** By at most so many is the count too high. */
+  error: number;
+  /** Who is counted together; nobody: everyone. */
+  identities: SeenIdentity[];
+  /** Full name of the limit. */
+  limit_id: string;
+};
+
+export type Identity = {
+  kind: string;
+  value: string;
+};
+
+/** What an import makes of each line. */
+export type ImportReport = {
+  changed: number;
+  lines: LineReport[];
+  new: number;
+  /** Clients that the file does not have, where they are to go. */
+  removed: number;
+  unchanged: number;
+  wrong: number;
+};
+
+/** An import that published nothing. */
+export type ImportTried = {
+  /** What the import changes; nothing: there is nothing to publish. */
+  differences: Difference[];
+  /** Clients whose override in the files has ended, and is not published. */
+  ended: string[];
+  /** What is not carried over as it was. */
+  notes: Note[];
+  /** That of the policy in force. */
+  version: number;
+};
+
+/** An import that published nothing. */
+export type Imported = {
+  report: ImportReport;
+  /** That of the policy in force. */
+  version: number;
+};
+
+/** What is kept to be looked at, of how much. */
+export type Kept = {
+  /** Decisions that both allowed. */
+  allowed: DecisionsKept;
+  /** The shortest bucket of a client's timeline. */
+  bucket_ms: number;
+  /** Decisions in which the policies differ. */
+  changed: DecisionsKept;
+  /** Clients that are listed. */
+  clients: number;
+  /** Times that a client came who is not, for want of room. */
+  clients_left_out: number;
+  /** Decisions that both denied. */
+  denied: DecisionsKept;
+};
+
+/** How identities are shown that were seen in traffic, the clearest first. */
+export type Keys = 'clear' | 'truncated' | 'hashed';
+
+/** What an object is. */
+export type Kind = 'tier' | 'rule' | 'client' | 'domain';
+
+export type Known = {
+  /** The configured client that it is. */
+  client: string | null;
+  kind: string;
+  label: string | null;
+  override: Override | null;
+  /** The override is there, and no longer applied. */
+  override_has_ended: boolean;
+  tier: string | null;
+  /** `client`, `hint` or `default`. */
+  tier_from: string | null;
+  value: string;
+};
+
+/** A limit. */
+export type Limit = {
+  /** How it counts. */
+  algorithm: Algorithm;
+  /** Most tokens at once, for the buckets; the limit unless given. */
+  burst?: number | null;
+  /** Unique within the tier, rule or client. */
+  id: string;
+  /** Tokens per period; 0 denies everything. */
+  limit: number;
+  /** Does it deny, or only count what it would deny? */
+  mode?: Mode;
+  /** What happens when sharing fails. */
+  on_failure?: OnFailure | null;
+  /** `250ms`, `1s`, `15m`, `1h`, `1d`; for fixed windows also `day`, `week` (begins on Monday) and `month`, by the calendar in the domain's time zone. */
+  period: string;
+  /** How nodes share it. */
+  sharing?: Sharing;
+};
+
+/** What one limit did under one policy. */
+export type LimitFigures = {
+  /** Requests for which it was looked at. */
+  checked: number;
+  /** Requests that it was the first to refuse. */
+  denied: number;
+  /** Requests of a sample that are not counted here, because whom it counts is not in the sample. */
+  not_sampled?: number;
+  /** Why not. */
+  reason?: string | null;
+  /** False: the traffic is a sample that says nothing of this limit. */
+  sampled: boolean;
+  /** Requests that it would have refused if it were not a shadow. */
+  shadow_denied: number;
+};
+
+/** Since the process started, and per second. */
+export type LimitFigures2 = {
+  allowed: number;
+  allowed_rate: number;
+  denied: number;
+  denied_rate: number;
+  limit_id: string;
+  shadow_denied: number;
+  shadow_denied_rate: number;
+};
+
+/** What one limit did under both policies. */
+export type LimitRow = {
+  /** Under A; `None`: A does not have it. */
+  a: LimitFigures | null;
+  /** Under B. */
+  b: LimitFigures | null;
+  /** Its full name; of a single client's own, with the client as it may be shown. */
+  limit_id: string;
+};
+
+export type LimitState = {
+  /** Would this limit let it pass? */
+  allowed: boolean;
+  /** The tokens that the request would take. */
+  cost: number;
+  /** Who is counted together; nobody: everyone. */
+  counted: Identity[];
+  limit: number;
+  limit_id: string;
+  /** `enforce`, or `shadow`: it counts, and never denies. */
+  mode: string;
+  period_ms: number;
+  remaining: number;
+  /** What would be left then. */
+  remaining_after: number;
+  reset_after_ms: number;
+  /** 0 now, null never. */
+  retry_after_ms: number | null;
+  used: number;
+};
+
+/** What an import makes of a line. */
+export type LineReport = {
+  column?: string | null;
+  id?: string | null;
+  /** From 1, that of the columns' names. */
+  line: number;
+  message?: string | null;
+  outcome: Outcome;
+};
+
+export type Lint = {
+  policy_version: number;
+  warnings: Warned[];
+};
+
+/** A page of a list. */
+export type ListOfAlert = {
+  items: Alert[];
+  /** Alerts that are not listed. */
+  left_out: number;
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfAuditLine = {
+  items: AuditLine[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfClientItem = {
+  /** The one that was asked for. */
+  domain?: string | null;
+  /** All there are. */
+  domains: string[];
+  items: ClientItem[];
+  /** How many items there are on all pages. Of clients that are looked for by more than kind and prefix, 10001 stands for more than 10,000. */
+  matching: number;
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  policy_version: number;
+};
+
+/** A page of a list. */
+export type ListOfDecisionRow = {
+  items: DecisionRow[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfDomainItem = {
+  /** The one that was asked for. */
+  domain?: string | null;
+  /** All there are. */
+  domains: string[];
+  items: DomainItem[];
+  /** How many items there are on all pages. Of clients that are looked for by more than kind and prefix, 10001 stands for more than 10,000. */
+  matching: number;
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  policy_version: number;
+};
+
+/** A page of a list. */
+export type ListOfDraft = {
+  items: Draft[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfHeaviest = {
+  /** What the heaviest are. */
+  by: 'key' | 'limit' | 'tier' | 'rule';
+  /** No count is too high by a larger share of all. */
+  error_max: number;
+  /** Counts of keys are halved in this time. */
+  half_life_ms: number | null;
+  items: Heaviest[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  /** What the heaviest are the heaviest in. */
+  of: 'denied' | 'all';
+  /** One decision in so many was looked at. */
+  one_in: number;
+};
+
+/** A page of a list. */
+export type ListOfNodeRow = {
+  items: NodeRow[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfRoleItem = {
+  items: RoleItem[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfRuleItem = {
+  /** The one that was asked for. */
+  domain?: string | null;
+  /** All there are. */
+  domains: string[];
+  items: RuleItem[];
+  /** How many items there are on all pages. Of clients that are looked for by more than kind and prefix, 10001 stands for more than 10,000. */
+  matching: number;
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  policy_version: number;
+};
+
+/** A page of a list. */
+export type ListOfRun = {
+  items: Run[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfSessionItem = {
+  items: SessionItem[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfTierItem = {
+  /** The one that was asked for. */
+  domain?: string | null;
+  /** All there are. */
+  domains: string[];
+  items: TierItem[];
+  /** How many items there are on all pages. Of clients that are looked for by more than kind and prefix, 10001 stands for more than 10,000. */
+  matching: number;
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  policy_version: number;
+};
+
+/** A page of a list. */
+export type ListOfTimelineRow = {
+  /** Length of a bucket. */
+  bucket_ms: number;
+  items: TimelineRow[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+  /** Clients on all pages. */
+  of: number;
+};
+
+/** A page of a list. */
+export type ListOfToken = {
+  items: Token[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfUncovered = {
+  items: Uncovered[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfUpload = {
+  items: Upload[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfUser = {
+  items: User[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
+export type ListOfVersion = {
+  items: Version[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+export type LogAsk = {
+  /** Where its requests go. */
+  domain?: string;
+  /** Id of an upload. */
+  upload: string;
+};
+
+/** A line that was understood. */
+export type LogLine = {
+  /** When. */
+  at: string;
+  /** The path, without its query. */
+  endpoint: string | null;
+  /** The address. */
+  ip: string;
+  /** Its number, from 1. */
+  line: number;
+  /** The method. */
+  method: string | null;
+  /** The user, if it names one. */
+  user: string | null;
+};
+
+/** Denials of one client in a row. */
+export type LongestRun = {
+  /** How many. */
+  denials: number;
+  /** The first of them. */
+  from: string;
+  /** The client, as `KIND:VALUE`. */
+  key: string;
+  /** From the first to the last. */
+  length_ms: number;
+};
+
+/** A token that was made just now. */
+export type Made = {
+  /** `null`: never. */
+  ends_at: string | null;
+  id: string;
+  /** Of the objects that it may change; `null`: all that its role may. */
+  kinds: Kind[] | null;
+  last_used_address: string | null;
+  /** To the minute; `null`: never. */
+  last_used_at: string | null;
+  made_at: string;
+  made_by: string;
+  name: string;
+  /** When another of the same name was made in its place; `null`: none was. */
+  replaced_at: string | null;
+  /** `null`: it has a scope instead. */
+  role: Role | null;
+  scope: Scope | null;
+  /** Shown this once. */
+  secret: string;
+};
+
+export type MadeAsk = {
+  /** Where their requests go. */
+  domain?: string;
+  /** Clients that do the same. */
+  rows: Row[];
+  /** Another one makes other chances. */
+  seed?: number;
+  /** Now unless given. */
+  start?: string | null;
+};
+
+/** Who asks. */
+export type Me = {
+  /** Is it one of a node? */
+  is_node: boolean;
+  /** Of the objects that it may change; `null`: all that the role may. */
+  kinds: Kind[] | null;
+  /** A user's name, or `token:NAME`. */
+  name: string;
+  /** `null`: it is a node's token. */
+  role: Role | null;
+};
+
+export type Meta = {
+  algorithms: AlgorithmInfo[];
+  bounds: Bounds;
+  /** Where checks can be sent. */
+  check_url: string | null;
+  /** How identities are shown that were seen in traffic. */
+  keys: Keys;
+  /** What is recorded to try policies on; `null`: nothing is. */
+  recorder: Recorded | null;
+  version: string;
+};
+
+/** Does a limit deny? */
+export type Mode = 'enforce' | 'shadow';
+
+export type NewPassword = {
+  password: string;
+  /** The one until now. */
+  present: string;
+};
+
+/** A token that is to be made. */
+export type NewToken = {
+  /** RFC 3339; `null`: it has no end. In 90 days unless given. */
+  ends_at?: string | null;
+  /** Of the objects that it may change, where its role is `editor`; unless given, all. */
+  kinds?: Kind[] | null;
+  /** What it is for. */
+  name: string;
+  /** This or a scope. */
+  role?: Role | null;
+  /** This or a role. */
+  scope?: Scope | null;
+};
+
+/** A user who is to be added. */
+export type NewUser = {
+  name: string;
+  password: string;
+  role: Role;
+};
+
+/** Decisions. */
+export type NodeCounts = {
+  /** Allowed. */
+  allowed?: number;
+  /** Decided without the store that a limit is shared over, estimated. */
+  degraded?: number;
+  /** Denied. */
+  denied?: number;
+  /** Of those allowed, the ones that met no limit. */
+  no_limit?: number;
+  /** Of those, the ones that named a domain which the policy does not have. */
+  unknown_domain?: number;
+};
+
+/** A node, as it is now. */
+export type NodeRow = {
+  /** Of its connection; empty for this process. */
+  address: string;
+  /** By how much its clock is ahead of this server's, as far as it is more than messages take. */
+  clock_ahead_ms: number | null;
+  /** How many those were. */
+  decisions: number;
+  decisions_per_second: number;
+  /** Decisions without the store that a limit is shared over, per second. */
+  degraded_per_second: number;
+  /** Of those. */
+  denied_share: number;
+  /** How full its table is, estimated: from 0 to 1. */
+  fill: number;
+  /** It decides by what it had on its disk. */
+  from_last_good: boolean;
+  /** Decisions that were measured: one in 16. */
+  measured: number;
+  node: string;
+  /** Why its policy is not kept for its next start. */
+  not_kept: string | null;
+  overflow_charges: number;
+  p99_us: number | null;
+  /** In force there; 0: none. */
+  policy_version: number;
+  presence: Presence;
+  /** The policy that it was sent last, if it did not take it, and why. */
+  refused: RefusedPolicy | null;
+  /** The newest schema of policies that it knows. */
+  schema: number;
+  /** When it was heard last, if it is not connected. */
+  seen_at: string | null;
+  /** The version that it should have. */
+  target_version: number;
+  /** How long it took to put its policy in force, from the last byte of it, milliseconds. */
+  took_ms: number | null;
+  /** Of its build. */
+  version: string;
+};
+
+/** Something that is not carried over as it was. */
+export type Note = {
+  /** Is there a request that the file limits or lets pass on purpose, about which a server by itself decides otherwise, or which has to be put in another way? A request counts once; what costs more is told without this. */
+  changes_decisions: boolean;
+  /** The file. */
+  file: string;
+  /** What happens instead. */
+  instead: string;
+  /** The line of the descriptor or limit, from 1; 0: the file as a whole. */
+  line: number;
+  /** The field in the file, such as `descriptors[2].rate_limit.replaces`; empty for the file as a whole. */
+  path: string;
+  /** What it is. */
+  what: string;
+};
+
+/** An object, by value. */
+export type Object = Tier | Rule | Client | Domain;
+
+/** What a door answers when it cannot decide. */
+export type OnError = 'open' | 'closed';
+
+/** What happens to a shared limit when the store is gone. */
+export type OnFailure =
+  | 'open'
+  | 'closed'
+  | {
+      local: number;
+    };
+
+export type Op = 'create' | 'put' | 'patch' | 'delete';
+
+/** An open rollout, with what its nodes have. */
+export type OpenRollout = {
+  /** Who published it. */
+  author: string;
+  /** Each of `nodes`, with the version in force there. */
+  has: RolloutNode[];
+  /** The version that all others keep. */
+  keeps: number;
+  /** Those that it went to. */
+  nodes: string[];
+  /** RFC 3339. */
+  since: string;
+  /** The newest version. */
+  version: number;
+};
+
+export type Outcome = 'new' | 'changed' | 'unchanged' | 'wrong';
+
+/** What came of a question. */
+export type Outcome2 = {
+  /** The nodes that answered, each with what it said. */
+  answers: Record<string, Told>;
+  /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
+  did_not_answer: string[];
+};
+
+/** What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`. */
+export type Override = {
+  /** Every request is denied. */
+  blocked?: boolean;
+  /** These replace the tier's limits of the same id, and the others are added. */
+  limits?: Limit[];
+  /** Why, for people. */
+  reason?: string | null;
+  /** The tier's limits do not apply. */
+  unlimited?: boolean;
+  /** RFC 3339 instant at which it ends. */
+  until?: string | null;
+};
+
+/** An object as it is now. */
+export type OverrideItem = {
+  changed_at?: string;
+  changed_by?: string;
+  /** How many configured clients have it. */
+  clients?: number;
+  /** Kinds of identity whose default it is. */
+  default_of?: string[];
+  etag: string;
+  id: string;
+  revision?: number;
+  /** Rules that are only for some tiers, this one among them. */
+  rules?: string[];
+  value: Override;
+};
+
+/** Decisions of one limit, tier or rule. */
+export type PartCounts = {
+  /** Allowed. */
+  allowed: number;
+  /** Denied. */
+  denied: number;
+  /** Full name. */
+  id: string;
+  /** Would have been denied, by a shadow. */
+  shadow_denied: number;
+};
+
+/** How the requests of a client lie in time. */
+export type Pattern =
+  | 'steady'
+  | 'poisson'
+  | {
+      burst: {
+        /** How many. */
+        requests: number;
+      };
+    }
+  | {
+      ramp: {
+        /** The rate at the end; `rate` is that of the beginning. */
+        to: number;
+      };
+    }
+  | {
+      on_off: {
+        /** How long none come. */
+        off: string;
+        /** How long requests come. */
+        on: string;
+      };
+    }
+  | {
+      waves: {
+        /** From crest to crest. */
+        period: string;
+      };
+    }
+  | {
+      retry: {
+        /** How long the first time. */
+        back_off: string;
+        /** How often at most. */
+        tries: number;
+      };
+    };
+
+/** One limit of a request, as it stands. */
+export type PeekedLimit = {
+  /** It counts, and never denies. */
+  is_shadow: boolean;
+  /** Of tokens. */
+  limit: number;
+  /** Full name. */
+  limit_id: string;
+  /** What is left. */
+  remaining: number;
+  /** Until all is back, milliseconds. */
+  reset_after_ms: number;
+};
+
+/** Whom a rule counts. */
+export type Per = string | string[];
+
+/** The whole document. ``` use tidegate::policy::Policy; let text = r#"{"domains": {"default": {"defaults": {"user": "free"}}}}"#; let policy: Policy = serde_json::from_str(text).unwrap(); assert_eq!(policy.domains["default"].defaults["user"], "free"); ``` */
+export type Policy = {
+  /** Domains by name. Requests that name none are in `default`. */
+  domains: Record<string, Domain>;
+};
+
+/** Is it there? */
+export type Presence = 'here' | 'connected' | 'silent' | 'gone';
+
+/** An object as it is now. */
+export type Present = {
+  etag: string;
+  /** Left out where it is the whole policy. */
+  value?: Object | null;
+};
+
+/** What the editor is told. */
+export type PreviewAnswer = {
+  /** Length of a bucket. */
+  bucket_ms: number;
+  /** Where the traffic was cut off, after its beginning, because it has more requests than fit. */
+  cut_at_ms: number | null;
+  /** What is edited. */
+  draft: PreviewSide | null;
+  /** What is in force; `None`: nothing is. */
+  published: PreviewSide | null;
+  /** Requests that were decided. */
+  requests: number;
+  /** As it was sent. */
+  sequence: number | null;
+};
+
+/** What the editor asks. */
+export type PreviewAsk = {
+  /** Whose time zone calendar windows have. */
+  domain?: string;
+  /** The object as it is edited. */
+  draft: unknown;
+  kind: PreviewKind;
+  /** The object as it is in force; none while it is new. */
+  published?: unknown;
+  /** Sent back, so that an answer that comes late is known. */
+  sequence?: number | null;
+  traffic: PreviewTraffic;
+};
+
+export type PreviewKind = 'tier' | 'rule';
+
+/** What some limits did. */
+export type PreviewSide = {
+  /** Requests that were allowed. */
+  allowed: number;
+  /** Allowed and denied of each bucket. */
+  buckets: number[][];
+  /** Requests that were denied. */
+  denied: number;
+  /** When one was denied first, after the beginning. */
+  first_denied_ms: number | null;
+  /** The longest time that an allowed one was told to wait before it goes on. */
+  longest_delay_ms: number;
+  /** The longest time after which a denied one was told to come again: 0 if none was denied, `None`: never. */
+  longest_wait_ms: number | null;
+};
+
+/** Requests of one client. */
+export type PreviewTraffic = {
+  /** Cost of each. */
+  cost?: number;
+  /** How long they come, such as `10m`. */
+  for: string;
+  /** How they lie in time. */
+  pattern?: Pattern;
+  /** The time that the rate is meant for, such as `1s`. */
+  per?: string;
+  /** Requests in `per`. */
+  rate: number;
+  /** Another one makes other chances. */
+  seed?: number;
+  /** The beginning of a week and a month in the domain's time zone unless given: windows then begin with the traffic. */
+  start?: string | null;
+};
+
+/** The body of a refusal: problem details, as RFC 9457 has them. */
+export type Problem = {
+  /** Stable; see the table of codes. */
+  code: string;
+  /** Each object that is not as it was read, as it is now. */
+  conflicts?: Conflicting[] | null;
+  /** What happened here, for people. */
+  detail: string;
+  /** Each part of the request that is wrong. */
+  errors?: FieldError[] | null;
+  /** That of the answer. */
+  status: number;
+  /** What the code means, for people. */
+  title: string;
+  /** Always `about:blank`: the code says what it is. */
+  type: string;
+  /** Who uses the tier that would go. */
+  used_by?: Usage | null;
+};
+
+/** The answer to a publish. */
+export type Publication = {
+  /** The objects that changed; an import says what it did line by line. */
+  changes?: ChangedObject[] | null;
+  /** Clients whose override had ended, and was taken away with this version. */
+  ended: string[];
+  /** The nodes that it went to, if not to all. */
+  nodes?: string[] | null;
+  /** Of an import: what is not carried over as it was. */
+  notes?: Note[];
+  /** The version that the list was applied on, where that is not the one that it was made on. */
+  on_top_of: number | null;
+  report?: ImportReport | null;
+  /** Of the document, hex. */
+  sha256: string;
+  version: number;
+};
+
+/** A request that is asked about. */
+export type Question = {
+  /** `default` unless given. */
+  domain?: string | null;
+  /** Path. */
+  endpoint?: string | null;
+  /** One to eight, each kind once. */
+  identities: Who[];
+  /** Such as `GET`. */
+  method?: string | null;
+};
+
+/** Per second. */
+export type Rates = {
+  allowed: number;
+  /** Estimated from one decision in 16. */
+  degraded: number;
+  denied: number;
+  shadow_denied: number;
+};
+
+/** What is recorded just now. */
+export type Recorded = {
+  /** Memory that they take. */
+  bytes: number;
+  /** Most memory that they take. */
+  bytes_max: number;
+  /** False: of the time in which requests are kept, some of the sample are missing, for one of the reasons below. */
+  complete: boolean;
+  /** Time of the first of them. */
+  from: string | null;
+  /** How long they are kept. */
+  kept_max_ms: number;
+  /** Requests of the sample that came faster than they could be taken, in that time. */
+  lost: number;
+  /** One identity of each kind in so many is in the sample. */
+  one_in: number;
+  /** Requests that are kept. */
+  requests: number;
+  /** Time of the last. */
+  to: string | null;
+  /** Requests of the sample that are longer than a record, in that time. */
+  too_long: number;
+};
+
+/** A line that was not understood. */
+export type RefusedLine = {
+  /** Its number, from 1. */
+  line: number;
+  /** What is wrong with it. */
+  why: string;
+};
+
+/** A policy that a node did not take. */
+export type RefusedPolicy = {
+  /** When this server heard of it. */
+  since: string;
+  version: number;
+  why: string;
+};
+
+/** What a node counted since its last report, and how it is. A report is sent again as it was until it is answered, so that none is lost; one that came twice is counted once. */
+export type Report = {
+  /** When it was made, by the node's clock, Unix milliseconds. */
+  at_ms?: number;
+  /** Decisions since the last report. */
+  counts?: NodeCounts;
+  /** The keys that were denied most, heaviest first: as many as fit. */
+  denied?: HeavyKey[];
+  /** How full the table is, estimated: from 0 to 1. */
+  fill?: number;
+  /** It decides by its last good policy, and has not heard the admin server since it started. */
+  from_last_good?: boolean;
+  /** The keys that came most, heaviest first: as many as fit. */
+  hot?: HeavyKey[];
+  /** Which start of it. */
+  instance?: string;
+  /** Buckets of the histogram of latencies that have counts, and how many. */
+  latency?: [number, number][];
+  /** The limits of tiers and rules that decided since the last report, a thousand at most: each request once for each limit. */
+  limits?: PartCounts[];
+  /** Further limits that decided, and are in `counts` alone. */
+  limits_left_out?: number;
+  /** Name of the node. */
+  name?: string;
+  /** Charges to overflow buckets since the start, because the table was full. */
+  overflow_charges?: number;
+  /** The tiers and rules that decided since the last report, a thousand at most: each request once for each of them. */
+  owners?: PartCounts[];
+  /** Further tiers and rules that decided, and are in `counts` alone. */
+  owners_left_out?: number;
+  /** Version of the policy in force; 0: none. */
+  policy_version?: number;
+  /** From 1, one more for each. */
+  sequence?: number;
+};
+
+/** What `X-RateLimit-Reset` carries. */
+export type Reset = 'epoch' | 'delta';
+
+/** Of a person or a token. Each may what those before it may. */
+export type Role = 'viewer' | 'operator' | 'editor' | 'admin';
+
+/** A role. */
+export type RoleItem = {
+  id: Role;
+  /** What it may beyond those before it. */
+  may: string;
+};
+
+/** What is taken back. */
+export type RollBack = {
+  /** Publish what a node that is connected cannot read: it keeps the policy that it has. */
+  force?: boolean;
+  /** Of the version that this makes. */
+  message?: string | null;
+  mode?: RollBackMode;
+  /** The nodes that it goes to first, by their names; all unless given. */
+  nodes?: string[] | null;
+  /** The version to go back to, or to undo. */
+  to: number;
+};
+
+export type RollBackMode = 'whole' | 'own';
+
+/** A version that some nodes have, and all others wait for. */
+export type Rollout = {
+  /** Who published it. */
+  author: string;
+  /** The version that all others keep. */
+  keeps: number;
+  /** Those that it went to. */
+  nodes: string[];
+  /** RFC 3339. */
+  since: string;
+  /** The newest version. */
+  version: number;
+};
+
+export type RolloutNode = {
+  node: string;
+  /** 0: none; `null`: it is not known. */
+  policy_version: number | null;
+};
+
+/** Some clients that do the same. */
+export type Row = {
+  /** How many. */
+  clients?: number;
+  /** Cost of each request. */
+  cost?: number;
+  /** How long they come, such as `10m`. */
+  for: string;
+  /** Kind of their identities. */
+  kind?: string;
+  /** With which method. */
+  method?: string | null;
+  /** Where to. */
+  path?: string | null;
+  /** How their requests lie in time. */
+  pattern?: Pattern;
+  /** The time that the rate is meant for, such as `1s`. */
+  per?: string;
+  /** Requests of each client in `per`. */
+  rate: number;
+  /** Their tier; the default of their kind unless given. */
+  tier?: string | null;
+  /** Value of the identity, for a single client; made up unless given. */
+  value?: string | null;
+};
+
+/** Limits of an endpoint. */
+export type Rule = {
+  /** Multiplies the request's cost. */
+  cost?: number;
+  /** Off when false. */
+  enabled?: boolean;
+  /** `/exact`, `/users/{id}`, `/api/*` or `*`. */
+  endpoint: string;
+  /** `[a-z][a-z0-9_-]{0,63}`. */
+  id: string;
+  /** Its limits, checked in this order. */
+  limits: Limit[];
+  /** Only requests with this method. */
+  method?: string | null;
+  /** Whom it counts. */
+  per: Per;
+  /** Only requests with an identity of one of these tiers. */
+  tiers?: string[] | null;
+  /** Only requests whose identities of these kinds have these values; a `*` at the end matches the rest. */
+  where?: Record<string, string>;
+};
+
+/** An object as it is now. */
+export type RuleItem = {
+  changed_at?: string;
+  changed_by?: string;
+  /** How many configured clients have it. */
+  clients?: number;
+  /** Kinds of identity whose default it is. */
+  default_of?: string[];
+  etag: string;
+  id: string;
+  revision?: number;
+  /** Rules that are only for some tiers, this one among them. */
+  rules?: string[];
+  value: Rule;
+};
+
+export type RuleSays = {
+  applies: boolean;
+  /** That in words. */
+  detail: string;
+  endpoint: string;
+  id: string;
+  method: string | null;
+  /** `applies`, or the first thing that keeps it from that: `disabled`, `endpoint`, `method`, `no_identity`, `tiers`, `where`, `closer`. */
+  reason: string;
+};
+
+/** A run, as it is told. */
+export type Run = {
+  about: AboutTraffic;
+  /** The question, to be asked again; none where it is too long to be kept. */
+  asked: Ask | null;
+  /** The time that it has come to on its own clock. */
+  at: string | null;
+  /** Who asked. */
+  author: string;
+  created_at: string;
+  /** Requests so far. */
+  done: number;
+  ended_at: string | null;
+  /** Why it failed. */
+  error: string | null;
+  id: string;
+  /** How identities are shown in what was found of recorded requests. Where they are to be shown less clearly by now, the run is forgotten at the start. */
+  keys?: Keys | null;
+  /** About how many there are. */
+  of: number;
+  /** The version that was in force when it was asked for: what `changes` and `draft` were put on. */
+  policy_version: number;
+  started_at: string | null;
+  state: RunState;
+  /** What was found, in short. */
+  summary?: Summary | null;
+  /** How many runs come before it, while it waits. */
+  waits_for: number | null;
+};
+
+/** Where a run is. */
+export type RunState = 'queued' | 'running' | 'done' | 'stopped' | 'failed';
+
+/** What was counted since the process started, by its engine and by the nodes that tell it, and how fast. */
+export type Sample = {
+  /** Decisions since the sample before, of which the rates are. */
+  decisions: number;
+  /** Since the sample before, whatever the wall clock did; 0 in the first. */
+  interval_ms: number;
+  /** Keys that were denied within the last minute, as far as the sketch of the most denied knows: at most 256. */
+  keys_limited: number;
+  /** The limits of tiers and rules, in the policy's order. */
+  limits: LimitFigures2[];
+  /** Decisions that were measured: one in 16. */
+  measured: number;
+  /** Charges to overflow buckets, because the engine's table was full. */
+  overflow_charges: number;
+  /** How long half of the decisions since the sample before took at most, and 99 in 100, of those that were measured: whole microseconds, rounded up. `null`: none was. */
+  p50_us: number | null;
+  p99_us: number | null;
+  policy_version: number;
+  rates: Rates;
+  /** Unix milliseconds. */
+  t: number;
+  totals: AllTotals;
+};
+
+export type Sampled = {
+  /** Of each node, so many at most. */
+  count: number;
+  /** Milliseconds. */
+  for_ms: number;
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+};
+
+/** What a token may that is no role. */
+export type Scope = 'node';
+
+/** One second of the history. */
+export type Second = {
+  /** Per second. */
+  allowed: number;
+  denied: number;
+  /** Unix milliseconds. */
+  t: number;
+};
+
+/** A decision that was seen. */
+export type SeenDecision = {
+  /** Was it allowed? */
+  allowed: boolean;
+  /** By the node's clock, Unix milliseconds. */
+  at_ms: number;
+  /** Its path, if it had one; its first 512 characters. */
+  endpoint?: string | null;
+  /** Whom the request was about. */
+  identities: SeenIdentity[];
+  /** The limit that decided; `null` where none applied. */
+  limit_id?: string | null;
+  /** What it left. */
+  remaining?: number | null;
+};
+
+/** An identity that a node saw. */
+export type SeenIdentity = {
+  /** Such as `user`. */
+  kind: string;
+  /** Such as `ada`. */
+  value: string;
+};
+
+/** Who is signed in. */
+export type Session = {
+  /** For the header `X-CSRF-Token`. */
+  csrf: string;
+  /** Name of this installation, as the page shows it. */
+  environment: string | null;
+  /** When it ends unless it is used until then; RFC 3339. */
+  expires_at: string;
+  name: string;
+  role: Role;
+};
+
+/** A session. */
+export type SessionItem = {
+  /** From where it was used last. */
+  address: string;
+  began_at: string;
+  /** As it called itself when it signed in. */
+  browser: string;
+  /** When it ends unless it is used until then. */
+  expires_at: string;
+  id: string;
+  /** Is it the one that asks? */
+  is_this: boolean;
+  /** To the minute. */
+  last_seen_at: string;
+};
+
+/** The first administrator is to be made. */
+export type SetupState = {
+  /** A name to begin with. */
+  name: string;
+  open: boolean;
+  /** The shortest password. */
+  password_characters_min: number;
+};
+
+/** How nodes share a limit. */
+export type Sharing = 'local' | 'strict' | 'leased' | 'synced';
+
+export type ShownIdentity = {
+  kind: string;
+  value: string;
+};
+
+/** What one policy did. */
+export type SideSummary = {
+  /** Requests that it allowed. */
+  allowed: number;
+  /** Clients that it denied something, of those that are listed. */
+  clients_denied: number;
+  /** Requests that it denied. */
+  denied: number;
+  /** The first request that it denied. */
+  first_denial: FirstDenial | null;
+  /** The longest time for which it denied one of the clients that are listed everything. */
+  longest_run: LongestRun | null;
+};
+
+/** By which provider people may sign in. */
+export type SignInProvider = {
+  /** On the button; `null`: there is none. */
+  name: string | null;
+};
+
+export type SignsIn = 'password' | 'provider';
+
+/** Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`. */
+export type Summary = {
+  /** What A did. */
+  a: SideSummary | null;
+  /** What B did. */
+  b: SideSummary | null;
+  /** Length of a bucket of `timeline`. */
+  bucket_ms: number;
+  /** Charges for which the engines had no room of their own; above 0, some clients fared worse than they should. */
+  charges_without_room: number;
+  /** Time of the first of them. */
+  from: string | null;
+  /** What is kept to be looked at. */
+  kept: Kept;
+  /** Limits of A, then those that only B has, then of single clients' own the ones that denied most, of those that were looked at. */
+  limits: LimitRow[];
+  /** Single clients' own limits that were looked at and are not listed. */
+  limits_left_out: number;
+  /** Requests that A denies and B allows; of the clients that are listed, those that A denies something and B nothing. */
+  newly_allowed: Changed;
+  /** Requests that B denies and A allows; of the clients that are listed, those that B denies something and A nothing. */
+  newly_denied: Changed;
+  /** Requests that both decided. */
+  requests: number;
+  /** All requests over time; buckets without any are left out. */
+  timeline: Bucket[];
+  /** Time of the last. */
+  to: string | null;
+  /** The clients for whom most changes. */
+  top: ClientRow[];
+};
+
+/** A named list of limits that a class of clients gets. */
+export type Tier = {
+  /** `[a-z][a-z0-9_-]{0,63}`. */
+  id: string;
+  /** Its limits, checked in this order. */
+  limits?: Limit[];
+  /** Instead of limits. */
+  unlimited?: boolean;
+};
+
+/** An object as it is now. */
+export type TierItem = {
+  changed_at?: string;
+  changed_by?: string;
+  /** How many configured clients have it. */
+  clients?: number;
+  /** Kinds of identity whose default it is. */
+  default_of?: string[];
+  etag: string;
+  id: string;
+  revision?: number;
+  /** Rules that are only for some tiers, this one among them. */
+  rules?: string[];
+  value: Tier;
+};
+
+/** A client over time. */
+export type TimelineRow = {
+  /** Its requests over time; buckets without any are left out. */
+  buckets: Bucket[];
+  /** Its requests that A denied. */
+  denied_a: number;
+  /** Its requests that B denied. */
+  denied_b: number;
+  /** When A denied it first. */
+  first_denied_a: string | null;
+  /** When B denied it first. */
+  first_denied_b: string | null;
+  /** When B first denied it what A allowed. */
+  first_newly_denied: string | null;
+  /** `KIND:VALUE`, as it may be shown. */
+  key: string;
+  /** Its requests that A denied and B allowed. */
+  newly_allowed: number;
+  /** Its requests that B denied and A allowed. */
+  newly_denied: number;
+  /** Its requests. */
+  requests: number;
+};
+
+export type To = Whole | string[];
+
+/** Files to import. */
+export type ToImport = {
+  /** A policy document is one. */
+  files: File[];
+};
+
+/** A token. */
+export type Token = {
+  /** `null`: never. */
+  ends_at: string | null;
+  id: string;
+  /** Of the objects that it may change; `null`: all that its role may. */
+  kinds: Kind[] | null;
+  last_used_address: string | null;
+  /** To the minute; `null`: never. */
+  last_used_at: string | null;
+  made_at: string;
+  made_by: string;
+  name: string;
+  /** When another of the same name was made in its place; `null`: none was. */
+  replaced_at: string | null;
+  /** `null`: it has a scope instead. */
+  role: Role | null;
+  scope: Scope | null;
+};
+
+/** What a node has to say. */
+export type Told =
+  | {
+      /** Would it be allowed? */
+      allowed: boolean;
+      /** In the order in which they are checked. */
+      limits: PeekedLimit[];
+      /** Version of the policy that decides. */
+      policy_version: number;
+      what: 'peek';
+    }
+  | {
+      /** Keys of which there was something to forget. */
+      keys: number;
+      what: 'reset';
+    }
+  | (Decisions & {
+      what: 'watch';
+    })
+  | (Decisions & {
+      what: 'sample';
+    })
+  | {
+      what: 'resync';
+    }
+  | {
+      what: 'failed';
+      /** Why, for people. */
+      why: string;
+    };
+
+/** A change list that is only tried: what it leaves out is as it is now. */
+export type TriedList = {
+  /** The newest one unless given. */
+  base_version?: number | null;
+  /** Not looked at: what is tried begins with nothing used. */
+  carry?: Record<string, Carry>;
+  changes: Change[];
+  /** Not looked at: what is tried is sent to nobody. */
+  force?: boolean;
+  /** Entity tags of the objects that the list changes, by key; as they are now unless given. */
+  if_match?: Record<string, string>;
+  message?: string | null;
+  /** Not looked at either. */
+  nodes?: string[] | null;
+};
+
+/** An endpoint without a rule of its own. */
+export type Uncovered = {
+  domain: string;
+  /** With `{id}` for what looks like one; other segments that no rule of the domain names are shown as the server's setting `keys` says. */
+  endpoint: string;
+  /** `null`: the requests had none. */
+  method: string | null;
+  /** Estimated. */
+  requests: number;
+  /** Rules for all paths that match it; none: no rule does. */
+  rules: string[];
+  /** Requests that were looked at, which that is estimated from. */
+  seen: number;
+};
+
+/** A log that was sent. */
+export type Upload = {
+  author: string;
+  /** As it was sent. */
+  bytes: number;
+  /** Addresses that differ. */
+  clients: number;
+  expires_at: string;
+  /** The first requests, as they were understood. */
+  first: LogLine[];
+  /** The first of those. */
+  first_refused: RefusedLine[];
+  /** Time of the earliest request. */
+  from: string | null;
+  id: string;
+  /** Lines that are not blank. */
+  lines: number;
+  /** Lines that do not. */
+  refused: number;
+  /** Lines that make a request. */
+  requests: number;
+  /** Stays after a run, until it expires. */
+  saved: boolean;
+  /** Time of the latest request. */
+  to: string | null;
+  /** Users that differ. */
+  users: number;
+};
+
+/** Who uses a tier. */
+export type Usage = {
+  /** How many configured clients have it. */
+  clients: number;
+  /** Kinds of identity whose default it is. */
+  default_of: string[];
+  /** Rules that are only for some tiers, this one among them. */
+  rules: string[];
+};
+
+/** A user. */
+export type User = {
+  etag: string;
+  /** His name. */
+  id: string;
+  /** To the minute; `null`: never. */
+  last_seen_at: string | null;
+  made_at: string;
+  role: Role;
+  /** How many have not ended. */
+  sessions: number;
+  /** How he signs in. */
+  signs_in: SignsIn;
+};
+
+/** What of a user is to be other. */
+export type UserChange = {
+  password?: string | null;
+  role?: Role | null;
+};
+
+/** What publishing a list would do. */
+export type Validated = {
+  differences: Difference[];
+  /** The version in force. */
+  on_top_of: number;
+  /** That it would be. */
+  version: number;
+  warnings: Warned[];
+};
+
+/** A published version. */
+export type Version = {
+  author: string;
+  carry: Carries;
+  message: string;
+  /** RFC 3339. */
+  published_at: string;
+  sha256: string;
+  version: number;
+};
+
+/** A published version, with its policy. */
+export type VersionWithDocument = {
+  author: string;
+  carry: Carries;
+  document: Policy;
+  message: string;
+  /** RFC 3339. */
+  published_at: string;
+  sha256: string;
+  version: number;
+};
+
+/** A warning as it is sent. */
+export type Warned = {
+  code: string;
+  domain: string;
+  id: string;
+  /** The policy in force does not have it. */
+  is_new?: boolean | null;
+  kind: string;
+  limit: string | null;
+  message: string;
+};
+
+export type Watched = {
+  /** Milliseconds. */
+  for_ms: number;
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+  who: Who;
+};
+
+/** How a rollout went on. */
+export type WentOn = {
+  /** `null`: every node is to have that one. */
+  rollout: Rollout | null;
+  /** The newest version. */
+  version: number;
+};
+
+/** Which decisions. */
+export type Which = 'all' | 'denied' | 'changed' | 'newly_denied' | 'newly_allowed';
+
+/** An identity. */
+export type Who = {
+  /** Such as `user`. */
+  kind: string;
+  /** Such as `ada`. */
+  value: string;
+};
+
+export type Whole = 'all' | 'back';

@@ -1,0 +1,60 @@
+/** The limits of a request with what of them is used, node by node. */
+import type { Explained, LimitState, Outcome2 as Outcome, PeekedLimit } from '../api/schema.ts';
+
+export interface NodeState {
+  /** One node, or several that say the same; empty: this server, by its own word. */
+  nodes: string[];
+  limit: number;
+  remaining: number;
+  resetAfterMs: number;
+}
+
+export interface State {
+  about: LimitState | null;
+  limitId: string;
+  isShadow: boolean;
+  /** At least one. */
+  at: NodeState[];
+}
+
+/** In the order in which they are checked. Nodes that say the same stand together. */
+export function statesOf(explained: Explained, peeked: Outcome | null): State[] {
+  const states = new Map<string, State>();
+  for (const about of explained.limits) {
+    const { limit_id, mode } = about;
+    states.set(limit_id, { about, limitId: limit_id, isShadow: mode === 'shadow', at: [] });
+  }
+  for (const [node, told] of Object.entries(peeked?.answers ?? {})) {
+    if (told.what !== 'peek') continue;
+    for (const limit of told.limits) {
+      const known = states.get(limit.limit_id);
+      const state = known ?? { about: null, limitId: limit.limit_id, isShadow: limit.is_shadow, at: [] };
+      if (!known) states.set(limit.limit_id, state);
+      enter(state.at, node, limit);
+    }
+  }
+  for (const state of states.values()) {
+    if (state.at.length > 0 || !state.about) continue;
+    const { limit, remaining, reset_after_ms } = state.about;
+    state.at = [{ nodes: [], limit, remaining, resetAfterMs: reset_after_ms }];
+  }
+  return [...states.values()];
+}
+
+/** A second that passes between two answers is no difference. */
+const SAME_MS = 1_000;
+
+function enter(at: NodeState[], node: string, { limit, remaining, reset_after_ms }: PeekedLimit): void {
+  const same = at.find(
+    (one) =>
+      one.limit === limit &&
+      one.remaining === remaining &&
+      Math.abs(one.resetAfterMs - reset_after_ms) < SAME_MS,
+  );
+  if (same) same.nodes.push(node);
+  else at.push({ nodes: [node], limit, remaining, resetAfterMs: reset_after_ms });
+}
+
+export function isUsed(state: State): boolean {
+  return state.at.some(({ limit, remaining }) => remaining < limit);
+}

@@ -1,0 +1,62 @@
+/** Rows that do not move while somebody points at them, is in them, or has marked some of their text. */
+import type { Attachment } from 'svelte/attachments';
+
+export class Calm<Row> {
+  rows = $state.raw<Row[]>([]);
+  /** So many rows would come, go or stand elsewhere. */
+  waiting = $state(0);
+  readonly #keyOf: (row: Row) => string;
+  #newest: Row[] = [];
+  #pointed = false;
+  #focused = false;
+  #element: HTMLElement | null = null;
+
+  constructor(keyOf: (row: Row) => string) {
+    this.#keyOf = keyOf;
+  }
+
+  update(rows: Row[]): void {
+    this.#newest = rows;
+    if (!this.#isBusy()) {
+      this.rows = rows;
+      this.waiting = 0;
+      return;
+    }
+    const newest = Object.fromEntries(rows.map((row) => [this.#keyOf(row), row]));
+    const shown = this.rows.map(this.#keyOf);
+    this.waiting =
+      rows.filter((row, at) => shown[at] !== this.#keyOf(row)).length +
+      Math.max(0, shown.length - rows.length);
+    this.rows = this.rows.map((row) => newest[this.#keyOf(row)] ?? row);
+  }
+
+  /** Where the rows stand. */
+  readonly region: Attachment<HTMLElement> = (element) => {
+    this.#element = element;
+    const set = (change: () => void) => () => {
+      change();
+      if (!this.#isBusy()) this.update(this.#newest);
+    };
+    const listeners: [string, () => void][] = [
+      ['pointerenter', set(() => (this.#pointed = true))],
+      ['pointerleave', set(() => (this.#pointed = false))],
+      ['focusin', set(() => (this.#focused = true))],
+      ['focusout', set(() => (this.#focused = false))],
+    ];
+    for (const [name, listener] of listeners) element.addEventListener(name, listener);
+    return () => {
+      for (const [name, listener] of listeners) element.removeEventListener(name, listener);
+      [this.#pointed, this.#focused, this.#element] = [false, false, null];
+    };
+  };
+
+  #isBusy(): boolean {
+    const marked = getSelection();
+    const isMarked =
+      marked !== null &&
+      !marked.isCollapsed &&
+      this.#element !== null &&
+      marked.containsNode(this.#element, true);
+    return this.#pointed || this.#focused || isMarked;
+  }
+}

@@ -1,0 +1,69 @@
+/** The nodes, as the stream tells of them, and who decides by the newest version. */
+import { getVersions } from '../api/calls.ts';
+import type { NodeRow, Rollout } from '../api/schema.ts';
+import type { PublishedEvent } from '../api/types.ts';
+import { live } from './live.svelte.ts';
+
+/** What became of a version on a node, as far as this tab was told. */
+export interface Applied {
+  version: number;
+  node: string;
+  took_ms: number | null;
+  refused?: string | null;
+}
+
+class Fleet {
+  /** By name, this server first if it decides; null until they are known. */
+  nodes = $state.raw<NodeRow[] | null>(null);
+  /** The version that waits on some nodes. */
+  rollout = $state.raw<Rollout | null>(null);
+  /** When the newest version was published, Unix milliseconds, as far as it is known. */
+  publishedAt = $state<number | null>(null);
+  /** Of the newest version, by node. */
+  applied = $state.raw<Record<string, Applied>>({});
+  /** Those that are there. */
+  present: NodeRow[] = $derived((this.nodes ?? []).filter(({ presence }) => presence !== 'gone'));
+  /** Those that do not decide by the version that they should have. */
+  behind: NodeRow[] = $derived(this.present.filter(isBehind));
+
+  #publishedOf: number | null = null;
+
+  constructor() {
+    live.listen(null, ['node'], (data) => (this.nodes = (data as { items: NodeRow[] }).items));
+    live.listen(null, ['hello', 'policy.rollout'], (data) => {
+      this.rollout = (data as { rollout: Rollout | null }).rollout;
+    });
+    live.listen(null, ['hello'], () => void this.#askWhen());
+    live.listen(null, ['policy.published'], (data) => {
+      const { published_at } = data as PublishedEvent;
+      this.publishedAt = Date.parse(published_at);
+      this.#publishedOf = live.policyVersion;
+      this.applied = {};
+    });
+    live.listen(null, ['policy.applied'], (data) => {
+      const applied = data as Applied;
+      this.applied = { ...this.applied, [applied.node]: applied };
+    });
+  }
+
+  /** Of a version that was published while nobody listened. */
+  async #askWhen(): Promise<void> {
+    if (this.#publishedOf === live.policyVersion) return;
+    try {
+      const newest = (await getVersions(1)).items[0];
+      if (!newest || newest.version !== live.policyVersion) return;
+      this.publishedAt = Date.parse(newest.published_at);
+      this.#publishedOf = newest.version;
+      this.applied = {};
+    } catch {
+      // Then it is not known.
+    }
+  }
+}
+
+/** A node of a refused version is behind too, and says why. */
+export function isBehind(node: NodeRow): boolean {
+  return node.presence !== 'gone' && node.policy_version !== node.target_version;
+}
+
+export const fleet = new Fleet();

@@ -1,0 +1,50 @@
+/** What a row of the nodes means. Pure: words are in `text/nodes.ts`. */
+import type { NodeRow } from '../api/schema.ts';
+
+export type Standing =
+  | { what: 'has'; tookMs: number | null }
+  /** It decides by a newer one. */
+  | { what: 'beyond'; version: number }
+  | { what: 'refused'; why: string }
+  /** The version is not for it yet. */
+  | { what: 'keeps'; version: number }
+  | { what: 'silent' }
+  | { what: 'gone' }
+  | { what: 'waits' };
+
+/** How a node stands to a version that was published; `told` is what it said of that one. */
+export function standing(
+  node: NodeRow,
+  version: number,
+  told?: { version: number; took_ms: number | null; refused?: string | null },
+): Standing {
+  const said = told?.version === version ? told : null;
+  if (node.policy_version === version || (said && !said.refused)) {
+    return { what: 'has', tookMs: said?.took_ms ?? null };
+  }
+  if (node.policy_version > version) return { what: 'beyond', version: node.policy_version };
+  const refused = said?.refused ?? (node.refused?.version === version ? node.refused.why : null);
+  if (refused) return { what: 'refused', why: refused };
+  if (node.presence === 'gone') return { what: 'gone' };
+  if (node.target_version < version) return { what: 'keeps', version: node.policy_version };
+  return node.presence === 'silent' ? { what: 'silent' } : { what: 'waits' };
+}
+
+/** Whole seconds since the version that it should have was published; 0: it has it; null: not known. */
+export function lagS(
+  node: NodeRow,
+  newest: { version: number | null; publishedAt: number | null },
+  nowMs: number,
+): number | null {
+  if (node.presence === 'gone') return null;
+  if (node.policy_version === node.target_version) return 0;
+  if (node.target_version !== newest.version || newest.publishedAt === null) return null;
+  return Math.max(0, Math.floor((nowMs - newest.publishedAt) / 1000));
+}
+
+/** In one unit. */
+export function duration(seconds: number): string {
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3_600)} h` : `${Math.floor(seconds / 86_400)} d`;
+}

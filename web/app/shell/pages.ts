@@ -1,0 +1,58 @@
+/** The pages and dialogs, each read from the server when it is first needed. */
+import type { Component } from 'svelte';
+import type { PageName } from '../router.ts';
+import type { Overlay } from './overlay.svelte.ts';
+
+/** One that has no use for the id overlooks it. */
+export type Page = Component<{ id: string }>;
+
+type Read = () => Promise<{ default: unknown }>;
+
+const PAGES: Partial<Record<PageName, Read>> = {
+  overview: () => import('../pages/Overview.svelte'),
+  inspector: () => import('../pages/Inspector.svelte'),
+  nodes: () => import('../pages/Nodes.svelte'),
+  node: () => import('../pages/Node.svelte'),
+  tiers: () => import('../pages/Tiers.svelte'),
+  tier: () => import('../pages/Tier.svelte'),
+  rules: () => import('../pages/Rules.svelte'),
+  rule: () => import('../pages/Rule.svelte'),
+  clients: () => import('../pages/Clients.svelte'),
+  client: () => import('../pages/Client.svelte'),
+  simulator: () => import('../pages/Simulator.svelte'),
+  run: () => import('../pages/Run.svelte'),
+  history: () => import('../pages/History.svelte'),
+  audit: () => import('../pages/Audit.svelte'),
+  comparison: () => import('../pages/Comparison.svelte'),
+  version: () => import('../pages/Version.svelte'),
+  access: () => import('../pages/Access.svelte'),
+};
+
+const OVERLAYS: Record<Overlay | 'draft', Read> = {
+  draft: () => import('../publish/DraftDialog.svelte'),
+  find: () => import('../find/Find.svelte'),
+  keys: () => import('./KeyList.svelte'),
+  publish: () => import('../publish/PublishPanel.svelte'),
+  'sign-out': () => import('./SignOut.svelte'),
+};
+
+const missing: Read = () => import('../pages/Missing.svelte');
+
+export async function readPage(name: PageName): Promise<Page> {
+  return (await (PAGES[name] ?? missing)()).default as Page;
+}
+
+export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
+  return (await OVERLAYS[name]()).default as Page;
+}
+
+/** The page on which the first administrator is made. */
+export async function readSetup(): Promise<Page> {
+  const read: Read = () => import('../pages/Setup.svelte');
+  return (await read()).default as Page;
+}
+
+/** Those that are opened by keys, and typed into at once. */
+export function readAhead(): void {
+  void Promise.allSettled([OVERLAYS.find(), OVERLAYS.publish()]);
+}

@@ -1,0 +1,25 @@
+/** Moments and lengths of a run's own clock. */
+
+const pad = (number: number, digits = 2) => String(number).padStart(digits, '0');
+
+/** After the beginning: `00:01:12.480`; without the fraction where it is nought. */
+export function offset(ms: number): string {
+  const whole = Math.floor(ms / 1000);
+  const rest = Math.floor(ms) % 1000;
+  const clock = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60].map((part) => pad(part));
+  return clock.join(':') + (rest === 0 ? '' : `.${pad(rest, 3)}`);
+}
+
+const UNITS: [unit: string, ms: number][] = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['min', 60_000],
+  ['s', 1_000],
+];
+
+/** In one unit, with three digits: `0.52 s`, `6.2 s`, `12.5 min`. */
+export function length(ms: number): string {
+  const [unit, unitMs] = UNITS.find(([, least]) => ms >= least * 2) ?? ['s', 1_000];
+  const many = ms / unitMs;
+  return `${Number(many.toFixed(many >= 100 ? 0 : many >= 10 ? 1 : 2))} ${unit}`;
+}

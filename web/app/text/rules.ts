@@ -1,0 +1,102 @@
+/** Rules. */
+
+const PERIODS: Record<string, string> = {
+  '1s': 'a second',
+  '1m': 'a minute',
+  '1h': 'an hour',
+  '1d': 'in 24 hours',
+  day: 'a day',
+  week: 'a week',
+  month: 'a month',
+};
+
+export const rules = {
+  title: 'Rules',
+  one: 'rule',
+  count: (count: number) => `${count} ${count === 1 ? 'rule' : 'rules'}`,
+  order:
+    'In the order in which they win: for each kind of identity the closest endpoint counts. Rules of one path stand together.',
+  name: 'Rule',
+  on: 'On',
+  turn: (id: string) => `Rule ${id} is on`,
+  isOn: 'on',
+  isOff: 'off',
+  endpoint: 'Endpoint',
+  per: 'Per',
+  limits: 'Limits',
+  only: 'Only for',
+  hits: 'Hits/s',
+  allowed: 'Allowed/s',
+  denied: 'Denied',
+  hour: 'Denied, last hour',
+  changed: 'Changed',
+  everyone: 'everyone',
+  shadow: 'shadow',
+  tierIs: (tiers: string) => `tier ${tiers}`,
+  none: '–',
+  make: 'New rule',
+  try: 'Try a request',
+  draft: 'draft',
+  empty:
+    'No rule yet: only the tiers limit. A rule limits requests to an endpoint, whatever tier they are of.',
+  docs: 'How rules are chosen',
+};
+
+export const rule = {
+  title: (id: string) => `Rule ${id}`,
+  details: 'Which requests',
+  on: 'On',
+  endpoint: 'Endpoint',
+  endpointHelp: '/exact, /users/{id}, /api/* or *',
+  method: 'Method',
+  anyMethod: 'any',
+  methodHelp: 'Empty: requests of every method.',
+  per: 'Counts per',
+  perHelp: 'A kind of identity such as ip, several as in ip + user, or everyone.',
+  cost: 'Cost',
+  costHelp: "Multiplies the request's cost.",
+  tiers: 'Only for tiers',
+  tiersHelp: 'None ticked: for all of them.',
+  where: {
+    label: 'Only where',
+    kind: (at: number) => `Kind of condition ${at}`,
+    kindHint: 'api_key',
+    is: 'is',
+    value: (at: number) => `Value of condition ${at}`,
+    valueHint: 'acct_7*',
+    add: 'Add a condition',
+    remove: (kind: string) => (kind === '' ? 'Remove the new condition' : `Remove condition ${kind}`),
+    help: 'A * at the end matches the rest.',
+  },
+  sentence: {
+    nobody: '…',
+    everyone: 'All requests together',
+    each: (per: string) => `Each ${per}`,
+    tiers: (tiers: string) => ` in tier ${tiers}`,
+    or: ' or ',
+    anywhere: (method: string) => (method === '' ? 'may ask anything' : `may ${method} anything`),
+    there: (method: string, endpoint: string) => `may ${method === '' ? 'ask' : method} ${endpoint}`,
+    times: (limit: string, period: string) =>
+      `${limit} ${limit === '1' ? 'time' : 'times'} ${PERIODS[period] ?? `in ${period}`}`,
+    rate: (rate: string, shadow: boolean) => (shadow ? `${rate} (only counted)` : rate),
+    and: ' and ',
+    where: (kind: string, value: string) => `${kind} is ${value}`,
+    only: (where: string) => `, where ${where}`,
+    cost: (cost: number) => `A request counts ${cost} times.`,
+    off: 'Switched off:',
+  },
+};
+
+export const uncovered = {
+  title: 'Endpoints without a rule of their own',
+  help: 'Asked for since the server started, and met by no rule or only by one for all paths. Estimated from a sample.',
+  endpoint: 'Endpoint',
+  requests: 'Requests',
+  by: 'Met by',
+  none: 'no rule',
+  make: 'Make a rule',
+  makeLabel: (endpoint: string) => `Make a rule for ${endpoint}`,
+  empty: 'None so far.',
+  shortened:
+    'The server shows names in paths shortened (its setting keys), so a rule for them begins without an endpoint.',
+};

@@ -1,0 +1,109 @@
+/** The frame: bar, rail, menus. */
+
+export const nav = {
+  label: 'Pages',
+  menu: 'Menu',
+  skip: 'Skip to the content',
+  groups: { live: 'Live', policy: 'Policy', record: 'Record' },
+  overview: 'Overview',
+  inspector: 'Inspector',
+  nodes: 'Nodes',
+  tiers: 'Tiers',
+  rules: 'Rules',
+  clients: 'Clients',
+  simulator: 'Simulator',
+  history: 'History',
+  access: 'Access',
+};
+
+export const bar = {
+  policy: (version: number) => `Policy v${version}`,
+  everywhere: (version: number, all: number) =>
+    `Policy v${version} on ${all} of ${all} ${all === 1 ? 'node' : 'nodes'}`,
+  publishing: (version: number, on: number, all: number) => `Policy v${version} on ${on} of ${all}…`,
+  staged: (version: number, on: number, all: number) =>
+    `Policy v${version} on ${on} of ${all}, waiting on some nodes first`,
+  partly: (version: number, on: number, all: number, trouble: string) =>
+    `! Policy v${version} on ${on} of ${all}, ${trouble}`,
+  refused: (node: string) => `${node} refused it`,
+  behind: (node: string) => `${node} is behind`,
+  behindFor: (node: string, seconds: number) =>
+    `${node} behind ${seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`}`,
+  severalBehind: (count: number) => `${count} nodes behind`,
+  announced: (version: number, all: number) => `v${version} is on all ${all} nodes`,
+  find: 'Find…',
+  findKey: 'Ctrl K',
+  changes: (count: number) => `${count} ${count === 1 ? 'change' : 'changes'}`,
+  domain: 'Domain',
+  user: (name: string) => `${name} ▾`,
+  userLabel: (name: string) => `Menu of ${name}`,
+};
+
+export const menu = {
+  role: (role: string) => `Role: ${role}`,
+  theme: 'Theme',
+  themes: { system: 'System', light: 'Light', dark: 'Dark' },
+  times: 'Times',
+  zones: { local: 'Local', utc: 'UTC' },
+  rows: 'Rows',
+  densities: { compact: 'Compact', comfortable: 'Comfortable' },
+  shortcuts: 'Single-letter shortcuts',
+  keys: 'List of keys',
+  account: 'My account',
+  calls: 'REST calls',
+  signOut: 'Sign out',
+};
+
+export const connection = {
+  live: 'Live',
+  connecting: 'Connecting…',
+  reconnecting: 'Reconnecting…',
+  paused: 'Paused',
+  down: (since: string) => `Not live since ${since}`,
+  signedOut: 'Signed out',
+  banner: (since: string) =>
+    `Not live since ${since}: the server does not answer. What you type stays; this page goes on by itself as soon as it is back.`,
+  outdated: 'A new version of the dashboard is ready',
+  reload: 'Reload',
+};
+
+export const signOut = {
+  failed: 'You are still signed in',
+  title: 'Keep your changes?',
+  body: (count: number) =>
+    `${count} ${count === 1 ? 'change is' : 'changes are'} not published. Kept changes wait in this browser until you sign in again.`,
+  keep: 'Keep and sign out',
+  drop: 'Drop and sign out',
+  cancel: 'Stay signed in',
+};
+
+export const keys = {
+  title: 'Keys',
+  list: [
+    ['g o', 'Overview'],
+    ['g i', 'Inspector'],
+    ['g n', 'Nodes'],
+    ['g t', 'Tiers'],
+    ['g r', 'Rules'],
+    ['g c', 'Clients'],
+    ['g s', 'Simulator'],
+    ['g h', 'History'],
+    ['g a', 'Access'],
+    ['Ctrl K', 'Find anything'],
+    ['/', 'Filter the list'],
+    ['j k', 'Next and previous row'],
+    ['Enter', 'Open the row'],
+    ['n', 'New'],
+    ['x', 'History: choose the version'],
+    ['c', 'History: compare two versions'],
+    ['r', 'History: roll back'],
+    ['Ctrl Enter', 'Review and publish'],
+    ['.', 'Pause the live figures, and go on'],
+    ['1 to 5', 'Overview: range of time'],
+    ['[ ]', 'Overview: earlier, later'],
+    ['t', 'Overview: chart as a table'],
+    ['Esc', 'Close, or leave the field'],
+    ['?', 'This list'],
+  ] as [string, string][],
+  close: 'Close',
+};

@@ -1,0 +1,39 @@
+/** What every page has. */
+
+export const states = {
+  loading: 'Loading…',
+  slow: (seconds: number) => `Still loading (${seconds} s)`,
+  stop: 'Stop',
+  stopped: 'Stopped.',
+  retry: 'Try again',
+  more: 'Show more',
+  failed: (what: string) => `${what} could not be loaded.`,
+  page: 'The page',
+  pageFailed:
+    'This page could not be read. The server is away, or has been renewed since this tab was opened.',
+  unreachable: 'The server does not answer.',
+  requestId: (id: string) => `Request ${id}`,
+  oldData: (time: string) => `What follows is from ${time}.`,
+  noMatch: (what: string, filter: string) => `No ${what} matches “${filter}”`,
+  clearFilter: 'Clear filter',
+  stale: (seconds: number) => `${seconds} s old`,
+  staleSince: (time: string) => `last figures ${time}`,
+  missingPage: 'There is no such page',
+  missingPageHelp: (path: string) => `Nothing lives at ${path}.`,
+  toOverview: 'Go to the Overview',
+  everyone: 'everyone',
+  rowsWait: (count: number) => `${count} ${count === 1 ? 'row' : 'rows'} would move`,
+  goneTier: (id: string) => `There is no tier ${id}`,
+  goneRule: (id: string) => `There is no rule ${id}`,
+  goneHelp: 'It may have been deleted, or never existed. History tells which version changed what.',
+};
+
+export const filter = { label: 'Filter', hint: 'Filter  /' };
+
+export const time = { ago: (age: string) => `${age} ago`, now: 'just now' };
+
+export const dialog = { close: 'Close', cancel: 'Cancel' };
+
+export const copy = { copy: 'Copy', copied: 'Copied', failed: 'Select it and copy it by hand.' };
+
+export const command = { copy: 'Copy', copied: 'Copied' };

@@ -1,0 +1,82 @@
+/** The top bar: what can be found, what it says of the policy, and the settings of the menu. */
+import { expect, test } from './fixtures.ts';
+import { expectLive } from './steps.ts';
+
+test('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  await admin.keyboard.press('Control+k');
+  const box = admin.getByRole('combobox', { name: 'Find' });
+  await expect(box).toBeFocused();
+  const lines = admin.getByRole('listbox', { name: 'Found' }).getByRole('option');
+  await expect(lines.first()).toContainText('Overview');
+  expect(await lines.count()).toBeLessThanOrEqual(12);
+
+  await box.fill('pro');
+  await expect(lines.first()).toHaveText(/^pro\s*Tier$/);
+  await expect(lines.first()).toHaveAttribute('aria-selected', 'true');
+  await box.press('Enter');
+  await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeFocused();
+
+  await admin.keyboard.press('Control+k');
+  await box.fill('sign-in');
+  await box.press('ArrowDown');
+  await box.press('ArrowUp');
+  await box.press('Enter');
+  await expect(admin.getByRole('heading', { name: 'Rule sign-in' })).toBeVisible();
+
+  await admin.keyboard.press('Control+k');
+  await box.fill('v1');
+  await expect(lines.filter({ hasText: 'Version' })).toHaveText(/^v1\s*Version$/);
+  await box.fill('v2');
+  await expect(lines.filter({ hasText: 'Version' })).toHaveCount(0);
+  await box.fill('audit');
+  await box.press('Enter');
+  await expect(admin).toHaveURL(/\/history\/audit$/);
+});
+
+test('what is no name is offered to the Inspector, as each kind that the policy knows', async ({ admin }) => {
+  await admin.goto('/tiers');
+  await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeVisible();
+  await admin.getByRole('button', { name: /^Find/ }).click();
+  await admin.getByRole('combobox', { name: 'Find' }).fill('acct_77c0');
+  const line = admin.getByRole('option', { name: 'Inspect “acct_77c0” as user' });
+  await expect(line).toBeVisible();
+  await line.click();
+  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_77c0$/);
+  await admin.keyboard.press('Control+k');
+  await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
+  await expect(admin.getByRole('option', { name: /^Inspect/ })).toHaveCount(1);
+  await admin.keyboard.press('Enter');
+  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
+});
+
+test('the bar says where the policy is in force', async ({ admin }) => {
+  await admin.goto('/tiers');
+  await expect(admin.getByRole('link', { name: 'Policy v1 on 1 of 1 node' })).toBeVisible();
+  await admin.getByRole('link', { name: 'Policy v1 on 1 of 1 node' }).click();
+  await expect(admin.getByRole('heading', { name: 'Nodes' })).toBeFocused();
+});
+
+test('a point pauses the live figures, and another goes on', async ({ admin }) => {
+  await admin.goto('/tiers');
+  await expectLive(admin);
+  await admin.keyboard.press('.');
+  await expect(admin.getByText(/^○ ?Paused$/)).toBeVisible();
+  await admin.keyboard.press('.');
+  await expectLive(admin);
+});
+
+test('comfortable rows stay', async ({ admin }) => {
+  await admin.goto('/nodes');
+  const row = admin.getByRole('row', { name: /this server/ });
+  const height = async () => (await row.boundingBox())?.height ?? 0;
+  await expect(row).toBeVisible();
+  const compact = await height();
+  await admin.getByRole('button', { name: 'Menu of admin' }).click();
+  await admin.getByLabel('Rows').selectOption('comfortable');
+  await expect.poll(height).toBeGreaterThan(compact);
+  await admin.reload();
+  await expect(row).toBeVisible();
+  expect(await height()).toBeGreaterThan(compact);
+});

@@ -1,0 +1,51 @@
+/** Pictures of a page, and judgements about it. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Page } from '@playwright/test';
+import { expect } from './fixtures.ts';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+interface AxeAnswer {
+  violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[];
+}
+
+const PICTURED = [360, 1024, 1440];
+const CHECKED = [360, 1200];
+
+/**
+ * No accessibility violation at 1200 and 360, no sideways scrolling, and pictures at 360, 1024 and 1440 in screenshots/.
+ */
+export async function look(page: Page, name: string, theme: string): Promise<void> {
+  await page.evaluate(settled);
+  for (const width of [...new Set([...PICTURED, ...CHECKED])]) {
+    await page.setViewportSize({ width, height: width === 360 ? 780 : 900 });
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(overflow, `${name} at ${width} scrolls sideways`).toBeLessThanOrEqual(0);
+    if (CHECKED.includes(width)) await expectAccessible(page, `${name} ${theme} ${width}`);
+    if (PICTURED.includes(width))
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${width}.png` });
+  }
+}
+
+/** In the page: waits until nothing has come, gone or moved for a moment; a dialog that is still coming is pale. */
+async function settled(): Promise<void> {
+  let [before, calm] = ['', 0];
+  for (let looks = 0; calm < 3 && looks < 60; looks += 1) {
+    const now = `${document.querySelectorAll('*').length} ${document.getAnimations().length}`;
+    calm = now === before ? calm + 1 : 0;
+    before = now;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await Promise.allSettled(document.getAnimations().map(({ finished }) => finished));
+}
+
+async function expectAccessible(page: Page, where: string): Promise<void> {
+  await page.evaluate(axe);
+  const answer = await page.evaluate<AxeAnswer>('axe.run(document)');
+  const faults = answer.violations.map(({ id, nodes }) => ({
+    id,
+    nodes: nodes.map(({ html, failureSummary }) => `${html} ${failureSummary ?? ''}`),
+  }));
+  expect(faults, where).toEqual([]);
+}

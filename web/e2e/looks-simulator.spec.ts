@@ -1,0 +1,67 @@
+/** The Simulator, light and dark: see looks.spec.ts. */
+import { expect, test } from './fixtures.ts';
+import { look } from './look.ts';
+import { limitField, openTier, panel, review } from './steps.ts';
+
+const LOG = [
+  '192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] "GET /v1/search HTTP/1.1" 200 2326',
+  '192.0.2.8 - - [12/Oct/2026:06:25:25 +0000] "POST /v1/search?q=x HTTP/1.1" 200 2326',
+  'not a line of a log',
+].join('\n');
+
+for (const theme of ['light', 'dark'] as const) {
+  test(`looks, ${theme}: Simulator`, async ({ admin, watch }) => {
+    test.setTimeout(180_000);
+    watch.allow(/status of 404/);
+    await admin.emulateMedia({ colorScheme: theme });
+    await admin.goto('/simulate');
+    await expect(admin.getByText(/No run yet/)).toBeVisible();
+    await look(admin, 'simulator', theme);
+    await admin.getByLabel('Rate each').first().fill('fast');
+    await admin.getByRole('button', { name: 'Run', exact: true }).click();
+    await expect(admin.getByRole('alert')).toBeVisible();
+    await look(admin, 'simulator-faults', theme);
+    await admin.getByRole('radio', { name: 'Log file' }).check();
+    await admin
+      .getByLabel('Log file', { exact: true })
+      .last()
+      .setInputFiles({ name: 'access.log', mimeType: 'text/plain', buffer: Buffer.from(LOG) });
+    await expect(admin.getByText('192.0.2.8')).toBeVisible();
+    await look(admin, 'simulator-log', theme);
+    await admin.getByRole('radio', { name: 'Recorded sample' }).check();
+    await expect(admin.getByText(/Nothing is recorded/)).toBeVisible();
+    await look(admin, 'simulator-recorded', theme);
+
+    await openTier(admin, 'free');
+    await limitField(admin, 'minute', 'Rate').fill('60 / 1m');
+    await expect(admin.getByRole('row', { name: /^Draft/ })).toBeVisible();
+    await look(admin, 'tier-preview', theme);
+    await review(admin, 'less for everyone');
+    await expect(
+      panel(admin)
+        .getByText(/^Denied|denied/)
+        .first(),
+    ).toBeVisible();
+    await look(admin, 'publish-impact', theme);
+    await panel(admin).getByRole('button', { name: 'Open in Simulator' }).click();
+    await admin.getByRole('button', { name: 'Start with the example' }).click();
+    for (const clients of await admin.getByLabel('Clients', { exact: true }).all()) {
+      if ((await clients.inputValue()) === '200') await clients.fill('30');
+    }
+    await admin.getByRole('button', { name: 'Run', exact: true }).click();
+    await expect(admin.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 30_000 });
+    await expect(admin.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
+    await look(admin, 'run', theme);
+    await admin
+      .getByRole('link', { name: /^user:made/ })
+      .first()
+      .click();
+    await admin.getByRole('dialog').getByLabel('Show').selectOption('newly denied');
+    await expect(admin.getByRole('dialog').getByText('deny').first()).toBeVisible();
+    await look(admin, 'decisions', theme);
+    await admin.keyboard.press('Escape');
+    await admin.goto('/simulate/gone');
+    await expect(admin.getByText('There is no run gone')).toBeVisible();
+    await look(admin, 'run-gone', theme);
+  });
+}

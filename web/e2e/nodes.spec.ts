@@ -1,0 +1,185 @@
+/** Nodes: real ones that join, follow, hang and go, one that refuses, and a version that goes to some first. */
+import type { Page } from '@playwright/test';
+import { expect, test as base } from './fixtures.ts';
+import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
+import { expectLive, limitField, openTier, publishChange } from './steps.ts';
+
+interface Fleet {
+  join(name: string): Promise<FleetNode>;
+  token: string;
+}
+
+const test = base.extend<{ fleet: Fleet }>({
+  fleet: async ({ admin, server }, use) => {
+    const nodes: FleetNode[] = [];
+    const token = await nodeToken(admin.request);
+    await use({
+      token,
+      async join(name) {
+        const node = new FleetNode(server.dashboard, token, name);
+        nodes.push(node);
+        await node.start();
+        return node;
+      },
+    });
+    await Promise.all(nodes.map((node) => node.remove()));
+  },
+});
+
+const row = (page: Page, name: string) =>
+  page.getByRole('region', { name: 'Nodes' }).getByRole('row', { name });
+
+async function csrf(page: Page): Promise<Record<string, string>> {
+  const session = (await (await page.request.get('/api/v1/session')).json()) as { csrf: string };
+  return { 'x-csrf-token': session.csrf };
+}
+
+async function smaller(page: Page, message: string, version: number, burst: string): Promise<void> {
+  await openTier(page, 'pro');
+  await limitField(page, 'minute', 'Burst').fill(burst);
+  await publishChange(page, message, version);
+}
+
+test('alone: the page says how a node joins, and it appears by itself', async ({ admin, fleet, server }) => {
+  await admin.goto('/nodes');
+  await expect(admin.getByText('1 connected')).toBeVisible();
+  await expect(admin.getByRole('region', { name: 'Command' })).toContainText(
+    `tidegate node --admin ${server.dashboard} --token-file`,
+  );
+  await fleet.join('node-1');
+  await expect(row(admin, 'node-1')).toContainText('v1');
+  await expect(admin.getByText('2 connected')).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'Policy v1 on 2 of 2 nodes' })).toBeVisible();
+  await admin.getByRole('button', { name: 'Join command…' }).click();
+  await expect(admin.getByRole('dialog').getByRole('region', { name: 'Command' })).toBeVisible();
+});
+
+test('a publish reaches every node, and each says so', async ({ admin, fleet }) => {
+  await fleet.join('node-1');
+  await fleet.join('node-2');
+  await admin.goto('/nodes');
+  await expect(row(admin, 'node-1')).toContainText('v1');
+  await expect(row(admin, 'node-2')).toContainText('v1');
+  await smaller(admin, 'smaller bursts', 2, '300');
+  await expect(admin.getByRole('link', { name: 'Policy v2 on 3 of 3 nodes' })).toBeVisible();
+  await admin.getByRole('link', { name: 'Nodes', exact: true }).click();
+  await expect(admin.getByText('v2 on 3 of 3 nodes', { exact: true })).toBeVisible();
+  await expect(admin.getByText(/^applied, \d+ ms$/)).toHaveCount(3);
+  await expect(row(admin, 'node-1')).toContainText('v2');
+});
+
+test('a node that hangs is silent, one that died is gone and can be removed by its name', async ({
+  admin,
+  fleet,
+  watch,
+}) => {
+  test.setTimeout(90_000);
+  watch.allow(/status of 409/);
+  const hangs = await fleet.join('hangs');
+  const dies = await fleet.join('dies');
+  await admin.goto('/nodes');
+  await expect(row(admin, 'dies')).toContainText('v1');
+  await expect(row(admin, 'hangs')).toContainText('v1');
+  await dies.kill();
+  hangs.freeze();
+  await expect(row(admin, 'hangs')).toContainText('silent', { timeout: 15_000 });
+  await expect(admin.getByText('1 gone')).toBeVisible({ timeout: 25_000 });
+  await admin.getByRole('button', { name: 'Remove dies' }).click();
+  const dialog = admin.getByRole('dialog', { name: 'Remove dies?' });
+  await dialog.getByRole('button', { name: 'Remove node' }).click();
+  await expect(dialog.getByText('That is not its name')).toBeVisible();
+  await dialog.getByLabel('Type dies').fill('dies');
+  await dialog.getByRole('button', { name: 'Remove node' }).click();
+  await expect(dialog).toBeHidden();
+  await expect(row(admin, 'dies')).toHaveCount(0);
+  await expect(row(admin, 'hangs')).toBeVisible();
+});
+
+test('a node that refuses a version names its reason everywhere', async ({ admin, fleet, server }) => {
+  const node = new RefusingNode(server.dashboard, fleet.token, 'old-build', 'field cost_header is not known');
+  await node.start();
+  try {
+    await admin.goto('/nodes');
+    await expect(row(admin, 'old-build')).toContainText('v1');
+    await smaller(admin, 'too new for one', 2, '300');
+    await expect(admin.getByRole('link', { name: /v2 on 1 of 2, old-build refused it/ })).toBeVisible();
+    await admin.getByRole('link', { name: 'Nodes', exact: true }).click();
+    await expect(row(admin, 'old-build')).toContainText('refused v2');
+    await expect(admin.getByText('refused it: field cost_header is not known')).toBeVisible();
+    await expect(admin.getByText('v2 on 1 of 2 nodes', { exact: true })).toBeVisible();
+    await row(admin, 'old-build').getByRole('link').click();
+    await expect(admin.getByRole('heading', { name: 'old-build' })).toBeFocused();
+    await expect(admin.getByText(/It did not take v2: field cost_header is not known/)).toBeVisible();
+  } finally {
+    node.stop();
+  }
+});
+
+test('one node: what it told, its rates, and its policy sent again', async ({ admin, fleet }) => {
+  const node = await fleet.join('node-1');
+  await admin.goto('/nodes/node-1');
+  await expect(admin.getByText('connected', { exact: true })).toBeVisible();
+  await expect(admin.getByText('within 50 ms')).toBeVisible();
+  await expect.poll(() => node.checks).not.toBe('');
+  for (let at = 0; at < 30; at += 1) {
+    await fetch(`${node.checks}/v1/check`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
+    });
+  }
+  await admin.getByRole('button', { name: 'Show as table' }).click();
+  const rates = admin.getByRole('region', { name: 'Decisions a second, table' });
+  await expect.poll(() => rates.getByRole('row').count()).toBeGreaterThan(1);
+  await admin.getByRole('button', { name: 'Send the policy again' }).click();
+  await expect(admin.getByText('It was sent the policy again.')).toBeVisible();
+  const log = admin.getByRole('region', { name: 'What was done to it' });
+  await expect(log.getByRole('row', { name: /sent the policy again/ })).toContainText('done');
+
+  await admin.goto('/nodes/nobody');
+  await expect(admin.getByText('There is no node nobody')).toBeVisible();
+});
+
+test('a version that goes to some nodes first: seen, given on, and taken back', async ({ admin, fleet }) => {
+  await fleet.join('node-1');
+  await fleet.join('node-2');
+  await admin.goto('/nodes');
+  await expectLive(admin);
+  await expect(row(admin, 'node-2')).toContainText('v1');
+  await expect(row(admin, 'node-1')).toContainText('v1');
+  const tier = await (await admin.request.get('/api/v1/tiers/pro')).json();
+  const publish = async (burst: number, base: number, etag: string) => {
+    const value = { id: 'pro', limits: [{ ...tier.value.limits[0], burst }] };
+    return admin.request.post('/api/v1/policy/changes', {
+      headers: await csrf(admin),
+      data: {
+        base_version: base,
+        message: 'to some first',
+        nodes: ['node-1'],
+        changes: [{ op: 'put', kind: 'tier', domain: 'default', id: 'pro', value }],
+        if_match: { 'tier:pro': etag },
+      },
+    });
+  };
+  const first = await publish(300, 1, tier.etag);
+  expect(first.status(), await first.text()).toBe(201);
+  await expect(admin.getByRole('heading', { name: 'v2 is on some nodes first' })).toBeVisible();
+  await expect(admin.getByText(/keeps v1 until it goes on/)).toHaveCount(2);
+  await expect(row(admin, 'node-1')).toContainText('v2');
+  await admin.getByLabel('One more node…').selectOption('node-2');
+  await admin.getByRole('button', { name: 'Give it', exact: true }).click();
+  await admin.getByRole('dialog').getByRole('button', { name: 'Give v2 to one more' }).click();
+  await expect(admin.getByText(/keeps v1 until it goes on/)).toHaveCount(1);
+  await admin.getByRole('button', { name: 'Give v2 to all nodes' }).click();
+  await admin.getByRole('dialog').getByRole('button', { name: 'Give v2 to all nodes' }).click();
+  await expect(admin.getByRole('heading', { name: 'v2 is on some nodes first' })).toBeHidden();
+  await expect(admin.getByText('v2 on 3 of 3 nodes', { exact: true })).toBeVisible();
+
+  const now = await (await admin.request.get('/api/v1/tiers/pro')).json();
+  const second = await publish(200, 2, now.etag);
+  expect(second.status(), await second.text()).toBe(201);
+  await admin.getByRole('button', { name: 'Take v3 back' }).click();
+  await expect(admin.getByRole('dialog')).toContainText('published again as v4');
+  await admin.getByRole('dialog').getByRole('button', { name: 'Take v3 back' }).click();
+  await expect(admin.getByText('v4 on 3 of 3 nodes', { exact: true })).toBeVisible();
+});

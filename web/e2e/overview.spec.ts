@@ -1,0 +1,158 @@
+/** The Overview: ranges, filter, marks, the heaviest keys, rules, what needs a look; and rows that stand still. */
+import type { Page } from '@playwright/test';
+import { expect, PASSWORD, test as base } from './fixtures.ts';
+import { Server } from './server.ts';
+import { expectLive, limitField, openTier, publishChange } from './steps.ts';
+
+/** Keys are shown as they are, so that they can be looked up. */
+const test = base.extend({
+  server: async ({}, use) => {
+    const server = new Server('--keys', 'clear');
+    await server.start();
+    await use(server);
+    await server.remove();
+  },
+});
+
+/** One client that is denied most of the time, and another that is not. */
+async function flow(server: Server): Promise<void> {
+  for (let at = 0; at < 160; at += 1) {
+    await Promise.all([
+      server.check('ada'),
+      server.check('ada'),
+      at % 8 === 0 ? server.check('grace') : null,
+    ]);
+  }
+}
+
+const figure = (page: Page, name: string) =>
+  page.locator('dl > div').filter({ hasText: name }).locator('.value');
+
+test('the heaviest key leads to the Inspector, and rows stand still under the pointer', async ({
+  admin,
+  server,
+}) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  await flow(server);
+  const table = admin.getByRole('region', { name: 'Most denied keys' });
+  const link = table.getByRole('link', { name: 'user:ada' });
+  await expect(link).toBeVisible();
+  await expect(table.getByRole('row', { name: /user:ada/ })).toContainText('tier:free/minute');
+  await expect
+    .poll(async () => Number(await figure(admin, 'Keys limited now').textContent()))
+    .toBeGreaterThan(0);
+  await expect(figure(admin, 'Decision p99')).toHaveText(/µs$/);
+
+  await link.hover();
+  for (let at = 0; at < 300; at += 1) await server.check('mallory');
+  await expect(admin.getByText(/rows? would move/)).toBeVisible();
+  await expect(table.getByRole('row', { name: /mallory/ })).toHaveCount(0);
+  await admin.mouse.move(0, 0);
+  await expect(table.getByRole('row', { name: /mallory/ })).toBeVisible();
+
+  await link.click();
+  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aada$/);
+});
+
+test('ranges, a filter, the table and earlier times by keys; all in the address', async ({
+  admin,
+  server,
+}) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  await flow(server);
+  await expect(admin.locator('canvas')).toBeVisible();
+  const pressed = admin.getByRole('group', { name: 'Range of time' }).locator('[aria-pressed=true]');
+  await expect(pressed).toHaveText('15m');
+  await admin.keyboard.press('1');
+  await expect(pressed).toHaveText('5m');
+  await admin.keyboard.press('5');
+  await expect(pressed).toHaveText('24h');
+  await expect(admin).toHaveURL(/range=24h/);
+  await admin.reload();
+  await expect(pressed).toHaveText('24h');
+  await admin.getByRole('heading', { name: 'Overview' }).focus();
+  await admin.keyboard.press('1');
+
+  await admin.keyboard.press('[');
+  await expect(admin.getByText(/^The chart ends at/)).toBeVisible();
+  await expect(admin).toHaveURL(/to=\d+/);
+  await admin.keyboard.press(']');
+  await expect(admin.getByText(/^The chart ends at/)).toBeHidden();
+
+  const table = admin.getByRole('region', { name: 'Decisions a second, table' });
+  // It stands still, as it is when it is opened; the key opens and closes it.
+  await expect(async () => {
+    await admin.keyboard.press('t');
+    expect(await table.getByRole('row').count()).toBeGreaterThan(2);
+  }).toPass();
+  await admin.keyboard.press('t');
+  await expect(table).toBeHidden();
+
+  await admin.getByLabel('Rule', { exact: true }).selectOption('sign-in');
+  await expect(admin).toHaveURL(/rule=sign-in/);
+  await expect(admin.locator('dl')).toContainText('sign-in');
+  await expect(admin.getByRole('region', { name: 'Most denied keys' })).toContainText('No key is denied');
+  await admin.getByLabel('Tier', { exact: true }).selectOption('free');
+  await expect(admin).toHaveURL(/tier=free/);
+  await expect(admin).not.toHaveURL(/rule=/);
+  await expect(admin.getByRole('link', { name: 'user:ada' })).toBeVisible();
+  const flowing = setInterval(() => void server.check('grace').catch(() => undefined), 25);
+  try {
+    await expect
+      .poll(async () => Number(await figure(admin, 'Decisions a second').textContent()))
+      .toBeGreaterThan(5);
+  } finally {
+    clearInterval(flowing);
+  }
+});
+
+test('a version is marked in the chart and told when it is pointed at', async ({ admin, server }) => {
+  await openTier(admin, 'pro');
+  await limitField(admin, 'minute', 'Burst').fill('9000');
+  await publishChange(admin, 'smaller bursts', 2);
+  await flow(server);
+  await admin.goto('/');
+  await expect(admin.locator('canvas')).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'v2', exact: true })).toHaveAttribute('href', '/history/2');
+  const chart = admin.getByRole('img', { name: /^Allowed/ });
+  await chart.focus();
+  const told = admin.getByText('v2 smaller bursts, admin');
+  await expect(async () => {
+    for (let at = 0; at < 40 && !(await told.isVisible()); at += 1) await admin.keyboard.press('ArrowLeft');
+    expect(await told.isVisible()).toBe(true);
+  }).toPass();
+});
+
+test('what needs a look is listed, with a way there', async ({ admin }) => {
+  await admin.goto('/');
+  const panel = admin
+    .locator('section')
+    .filter({ has: admin.getByRole('heading', { name: 'Needs a look' }) });
+  const link = panel.getByRole('link', { name: /pro/ }).first();
+  await expect(link).toBeVisible();
+  await link.click();
+  await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeVisible();
+});
+
+test('where keys are cut they lead nowhere', async ({ browser, watch }) => {
+  watch.allow(/request to/);
+  const server = new Server();
+  await server.start();
+  try {
+    const context = await browser.newContext({ baseURL: server.dashboard });
+    const code = new URL(server.signInLink).hash.replace('#code=', '');
+    await context.request.post('/api/v1/setup', { data: { code, name: 'admin', password: PASSWORD } });
+    const page = await context.newPage();
+    await page.goto('/');
+    await flow(server);
+    const table = page.getByRole('region', { name: 'Most denied keys' });
+    await expect(table.getByRole('row', { name: /user:a/ })).toBeVisible();
+    await expect(table.getByRole('link')).toHaveCount(0);
+    await expect(page.getByText('values are shown cut')).toBeVisible();
+    await context.close();
+  } finally {
+    await server.remove();
+  }
+});

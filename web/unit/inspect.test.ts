@@ -1,0 +1,101 @@
+/** The Inspector: what is typed, how limits stand node by node, how waits are written. */
+import { expect, test } from 'vitest';
+import type { Explained, LimitState, Outcome2 as Outcome } from '../app/api/schema.ts';
+import { countdown } from '../app/inspect/countdown.ts';
+import { explained, faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
+import { isUsed, statesOf } from '../app/inspect/states.ts';
+
+const draft = (over: Partial<Draft>): Draft => ({
+  identities: [{ kind: 'user', value: 'ada' }],
+  method: '',
+  path: '',
+  cost: '',
+  ...over,
+});
+
+test('faults stand at their fields', () => {
+  expect(faultsOf(draft({}))).toEqual({});
+  const twice = [
+    { kind: 'user', value: 'ada' },
+    { kind: 'user', value: '' },
+  ];
+  expect(Object.keys(faultsOf(draft({ identities: twice, path: 'x', cost: '0' })))).toEqual([
+    'kind 1',
+    'value 1',
+    'path',
+    'cost',
+  ]);
+  for (const cost of ['1.5', '-1', 'one']) expect(Object.keys(faultsOf(draft({ cost })))).toEqual(['cost']);
+});
+
+test('only what was typed is asked', () => {
+  const asked = (over: Partial<Draft>) => explained(questionFrom(draft(over), 'eu'));
+  const who = { domain: 'eu', identities: [{ kind: 'user', value: 'ada' }] };
+  expect(asked({})).toEqual(who);
+  expect(asked({ path: ' /x ', method: 'GET', cost: '3' })).toEqual({
+    ...who,
+    endpoint: '/x',
+    method: 'GET',
+    cost: 3,
+  });
+});
+
+test('waits are written by their size', () => {
+  const [s, m, h] = [1_000, 60_000, 3_600_000];
+  expect([0, -5, 1, 22 * s, 14 * m + 5 * s, 3 * h + 20 * m, 50 * h].map(countdown)).toEqual([
+    null,
+    null,
+    '0:01',
+    '0:22',
+    '14:05',
+    '3 h 20 min',
+    '2 d 2 h',
+  ]);
+});
+
+const limit = (limit_id: string, remaining: number) => ({
+  limit_id,
+  limit: 10,
+  remaining,
+  reset_after_ms: 5_000,
+  is_shadow: false,
+});
+const about = (limit_id: string) =>
+  ({ limit_id, mode: 'enforce', limit: 10, remaining: 3, reset_after_ms: 9_000 }) as LimitState;
+const says = (...ids: string[]) => ({ limits: ids.map(about) }) as Explained;
+const peeked = (answers: Record<string, [string, number][]>): Outcome => ({
+  answers: Object.fromEntries(
+    Object.entries(answers).map(([node, limits]) => [
+      node,
+      { what: 'peek', policy_version: 1, allowed: true, limits: limits.map(([id, left]) => limit(id, left)) },
+    ]),
+  ),
+  did_not_answer: [],
+});
+
+test('nodes that say the same stand together, others apart', () => {
+  const [state] = statesOf(says('a'), peeked({ n1: [['a', 4]], n2: [['a', 4]], n3: [['a', 10]] }));
+  expect(state?.at.map(({ nodes, remaining }) => [nodes, remaining])).toEqual([
+    [['n1', 'n2'], 4],
+    [['n3'], 10],
+  ]);
+});
+
+test('without an answer of the nodes stands what this server says', () => {
+  const [state] = statesOf(says('a'), null);
+  expect(state?.at).toEqual([{ nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000 }]);
+});
+
+test('a limit that only a node knows is shown too, and unused ones are unused', () => {
+  const states = statesOf(
+    says('a'),
+    peeked({
+      n1: [
+        ['a', 10],
+        ['b', 10],
+      ],
+    }),
+  );
+  expect(states.map(({ limitId }) => limitId)).toEqual(['a', 'b']);
+  expect(states.some(isUsed)).toBe(false);
+});

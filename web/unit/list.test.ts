@@ -1,0 +1,87 @@
+/** What is created and deleted: in the list, and when others did something else meanwhile. */
+import { flushSync } from 'svelte';
+import { beforeEach, expect, test } from 'vitest';
+import type { Rule } from '../app/api/types.ts';
+import { changes } from '../app/changes/changes.svelte.ts';
+import { anew, decide, isChanged, isClashing, newEntry, openClashes, rebase } from '../app/changes/entry.ts';
+import { listOf } from '../app/changes/list.ts';
+import { copyForm, formOf } from '../app/policy/form.ts';
+import { entry, form, grammar, item, key, layered, row, withLimit } from './samples.ts';
+
+const rule: Rule = { id: 'search', endpoint: '/search', per: 'ip', limits: layered.limits ?? [] };
+
+beforeEach(() => {
+  localStorage.clear();
+  changes.leave();
+  changes.load(null, 'ana');
+});
+
+test('one list creates, edits and deletes objects of all kinds, domains first', () => {
+  changes.create('rule', 'eu', 'search', formOf('rule', rule), 4);
+  changes.create('domain', 'eu', 'eu', formOf('domain', { timezone: 'Europe/Berlin' }), 4);
+  changes.delete('tier', 'default', item(3, layered), 4);
+  const client = { kind: 'user', value: 'ada', tier: 'pro' };
+  const edited = changes.open('client', 'default', { ...item(2, layered), id: 'user:ada', value: client }, 4);
+  edited.form.fields['tier'] = 'free';
+  const list = listOf(changes.changed, 'why', grammar);
+  expect(list?.changes).toEqual([
+    { op: 'create', kind: 'domain', domain: 'eu', id: 'eu', value: { timezone: 'Europe/Berlin' } },
+    { op: 'create', kind: 'rule', domain: 'eu', id: 'search', value: rule },
+    { op: 'delete', kind: 'tier', domain: 'default', id: 'layered' },
+    { op: 'put', kind: 'client', domain: 'default', id: 'user:ada', value: { ...client, tier: 'free' } },
+  ]);
+  expect(Object.keys(list?.if_match ?? {})).toEqual(['tier:layered', 'client:user:ada']);
+});
+
+test('how quota carries over is told of limits that are there', () => {
+  const mine = entry();
+  mine.carry = { minute: 'reset', gone: 'proportional' };
+  expect(listOf([mine], 'why', grammar)?.carry).toEqual({ 'default/tier:layered/minute': 'reset' });
+});
+
+test('what is to be new and is there by now becomes an edit, with what differs for a person', () => {
+  const mine = newEntry(key, copyForm(form()), 1);
+  expect(rebase(mine, null, '', 2)).toMatchObject({ op: 'create', version: 2 });
+  const both = rebase(mine, item(2, withLimit('minute', { limit: 7 })), 'ben', 2);
+  expect(both).toMatchObject({ op: 'put', etag: '"tier:layered:2"' });
+  expect(openClashes(both)).toMatchObject([
+    { path: 'limits/minute/rate', base: null, theirs: '7 / 1m', yours: '1000 / 1m' },
+  ]);
+});
+
+test('a deletion of what others changed is for a person, one of what they deleted is none', () => {
+  const mine = { ...entry(), op: 'delete' as const };
+  const moved = rebase(mine, item(2, withLimit('minute', { limit: 7 })), 'ben', 2);
+  expect(isClashing(moved)).toBe(true);
+  expect(decide(moved, '', 'yours')).toMatchObject({ op: 'delete', etag: '"tier:layered:2"', clashes: [] });
+  expect(isChanged(decide(moved, '', 'theirs'))).toBe(false);
+  expect(isChanged(rebase(mine, null, 'ben', 2))).toBe(false);
+});
+
+test('what others deleted is created anew as it was edited', () => {
+  const mine = entry((form) => (row(form, 'minute').rate = '5 / 1m'));
+  const again = anew(rebase(mine, null, 'ben', 2));
+  expect(isClashing(again)).toBe(false);
+  expect(listOf([again], 'why', grammar)).toMatchObject({
+    changes: [{ op: 'create', value: withLimit('minute', { limit: 5 }) }],
+    if_match: {},
+  });
+});
+
+test('a new object outlives a reload, and ends in all tabs', () => {
+  changes.create('rule', 'default', 'search', formOf('rule', rule), 1);
+  flushSync();
+  changes.leave();
+  changes.load(null, 'ana');
+  expect(changes.changed).toMatchObject([{ op: 'create', kind: 'rule', id: 'search' }]);
+  dispatchEvent(new StorageEvent('storage', { key: 'tidegate.change::ana:rule:search', newValue: null }));
+  expect(changes.entries).toEqual([]);
+});
+
+test('two who make one whole of two forms', () => {
+  const mine = entry((form) => (form.fields['label'] = 'mine'));
+  const theirs = item(2, { id: 'layered', unlimited: true });
+  const both = rebase(mine, theirs, 'ben', 2);
+  expect(openClashes(both)).toEqual([]);
+  expect(both.form.fields).toMatchObject({ label: 'mine', unlimited: true });
+});
