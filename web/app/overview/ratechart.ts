@@ -113,6 +113,8 @@ export function drawRates(
     },
     destroy() {
       resized.disconnect();
+      into.removeEventListener('keydown', walk);
+      into.removeEventListener('blur', leave);
       plot.destroy();
     },
   };
