@@ -84,8 +84,11 @@ class Live {
     this.#user = user;
     this.#wanted = true;
     this.heardAt ??= Date.now();
-    if (!this.held) this.#stream.start();
-    this.#see();
+    if (document.hidden) {
+      // Tabs that are opened behind one another would take all six connections to the host.
+      this.#stream.stop();
+      this.connection = 'paused';
+    } else if (!this.held) this.#stream.start();
   }
 
   stop(): void {
