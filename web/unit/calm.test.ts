@@ -1,6 +1,8 @@
 /** Rows that stand still while somebody is at them. */
 import { expect, test } from 'vitest';
+import type { Heaviest } from '../app/api/schema.ts';
 import { Calm } from '../app/live/calm.svelte.ts';
+import { rowsOf } from '../app/live/heaviest.ts';
 
 const row = (id: string, count = 0) => ({ id, count });
 
@@ -39,4 +41,22 @@ test('one that is gone stays to be read, with its last numbers', () => {
   expect(calm.waiting).toBe(1);
   element.dispatchEvent(new Event('focusout'));
   expect(ids()).toEqual(['a']);
+});
+
+test('what was asked for is shown at once, also to somebody who is there', () => {
+  const { calm, element, ids } = calmWith('a', 'b');
+  element.dispatchEvent(new Event('pointerenter'));
+  calm.show([row('b'), row('a')]);
+  expect(ids()).toEqual(['b', 'a']);
+  expect(calm.waiting).toBe(0);
+});
+
+test('keys that are shown cut and look alike are rows of their own', () => {
+  const cut = (id: string) => ({ id, identities: [{ kind: 'user', value: 'v…' }] }) as unknown as Heaviest;
+  const rows = rowsOf([
+    cut('default/tier:free/minute'),
+    cut('default/tier:free/minute'),
+    cut('default/tier:pro/minute'),
+  ]);
+  expect(new Set(rows.map(({ key }) => key)).size).toBe(3);
 });

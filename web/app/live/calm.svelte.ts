@@ -15,13 +15,19 @@ export class Calm<Row> {
     this.#keyOf = keyOf;
   }
 
-  update(rows: Row[]): void {
+  /** Whoever asked for these rows wants them now. */
+  show(rows: Row[]): void {
     this.#newest = rows;
+    this.rows = rows;
+    this.waiting = 0;
+  }
+
+  update(rows: Row[]): void {
     if (!this.#isBusy()) {
-      this.rows = rows;
-      this.waiting = 0;
+      this.show(rows);
       return;
     }
+    this.#newest = rows;
     const newest = Object.fromEntries(rows.map((row) => [this.#keyOf(row), row]));
     const shown = this.rows.map(this.#keyOf);
     this.waiting =
