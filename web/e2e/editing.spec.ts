@@ -149,6 +149,34 @@ test('the whole tier as JSON, and an edit in it', async ({ admin }) => {
   await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('9000 / 1m');
 });
 
+test('fields that the form does not know are shown, and kept by an edit', async ({ admin, watch }) => {
+  // This server knows them neither.
+  watch.allow(/status of 422/);
+  await admin.route(/\/api\/v1\/tiers\/pro(\?|$)/, async (route) => {
+    const answer = await route.fetch();
+    const item = (await answer.json()) as { value: { limits: object[] } };
+    const limits = item.value.limits.map((limit) => ({ ...limit, jitter: '5ms' }));
+    await route.fulfill({
+      response: answer,
+      json: { ...item, value: { ...item.value, limits, colour: 'blue' } },
+    });
+  });
+  await openTier(admin, 'pro');
+  await admin.getByText('Advanced').click();
+  await expect(admin.getByText('"colour": "blue"')).toBeVisible();
+  await limitField(admin, 'minute', 'Burst').fill('300');
+  const publish = await review(admin, 'smaller bursts');
+  const sent = admin.waitForRequest(
+    (one) => one.method() === 'POST' && one.url().includes('/policy/changes'),
+  );
+  await publish.getByRole('button', { name: 'Publish v2' }).click();
+  const { changes } = (await sent).postDataJSON() as { changes: { value: object }[] };
+  expect(changes[0]?.value).toMatchObject({
+    colour: 'blue',
+    limits: [{ id: 'minute', burst: 300, jitter: '5ms' }],
+  });
+});
+
 test('the order of limits is changed, and told', async ({ admin }) => {
   await openTier(admin, 'layered');
   const second = admin.getByRole('group', { name: 'Limit minute' });

@@ -1,6 +1,80 @@
 /** Without a mouse. */
-import { expect, test } from './fixtures.ts';
+import type { Locator, Page } from '@playwright/test';
+import { expect, PASSWORD, test } from './fixtures.ts';
+import { FleetNode, nodeToken } from './nodes.ts';
 import { expectInForce, limitField, openTier, panel } from './steps.ts';
+
+/** Tab by Tab, until it has the focus. */
+async function tabTo(page: Page, target: Locator): Promise<void> {
+  await expect(target).toBeVisible();
+  for (let at = 0; at < 120; at += 1) {
+    if (await target.evaluate((element) => element === document.activeElement)) return;
+    await page.keyboard.press('Tab');
+  }
+  throw new Error('Tab does not come there');
+}
+
+test('sign in, a smaller burst, its preview, publish, all nodes, and back: by keys alone', async ({
+  admin,
+  server,
+  watch,
+}) => {
+  test.setTimeout(120_000);
+  watch.allow(/status of (401|404)/);
+  const node = new FleetNode(server.dashboard, await nodeToken(admin.request), 'node-1');
+  await node.start();
+  try {
+    await admin.goto('/nodes');
+    await expect(admin.getByText('2 connected')).toBeVisible();
+    await admin.getByRole('button', { name: 'Menu of admin' }).focus();
+    await admin.keyboard.press('Enter');
+    await tabTo(admin, admin.getByRole('button', { name: 'Sign out', exact: true }));
+    await admin.keyboard.press('Enter');
+    await expect(admin.getByLabel('Name')).toBeFocused();
+    await admin.keyboard.type('admin');
+    await tabTo(admin, admin.getByLabel('Password', { exact: true }));
+    await admin.keyboard.type(PASSWORD);
+    await admin.keyboard.press('Enter');
+    await expect(admin.getByRole('heading', { name: 'Nodes' })).toBeVisible();
+
+    await admin.keyboard.press('g');
+    await admin.keyboard.press('t');
+    await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeFocused();
+    await tabTo(admin, admin.getByRole('link', { name: 'pro', exact: true }));
+    await admin.keyboard.press('Enter');
+    await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeFocused();
+    await tabTo(admin, limitField(admin, 'minute', 'Burst'));
+    await admin.keyboard.type('3000');
+    await expect(admin.getByRole('row', { name: /^Draft/ })).toBeVisible();
+    await admin.keyboard.press('Control+Enter');
+    await expect(panel(admin).getByLabel('Message')).toBeFocused();
+    await admin.keyboard.type('smaller bursts');
+    await tabTo(admin, panel(admin).getByRole('button', { name: 'Publish v2' }));
+    await admin.keyboard.press('Enter');
+    await expectInForce(admin, 2);
+    await expect(panel(admin).getByText('v2 on 2 of 2 nodes')).toBeVisible();
+    await expect(panel(admin).getByText(/^applied, \d+ ms$/)).toHaveCount(2);
+    await admin.keyboard.press('Escape');
+    await expect(panel(admin)).toBeHidden();
+
+    await admin.getByRole('heading', { level: 1 }).focus();
+    await admin.keyboard.press('g');
+    await admin.keyboard.press('h');
+    await expect(admin.getByRole('heading', { name: 'History' })).toBeFocused();
+    await tabTo(admin, admin.getByRole('link', { name: 'v1', exact: true }));
+    await admin.keyboard.press('r');
+    const back = admin.getByRole('dialog', { name: 'Roll back, v1' });
+    await tabTo(admin, back.getByRole('button', { name: 'Publish v3' }));
+    await admin.keyboard.press('Enter');
+    await expect(back.getByText('v3 in force')).toBeVisible();
+    await admin.keyboard.press('Escape');
+    await expect(admin.getByRole('link', { name: 'Policy v3 on 2 of 2 nodes' })).toBeVisible();
+    await openTier(admin, 'pro');
+    await expect(limitField(admin, 'minute', 'Burst')).not.toHaveValue('3000');
+  } finally {
+    await node.remove();
+  }
+});
 
 test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await admin.goto('/');

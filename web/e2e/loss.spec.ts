@@ -94,6 +94,67 @@ test('a server that dies and comes back: text kept, and live again by itself', a
   await expect(typed(admin)).toHaveValue('250 / 1m');
 });
 
+/** In the page: how many stretches of the chart have a line of what is allowed, and none. */
+function stretches(canvas: HTMLCanvasElement): { lines: number; gaps: number } {
+  const context = canvas.getContext('2d');
+  if (!context) throw new Error('no drawing');
+  const ink = getComputedStyle(document.documentElement).getPropertyValue('--allow').trim();
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16));
+  const { data, width, height } = context.getImageData(0, 0, canvas.width, canvas.height);
+  const close = (at: number, to: number | undefined) => Math.abs((data[at] ?? 0) - (to ?? 0)) < 60;
+  const isDrawn = (x: number) => {
+    for (let y = 0; y < height; y += 1) {
+      const at = 4 * (y * width + x);
+      if ((data[at + 3] ?? 0) > 100 && close(at, red) && close(at + 1, green) && close(at + 2, blue))
+        return true;
+    }
+    return false;
+  };
+  const drawn = Array.from({ length: width }, (_, x) => isDrawn(x));
+  const inked = drawn.slice(drawn.indexOf(true), drawn.lastIndexOf(true) + 1);
+  const begins = (on: boolean) => inked.filter((one, at) => one === on && inked[at - 1] !== on).length;
+  return { lines: begins(true), gaps: begins(false) };
+}
+
+test('the chart has a gap where the server was away, and keeps what was before', async ({
+  admin,
+  server,
+  watch,
+}) => {
+  test.setTimeout(120_000);
+  watch.allow(/net::ERR_|dynamically imported/);
+  await admin.goto('/');
+  await expectLive(admin);
+  const flow = setInterval(() => void server.check('ada').catch(() => undefined), 50);
+  try {
+    const chart = admin.locator('canvas');
+    await expect(chart).toBeVisible();
+    const table = admin.getByRole('region', { name: 'Decisions a second, table' });
+    await admin.waitForTimeout(6_000);
+    await server.kill();
+    const gone = Date.now();
+    await expect(admin.getByText(/^○ ?Not live since/)).toBeVisible({ timeout: 15_000 });
+    await admin.waitForTimeout(8_000);
+    await server.start();
+    const back = Date.now();
+    await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: 5_000 });
+    await admin.waitForTimeout(5_000);
+    await expect.poll(() => chart.evaluate(stretches)).toEqual({ lines: 2, gaps: 1 });
+    await admin.keyboard.press('t');
+    const seconds = await table
+      .getByRole('row')
+      .evaluateAll((rows) => rows.slice(1).map((row) => row.querySelector('td')?.textContent?.trim() ?? ''));
+    const at = (ms: number) => new Date(ms).toISOString().slice(11, 19);
+    // A second is told when it is over.
+    const inside = seconds.filter((time) => time > at(gone + 2_000) && time < at(back - 1_000));
+    expect(inside).toEqual([]);
+    expect(seconds.filter((time) => time < at(gone)).length).toBeGreaterThan(2);
+    expect(seconds.filter((time) => time > at(back)).length).toBeGreaterThan(1);
+  } finally {
+    clearInterval(flow);
+  }
+});
+
 for (const keep of [true, false]) {
   test(`signing out with changes asks: ${keep ? 'kept' : 'dropped'}`, async ({ admin, watch }) => {
     watch.allow(/status of (401|404)/);

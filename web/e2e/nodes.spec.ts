@@ -2,7 +2,7 @@
 import type { Page } from '@playwright/test';
 import { expect, test as base } from './fixtures.ts';
 import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
-import { expectLive, limitField, openTier, publishChange } from './steps.ts';
+import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
 
 interface Fleet {
   join(name: string): Promise<FleetNode>;
@@ -101,7 +101,13 @@ test('a node that refuses a version names its reason everywhere', async ({ admin
   try {
     await admin.goto('/nodes');
     await expect(row(admin, 'old-build')).toContainText('v1');
-    await smaller(admin, 'too new for one', 2, '300');
+    await openTier(admin, 'pro');
+    await limitField(admin, 'minute', 'Burst').fill('300');
+    const publish = await review(admin, 'too new for one');
+    await publish.getByRole('button', { name: 'Publish v2' }).click();
+    await expect(publish.getByText('refused it: field cost_header is not known')).toBeVisible();
+    await expect(publish.getByText('v2 on 1 of 2 nodes')).toBeVisible();
+    await publish.getByRole('button', { name: 'Close' }).last().click();
     await expect(admin.getByRole('link', { name: /v2 on 1 of 2, old-build refused it/ })).toBeVisible();
     await admin.getByRole('link', { name: 'Nodes', exact: true }).click();
     await expect(row(admin, 'old-build')).toContainText('refused v2');

@@ -1,4 +1,5 @@
 /** Rows that do not move while somebody points at them, is in them, or has marked some of their text. */
+import { untrack } from 'svelte';
 import type { Attachment } from 'svelte/attachments';
 
 export class Calm<Row> {
@@ -41,7 +42,8 @@ export class Calm<Row> {
     this.#element = element;
     const set = (change: () => void) => () => {
       change();
-      if (!this.#isBusy()) this.update(this.#newest);
+      // Rows that are taken away while one is in them lose the focus in the middle of it.
+      if (!this.#isBusy()) untrack(() => this.show(this.#newest));
     };
     const listeners: [string, () => void][] = [
       ['pointerenter', set(() => (this.#pointed = true))],

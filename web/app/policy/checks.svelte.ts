@@ -1,25 +1,54 @@
 /** What the server finds wrong with objects of the policy, while a page listens. */
-import { SvelteMap } from 'svelte/reactivity';
 import type { Alert, Kind } from '../api/types.ts';
 import { live } from '../live/live.svelte.ts';
 import { fields } from '../text/fields.ts';
 
+/** All that is found is told one by one, in one go. */
+const TOGETHER_MS = 50;
+
 export class Checks {
-  readonly #open = new SvelteMap<string, Alert>();
+  // What follows it is shown as a whole.
+  // eslint-disable-next-line svelte/prefer-svelte-reactivity
+  readonly #open = new Map<string, Alert>();
+  /** By object. */
+  #found = $state.raw<Record<string, string[]>>({});
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   listen(): () => void {
-    return live.listen('alerts', ['hello', 'alert'], (data, name) => {
-      if (name === 'hello') return this.#open.clear();
-      const alert = data as Alert & { state: 'opened' | 'closed' };
-      const key = `${alert.code} ${alert.node} ${JSON.stringify(alert.object)}`;
-      if (alert.state === 'opened') this.#open.set(key, alert);
-      else this.#open.delete(key);
+    const stop = live.listen('alerts', ['hello', 'alert'], (data, name) => {
+      if (name === 'hello') this.#open.clear();
+      else this.#hear(data as Alert & { state: 'opened' | 'closed' });
+      this.#timer ??= setTimeout(() => this.#show(), TOGETHER_MS);
     });
+    return () => {
+      clearTimeout(this.#timer);
+      this.#timer = undefined;
+      stop();
+    };
   }
 
   of(kind: Kind, domain: string, id: string): string[] {
-    return [...this.#open.values()]
-      .filter(({ object }) => object?.kind === kind && object.domain === domain && object.id === id)
-      .map(({ object, message }) => (object?.limit ? `${fields.limit(object.limit)}: ${message}` : message));
+    return this.#found[nameOf(kind, domain, id)] ?? [];
   }
+
+  #hear(alert: Alert & { state: 'opened' | 'closed' }): void {
+    const key = `${alert.code} ${alert.node} ${JSON.stringify(alert.object)}`;
+    if (alert.state === 'opened') this.#open.set(key, alert);
+    else this.#open.delete(key);
+  }
+
+  #show(): void {
+    this.#timer = undefined;
+    const found: Record<string, string[]> = {};
+    for (const { object, message } of this.#open.values()) {
+      if (object === null) continue;
+      const said = object.limit ? `${fields.limit(object.limit)}: ${message}` : message;
+      (found[nameOf(object.kind, object.domain, object.id)] ??= []).push(said);
+    }
+    this.#found = found;
+  }
+}
+
+function nameOf(kind: string, domain: string, id: string): string {
+  return `${kind} ${domain} ${id}`;
 }

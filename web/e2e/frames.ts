@@ -1,0 +1,69 @@
+/** When rows of a list are on the screen, and how long a frame takes. */
+import { cpus, loadavg } from 'node:os';
+import type { Page } from '@playwright/test';
+
+/** How many wait for each processor, at least one: what is quick here is quicker where nobody else is. */
+export function shared(): number {
+  return Math.max(1, (loadavg()[0] ?? 1) / cpus().length);
+}
+
+/** From what is done, or from the end of the answer to a call that follows it, to the frame with other rows. */
+export async function drawnMs(page: Page, act: () => Promise<unknown>, answer = ''): Promise<number> {
+  await page.evaluate(() => {
+    const names = () => {
+      const rows = document.querySelectorAll('tbody tr');
+      return `${rows.length} ${rows[0]?.querySelector('a')?.textContent ?? ''} ${rows[rows.length - 1]?.querySelector('a')?.textContent ?? ''}`;
+    };
+    const noted: { begun: number; drawn: number } = { begun: 0, drawn: 0 };
+    Object.assign(window, { noted });
+    for (const event of ['input', 'click'])
+      addEventListener(event, () => (noted.begun ||= performance.now()), { capture: true, once: true });
+    let before = names();
+    const seen = new MutationObserver(() => {
+      const now = names();
+      if (now === before) return;
+      before = now;
+      // After the frame in which they are drawn; rows that come later are drawn later.
+      requestAnimationFrame(() => setTimeout(() => (noted.drawn = performance.now())));
+    });
+    seen.observe(document, { childList: true, subtree: true });
+    setTimeout(() => seen.disconnect(), 20_000);
+  });
+  await act();
+  const times = (url: string) => {
+    const { noted } = window as unknown as { noted: { begun: number; drawn: number } };
+    const answers = performance
+      .getEntriesByType('resource')
+      .filter(({ name }) => url !== '' && name.includes(url));
+    const last = answers.at(-1) as PerformanceResourceTiming | undefined;
+    const from = Math.max(noted.begun, last?.responseEnd ?? 0);
+    return noted.drawn > from ? noted.drawn - from : 0;
+  };
+  const until = Date.now() + 20_000;
+  for (let ms = 0; Date.now() < until; ms = await page.evaluate(times, answer)) {
+    if (ms > 0) return ms;
+    await page.waitForTimeout(100);
+  }
+  throw new Error('no other rows were drawn');
+}
+
+/** Scrolls to the end and back. Answers the longest time between two frames. */
+export function scrollMs(page: Page): Promise<number> {
+  return page.evaluate(
+    () =>
+      new Promise<number>((resolve) => {
+        let [longest, before, at, by] = [0, performance.now(), 0, 400];
+        const step = () => {
+          const now = performance.now();
+          longest = Math.max(longest, now - before);
+          before = now;
+          at += by;
+          if (at > document.documentElement.scrollHeight) by = -by;
+          scrollTo(0, at);
+          if (at < 0) resolve(longest);
+          else requestAnimationFrame(step);
+        };
+        requestAnimationFrame(step);
+      }),
+  );
+}
