@@ -1,7 +1,7 @@
 /** Who is signed in, and what happens when the session ends under an open page. */
 import { untrack } from 'svelte';
 import { getMeta, getSession, signIn, signOut } from './api/calls.ts';
-import { guardCalls, Refused } from './api/request.ts';
+import { guardCalls, Refused, Unreachable } from './api/request.ts';
 import type { Role } from './api/schema.ts';
 import type { Meta, Session } from './api/types.ts';
 import { changes } from './changes/changes.svelte.ts';
@@ -19,7 +19,7 @@ class SessionKeeper {
   meta = $state.raw<Meta | null>(null);
   /** Who is signed in in this browser instead, when the session is lost. */
   other = $state<string | null>(null);
-  #regained: (() => void)[] = [];
+  #waiting: { resolve: () => void; reject: (why: Error) => void }[] = [];
   /** Tabs of this browser tell each other that somebody is signed in, and no more: each asks the server who. */
   #tabs = new BroadcastChannel('tidegate.session');
 
@@ -54,7 +54,7 @@ class SessionKeeper {
     this.state = 'in';
     live.start(who.name);
     follow.start();
-    for (const resume of this.#regained.splice(0)) resume();
+    for (const { resolve } of this.#waiting.splice(0)) resolve();
     this.#tabs.postMessage(null);
   }
 
@@ -70,6 +70,7 @@ class SessionKeeper {
     changes.leave();
     this.who = null;
     this.state = 'out';
+    for (const { reject } of this.#waiting.splice(0)) reject(new Unreachable());
   }
 
   /** Has the person this role, or one above it? */
@@ -83,7 +84,7 @@ class SessionKeeper {
 
   /** The stream found out first. */
   noticeLoss(): void {
-    void this.#lose();
+    if (this.state === 'in') this.state = 'lost';
   }
 
   /** Somebody else may have signed in in another tab: nothing of this one is ever sent in their name. */
@@ -113,9 +114,11 @@ class SessionKeeper {
     }
   }
 
+  /** Calls wait until the same person is back; after a sign-out nobody's call is ever sent again. */
   #lose(): Promise<void> {
-    if (this.state === 'in') this.state = 'lost';
-    return new Promise((resolve) => this.#regained.push(resolve));
+    this.noticeLoss();
+    if (this.state !== 'lost') return Promise.reject(new Unreachable());
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 }
 

@@ -1,6 +1,7 @@
 /** Tiers are made, copied, compared and deleted; a list is shared; what loosens is asked for. */
 import type { Page } from '@playwright/test';
 import { expect, test } from './fixtures.ts';
+import { call } from './people.ts';
 import { expectInForce, limitField, openTier, panel, publishChange, review } from './steps.ts';
 
 async function create(page: Page, name: string): Promise<void> {
@@ -142,11 +143,43 @@ test('the whole tier as JSON, and an edit in it', async ({ admin }) => {
   const json = admin.getByLabel('As the policy document has it');
   const value = JSON.parse(await json.inputValue()) as { limits: { limit: number }[] };
   expect(value).toMatchObject({ id: 'pro', limits: [{ id: 'minute', limit: 10000 }] });
-  await json.fill('{ "id": "pro", ');
-  await expect(admin.getByText('This is not JSON')).toBeVisible();
+  // What is not yet right stays, through the form and a reload, and is not published.
+  for (const wrong of ['{ "id": "pro", ', '{ "id": "pro", "limits": [{}] }']) {
+    await json.fill(wrong);
+    await expect(admin.getByText('This is not JSON')).toBeVisible();
+    await admin.getByRole('button', { name: 'Form', exact: true }).click();
+    await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('10000 / 1m');
+    await admin.reload();
+    await admin.getByRole('button', { name: 'JSON', exact: true }).click();
+    await expect(json).toHaveValue(wrong);
+  }
+  await admin.getByRole('button', { name: '1 change' }).click();
+  const panel = admin.getByRole('dialog', { name: 'Publish' });
+  await panel.getByLabel('Message').fill('half an edit');
+  await panel.getByRole('button', { name: 'Publish v2' }).click();
+  await expect(panel.getByText(/tier pro has fields that need a look/)).toBeVisible();
+  await panel.getByRole('button', { name: 'Cancel' }).click();
   await json.fill(JSON.stringify({ ...value, limits: [{ ...value.limits[0], limit: 9000 }] }));
   await admin.getByRole('button', { name: 'Form', exact: true }).click();
   await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('9000 / 1m');
+});
+
+test('what others publish while JSON is typed stays', async ({ admin, other }) => {
+  await openTier(admin, 'pro');
+  await admin.getByRole('button', { name: 'JSON', exact: true }).click();
+  const json = admin.getByLabel('As the policy document has it');
+  const text = await json.inputValue();
+  await json.fill(text.replace('10000', '9000').slice(0, -1));
+  await expect(admin.getByText('This is not JSON')).toBeVisible();
+  const value = JSON.parse(text) as { limits: object[] };
+  const theirs = { ...value, limits: [{ ...value.limits[0], burst: 77 }] };
+  await call(other, 'PUT', '/tiers/pro', theirs, { 'if-match': '*' });
+  await expect(admin.getByRole('link', { name: 'Policy v2 on 1 of 1 node' })).toBeVisible();
+  await json.fill(text.replace('10000', '9000'));
+  await expect(json).toHaveValue(/"burst": 77/);
+  await admin.getByRole('button', { name: 'Form', exact: true }).click();
+  await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('9000 / 1m');
+  await expect(limitField(admin, 'minute', 'Burst')).toHaveValue('77');
 });
 
 test('fields that the form does not know are shown, and kept by an edit', async ({ admin, watch }) => {

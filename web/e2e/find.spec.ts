@@ -1,5 +1,6 @@
 /** The top bar: what can be found, what it says of the policy, and the settings of the menu. */
 import { expect, test } from './fixtures.ts';
+import { call } from './people.ts';
 import { expectLive } from './steps.ts';
 
 test('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
@@ -62,6 +63,11 @@ test('a point pauses the live figures, and another goes on', async ({ admin }) =
   await admin.goto('/tiers');
   await expectLive(admin);
   await admin.keyboard.press('.');
+  await expect(admin.getByText(/^○ ?Paused$/)).toBeVisible();
+  // The figures stand still, and nothing else: what is published is told, and can be taken back.
+  await call(admin, 'DELETE', '/tiers/layered', undefined, { 'if-match': '*' });
+  await expect(admin.getByRole('link', { name: 'Policy v2 on 1 of 1 node' })).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'layered', exact: true })).toHaveCount(0);
   await expect(admin.getByText(/^○ ?Paused$/)).toBeVisible();
   await admin.keyboard.press('.');
   await expectLive(admin);

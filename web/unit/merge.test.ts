@@ -1,6 +1,6 @@
 /** Three-way merges: what is taken, what stays, what a person must decide. */
 import { expect, test } from 'vitest';
-import { sameForm } from '../app/policy/fields.ts';
+import { differences, sameForm, textAt } from '../app/policy/fields.ts';
 import { newRow, type Form } from '../app/policy/form.ts';
 import { merge, takeTheirs } from '../app/policy/merge.ts';
 import { edited, form, row } from './samples.ts';
@@ -145,6 +145,49 @@ test('rows whose names are being typed are never lost', () => {
   expect(merged.limits.map(({ rate }) => rate)).toEqual(['11 / 1s', '1000 / 1m', '5/s', '6/s']);
 });
 
+const moved = (form: Form) => form.limits.reverse();
+const idsOf = (of: Form) => of.limits.map(({ id }) => id);
+
+test('limits that you moved stay moved, whatever else they changed', () => {
+  const theirs = edited((form) => {
+    rate('second', '11 / 1s')(form);
+    added('hour', '3/h')(form);
+  });
+  const { form: merged, clashes } = merge(form(), theirs, edited(moved));
+  expect(clashes).toEqual([]);
+  expect(idsOf(merged)).toEqual(['minute', 'hour', 'second']);
+  expect(row(merged, 'second').rate).toBe('11 / 1s');
+  expect(idsOf(merge(form(), edited(moved), edited(rate('second', '11 / 1s'))).form)).toEqual([
+    'minute',
+    'second',
+  ]);
+  expect(merge(form(), edited(moved), edited(moved)).clashes).toEqual([]);
+});
+
+test('limits that both moved differently are one question', () => {
+  const three = (ids: string[]) =>
+    edited((form) => {
+      added('day', '5/d')(form);
+      form.limits = ids.map((id) => row(form, id));
+    });
+  const [base, theirs, yours] = [
+    three(['second', 'minute', 'day']),
+    three(['minute', 'second', 'day']),
+    three(['second', 'day', 'minute']),
+  ];
+  const merged = merge(base, theirs, yours);
+  expect(merged.clashes).toEqual([
+    {
+      path: 'order',
+      base: 'second, minute, day',
+      theirs: 'minute, second, day',
+      yours: 'second, day, minute',
+    },
+  ]);
+  expect(idsOf(merged.form)).toEqual(['second', 'day', 'minute']);
+  expect(idsOf(takeTheirs(merged.form, theirs, 'order'))).toEqual(['minute', 'second', 'day']);
+});
+
 /** A small generator: the same edits on every run. */
 function random(seed: number): () => number {
   let state = seed;
@@ -158,6 +201,7 @@ test('no edit gets lost, whoever makes it', () => {
     added('hour', '3/h'),
     added('hour', '4/h'),
     added('day', '5/d'),
+    moved,
     () => undefined,
   ];
   const pick = () => edits[Math.floor(next() * edits.length)] ?? (() => undefined);
@@ -165,7 +209,14 @@ test('no edit gets lost, whoever makes it', () => {
     const [theirs, yours] = [pick(), pick()].map((edit) => edited(edit));
     if (!theirs || !yours) continue;
     const merged = merge(form(), theirs, yours);
-    // With nothing to decide, both orders end alike; else deciding all for one side gives that side's values.
+    // What one side alone changed is in the result; else deciding all for one side gives that side's values.
+    const alone = (edit: Form) => differences(form(), edit).map(({ path, to }) => [path, to] as const);
+    const asked = new Set(merged.clashes.map(({ path }) => path));
+    for (const [path, to] of [...alone(theirs), ...alone(yours)]) {
+      if (path === 'order' || [...asked].some((clash) => path.startsWith(clash) || clash.startsWith(path)))
+        continue;
+      expect([path, textAt(merged.form, path)]).toEqual([path, to]);
+    }
     if (merged.clashes.length === 0) {
       const other = merge(form(), yours, theirs);
       expect(other.clashes).toEqual([]);

@@ -111,6 +111,32 @@ test('a token that is merely old is renewed', async () => {
   expect(calls.at(-1)).toBe('POST /policy/changes new');
 });
 
+test("a call that waits, or is refused, when somebody signs out is never sent in the next one's name", async () => {
+  let late: (answer: Response) => void = () => undefined;
+  answers = [refusal(401, 'unauthorized')];
+  const waiting = request('/policy/changes', { method: 'POST', body: {} });
+  const given = expect(waiting).rejects.toThrow('unreachable');
+  await soon();
+  expect(session.state).toBe('lost');
+  vi.stubGlobal('fetch', () => new Promise<Response>((resolve) => (late = resolve)));
+  const onItsWay = request('/clients/bulk', { method: 'POST', body: {} });
+  const refused = expect(onItsWay).rejects.toThrow('unreachable');
+  const answerLate = late;
+  vi.stubGlobal('fetch', (url: string) => {
+    calls.push(url);
+    return Promise.resolve(answers.shift() ?? json(200, {}));
+  });
+  answers = [new Response(null, { status: 204 })];
+  await session.signOut();
+  await given;
+  answerLate(refusal(401, 'unauthorized'));
+  await refused;
+  calls = [];
+  await session.enter(as('ben'));
+  await soon();
+  expect(calls).toEqual([]);
+});
+
 test('signing out of a session that is over is done', async () => {
   answers = [refusal(401, 'unauthorized')];
   await session.signOut();

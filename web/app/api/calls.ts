@@ -61,6 +61,9 @@ async function whole<Of>(
 
 export const getTiers = (domain: string, signal: AbortSignal) => whole<TierItem>('/tiers', domain, signal);
 export const getRules = (domain: string, signal: AbortSignal) => whole<RuleItem>('/rules', domain, signal);
+/** The names of all domains. */
+export const getDomains = async (signal: AbortSignal) =>
+  (await request<ItemList<unknown>>('/domains?limit=1', { signal })).domains;
 const SETS = { tier: 'tiers', rule: 'rules', client: 'clients', domain: 'domains' };
 /** One object. */
 export const getObject = <K extends Kind>(kind: K, domain: string, id: string, signal?: AbortSignal) =>

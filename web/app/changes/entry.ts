@@ -33,6 +33,8 @@ export interface Entry {
   refused: Record<string, string>;
   /** By id of the limit. */
   carry: Record<string, Carry>;
+  /** Typed as JSON and not yet right, and the form that it was typed on. */
+  json?: { text: string; from: Form };
 }
 
 export type EntryKey = Pick<Entry, 'kind' | 'domain' | 'id'>;
@@ -70,7 +72,7 @@ export function newEntry(key: EntryKey, form: Form, version: number): Entry {
 }
 
 export function isChanged(entry: Entry): boolean {
-  return entry.op === 'delete' || !sameForm(entry.base, entry.form);
+  return entry.op === 'delete' || entry.json !== undefined || !sameForm(entry.base, entry.form);
 }
 
 /** What is still to be decided: a field that by now says the same on both sides is not. */

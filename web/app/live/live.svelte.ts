@@ -32,6 +32,8 @@ export type Listener = (data: unknown, name: string) => void;
 
 /** Topics of every page: figures, and how the nodes are. */
 const TOPICS = ['metrics', 'node'];
+/** Events of figures: these stand still while somebody looks at them as they were. */
+const FIGURES = new Set(['metrics', 'metrics.tier', 'metrics.rule', 'top']);
 /** Later than this a chart has a gap that the history may fill. */
 const CURRENT_MS = 2_500;
 
@@ -39,12 +41,14 @@ class Live {
   connection = $state<Connection>('connecting');
   /** When the last event came, or the waiting for the first began, by this machine's clock. */
   heardAt = $state<number | null>(null);
+  /** When the last event of each name was taken in, by this machine's clock. */
+  readonly heardOf = $state<Record<string, number>>({});
   /** Since when a connection is wanted that was not wanted before: at the start, after hiding, after signing in. */
   wantedAt = $state(0);
   /** Server time minus this machine's. */
   clockOffsetMs = $state(0);
   policyVersion = $state<number | null>(null);
-  /** Someone looks at the page as it was, until it goes on. */
+  /** Someone looks at the figures as they were, until they go on. */
   held = $state(false);
   totals = $state.raw<Totals | null>(null);
   sample = $state.raw<Sample | null>(null);
@@ -88,23 +92,23 @@ class Live {
       // Tabs that are opened behind one another would take all six connections to the host.
       this.#stream.stop();
       this.connection = 'paused';
-    } else if (!this.held) this.#stream.start();
+    } else this.#stream.start();
   }
 
   stop(): void {
     this.#wanted = false;
+    this.held = false;
     this.#stream.stop();
   }
 
-  /** Stops the figures, so that they can be read; `goOn` fills the gap. */
+  /** Stops the figures, so that they can be read, and nothing else: `goOn` fills the gap. */
   hold(): void {
     this.held = true;
-    this.#stream.stop();
   }
 
   goOn(): void {
     this.held = false;
-    this.#see();
+    this.#fill();
   }
 
   /**
@@ -144,12 +148,14 @@ class Live {
   }
 
   #see = (): void => {
-    if (this.#wanted && !this.held) this.#stream.setVisible(!document.hidden);
+    if (this.#wanted) this.#stream.setVisible(!document.hidden);
   };
 
   #receive(name: string, data: unknown): void {
     this.heardAt = Date.now();
     if (name === 'hello') this.#hello(data as HelloEvent);
+    if (this.held && FIGURES.has(name)) return;
+    this.heardOf[name] = this.heardAt;
     if (name === 'metrics') this.#metrics(data as MetricsEvent);
     if (name === 'policy.published') {
       const event = data as PublishedEvent;
@@ -168,6 +174,10 @@ class Live {
     if (missed) for (const listener of this.#listeners) listener(null);
     const last = this.history.series.columns[0].at(-1);
     if (last !== undefined && hello.server_time_ms - last * 1_000 <= CURRENT_MS) return;
+    this.#fill();
+  }
+
+  #fill(): void {
     void this.history.fill(async () => (await getMetrics()).history);
   }
 

@@ -3,6 +3,9 @@ import { fields as fieldsText } from '../text/fields.ts';
 import { isObject, isUnlimited, stated, type Form, type LimitRow } from './form.ts';
 import { formatRate, isRate, parseNumber, parseRate } from './rate.ts';
 
+/** The path of the order of the limits. */
+export const ORDER = 'order';
+
 /** Text by path: `FIELD`, `limits/ID`, `limits/ID/rate`, `limits/ID/FIELD`. */
 export type Fields = Record<string, string>;
 
@@ -80,15 +83,15 @@ export function differences(from: Form, to: Form): Difference[] {
   }
   const [wasOrder, isOrder] = [orderOf(from, to), orderOf(to, from)];
   if (wasOrder !== isOrder)
-    found.push({ path: 'order', limit: null, field: 'order', from: wasOrder, to: isOrder });
+    found.push({ path: ORDER, limit: null, field: ORDER, from: wasOrder, to: isOrder });
   return found;
 }
 
 /** The limits that both forms have, in the order of the first. */
-function orderOf(form: Form, other: Form): string {
+export function orderOf(form: Form, other: Form): string {
   if (isUnlimited(form) || isUnlimited(other)) return '';
   const ids = form.limits.map(({ id }) => id.trim());
-  return ids.filter((id) => rowOf(other, id)).join(', ');
+  return [...new Set(ids)].filter((id) => rowOf(other, id)).join(', ');
 }
 
 /** A limit in one line; null where the form has no such limit. */
@@ -134,6 +137,7 @@ function exactText(form: Form): string {
 /** What a form says at a path: of a field, of a limit, or, for the empty path, as a whole. */
 export function textAt(form: Form, path: string): string | null {
   if (path === '') return formText(form);
+  if (path === ORDER) return form.limits.map(({ id }) => id.trim()).join(', ');
   const { limit, field } = placeOf(path);
   return field === null ? rowText(form, limit) : (fieldsOf(form)[path] ?? null);
 }

@@ -67,6 +67,25 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
+/** Can a form be made of it? What its numbers and texts say is looked at afterwards. */
+export function hasShape(value: unknown): value is Record<string, unknown> {
+  if (!isObject(value)) return false;
+  const { override } = value;
+  const limits = isObject(override) ? (override['limits'] ?? value['limits']) : value['limits'];
+  if (limits === undefined || limits === null) return true;
+  return Array.isArray(limits) && limits.every(isLimit);
+}
+
+function isLimit(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const { limit, burst } = value;
+  return (
+    ['id', 'algorithm', 'period'].every((name) => typeof value[name] === 'string') &&
+    typeof limit === 'number' &&
+    (burst === undefined || burst === null || typeof burst === 'number')
+  );
+}
+
 function put(fields: Record<string, unknown>, name: string, value: unknown): void {
   if (value !== null && value !== undefined) fields[name] = value;
 }

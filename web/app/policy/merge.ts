@@ -2,11 +2,11 @@
  * Two people changed one object: what both left alone stays, what one changed is taken, what both changed alike is no
  * conflict, and only a field that both changed differently is for a person to decide.
  */
-import { fieldsOf, formText, rowOf, rowText, textOf } from './fields.ts';
+import { fieldsOf, formText, ORDER, orderOf, rowOf, rowText, textAt, textOf } from './fields.ts';
 import { copyForm, isUnlimited, type Form, type LimitRow } from './form.ts';
 
 export interface Clash {
-  /** A field's path; `limits/ID` for a limit that one side removed; empty when one side made it unlimited. */
+  /** A field's path; `order`; `limits/ID` for a limit that one side removed; empty when one side made it unlimited. */
   path: string;
   base: string | null;
   theirs: string | null;
@@ -48,7 +48,32 @@ export function merge(base: Form, theirs: Form, yours: Form): Merged {
     if (rowOf(base, id) && !rowOf(theirs, id)) clashes.push(clash(`limits/${id}`, base, theirs, yours, id));
     limits.push(yourRow);
   }
-  return { form: { fields, limits: withOwnKeys(limits) }, clashes, taken };
+  const merged = { fields, limits: withOwnKeys(limits) };
+  return { form: mergeOrder(merged, base, theirs, yours, clashes), clashes, taken };
+}
+
+/** The merged limits stand as theirs; where you moved any, as yours. */
+function mergeOrder(merged: Form, base: Form, theirs: Form, yours: Form, clashes: Clash[]): Form {
+  if (orderOf(yours, base) === orderOf(base, yours)) return merged;
+  if (orderOf(theirs, yours) === orderOf(yours, theirs)) return merged;
+  if (orderOf(theirs, base) !== orderOf(base, theirs)) {
+    const [was, their, your] = [base, theirs, yours].map((form) => textAt(form, ORDER));
+    clashes.push({ path: ORDER, base: was ?? null, theirs: their ?? null, yours: your ?? null });
+  }
+  return orderedAs(yours, merged);
+}
+
+/** The limits in the order of `model`; those that it does not have stay behind the one that they follow. */
+function orderedAs(model: Form, form: Form): Form {
+  const ids = model.limits.map(({ id }) => id.trim());
+  const placeOf = ({ id }: LimitRow) => ids.indexOf(id.trim());
+  const limits = form.limits.filter((row) => placeOf(row) >= 0);
+  limits.sort((one, other) => placeOf(one) - placeOf(other));
+  form.limits.forEach((row, at) => {
+    const before = form.limits[at - 1];
+    if (placeOf(row) < 0) limits.splice(before ? limits.indexOf(before) + 1 : 0, 0, row);
+  });
+  return { ...form, limits };
 }
 
 /** One side has no limits any more: where the other changed any, the object as a whole is the question. */
@@ -143,6 +168,7 @@ function shown(value: unknown): string | null {
 export function takeTheirs(form: Form, present: Form, path: string): Form {
   const theirs = copyForm(present);
   if (path === '') return theirs;
+  if (path === ORDER) return orderedAs(theirs, form);
   const [first = '', id = '', field] = path.split('/');
   if (first !== 'limits') return { ...form, fields: fieldsWith(form.fields, theirs.fields, path) };
   const theirRow = rowOf(theirs, id);

@@ -2,7 +2,8 @@
 
 export const states = {
   loading: 'Loading…',
-  slow: (seconds: number) => `Still loading (${seconds} s)`,
+  slow: 'Still loading',
+  waited: (seconds: number) => `${seconds} s`,
   stop: 'Stop',
   stopped: 'Stopped.',
   retry: 'Try again',

@@ -87,7 +87,9 @@ export const tier = {
     show: 'JSON',
     hide: 'Form',
     label: 'As the policy document has it',
-    wrong: (id: string) => `This is not JSON of an object whose id is ${id}: the form keeps what it had.`,
+    wrong: (id: string) =>
+      `This is not JSON of an object whose id is ${id} and whose limits have id, algorithm, limit and period: it is kept here, and the form keeps what it had.`,
+    faulty: 'The form has a fault: what is mended there can be shown as JSON.',
   },
   up: 'Move up',
   add: 'Add a limit',
