@@ -116,6 +116,24 @@ test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await expect(burst).toBeFocused();
 });
 
+test('e edits the row one is in, and what is open', async ({ admin }) => {
+  for (const [path, row, title] of [
+    ['/tiers', 'pro', 'Tier pro'],
+    ['/rules', 'sign-in', 'Rule sign-in'],
+  ] as const) {
+    await admin.goto(path);
+    await admin.getByRole('link', { name: row, exact: true }).focus();
+    await admin.keyboard.press('e');
+    await expect(admin.getByRole('heading', { level: 1, name: title })).toBeVisible();
+    const field = admin.locator('main [id^="field-"]:focus');
+    await expect(field).toBeVisible();
+    await admin.keyboard.press('Escape');
+    await expect(field).toHaveCount(0);
+    await admin.keyboard.press('e');
+    await expect(field).toBeVisible();
+  }
+});
+
 test('the list of keys, and letters that can be switched off', async ({ admin }) => {
   await openTier(admin, 'pro');
   await admin.keyboard.press('?');

@@ -108,6 +108,30 @@ test('ranges, a filter, the table and earlier times by keys; all in the address'
   }
 });
 
+test('the table of another range waits for its figures', async ({ admin, server }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  await flow(server);
+  let release = () => {};
+  const held = new Promise<void>((resolve) => (release = resolve));
+  await admin.route(/metrics\?.*by=total/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  const ranges = admin.getByRole('group', { name: 'Range of time' });
+  await ranges.getByText('1h').click();
+  await admin.getByRole('button', { name: 'Show as table' }).click();
+  const table = admin.getByRole('region', { name: 'Decisions a second, table' });
+  const waiting = admin.locator('main').getByRole('status').filter({ hasText: 'Loading…' });
+  await expect(waiting.last()).toBeVisible();
+  await expect(table).toBeHidden();
+  release();
+  await expect(table.or(admin.getByText('Nothing to draw yet'))).toBeVisible();
+  // By minutes, if one is over: seconds are all nought.
+  const times = table.getByRole('row').locator('td:first-child');
+  for (const time of await times.allTextContents()) expect(time).toMatch(/:00$/);
+});
+
 test('a version is marked in the chart and told when it is pointed at', async ({ admin, server }) => {
   await openTier(admin, 'pro');
   await limitField(admin, 'minute', 'Burst').fill('9000');

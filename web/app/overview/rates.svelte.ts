@@ -15,6 +15,8 @@ export interface OwnersEvent {
 }
 
 export interface Shown {
+  /** What was asked for. */
+  view: View;
   of: Growing;
   span: { lastS: number; topic: string } | { from: number; to: number };
 }
@@ -26,7 +28,7 @@ export class Rates extends Loading<Shown> {
       const [now, asked] = [Date.now() + live.clockOffsetMs, view()];
       const { range, to, owner } = asked;
       if (range.step === '1s' && to === null && owner === null) {
-        return { of: live.history, span: { lastS: range.lastS, topic: 'metrics' } };
+        return { view: asked, of: live.history, span: { lastS: range.lastS, topic: 'metrics' } };
       }
       const step = stepOf(asked, now);
       const end = to ?? now;
@@ -37,7 +39,7 @@ export class Rates extends Loading<Shown> {
       const of = new Growing(new Series(STEP_S[step], range.lastS + STEP_S[step]));
       of.series.add((found.series[0]?.points ?? []).map((point) => rateOf(point, STEP_S[step])));
       const isLive = to === null && step === '1s';
-      return { of, span: isLive ? { lastS: range.lastS, topic: `metrics.${by}` } : { from, to: end } };
+      return { view: asked, of, span: isLive ? { lastS: range.lastS, topic: `metrics.${by}` } : { from, to: end } };
     });
   }
 

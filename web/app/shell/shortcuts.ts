@@ -1,6 +1,7 @@
 /** Keys of every page. Single letters work only outside fields and dialogs, and can be switched off. */
 import { live } from '../live/live.svelte.ts';
 import { place } from '../place.svelte.ts';
+import { routeOf } from '../router.ts';
 import { settings } from '../settings.svelte.ts';
 import { overlay } from './overlay.svelte.ts';
 
@@ -16,6 +17,11 @@ const PAGES: Record<string, string> = {
   a: '/access/users',
 };
 const SECOND_KEY_MS = 1_500;
+/** Pages whose object can be edited. */
+const EDITORS = ['tier', 'rule', 'client'];
+const FIELD = 'main :is(input, select, textarea)[id^="field-"]:enabled';
+/** So long is waited for a field. */
+const FIELD_MS = 5_000;
 
 let mainAction: (() => void) | null = null;
 let pageKeys: Record<string, () => void> = {};
@@ -67,6 +73,9 @@ export function onKey(event: KeyboardEvent): void {
   } else if (event.key === '.') {
     if (live.held) live.goOn();
     else live.hold();
+  } else if (event.key === 'e') {
+    event.preventDefault();
+    edit();
   } else if (event.key === '/') {
     const filter = document.querySelector<HTMLInputElement>('[data-filter]');
     if (filter) event.preventDefault();
@@ -75,4 +84,19 @@ export function onKey(event: KeyboardEvent): void {
     event.preventDefault();
     pageKeys[event.key]?.();
   }
+}
+
+/** Goes to the first field of the page, or of the row that one is in once its page is open. */
+function edit(): void {
+  const link = document.activeElement?.closest('tbody tr')?.querySelector('a');
+  if (link && EDITORS.includes(routeOf(link.pathname).page)) link.click();
+  const until = performance.now() + FIELD_MS;
+  const look = () => {
+    // Somebody who has gone elsewhere meanwhile stays there.
+    if (document.activeElement?.matches('input, select, textarea, dialog *')) return;
+    const field = document.querySelector<HTMLElement>(FIELD);
+    if (field) field.focus();
+    else if (performance.now() < until) requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
 }
