@@ -8,7 +8,6 @@ export const simulation = {
   again: 'Change and run again',
   stop: 'Stop',
   copyLink: 'Copy link',
-  copied: 'Copied',
   notCopied: 'Not copied: take it from the address bar',
   exportJson: 'Export JSON',
   exportCsv: 'Export CSV',

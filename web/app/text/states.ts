@@ -36,5 +36,3 @@ export const time = { ago: (age: string) => `${age} ago`, now: 'just now' };
 export const dialog = { close: 'Close', cancel: 'Cancel' };
 
 export const copy = { copy: 'Copy', copied: 'Copied', failed: 'Select it and copy it by hand.' };
-
-export const command = { copy: 'Copy', copied: 'Copied' };
