@@ -4,6 +4,5 @@
  */
 export const product = 'tidegate';
 export * from './shell.ts';
-export * from './find.ts';
 export * from './states.ts';
 export * from './signin.ts';
