@@ -119,9 +119,13 @@ async fn rules_of_one_limit_are_managed_and_in_force() {
     let told = limiter.check_rate_limit(post_of("ada")).await.expect("an answer").into_inner();
     assert_eq!((told.allowed, told.remaining_tokens), (true, 1), "{told:?}");
 
+    // A note is for those who read the policy, and stays.
+    let path = format!("/rules/{}", more.id);
+    assert_eq!(ana.send_if(&served, "PATCH", &path, &json!({ "note": "asked for by sales" }), "*").0, 201);
     let log = RateLimit { algorithm: "sliding_window".to_owned(), ..more.clone() };
     let log = config.update_rate_limit(by(&editor, update(log))).await.expect("it is changed").into_inner();
     assert_eq!(log.algorithm, "sliding_window_log");
+    assert_eq!(ana.send(&served, "GET", &path, &json!(null)).1["value"]["note"], "asked for by sales");
     let large = RateLimit { limit: 1_000_000, ..log.clone() };
     let refusal = config.update_rate_limit(by(&editor, update(large))).await.expect_err("too large");
     assert_eq!(refusal.code(), Code::InvalidArgument);

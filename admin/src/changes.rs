@@ -101,6 +101,10 @@ struct Change {
     /// The whole object, or what of it is to be otherwise; none for a deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
+    /// The new name of a tier or a rule that is replaced; `value` has the old one. What names the tier names it by the new
+    /// one then, in the same version. Counters belong to full names of limits, so those of its limits begin anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rename: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -124,6 +128,11 @@ pub(crate) fn no_domain(name: &str) -> String {
 
 pub(crate) fn default_domain() -> String {
     DEFAULT_DOMAIN.to_owned()
+}
+
+fn taken(key: &ObjectKey) -> String {
+    let ObjectKey { kind, id, .. } = key;
+    format!("there is a {} `{id}` already; choose another name", kind.name())
 }
 
 /// A policy with the changes made.
@@ -153,6 +162,7 @@ pub(crate) fn edit_at(now: Timestamp, present: &Published, list: &ChangeList) ->
     }
     let mut editing = Editing::of(present.policy.clone());
     let (mut conflicts, mut wrong, mut touched, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut renamed = Vec::new();
     for (number, (change, key)) in changes().enumerate() {
         let pointer = format!("/changes/{number}");
         let (place, found) = editing.find(&key).unzip();
@@ -175,8 +185,18 @@ pub(crate) fn edit_at(now: Timestamp, present: &Published, list: &ChangeList) ->
         match (change.object(&pointer, found.as_ref(), now), place) {
             (Ok(None), Some(place)) => removed.extend(editing.remove(&key, place)),
             (Ok(Some(object)), _) if object.id().is_some_and(|id| id != key.id) => {
-                let message = format!("the id is `{}` and cannot be changed", key.id);
+                let message = format!("the id is `{}`; a tier or a rule is given another one by `rename`", key.id);
                 wrong.push(FieldError::invalid(format!("{pointer}/value{}", object.id_pointer()), message));
+            }
+            (Ok(Some(object)), Some(place)) if let Some(new) = change.new_key() => {
+                if editing.find(&new).is_some() {
+                    wrong.push(FieldError::invalid(format!("{pointer}/rename"), taken(&new)));
+                    continue;
+                }
+                editing.put(&key, Some(place), object.named(&new.id));
+                touched.push(new.clone());
+                removed.push(key.clone());
+                renamed.push((key, new.id));
             }
             (Ok(Some(object)), _) if found.as_ref() == Some(&object) => {}
             (Ok(Some(object)), place) => {
@@ -197,7 +217,11 @@ pub(crate) fn edit_at(now: Timestamp, present: &Published, list: &ChangeList) ->
     if touched.is_empty() && removed.is_empty() {
         return Err(Problem::field("/changes", "everything is like this already; nothing to publish"));
     }
-    let policy = editing.done();
+    let mut policy = editing.done();
+    if !renamed.is_empty() {
+        let moved = renamed.iter().flat_map(|(old, new)| objects::rename_tier(&mut policy, old, new));
+        touched = touched.into_iter().chain(moved).collect::<BTreeSet<_>>().into_iter().collect();
+    }
     still_wanted(&policy, &removed)?;
     one_stays(&policy, &removed)?;
     Ok(Edited { policy, touched, removed, report: None })
@@ -284,6 +308,19 @@ fn check_form(list: &ChangeList, present: u64) -> Result<(), Problem> {
         if let Some(twice) = seen.replace(key) {
             return Err(Problem::field(pointer, format!("{twice} is changed twice in this list")));
         }
+        if change.rename.is_none() {
+            continue;
+        }
+        let pointer = format!("{pointer}/rename");
+        match change.new_key() {
+            None => return Err(Problem::field(pointer, "only a tier or a rule that is replaced can be renamed")),
+            Some(new) if new.id == change.id => return Err(Problem::field(pointer, "that is its name already")),
+            Some(new) => {
+                if let Some(taken) = seen.replace(new) {
+                    return Err(Problem::field(pointer, format!("{taken} is changed in this list as well")));
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -300,7 +337,7 @@ impl ChangeList {
         let changes = keys.map(|key| {
             if_match.insert(key.to_string(), present.etag(&key));
             let ObjectKey { kind, domain, id } = key;
-            Change { op, kind, domain, id, value: value.cloned() }
+            Change { op, kind, domain, id, value: value.cloned(), rename: None }
         });
         let (changes, base_version) = (changes.collect(), present.version.version);
         let message = format!("{} many", op.name());
@@ -323,7 +360,7 @@ impl ChangeList {
         });
         let if_match = etag.into_iter().map(|etag| (key.to_string(), etag)).collect();
         let ObjectKey { kind, domain, id } = key;
-        let changes = vec![Change { op, kind, domain, id, value }];
+        let changes = vec![Change { op, kind, domain, id, value, rename: None }];
         let base_version = present.version.version;
         Self { base_version, message, changes, if_match, carry: BTreeMap::new(), force: false, nodes: None }
     }
@@ -345,6 +382,13 @@ impl Change {
         // A domain is in none but itself.
         let domain = if self.kind == Kind::Domain { &self.id } else { &self.domain };
         ObjectKey { kind: self.kind, domain: domain.clone(), id: self.id.clone() }
+    }
+
+    /// What the object is called afterwards, if that is something else; `None` also where nothing can be renamed.
+    fn new_key(&self) -> Option<ObjectKey> {
+        let can_be = matches!(self.op, Op::Put | Op::Patch) && matches!(self.kind, Kind::Tier | Kind::Rule);
+        let id = self.rename.clone().filter(|_| can_be)?;
+        Some(ObjectKey { id, ..self.key() })
     }
 
     /// What the object, that was `found` so, is to be; `None`: it is to go.
@@ -429,10 +473,16 @@ pub(crate) fn invalid(problems: &Problems, policy: &Policy, list: &ChangeList) -
         .iter()
         .enumerate()
         .filter_map(|(number, change)| {
-            let key = change.key();
+            let new = change.new_key();
+            let is_renamed = new.is_some();
+            let key = new.unwrap_or_else(|| change.key());
             let (place, _) = objects::find(policy, &key)?;
-            Some((objects::path(&key, place), format!("/changes/{number}/value")))
+            let (path, pointer) = (objects::path(&key, place), format!("/changes/{number}"));
+            let name = is_renamed.then(|| (format!("{path}.id"), format!("{pointer}/rename")));
+            Some([Some((path, format!("{pointer}/value"))), name])
         })
+        .flatten()
+        .flatten()
         .collect();
     let field = |problem: &tidegate::Problem| {
         let below = |(path, pointer): &(String, String)| {

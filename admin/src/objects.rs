@@ -116,6 +116,16 @@ impl Object {
         }
     }
 
+    /// The same tier or rule by another name.
+    pub(crate) fn named(mut self, id: &str) -> Self {
+        match &mut self {
+            Self::Tier(tier) => id.clone_into(&mut tier.id),
+            Self::Rule(rule) => id.clone_into(&mut rule.id),
+            Self::Client(_) | Self::Domain(_) => {}
+        }
+        self
+    }
+
     /// Where its id stands in it; a client's is made of two fields.
     pub(crate) fn id_pointer(&self) -> &'static str {
         match self {
@@ -209,6 +219,37 @@ impl Usage {
     pub(crate) fn is_none(&self) -> bool {
         self.default_of.is_empty() && self.rules.is_empty() && self.clients == 0
     }
+}
+
+/// Gives whatever names the tier `old` its new name, and answers what that is. A rule is named by nothing.
+pub(crate) fn rename_tier(policy: &mut Policy, old: &ObjectKey, new: &str) -> Vec<ObjectKey> {
+    let Some(domain) = policy.domains.get_mut(&old.domain).filter(|_| old.kind == Kind::Tier) else {
+        return Vec::new();
+    };
+    let mut moved = Vec::new();
+    let mut is_moved = |tier: &mut String| {
+        let is_it = *tier == old.id;
+        if is_it {
+            new.clone_into(tier);
+        }
+        is_it
+    };
+    let key = |kind: Kind, id: String| ObjectKey { kind, domain: old.domain.clone(), id };
+    // All of them, not only the first.
+    if domain.defaults.values_mut().filter_map(|tier| is_moved(tier).then_some(())).count() > 0 {
+        moved.push(key(Kind::Domain, old.domain.clone()));
+    }
+    for rule in &mut domain.rules {
+        if rule.tiers.iter_mut().flatten().filter_map(|tier| is_moved(tier).then_some(())).count() > 0 {
+            moved.push(key(Kind::Rule, rule.id.clone()));
+        }
+    }
+    for client in &mut domain.clients {
+        if client.tier.as_mut().is_some_and(&mut is_moved) {
+            moved.push(key(Kind::Client, client_id(client)));
+        }
+    }
+    moved
 }
 
 /// Every object of a policy, with its key.

@@ -1,9 +1,14 @@
 //! A policy that is kept in a file, in git perhaps: a start publishes what changed there, unless somebody edited the live
 //! policy since.
 
-use tidegate::{Snapshot, policy::Policy};
+use std::{fs, path::Path};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tidegate::{Snapshot, formats::Format, policy::Policy};
 
 use crate::{
+    differences::changed,
     objects::sort_clients,
     published::Stored,
     start::StartError,
@@ -47,6 +52,35 @@ impl PolicyFile {
         let (targets, _) = Stored::read(&mut change, &database).await.map_err(failed)?.compile(None)?;
         targets.newest.follow(store, change, &self, targets.staged.is_some()).await.map_err(failed)
     }
+}
+
+/// How the file of this server compares with the newest version.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PolicyFile")]
+pub(crate) struct Compared {
+    /// On the machine of the server.
+    path: String,
+    /// Does it hold another policy? `null`: it cannot be read.
+    differs: Option<bool>,
+    /// Why it cannot be read.
+    problem: Option<String>,
+}
+
+impl Compared {
+    /// Reads the file as it is now.
+    pub(crate) fn of(path: &str, live: &Policy) -> Self {
+        let (differs, problem) = match read(path) {
+            Ok(policy) => (Some(!changed(live, &policy).is_none()), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { path: path.to_owned(), differs, problem }
+    }
+}
+
+fn read(path: &str) -> Result<Policy, String> {
+    let format = Format::of(Path::new(path)).ok_or("its name does not end in .toml, .yaml, .yml or .json")?;
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Policy::parse(&text, format).map_err(|problems| problems.to_string())
 }
 
 /// What to do with a file whose document has this digest, given what was published from it last and the live version.

@@ -156,6 +156,8 @@ impl Access {
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) publisher: Arc<Publisher>,
+    /// Path of the file that the policy is kept in.
+    pub(crate) policy_file: Option<String>,
     pub(crate) figures: Arc<Figures>,
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) events: Arc<Events>,
@@ -255,6 +257,7 @@ impl Admin {
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
+        let file_name = policy.as_ref().map(|file| file.name.clone());
         let policy_file = match policy {
             Some(file) => Some(file.follow(&store).await?),
             None => None,
@@ -287,6 +290,7 @@ impl Admin {
         let (beside, clerk) = Beside::new();
         let state = State {
             publisher: Arc::new(changes),
+            policy_file: file_name,
             store,
             figures,
             fleet,

@@ -8,6 +8,7 @@ mod preview;
 mod run;
 mod runs;
 mod uploads;
+mod words;
 
 use actix_web::web::Data;
 use jiff::Timestamp;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     run::{Run, State},
     runs::{QUEUE_MAX, Runs},
     uploads::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, UPLOADS_MAX, Upload, Uploads},
+    words::bound,
 };
 
 use crate::{problem::Problem, server};

@@ -17,7 +17,7 @@ use crate::{
     hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, ClientRef, DoorSettings, EVERYONE, Per, Policy, is_id},
+    policy::{self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DoorSettings, EVERYONE, Per, Policy, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -158,6 +158,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let report = &mut report.item("tiers", place);
             check_id(&mut report.field("id"), &tier.id);
             check_unique(&mut report.field("id"), &mut ids, &tier.id, "tier");
+            check_description(&mut report.field("description"), tier.description.as_deref().unwrap_or_default());
             match (tier.limits.is_empty(), tier.unlimited) {
                 (true, false) => report.wrong("a tier needs limits, or `unlimited = true`"),
                 (false, true) => report.field("unlimited").wrong("a tier has limits or is unlimited, not both"),
@@ -479,6 +480,19 @@ fn check_id(report: &mut Report<'_>, id: &str) {
     if !is_id(id) {
         report
             .wrong(format!("`{id}` is not an id; begin with a-z, go on with a-z, 0-9, _ and -, 64 characters at most"));
+    }
+}
+
+fn check_description(report: &mut Report<'_>, text: &str) {
+    let characters = text.chars().count();
+    if characters > DESCRIPTION_CHARACTERS_MAX {
+        report.wrong(format!("{characters} characters; at most {DESCRIPTION_CHARACTERS_MAX} fit"));
+    }
+    if let Some(control) = text.chars().find(|character| character.is_control() && *character != '\n') {
+        report.wrong(format!(
+            "the control character U+{:04X} cannot be part of it; take it out (line feeds may stay)",
+            u32::from(control)
+        ));
     }
 }
 

@@ -28,8 +28,11 @@ pub use differences::{Difference, differences};
 use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
-/// `timezone` and `sliding_window_log`.
-pub const SCHEMA: u32 = 2;
+/// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules.
+pub const SCHEMA: u32 = 3;
+
+/// The longest description of a tier, in characters.
+pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
 
 /// The whole document.
 ///
@@ -59,9 +62,14 @@ impl Policy {
             let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
             let mut limits = tiers.chain(rules).chain(own.map(|exception| &exception.limits)).flatten();
             let is_of_second = |limit: &Limit| limit.algorithm == Algorithm::SlidingWindowLog || limit.is_of_calendar();
-            domain.timezone.is_some() || limits.any(is_of_second)
+            if domain.tiers.iter().any(|tier| tier.description.is_some())
+                || domain.rules.iter().any(|rule| rule.note.is_some())
+            {
+                return 3;
+            }
+            if domain.timezone.is_some() || limits.any(is_of_second) { 2 } else { 1 }
         };
-        if self.domains.values().any(of_domain) { 2 } else { 1 }
+        self.domains.values().map(of_domain).max().unwrap_or(1)
     }
 }
 
@@ -172,6 +180,10 @@ pub struct Tier {
     /// `[a-z][a-z0-9_-]{0,63}`.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
+    /// What it is for, for people: in one line or more, without other control characters than line feeds.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "schema", schemars(length(max = DESCRIPTION_CHARACTERS_MAX)))]
+    pub description: Option<String>,
     /// Its limits, checked in this order.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub limits: Vec<Limit>,
@@ -353,6 +365,9 @@ pub struct Rule {
     /// `[a-z][a-z0-9_-]{0,63}`.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")))]
     pub id: String,
+    /// A note for people.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub note: Option<String>,
     /// `/exact`, `/users/{id}`, `/api/*` or `*`.
     pub endpoint: String,
     /// Only requests with this method.

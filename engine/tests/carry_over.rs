@@ -404,3 +404,29 @@ fn each_limit_may_carry_over_by_a_choice_of_its_own() {
     });
     assert_eq!(left, [Some(939), Some(399), Some(999)]);
 }
+
+/// What is for people is no change of numbers: nothing that was used is touched, whatever is chosen.
+#[test]
+fn a_description_and_a_note_touch_no_counter() {
+    let policy = |description: &str, note: &str| {
+        let limit = r#"{ id = "day", algorithm = "fixed_window", limit = 100, period = "1d" }"#;
+        let text = format!(
+            "[domains.default]\ndefaults = {{ user = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\n{description}\n\
+             limits = [{limit}]\n[[domains.default.rules]]\nid = \"r\"\n{note}\nendpoint = \"*\"\nper = \"user\"\n\
+             limits = [{limit}]\n"
+        );
+        Snapshot::parse(&text, Format::Toml).expect("a good policy")
+    };
+    let engine = Engine::for_simulation(10, ManualClock::at(NOW), 7);
+    engine.publish(policy("", "")).expect("few limits");
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let request = Request::new(&who).expect("valid").endpoint("/").expect("valid");
+    assert!(engine.check(&request.cost(60).expect("in range")).is_allowed());
+    let next = policy("description = \"For those who pay\"", "note = \"asked for by sales\"");
+    engine.publish(Publish::of(next).carrying(Carry::Reset)).expect("few limits");
+    let left = ["tier:t", "rule:r"].map(|owner| {
+        let mut handle = engine.handle(&format!("default/{owner}/day"), "user").expect("is there");
+        handle.check("ada", 1).expect("valid").remaining()
+    });
+    assert_eq!(left, [Some(39), Some(39)]);
+}

@@ -72,6 +72,18 @@ const BAD: &[Bad] = &[
         says: "unknown field `brust`",
     },
     Bad {
+        what: "a description that is too long",
+        change: |d| domain(d)["tiers"][1]["description"] = "ü".repeat(201).into(),
+        path: "domains.default.tiers[1].description",
+        says: "201 characters; at most 200 fit",
+    },
+    Bad {
+        what: "a description with a tab",
+        change: |d| domain(d)["tiers"][1]["description"] = "for\tus".into(),
+        path: "domains.default.tiers[1].description",
+        says: "U+0009",
+    },
+    Bad {
         what: "an unknown key of a domain",
         change: |d| domain(d)["tier"] = 1.into(),
         path: "domains.default.tier",
@@ -540,6 +552,26 @@ fn the_three_formats_carry_the_same_document() {
     assert_eq!(toml, json);
     let again = serde_json::to_string(&toml).expect("writes");
     assert_eq!(Policy::parse(&again, Json).expect("its own writing"), toml);
+}
+
+/// They are in every format, change nothing that is decided, and need a reader that knows them.
+#[test]
+fn descriptions_and_notes_are_for_people_alone() {
+    let mut document = good();
+    let plain = Policy::parse(&write(&document, Json), Json).expect("good");
+    domain(&mut document)["tiers"][0]["description"] = format!("{}\nSecond line", "ü".repeat(188)).into();
+    let described = Policy::parse(&write(&document, Json), Json).expect("good");
+    domain(&mut document)["rules"][0]["note"] = "asked for by search".into();
+    for format in [Toml, Yaml, Json] {
+        let noted = Policy::parse(&write(&document, Json), Json).expect("good");
+        let written = noted.write(format).expect("it can be written");
+        assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&noted), "{written}");
+        let of = |policy: &Policy| {
+            Snapshot::compile(policy).expect("right").limit_names().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&noted), of(&plain));
+        assert_eq!([plain.schema(), described.schema(), noted.schema()], [1, 3, 3]);
+    }
 }
 
 /// The example of the format's description, with everything that it shows.

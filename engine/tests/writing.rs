@@ -154,9 +154,10 @@ fn rule() -> impl Strategy<Value = Rule> {
     let per = prop_oneof![text().prop_map(Per::One), vec(text(), 0..4).prop_map(Per::Each)];
     let whom = (per, option::of(vec(text(), 0..3)), words_by_word());
     let what = (prop_oneof![Just(1), number()], vec(limit(), 0..3), any::<bool>());
-    (text(), text(), option::of(text()), whom, what).prop_map(
-        |(id, endpoint, method, (per, tiers, condition), (cost, limits, enabled))| Rule {
+    (text(), option::of(text()), text(), option::of(text()), whom, what).prop_map(
+        |(id, note, endpoint, method, (per, tiers, condition), (cost, limits, enabled))| Rule {
             id,
+            note,
             endpoint,
             method,
             per,
@@ -174,8 +175,8 @@ fn words_by_word() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 fn domain() -> impl Strategy<Value = Domain> {
-    let tier =
-        (text(), vec(limit(), 0..4), any::<bool>()).prop_map(|(id, limits, unlimited)| Tier { id, limits, unlimited });
+    let tier = (text(), option::of(text()), vec(limit(), 0..4), any::<bool>())
+        .prop_map(|(id, description, limits, unlimited)| Tier { id, description, limits, unlimited });
     let doors = (
         any::<bool>(),
         prop::sample::select(&[OnError::Open, OnError::Closed][..]),

@@ -10,6 +10,7 @@ export const grammar: Grammar = {
   ],
   bounds: {
     number_max: Number.MAX_SAFE_INTEGER,
+    description_characters_max: 200,
     id_pattern: '[a-z][a-z0-9_-]{0,63}',
     limits_max: 3,
     message_bytes_max: 200,

@@ -3,7 +3,11 @@
 use actix_web::web::{Data, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tidegate::{PLAN_MAX, algorithm::NUMBER_MAX, policy::Algorithm};
+use tidegate::{
+    PLAN_MAX,
+    algorithm::NUMBER_MAX,
+    policy::{Algorithm, DESCRIPTION_CHARACTERS_MAX, Sharing},
+};
 
 use tidegate_replay::{
     preview::PREVIEW_REQUESTS_MAX,
@@ -24,6 +28,7 @@ pub(super) fn calls(api: &mut Api) {
 struct Meta {
     version: &'static str,
     algorithms: Vec<AlgorithmInfo>,
+    sharing: Vec<SharingInfo>,
     bounds: Bounds,
     /// How identities are shown that were seen in traffic.
     keys: Keys,
@@ -42,6 +47,14 @@ struct AlgorithmInfo {
     help: &'static str,
 }
 
+/// A way in which nodes share a limit.
+#[derive(Serialize, JsonSchema)]
+struct SharingInfo {
+    id: Sharing,
+    /// What holds on all nodes together.
+    help: &'static str,
+}
+
 #[derive(Serialize, JsonSchema)]
 struct Bounds {
     /// The largest whole number.
@@ -50,6 +63,8 @@ struct Bounds {
     id_pattern: &'static str,
     /// How many limits one request may meet.
     limits_max: usize,
+    /// The longest description of a tier.
+    description_characters_max: usize,
     /// The longest message of a version.
     message_bytes_max: usize,
     /// The shortest password.
@@ -112,10 +127,14 @@ async fn show(_: By<Viewer>, state: Data<State>) -> Json<Meta> {
                 help: "Remembers when each token was used: never above the limit in any period. For limits up to 4096.",
             },
         ],
+        sharing: [Sharing::Local, Sharing::Strict, Sharing::Leased, Sharing::Synced]
+            .map(|id| SharingInfo { id, help: simulate::bound(id) })
+            .into(),
         bounds: Bounds {
             number_max: NUMBER_MAX,
             id_pattern: "[a-z][a-z0-9_-]{0,63}",
             limits_max: PLAN_MAX,
+            description_characters_max: DESCRIPTION_CHARACTERS_MAX,
             message_bytes_max: MESSAGE_BYTES_MAX,
             password_characters_min: passwords::CHARACTERS_MIN,
             upload_bytes_max: simulate::BYTES_MAX,

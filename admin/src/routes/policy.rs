@@ -16,6 +16,8 @@ use actix_web::{
     rt,
     web::Data,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 
 use super::versions::WithDocument;
@@ -25,6 +27,7 @@ use crate::{
     body::Body,
     changes::ChangeList,
     heavy::{Heavy, Written},
+    policy_file::Compared,
     problem::{Code, Problem},
     publisher::{self, Author, IDEMPOTENCY_KEY},
     roles::{Editor, Need, Role, Viewer},
@@ -35,12 +38,18 @@ pub(super) fn calls(api: &mut Api) {
     api.about("Policy", "The whole document, and the one way to change it.");
     api.get("/policy", policy)
         .says("The newest version, with its document", "Nodes may keep the one before it: see `GET /rollout`.");
+    api.get("/policy/file", file).says(
+        "The policy file of this server",
+        "The file of `--policy`, read as it is now, beside the newest version; `tidegate policy diff FILE --live` shows what \
+         differs.",
+    );
     api.post("/policy/changes", publish)
         .says(
             "Publish a change list",
             "All of it becomes one new version, or nothing does. `if_match` names the entity tag of every object that is \
              replaced or removed, by `KIND:ID`, or `DOMAIN/KIND:ID` in another domain than `default`. If others have published \
-             since `base_version`, and none of these objects, the list is applied on top, and the answer says so.",
+             since `base_version`, and none of these objects, the list is applied on top, and the answer says so. A change with \
+             `rename` gives a tier or a rule another name: whatever names the tier names it by that one then.",
         )
         .example(json!({
             "base_version": 1,
@@ -70,6 +79,19 @@ async fn policy(_: By<Viewer>, state: Data<State>, heavy: Heavy) -> Result<Tagge
         .await?
         .write(move || Ok(WithDocument { version: published.version.clone(), document: published.policy.clone() }));
     Ok(Tagged { etag, body: body.await? })
+}
+
+/// What is kept in a file on the server.
+#[derive(Serialize, JsonSchema)]
+struct InFile {
+    /// None: the server was started without.
+    file: Option<Compared>,
+}
+
+async fn file(_: By<Viewer>, state: Data<State>, heavy: Heavy) -> Result<Written<InFile>, Problem> {
+    let (path, published) = (state.policy_file.clone(), state.publisher.published());
+    let compare = move || Ok(InFile { file: path.map(|path| Compared::of(&path, &published.policy)) });
+    heavy.place().await?.write(compare).await
 }
 
 async fn publish(_: By<Editor>, state: Data<State>, caller: Caller, body: Body<ChangeList>) -> Result<Told, Problem> {

@@ -42,7 +42,7 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/simulations/preview", preview)
         .says(
             "Preview a tier or a rule",
-            "What the limits in force and those of a draft do to the requests of one client; 20,000 at most.",
+            "What the limits in force and those of a draft do to the requests of one client, 20,000 at most; and the draft in words.",
         )
         .example(json!({
             "kind": "tier",

@@ -21,7 +21,10 @@ use tidegate_replay::{
     traffic::{Made, Pattern, Row},
 };
 
-use super::ask::{first_seed, wrong_rows};
+use super::{
+    ask::{first_seed, wrong_rows},
+    words::Words,
+};
 use crate::{
     body::pointer_of,
     changes::{default_domain, parse},
@@ -97,6 +100,8 @@ fn one() -> u64 {
 pub(crate) struct PreviewAnswer {
     /// As it was sent.
     sequence: Option<u64>,
+    /// The draft.
+    words: Words,
     #[serde(flatten)]
     preview: Preview,
 }
@@ -108,11 +113,19 @@ pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer
     let timezone =
         live.ok_or_else(|| Problem::field("/domain", format!("there is no domain `{domain}`")))?.timezone.as_ref();
     let compiled = |value: &Value, pointer: &str| match kind {
-        PreviewKind::Tier => of_tier(parse(value, pointer).map_err(wrong)?, timezone, pointer),
-        PreviewKind::Rule => of_rule(parse(value, pointer).map_err(wrong)?, timezone, pointer),
+        PreviewKind::Tier => {
+            let tier: Tier = parse(value, pointer).map_err(wrong)?;
+            let words = Words::of_tier(&tier, timezone.map(String::as_str));
+            of_tier(tier, timezone, pointer).map(|snapshot| (snapshot, words))
+        }
+        PreviewKind::Rule => {
+            let rule: Rule = parse(value, pointer).map_err(wrong)?;
+            let words = Words::of_rule(&rule, timezone.map(String::as_str));
+            of_rule(rule, timezone, pointer).map(|snapshot| (snapshot, words))
+        }
     };
-    let published = published.map(|value| compiled(&value, "/published")).transpose()?;
-    let draft = compiled(&draft, "/draft")?;
+    let published = published.map(|value| compiled(&value, "/published")).transpose()?.map(|(snapshot, _)| snapshot);
+    let (draft, words) = compiled(&draft, "/draft")?;
     let PreviewTraffic { pattern, rate, per, length, cost, seed, start } = traffic;
     let row = Row {
         clients: 1,
@@ -133,7 +146,7 @@ pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer
     let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
     let preview = preview([published, Some(draft)], made.traffic(start, seed.into()), start, length);
     let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
-    Ok(PreviewAnswer { sequence, preview })
+    Ok(PreviewAnswer { sequence, words, preview })
 }
 
 fn beginning(timezone: Option<&String>) -> Nanos {
@@ -171,7 +184,7 @@ fn of_tier(tier: Tier, timezone: Option<&String>, pointer: &str) -> Result<Snaps
 /// Its limits alone: as if every request were one that it counts.
 fn of_rule(rule: Rule, timezone: Option<&String>, pointer: &str) -> Result<Snapshot, Problem> {
     const PATH: &str = "domains.preview.rules[0]";
-    let tier = |id: &String| Tier { id: id.clone(), limits: Vec::new(), unlimited: true };
+    let tier = |id: &String| Tier { id: id.clone(), description: None, limits: Vec::new(), unlimited: true };
     let mut ids: Vec<&String> = rule.tiers.iter().flatten().collect();
     ids.sort_unstable();
     ids.dedup();

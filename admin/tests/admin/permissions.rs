@@ -58,6 +58,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "GET /policy",
             "GET /policy/diff",
             "GET /policy/export",
+            "GET /policy/file",
             "GET /policy/lint",
             "POST /policy/validate",
             "GET /policy/versions",

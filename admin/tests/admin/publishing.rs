@@ -201,6 +201,18 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
         ("a limit below 0", limit("limit", json!(-1)), 422, "/changes/0/value/limits/0/limit"),
         ("a burst too large", limit("burst", json!(1_u64 << 60)), 422, "/changes/0/value/limits/0/burst"),
         ("an unknown algorithm", limit("algorithm", json!("guess")), 422, "/changes/0/value/limits/0/algorithm"),
+        (
+            "a long description",
+            with(&|list| list["changes"][0]["value"]["description"] = json!("d".repeat(201))),
+            422,
+            "/changes/0/value/description",
+        ),
+        (
+            "a description with a bell",
+            with(&|list| list["changes"][0]["value"]["description"] = json!("\u{7}")),
+            422,
+            "/changes/0/value/description",
+        ),
         ("an unknown field", limit("colour", json!("red")), 422, "/changes/0/value/limits/0/colour"),
         (
             "neither limits nor unlimited",
@@ -245,4 +257,31 @@ fn a_list_that_is_wrong_changes_nothing_and_says_where() {
     assert_eq!((gone.status, &gone.json()["conflicts"][0]["present"]), (412, &Value::Null));
     assert_eq!(server.engine.version(), 1, "nothing was published");
     assert_eq!(ana.post("/api/v1/policy/changes", &good).status, 201);
+}
+
+/// They are kept, told where they changed, and nothing that was used is touched.
+#[test]
+fn a_tier_has_a_description_and_a_rule_a_note() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    for _ in 0..60 {
+        assert!(server.check("ada").is_allowed());
+    }
+    let patch = |path: &str, body: &Value| {
+        ana.send("PATCH", path, &[("if-match", "*")], Some(body.to_string().into_bytes())).status
+    };
+    assert_eq!(patch("/api/v1/tiers/free", &json!({ "description": "Whoever signed up.\nNo card." })), 201);
+    assert_eq!(patch("/api/v1/rules/sign-in", &json!({ "note": "asked for by security" })), 201);
+    assert_eq!(ana.tier("free").1["description"], "Whoever signed up.\nNo card.");
+    assert_eq!(ana.get("/api/v1/rules/sign-in").json()["value"]["note"], "asked for by security");
+    let check = server.check("ada");
+    assert!(check.policy_version() == 3 && check.remaining() < Some(45), "{check:?}");
+    let differs = ana.get("/api/v1/policy/diff?from=1&to=3").json()["differences"].clone();
+    let told: Vec<_> =
+        differs.as_array().expect("a list").iter().map(|it| (&it["id"], &it["field"], &it["from"])).collect();
+    let (description, note) = (json!("description"), json!("note"));
+    let (free, sign_in) = (json!("free"), json!("sign-in"));
+    assert_eq!(told, [(&free, &description, &Value::Null), (&sign_in, &note, &Value::Null)]);
+    assert_eq!(patch("/api/v1/tiers/free", &json!({ "description": null })), 201);
+    assert_eq!(ana.tier("free").1.get("description"), None);
 }

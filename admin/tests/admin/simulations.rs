@@ -696,11 +696,26 @@ fn the_editor_is_shown_what_its_limits_would_do() {
     assert_eq!(figures("draft"), [json!(59), json!(50), json!(0), json!(2_000)]);
     assert_eq!((&shown["bucket_ms"], &shown["draft"]["buckets"][0]), (&json!(500), &json!([30, 20])));
     assert_eq!(shown["draft"]["buckets"].as_array().expect("a list").len(), 120);
+    assert_eq!(
+        shown["words"],
+        json!({ "sentence": null, "limits": [{ "id": "m",
+            "says": "A client that was idle may send 30 at once, then 30 a minute. From empty, a full burst is back after 1 min.",
+            "sharing": "Each node counts alone: on n nodes at most n times the limit." }] })
+    );
     // A rule, as if every request were one that it counts; it costs three.
     let rule = json!({ "id": "r", "endpoint": "/x/{id}", "method": "POST", "per": ["ip", "tenant"], "tiers": ["pro", "gold"],
         "where": { "plan": "trial*" }, "cost": 3, "limits": tier(60)["limits"] });
     let shown = ana.post(PREVIEW, &ask("rule", Value::Null, rule.clone())).json();
     assert_eq!((&shown["published"], &shown["draft"]["allowed"]), (&Value::Null, &json!(39)), "{shown}");
+    let words = &shown["words"];
+    assert_eq!(
+        words["sentence"],
+        "Each ip + tenant in tier pro or gold may POST /x/{id} 60 times a minute, where plan is trial*. A request counts 3 times."
+    );
+    assert!(
+        words["limits"][0]["says"].as_str().expect("text").starts_with("Each ip + tenant that was idle"),
+        "{words}"
+    );
     let broken = |object: &Value, field: &str, value: Value| {
         let mut object = object.clone();
         object[field] = value;

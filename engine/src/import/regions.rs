@@ -240,6 +240,7 @@ pub(super) fn rule(dimensions: &[Dimension], region: &[Match], counted: &Counted
     };
     policy::Rule {
         id: String::new(),
+        note: None,
         endpoint,
         method,
         per,

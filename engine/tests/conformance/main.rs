@@ -127,7 +127,7 @@ fn policy(numbers: &Numbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::L
         sharing: policy::Sharing::Local,
         on_failure: None,
     };
-    let tier = policy::Tier { id: "t".to_owned(), limits: limits(limit), unlimited: false };
+    let tier = policy::Tier { id: "t".to_owned(), description: None, limits: limits(limit), unlimited: false };
     let domain = policy::Domain {
         timezone: numbers.calendar.map(|calendar| calendar.zone.to_owned()),
         defaults: [("k".to_owned(), "t".to_owned())].into(),

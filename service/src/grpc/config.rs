@@ -32,6 +32,8 @@ pub(super) struct Config(pub(super) Arc<Admin>);
 #[serde(deny_unknown_fields)]
 struct PlainRule {
     id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     endpoint: String,
     per: PlainPer,
     limits: [PlainLimit; 1],
@@ -123,6 +125,7 @@ impl PlainRule {
         };
         Ok(Self {
             id: told.id.clone(),
+            note: None,
             endpoint: given("endpoint", &told.endpoint)?,
             per: PlainPer::One(given("identifier_type", &told.identifier_type)?),
             limits: [limit],
@@ -248,7 +251,7 @@ impl RateLimiterConfig for Config {
             return Err(taken(rule["id"].as_str().unwrap_or_default()));
         }
         // Under the id that the limit had, what was used stays used.
-        let rule = PlainRule::from(&told, &before.limits[0].id)?;
+        let rule = PlainRule { note: before.note, ..PlainRule::from(&told, &before.limits[0].id)? };
         caller.put(&path(&told.id), &etag, &as_body(&rule)?).await?;
         rule.told().map(Response::new).ok_or_else(|| Status::internal("it was changed, and cannot be told"))
     }

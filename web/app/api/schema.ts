@@ -141,6 +141,8 @@ export type AuditLine = {
 };
 
 export type Bounds = {
+  /** The longest description of a tier. */
+  description_characters_max: number;
   /** A regular expression that the ids of tiers, rules and limits match whole. */
   id_pattern: string;
   /** How many limits one request may meet. */
@@ -211,6 +213,8 @@ export type Change = {
   id: string;
   kind: Kind;
   op: Op;
+  /** The new name of a tier or a rule that is replaced; `value` has the old one. What names the tier names it by the new one then, in the same version. Counters belong to full names of limits, so those of its limits begin anew. */
+  rename?: string | null;
   /** The whole object, or what of it is to be otherwise; none for a deletion. */
   value?: unknown;
 };
@@ -682,6 +686,12 @@ export type Imported = {
   version: number;
 };
 
+/** What is kept in a file on the server. */
+export type InFile = {
+  /** None: the server was started without. */
+  file: PolicyFile | null;
+};
+
 /** What is kept to be looked at, of how much. */
 export type Kept = {
   /** Decisions that both allowed. */
@@ -794,6 +804,15 @@ export type LimitState = {
   /** 0 now, null never. */
   retry_after_ms: number | null;
   used: number;
+};
+
+/** A limit in plain words. */
+export type LimitWords = {
+  id: string;
+  /** What it lets through. */
+  says: string;
+  /** What holds on all nodes together, and what happens where they cannot share it. */
+  sharing: string;
 };
 
 /** What an import makes of a line. */
@@ -1077,6 +1096,7 @@ export type Meta = {
   keys: Keys;
   /** What is recorded to try policies on; `null`: nothing is. */
   recorder: Recorded | null;
+  sharing: SharingInfo[];
   version: string;
 };
 
@@ -1327,6 +1347,16 @@ export type Policy = {
   domains: Record<string, Domain>;
 };
 
+/** How the file of this server compares with the newest version. */
+export type PolicyFile = {
+  /** Does it hold another policy? `null`: it cannot be read. */
+  differs: boolean | null;
+  /** On the machine of the server. */
+  path: string;
+  /** Why it cannot be read. */
+  problem: string | null;
+};
+
 /** Is it there? */
 export type Presence = 'here' | 'connected' | 'silent' | 'gone';
 
@@ -1351,6 +1381,8 @@ export type PreviewAnswer = {
   requests: number;
   /** As it was sent. */
   sequence: number | null;
+  /** The draft. */
+  words: Words;
 };
 
 /** What the editor asks. */
@@ -1626,6 +1658,8 @@ export type Rule = {
   limits: Limit[];
   /** Only requests with this method. */
   method?: string | null;
+  /** A note for people. */
+  note?: string | null;
   /** Whom it counts. */
   per: Per;
   /** Only requests with an identity of one of these tiers. */
@@ -1803,6 +1837,13 @@ export type SetupState = {
 /** How nodes share a limit. */
 export type Sharing = 'local' | 'strict' | 'leased' | 'synced';
 
+/** A way in which nodes share a limit. */
+export type SharingInfo = {
+  /** What holds on all nodes together. */
+  help: string;
+  id: Sharing;
+};
+
 export type ShownIdentity = {
   kind: string;
   value: string;
@@ -1864,6 +1905,8 @@ export type Summary = {
 
 /** A named list of limits that a class of clients gets. */
 export type Tier = {
+  /** What it is for, for people: in one line or more, without other control characters than line feeds. */
+  description?: string | null;
   /** `[a-z][a-z0-9_-]{0,63}`. */
   id: string;
   /** Its limits, checked in this order. */
@@ -2135,3 +2178,11 @@ export type Who = {
 };
 
 export type Whole = 'all' | 'back';
+
+/** An object in plain words. */
+export type Words = {
+  /** Of each limit, in their order. */
+  limits: LimitWords[];
+  /** Of a rule: which requests it is for, and how many of them may come. */
+  sentence: string | null;
+};
