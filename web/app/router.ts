@@ -11,6 +11,7 @@ export type PageName =
   | 'rule'
   | 'clients'
   | 'client'
+  | 'domain'
   | 'simulator'
   | 'run'
   | 'history'
@@ -40,6 +41,7 @@ const PATTERNS: [pattern: RegExp, page: PageName][] = [
   [/^\/rules\/([^/]+)$/, 'rule'],
   [/^\/clients$/, 'clients'],
   [/^\/clients\/([^/]+)$/, 'client'],
+  [/^\/domain$/, 'domain'],
   [/^\/simulate$/, 'simulator'],
   [/^\/simulate\/([^/]+)$/, 'run'],
   [/^\/history$/, 'history'],

@@ -39,6 +39,23 @@ test('how quota carries over is told of limits that are there', () => {
   expect(listOf([mine], 'why', grammar)?.carry).toEqual({ 'default/tier:layered/minute': 'reset' });
 });
 
+test('another name goes beside the object, and its limits begin anew', () => {
+  const mine = entry((form) => {
+    form.fields['rename'] = 'stacked';
+    form.fields['description'] = 'two at once';
+  });
+  mine.carry = { minute: 'reset' };
+  expect(isChanged(mine)).toBe(true);
+  const value = { ...layered, description: 'two at once' };
+  expect(listOf([mine], 'why', grammar)).toMatchObject({
+    changes: [{ op: 'put', kind: 'tier', id: 'layered', value, rename: 'stacked' }],
+    if_match: { 'tier:layered': '"tier:layered:1"' },
+    carry: {},
+  });
+  const again = anew(rebase(mine, null, 'ben', 2));
+  expect(listOf([again], 'why', grammar)?.changes[0]).not.toHaveProperty('rename');
+});
+
 test('what is to be new and is there by now becomes an edit, with what differs for a person', () => {
   const mine = newEntry(key, copyForm(form()), 1);
   expect(rebase(mine, null, '', 2)).toMatchObject({ op: 'create', version: 2 });

@@ -5,6 +5,7 @@ import type {
   ClientItem,
   Draft,
   DraftWithList,
+  InFile,
   Item,
   ItemList,
   Kind,
@@ -80,6 +81,8 @@ export const getClientsOf = (tier: string, domain: string, signal: AbortSignal) 
 export const getUncovered = (signal: AbortSignal) =>
   request<ListOfUncovered>('/metrics/endpoints', { signal });
 
+/** The file of the server's --policy, beside the newest version. */
+export const getPolicyFile = (signal: AbortSignal) => request<InFile>('/policy/file', { signal });
 export const getVersions = (limit: number, signal?: AbortSignal) =>
   request<VersionPage>(`/policy/versions?limit=${limit}`, signal ? { signal } : {});
 export const validate = (list: ChangeList, signal: AbortSignal) =>

@@ -11,6 +11,7 @@ export type {
   ChangeList,
   Draft,
   DraftWithList,
+  InFile,
   Kind,
   ListOfUncovered,
   Meta,

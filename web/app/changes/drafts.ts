@@ -4,7 +4,7 @@ import { getVersion } from '../api/calls/history.ts';
 import { Refused } from '../api/request.ts';
 import type { Policy } from '../api/schema.ts';
 import type { ChangeList, Domain, DraftWithList, Kind, Objects } from '../api/types.ts';
-import { formOf, isObject } from '../policy/form.ts';
+import { formOf, isObject, RENAME } from '../policy/form.ts';
 import { limitName } from '../policy/limitname.ts';
 import { changes } from './changes.svelte.ts';
 import { entryOf, nameOf, newEntry, rebase, type Carry, type Entry, type EntryKey } from './entry.ts';
@@ -39,6 +39,7 @@ async function entryFor(change: Change, list: ChangeList): Promise<Entry> {
   const entry = entryOf(key, base, list.base_version);
   if (change.op === 'delete') entry.op = 'delete';
   else entry.form = formOfValue(change.op === 'patch' ? patched(base.value, change.value) : change.value);
+  if (change.rename) entry.form.fields[RENAME] = change.rename;
   const by = present?.changed_by ?? '';
   return rebase(carried(entry, list), present, by, present?.revision ?? list.base_version);
 }

@@ -1,7 +1,7 @@
 /** One edited object of the change list: where it started, what was typed, and what others did to it meanwhile. */
 import type { Item, Kind, Objects } from '../api/types.ts';
 import { formText, sameForm, textAt } from '../policy/fields.ts';
-import { copyForm, emptyForm, formOf, type Form } from '../policy/form.ts';
+import { copyForm, emptyForm, formOf, RENAME, type Form } from '../policy/form.ts';
 import { merge, takeTheirs, type Clash } from '../policy/merge.ts';
 
 /** How used quota carries over to a limit's new numbers; kept unless said. */
@@ -125,7 +125,9 @@ function withoutPresent(entry: Entry, by: string, version: number): Entry {
 
 /** What others deleted is created anew as it was edited. */
 export function anew(entry: Entry): Entry {
-  return { ...newEntry(entry, copyForm(entry.form), entry.version), carry: entry.carry };
+  const form = copyForm(entry.form);
+  Reflect.deleteProperty(form.fields, RENAME);
+  return { ...newEntry(entry, form, entry.version), carry: entry.carry };
 }
 
 /** Clashes of before, as far as they are still open, with the ones of now; each keeps its first base. */

@@ -1,7 +1,7 @@
 /** The change list as the server takes it. */
 import type { ChangeList } from '../api/types.ts';
 import { limitName } from '../policy/limitname.ts';
-import { valueOf, type Grammar } from '../policy/form.ts';
+import { renamedTo, valueOf, type Grammar } from '../policy/form.ts';
 import { nameOf, type Entry } from './entry.ts';
 
 /** Null while an entry has faults. */
@@ -22,7 +22,10 @@ export function listOf(entries: Entry[], message: string, grammar: Grammar): Cha
     }
     const value = valueOf(kind, id, form, grammar);
     if (value === null) return null;
-    list.changes.push({ op, kind, domain, id, value });
+    const rename = op === 'put' ? renamedTo(form) : null;
+    list.changes.push({ op, kind, domain, id, value, ...(rename === null ? {} : { rename }) });
+    // Under another name they count anew.
+    if (rename !== null) continue;
     for (const [limit, carry] of Object.entries(entry.carry)) {
       if (form.limits.some((row) => row.id.trim() === limit))
         list.carry[limitName(domain, kind, id, limit)] = carry;

@@ -83,7 +83,7 @@ function settle(entry: Entry, sent: Form, answer: Published): void {
 /** Puts the server's words at the fields that they are about. */
 function refuse(entries: Entry[], problem: Problem): Outcome {
   for (const fault of problem.errors ?? []) {
-    const match = /^\/changes\/(\d+)\/value(\/.*)?$/.exec(fault.pointer ?? '');
+    const match = /^\/changes\/(\d+)(?:\/value)?(\/.*)?$/.exec(fault.pointer ?? '');
     const entry = match ? entries[Number(match[1])] : undefined;
     const place = entry ? placeAt(entry.form, match?.[2] ?? '') : null;
     if (entry && place !== null) entry.refused[place] = fault.message;

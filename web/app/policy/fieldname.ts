@@ -6,6 +6,7 @@ export function fieldName(path: string): string {
   if (path === '') return t.whole;
   const { limit, field } = placeOf(path);
   if (field === null) return t.limit(limit ?? '');
-  const name = t.known[field] ?? field;
+  const [outer, kind = ''] = field.split('.');
+  const name = t.known[field] ?? (outer === 'defaults' && kind !== '' ? t.defaultOf(kind) : field);
   return limit === null ? name : t.ofLimit(limit, name);
 }

@@ -28,7 +28,10 @@ export type RowField = 'id' | 'algorithm' | 'rate' | 'burst';
 
 export interface Grammar {
   algorithms: AlgorithmInfo[];
-  bounds: Pick<Bounds, 'number_max' | 'id_pattern' | 'limits_max' | 'message_bytes_max'>;
+  bounds: Pick<
+    Bounds,
+    'number_max' | 'id_pattern' | 'limits_max' | 'message_bytes_max' | 'description_characters_max'
+  >;
 }
 
 /** What a field means that is not there. */
@@ -39,6 +42,8 @@ const ABSENT: Record<Kind | 'limit', Record<string, unknown>> = {
   domain: {},
   limit: { mode: 'enforce', sharing: 'local' },
 };
+/** Beside the fields of a tier or a rule: the name that it is to have. */
+export const RENAME = 'rename';
 /** Told by the id of the object. */
 const IDENTITY = ['id', 'kind', 'value'];
 const WITHOUT_LIMITS = ['unlimited', 'override.unlimited', 'override.blocked'];
@@ -119,6 +124,12 @@ export function isUnlimited(form: Form): boolean {
   return WITHOUT_LIMITS.some((name) => form.fields[name] === true);
 }
 
+/** The name that a tier or a rule is to have; null where it keeps the one that it has. */
+export function renamedTo(form: Form): string | null {
+  const name = form.fields[RENAME];
+  return typeof name === 'string' ? name : null;
+}
+
 /** Of a client. */
 export function hasOverride(form: Form): boolean {
   return form.limits.length > 0 || Object.keys(form.fields).some((name) => name.startsWith('override.'));
@@ -146,6 +157,7 @@ export function valueOf<K extends Kind>(
 ): Objects[K] | null {
   if (Object.keys(faultsOf(kind, form, grammar)).length > 0) return null;
   const fields = { ...form.fields };
+  Reflect.deleteProperty(fields, RENAME);
   if (!isUnlimited(form) && (kind === 'tier' || kind === 'rule' || form.limits.length > 0)) {
     fields[kind === 'client' ? 'override.limits' : 'limits'] = form.limits.map((row) =>
       limitOf(row, grammar),

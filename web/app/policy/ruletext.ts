@@ -1,8 +1,5 @@
-/** A rule in words. */
-import { rule, rules } from '../text/rules.ts';
-import { count } from '../format.ts';
-import { isUnlimited, type Form, type LimitRow } from './form.ts';
-import { isRate, parseRate } from './rate.ts';
+/** Whom a rule counts, and what it is only for, in lists. */
+import { rules } from '../text/rules.ts';
 
 /** What a rule counts by, from one kind of identity, several, or `everyone`. */
 export function perWhom(per: unknown): string {
@@ -26,31 +23,4 @@ export function conditionsOf(fields: Record<string, unknown>): [kind: string, va
 export function onlyFor(fields: Record<string, unknown>): string {
   const tiers = Array.isArray(fields['tiers']) ? [rules.tierIs(fields['tiers'].join(', '))] : [];
   return [...tiers, ...conditionsOf(fields).map(([kind, value]) => `${kind} ${value}`)].join('; ');
-}
-
-/** The whole of it as a sentence. */
-export function sentence({ fields, limits }: Form): string {
-  const t = rule.sentence;
-  const per = perWhom(fields['per']);
-  const endpoint = String(fields['endpoint'] ?? '').trim();
-  const method = String(fields['method'] ?? '').trim();
-  const rates = isUnlimited({ fields, limits })
-    ? []
-    : limits
-        .filter(({ rate }) => rate.trim() !== '')
-        .map((row) => t.rate(rateInWords(row), row.fields['mode'] === 'shadow'));
-  const tiers = Array.isArray(fields['tiers']) ? t.tiers(fields['tiers'].join(t.or)) : '';
-  const where = conditionsOf(fields).map(([kind, value]) => t.where(kind, value));
-  const cost = typeof fields['cost'] === 'number' && fields['cost'] > 1 ? t.cost(fields['cost']) : '';
-  const who = per === '' ? t.nobody : per === 'everyone' ? t.everyone : t.each(per);
-  const what = endpoint === '*' ? t.anywhere(method) : t.there(method, endpoint || '…');
-  const only = where.length > 0 ? t.only(where.join(t.and)) : '';
-  const said = `${who}${tiers} ${what} ${rates.length > 0 ? rates.join(t.and) : '…'}${only}.`;
-  return [fields['enabled'] === false ? t.off : '', said, cost].filter(Boolean).join(' ');
-}
-
-/** As it was typed where that is no rate yet. */
-function rateInWords(row: LimitRow): string {
-  const rate = parseRate(row.rate, Number.MAX_SAFE_INTEGER, row.algorithm);
-  return isRate(rate) ? rule.sentence.times(count(rate.limit), rate.period) : row.rate.trim();
 }

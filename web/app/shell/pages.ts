@@ -19,6 +19,7 @@ const PAGES: Partial<Record<PageName, Read>> = {
   rule: () => import('../pages/Rule.svelte'),
   clients: () => import('../pages/Clients.svelte'),
   client: () => import('../pages/Client.svelte'),
+  domain: () => import('../pages/Domain.svelte'),
   simulator: () => import('../pages/Simulator.svelte'),
   run: () => import('../pages/Run.svelte'),
   history: () => import('../pages/History.svelte'),

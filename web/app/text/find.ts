@@ -17,6 +17,7 @@ export const find = {
     inspector: 'Inspector',
   },
   audit: 'Audit log',
+  domain: 'Domain settings',
   account: 'My account',
   publish: 'Review and publish the changes',
   pause: 'Pause the live figures',

@@ -147,3 +147,12 @@ export const audit = {
   only: (value: string) => `Only ${value}`,
   exportAs: (format: string) => `Export ${format}`,
 };
+
+/** The file of `--policy`. */
+export const policyFile = {
+  differs: (path: string) =>
+    `The policy file ${path} differs from the policy in force, which stays so at a start.`,
+  command: (path: string) => `tidegate policy diff ${path} --live`,
+  shows: 'shows what differs.',
+  broken: (path: string, why: string) => `The policy file ${path} cannot be read: ${why}`,
+};

@@ -27,6 +27,7 @@ export const publish = {
   isNew: 'new',
   isDeleted: 'deleted',
   goes: 'It goes with this version.',
+  renamed: 'What names it follows in this version. Its counters begin anew under the new name.',
   carry: {
     label: (limit: string) => `What was used of ${limit}`,
     keep: 'stays used',

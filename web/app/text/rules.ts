@@ -1,15 +1,5 @@
 /** Rules. */
 
-const PERIODS: Record<string, string> = {
-  '1s': 'a second',
-  '1m': 'a minute',
-  '1h': 'an hour',
-  '1d': 'in 24 hours',
-  day: 'a day',
-  week: 'a week',
-  month: 'a month',
-};
-
 export const rules = {
   title: 'Rules',
   one: 'rule',
@@ -68,23 +58,8 @@ export const rule = {
     remove: (kind: string) => (kind === '' ? 'Remove the new condition' : `Remove condition ${kind}`),
     help: 'A * at the end matches the rest.',
   },
-  sentence: {
-    nobody: '…',
-    everyone: 'All requests together',
-    each: (per: string) => `Each ${per}`,
-    tiers: (tiers: string) => ` in tier ${tiers}`,
-    or: ' or ',
-    anywhere: (method: string) => (method === '' ? 'may ask anything' : `may ${method} anything`),
-    there: (method: string, endpoint: string) => `may ${method === '' ? 'ask' : method} ${endpoint}`,
-    times: (limit: string, period: string) =>
-      `${limit} ${limit === '1' ? 'time' : 'times'} ${PERIODS[period] ?? `in ${period}`}`,
-    rate: (rate: string, shadow: boolean) => (shadow ? `${rate} (only counted)` : rate),
-    and: ' and ',
-    where: (kind: string, value: string) => `${kind} is ${value}`,
-    only: (where: string) => `, where ${where}`,
-    cost: (cost: number) => `A request counts ${cost} times.`,
-    off: 'Switched off:',
-  },
+  note: 'Note',
+  noteHelp: 'Why it is there, for whoever reads it.',
 };
 
 export const uncovered = {
