@@ -93,7 +93,7 @@ test('a tier that nobody uses goes; one in use takes its users elsewhere first',
   await expect(dialog).toBeHidden();
   const publish = await review(admin, 'free becomes pro');
   await expect(publish.getByRole('heading', { name: 'client user:ada' })).toBeVisible();
-  await expect(publish.getByRole('row', { name: 'defaults.user' })).toContainText('pro');
+  await expect(publish.getByRole('row', { name: 'default tier of user' })).toContainText('pro');
   await publish.getByRole('button', { name: 'Publish v4' }).click();
   await expectInForce(admin, 4);
   expect((await server.check('ada')).decision.limit_id).toBe('default/tier:pro/minute');

@@ -4,8 +4,9 @@ import { look } from './look.ts';
 import { expectInForce, limitField, openTier, panel, publishChange, review } from './steps.ts';
 
 for (const theme of ['light', 'dark'] as const) {
-  test(`looks, ${theme}: tiers`, async ({ admin, other }) => {
+  test(`looks, ${theme}: tiers`, async ({ admin, other, watch }) => {
     test.setTimeout(240_000);
+    watch.allow(/status of 404/);
     await admin.emulateMedia({ colorScheme: theme });
     await admin.goto('/tiers');
     await admin.getByRole('button', { name: 'New tier' }).click();
@@ -34,6 +35,18 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.getByRole('button', { name: 'Delete' }).click();
     await look(admin, 'tier-delete', theme);
     await admin.getByRole('button', { name: 'Cancel' }).click();
+    await admin
+      .getByLabel('Description')
+      .fill('Whoever signed up, and has not paid yet.\nNo card is asked for.');
+    await admin.getByRole('button', { name: 'Rename…' }).click();
+    await look(admin, 'tier-rename', theme);
+    await admin.getByLabel('New name').fill('basic');
+    await admin.getByRole('button', { name: 'Add to my changes' }).click();
+    await publishChange(admin, 'free is called basic', 2);
+    await admin.goto('/tiers');
+    await look(admin, 'tiers-described', theme);
+    await admin.goto('/domain');
+    await look(admin, 'domain', theme);
     await openTier(admin, 'internal');
     await admin.getByRole('button', { name: 'Delete' }).click();
     await look(admin, 'tier-deleted', theme);

@@ -5,7 +5,6 @@ import type {
   ClientItem,
   Draft,
   DraftWithList,
-  InFile,
   Item,
   ItemList,
   Kind,
@@ -81,8 +80,6 @@ export const getClientsOf = (tier: string, domain: string, signal: AbortSignal) 
 export const getUncovered = (signal: AbortSignal) =>
   request<ListOfUncovered>('/metrics/endpoints', { signal });
 
-/** The file of the server's --policy, beside the newest version. */
-export const getPolicyFile = (signal: AbortSignal) => request<InFile>('/policy/file', { signal });
 export const getVersions = (limit: number, signal?: AbortSignal) =>
   request<VersionPage>(`/policy/versions?limit=${limit}`, signal ? { signal } : {});
 export const validate = (list: ChangeList, signal: AbortSignal) =>

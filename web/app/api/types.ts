@@ -11,7 +11,6 @@ export type {
   ChangeList,
   Draft,
   DraftWithList,
-  InFile,
   Kind,
   ListOfUncovered,
   Meta,

@@ -4,6 +4,7 @@ import { request } from '../request.ts';
 import type {
   Differences,
   FiguresOfRange,
+  InFile,
   ListOfAuditLine,
   ListOfVersion,
   Publication,
@@ -47,3 +48,6 @@ export const getObjectLines = (signal: AbortSignal) =>
 export const toAuditExport = (filter: AuditFilter, format: 'csv' | 'ndjson') =>
   `/api/v1${withQuery('/audit/export', { ...filter, format })}`;
 export const toPolicyExport = (version: number) => `/api/v1/policy/export?format=json&version=${version}`;
+
+/** The file of the server's --policy, beside the newest version. */
+export const getPolicyFile = (signal: AbortSignal) => request<InFile>('/policy/file', { signal });
