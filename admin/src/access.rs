@@ -29,6 +29,7 @@ use crate::{
     api::{Part, Permit},
     objects::Kind,
     problem::Problem,
+    request_id::request_id,
     roles::{May, Need, Permission, Person, Role},
     secrets::{TOKEN_PREFIX, now},
     server::State,
@@ -51,6 +52,8 @@ pub(crate) struct Who {
     pub(crate) behind: String,
     /// Of the connection.
     pub(crate) address: String,
+    /// Of the request by which he was known.
+    pub(crate) request_id: String,
     pub(crate) may: May,
     /// Of the objects that he may change; `None`: all that his role may.
     pub(crate) kinds: Option<Vec<Kind>>,
@@ -76,7 +79,8 @@ impl Who {
 
     /// A line of the audit log on what he did.
     pub(crate) fn did<'a>(&'a self, action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
-        Audit { actor: &self.name, address: &self.address, action, object, result }
+        let Self { name, address, request_id, .. } = self;
+        Audit { actor: name, address, action, object, result, request_id }
     }
 
     /// Is it this user himself, or a token that he answers for?
@@ -253,7 +257,9 @@ fn write(request: &HttpRequest, who: Option<&Who>, result: &str) {
     let Some(state) = request.app_data::<web::Data<State>>() else { return };
     let (address, object) = (address(request), format!("{} {}", request.method(), request.path()));
     let actor = who.map_or("", |who| &who.name);
-    state.refusals.write(state, Audit { actor, address: &address, action: "refused", object: &object, result });
+    let request_id = &request_id(request);
+    let line = Audit { actor, address: &address, action: "refused", object: &object, result, request_id };
+    state.refusals.write(state, line);
 }
 
 async fn find(request: &ServiceRequest) -> Found {
@@ -261,9 +267,9 @@ async fn find(request: &ServiceRequest) -> Found {
     let Some(state) = request.app_data::<web::Data<State>>() else {
         return nobody(Problem::Internal("the state is missing".to_owned()));
     };
-    let address = address(request.request());
+    let (address, request_id) = (address(request.request()), request_id(request.request()));
     if let Some(secret) = request.headers().get(AUTHORIZATION).and_then(secret_of) {
-        let who = of_token(state, secret, address).await.map(Rc::new);
+        let who = of_token(state, secret, address, request_id).await.map(Rc::new);
         return Found { who, is_forged: false };
     }
     // A browser that was signed out may send an empty one.
@@ -271,7 +277,7 @@ async fn find(request: &ServiceRequest) -> Found {
     let Some(cookie) = request.cookie_raw(&state.cookie).filter(|cookie| !cookie.value().is_empty()) else {
         return nobody(Problem::Unauthorized);
     };
-    match of_session(request, state, cookie.value(), address).await {
+    match of_session(request, state, cookie.value(), (address, request_id)).await {
         Ok((who, is_forged)) => Found { who: Ok(Rc::new(who)), is_forged },
         Err(problem) => nobody(problem),
     }
@@ -282,7 +288,7 @@ async fn of_session(
     request: &ServiceRequest,
     state: &State,
     token: &str,
-    address: String,
+    (address, request_id): (String, String),
 ) -> Result<(Who, bool), Problem> {
     let Some(session) = state.store.session(&sha256(token), now(), state.session_life).await? else {
         state.tries.count_secret(&address)?;
@@ -297,7 +303,8 @@ async fn of_session(
         note(state, async move { store.saw_session(&id, user, &address, now()).await });
     }
     let (name, may) = (session.name.clone(), May::Role(session.role));
-    Ok((Who { behind: name.clone(), name, address, may, kinds: None, by: Credential::Session(session) }, is_forged))
+    let by = Credential::Session(session);
+    Ok((Who { behind: name.clone(), name, address, request_id, may, kinds: None, by }, is_forged))
 }
 
 /// The secret of one of our tokens. A proxy may have sent another header of this name along.
@@ -306,7 +313,7 @@ fn secret_of(authorization: &HeaderValue) -> Option<&str> {
     Some(secret.trim()).filter(|secret| scheme.eq_ignore_ascii_case("bearer") && secret.starts_with(TOKEN_PREFIX))
 }
 
-async fn of_token(state: &State, secret: &str, address: String) -> Result<Who, Problem> {
+async fn of_token(state: &State, secret: &str, address: String, request_id: String) -> Result<Who, Problem> {
     let id = sha256(secret);
     let Some(token) = state.store.token_of(&id, now()).await? else {
         state.tries.count_secret(&address)?;
@@ -314,10 +321,12 @@ async fn of_token(state: &State, secret: &str, address: String) -> Result<Who, P
     };
     let name = format!("token:{}", token.name);
     if state.seen.is_due(&id, token.last_used_at, now()) {
-        let (store, id, name, address) = (state.store.clone(), token.id.clone(), name.clone(), address.clone());
-        note(state, async move { store.saw_token(&id, &name, &address, now()).await });
+        let (store, id, name) = (state.store.clone(), token.id.clone(), name.clone());
+        let from = (address.clone(), request_id.clone());
+        note(state, async move { store.saw_token(&id, &name, (&from.0, &from.1), now()).await });
     }
-    Ok(Who { name, behind: token.made_by, address, may: token.may, kinds: token.kinds, by: Credential::Token(id) })
+    let by = Credential::Token(id);
+    Ok(Who { name, behind: token.made_by, address, request_id, may: token.may, kinds: token.kinds, by })
 }
 
 /// Has it written that somebody was here: his request does not wait for it, nor fail with it.

@@ -275,13 +275,13 @@ pub(crate) fn check_message(message: &str) -> Result<(), Problem> {
     if message.is_empty() {
         return Err(Problem::field("/message", "say in a line what changes and why"));
     }
-    check_line(message)
+    check_line("/message", message)
 }
 
-/// A message that may still be empty.
-pub(crate) fn check_line(message: &str) -> Result<(), Problem> {
-    if message.len() > MESSAGE_BYTES_MAX || message.contains(char::is_control) {
-        return Err(Problem::field("/message", format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
+/// A message or reason that may be empty.
+pub(crate) fn check_line(pointer: &str, text: &str) -> Result<(), Problem> {
+    if text.len() > MESSAGE_BYTES_MAX || text.contains(char::is_control) {
+        return Err(Problem::field(pointer, format!("one line of at most {MESSAGE_BYTES_MAX} bytes fits")));
     }
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 mod csv;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    slice,
+};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -16,7 +19,8 @@ use tidegate::{
 use crate::{
     body::pointer_of,
     changes::{ChangeList, Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, edit, no_domain},
-    objects::{Kind, ObjectKey, client_id, client_order, sort_clients},
+    objects::{Kind, ObjectKey, client_id, client_order, client_place, sort_clients},
+    paging::has_text,
     problem::{At, Conflicting, FieldError, Problem},
     published::Published,
 };
@@ -201,6 +205,11 @@ impl Report {
     }
 }
 
+/// Is it one identity? Others stand for all that begin so, or for a network.
+pub(crate) fn is_single(client: &Client) -> bool {
+    !client.value.ends_with('*') && !(client.kind == "ip" && client.value.contains('/'))
+}
+
 /// Which clients of a domain.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -210,6 +219,9 @@ pub(crate) struct Filter {
     /// Of the value.
     #[serde(default)]
     pub(crate) prefix: String,
+    /// A text in the value or the label; A to Z and a to z are the same.
+    #[serde(default)]
+    pub(crate) q: String,
     pub(crate) tier: Option<String>,
     pub(crate) has_override: Option<bool>,
     /// Only these.
@@ -220,14 +232,20 @@ impl Filter {
     pub(crate) fn matches(&self, client: &Client) -> bool {
         self.kind.as_ref().is_none_or(|kind| client.kind == *kind)
             && client.value.starts_with(&self.prefix)
+            && (has_text(&client.value, &self.q) || client.label.as_ref().is_some_and(|label| has_text(label, &self.q)))
             && self.tier.as_ref().is_none_or(|tier| client.tier.as_ref() == Some(tier))
             && self.has_override.is_none_or(|wanted| client.exception.is_some() == wanted)
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client_id(client)))
     }
 
-    /// The stretches of `clients`, which are in order, that have its kind and prefix. What is asked of a client beyond that
-    /// takes a look at each in there.
+    /// The stretches of `clients`, which are in order, that have its kind and prefix, or of its ids those that there are. What is
+    /// asked of a client beyond that takes a look at each in there.
     pub(crate) fn stretches<'c>(&self, clients: &'c [Client]) -> Vec<&'c [Client]> {
+        if let Some(ids) = &self.ids {
+            let mut places: Vec<_> = ids.iter().filter_map(|id| client_place(clients, id)).collect();
+            places.sort_unstable();
+            return places.into_iter().map(|place| slice::from_ref(&clients[place])).collect();
+        }
         let mut stretches = Vec::new();
         let mut rest = clients;
         while let Some(first) = rest.first() {
@@ -244,7 +262,7 @@ impl Filter {
 
     /// Is everything in the stretches wanted?
     pub(crate) fn is_by_name(&self) -> bool {
-        self.tier.is_none() && self.has_override.is_none() && self.ids.is_none()
+        self.q.is_empty() && self.tier.is_none() && self.has_override.is_none() && self.ids.is_none()
     }
 }
 
@@ -339,10 +357,13 @@ mod tests {
         let clients: Vec<Client> = clients.map(|client| serde_json::from_value(client).expect("a client")).collect();
         for kind in [None, Some("ip"), Some("user"), Some("none"), Some("zone")] {
             for prefix in values.into_iter().chain(["d", "abcd"]) {
-                for tier in [None, Some("pro")] {
+                let ids = || ["user:ab", "ip:c", "ip:none", "user"].map(str::to_owned).into_iter().collect();
+                for (tier, q, ids) in
+                    [(None, "", None), (Some("pro"), "", None), (None, "B", None), (None, "", Some(ids()))]
+                {
                     let owned = |text: Option<&str>| text.map(str::to_owned);
-                    let filter =
-                        Filter { kind: owned(kind), prefix: prefix.to_owned(), tier: owned(tier), ..Filter::default() };
+                    let (prefix, q) = (prefix.to_owned(), q.to_owned());
+                    let filter = Filter { kind: owned(kind), prefix, q, tier: owned(tier), has_override: None, ids };
                     let stretches = filter.stretches(&clients);
                     let found: Vec<_> = stretches.into_iter().flatten().collect();
                     let expected: Vec<_> = clients.iter().filter(|client| filter.matches(client)).collect();

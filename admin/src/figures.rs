@@ -14,7 +14,7 @@ mod sums;
 mod top;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     convert::Infallible,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -39,7 +39,7 @@ pub(crate) use self::{
     ring::{HOUR, MINUTE, Minute},
     sample::{Sample, Second},
     span::{Part, Span, Whole},
-    top::{Heaviest, Of, TopBy},
+    top::{Denied, Heaviest, Of, TopBy},
 };
 use self::{
     endpoints::{Endpoints, Seen},
@@ -198,6 +198,12 @@ impl Figures {
         // There may be a thousand limits in each of 900 seconds.
         let find = move || top::of_seconds(&seconds, by, of, count, |limit| figures.engine.limit_name(limit));
         spawn_blocking(find).await.map_err(|error| Problem::Internal(error.to_string()))
+    }
+
+    /// How those of a domain are denied who are among the keys that are denied most: by kind and value, as they came. It is for
+    /// whoever is named by somebody, as a client is in the policy.
+    pub(crate) fn denied_in(&self, domain: &str) -> HashMap<(String, String), Denied> {
+        self.now().top.denied_in(domain)
     }
 
     /// A limit's name; that of a limit of a single client has the client in it.

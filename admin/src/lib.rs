@@ -39,6 +39,7 @@ mod query;
 mod readiness;
 mod recorder;
 mod refusals;
+mod request_id;
 mod roles;
 mod rollout;
 mod routes;

@@ -109,5 +109,5 @@ impl People {
 }
 
 fn line<'a>(action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
-    Audit { actor: SERVER, address: "", action, object, result }
+    Audit { actor: SERVER, address: "", action, object, result, request_id: "" }
 }

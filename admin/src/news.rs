@@ -201,7 +201,14 @@ mod tests {
         let write = async {
             for number in 0..COUNT {
                 let object = number.to_string();
-                let line = Audit { actor: "ana", address: "", action: "test", object: &object, result: "done" };
+                let line = Audit {
+                    actor: "ana",
+                    address: "",
+                    action: "test",
+                    object: &object,
+                    result: "done",
+                    request_id: "",
+                };
                 store.audit(line).await.expect("it is written");
             }
         };

@@ -163,9 +163,9 @@ pub(crate) fn sort_clients(policy: &mut Policy) {
 }
 
 /// The client of this id, of clients that are in order.
-pub(crate) fn client_place(domain: &Domain, id: &str) -> Option<usize> {
+pub(crate) fn client_place(clients: &[Client], id: &str) -> Option<usize> {
     let id = id.split_once(':')?;
-    domain.clients.binary_search_by(|client| client_order(client).cmp(&id)).ok()
+    clients.binary_search_by(|client| client_order(client).cmp(&id)).ok()
 }
 
 /// An object of a policy, with its place in the list of its domain.
@@ -174,7 +174,7 @@ pub(crate) fn find(policy: &Policy, key: &ObjectKey) -> Option<(usize, Object)> 
     let place = match key.kind {
         Kind::Tier => domain.tiers.iter().position(|tier| tier.id == key.id),
         Kind::Rule => domain.rules.iter().position(|rule| rule.id == key.id),
-        Kind::Client => client_place(domain, &key.id),
+        Kind::Client => client_place(&domain.clients, &key.id),
         Kind::Domain => Some(0),
     }?;
     let object = match key.kind {

@@ -1,5 +1,6 @@
 //! Lists: which part of one is asked for, and how it is answered. The same for every list.
 
+use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +61,7 @@ pub(crate) struct Search {
 impl Search {
     /// Has one of these texts what is looked for?
     pub(crate) fn matches(&self, texts: &[&str]) -> bool {
-        let q = self.q.to_ascii_lowercase();
-        texts.iter().any(|text| text.to_ascii_lowercase().contains(&q))
+        texts.iter().any(|text| has_text(text, &self.q))
     }
 
     /// The same for a database: what its `LIKE` is given.
@@ -71,6 +71,36 @@ impl Search {
             return Err(Problem::parameter("q", "no text has a NUL character"));
         }
         Ok(pattern(&self.q))
+    }
+}
+
+/// Does it stand in there? A to Z and a to z are the same.
+pub(crate) fn has_text(text: &str, part: &str) -> bool {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    part.is_empty() || text.windows(part.len()).any(|within| within.eq_ignore_ascii_case(part))
+}
+
+/// Of which time.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Times {
+    /// Only what is of this second and later; RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    from: Option<String>,
+    /// Only what is of before this second; RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    to: Option<String>,
+}
+
+impl Times {
+    /// Both as the database has instants, without what is below the second, nor `Z`; empty: not given.
+    pub(crate) fn seconds(&self) -> Result<(String, String), Problem> {
+        let second = |name: &str, text: &Option<String>| {
+            let Some(text) = text else { return Ok(String::new()) };
+            let at: Timestamp =
+                text.parse().map_err(|error: jiff::Error| Problem::parameter(name, error.to_string()))?;
+            Ok::<_, Problem>(at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S").to_string())
+        };
+        Ok((second("from", &self.from)?, second("to", &self.to)?))
     }
 }
 
@@ -84,11 +114,6 @@ pub(crate) enum Sort {
 }
 
 impl Find {
-    /// Is there no text that is looked for?
-    pub(crate) fn is_any(&self) -> bool {
-        self.q.is_none()
-    }
-
     /// Has this name the text that is looked for?
     pub(crate) fn matches(&self, name: &str) -> bool {
         self.q.as_ref().is_none_or(|q| name.contains(q))

@@ -31,7 +31,10 @@ pub(crate) enum Problem {
     Csrf,
     /// Somebody is known who may not do this; the words say who may.
     Forbidden(String),
-    WrongCredentials,
+    WrongCredentials {
+        /// So many more may be made at once, whether the name exists or not.
+        tries_left: u64,
+    },
     /// A try to sign in by the provider that cannot go on.
     SignInOver,
     /// Who comes from the provider may not come in; the words say why.
@@ -47,6 +50,12 @@ pub(crate) enum Problem {
     },
     /// What was not found.
     NotFound(String),
+    /// An object that was there once.
+    Removed {
+        /// What was not found.
+        what: String,
+        removed_in: RemovedIn,
+    },
     MethodNotAllowed {
         /// The methods that this path takes.
         allowed: String,
@@ -69,10 +78,7 @@ pub(crate) enum Problem {
     /// Objects that changed meanwhile.
     Conflict(Vec<Conflicting>),
     /// A tier that is used.
-    InUse {
-        what: String,
-        used_by: Usage,
-    },
+    InUse { what: String, used_by: Usage },
     /// A domain has at least one of these.
     LastOfItsKind(String),
     /// Nobody does this to his own account; the words say who does.
@@ -98,10 +104,7 @@ pub(crate) enum Problem {
     /// A token that another one was made in the place of; its id.
     Replaced(String),
     /// Nodes that are connected and know an older schema than the policy needs.
-    NodeCannotRead {
-        nodes: Vec<String>,
-        schema: u32,
-    },
+    NodeCannotRead { nodes: Vec<String>, schema: u32 },
     /// Another version is on its way.
     RolloutOpen(Box<Rollout>),
     /// Keys of objects that `if_match` does not name.
@@ -268,7 +271,7 @@ impl Code {
                 401,
                 "wrong_credentials",
                 "Wrong name or password",
-                "The name or the password is wrong; it is not said which.",
+                "The name or the password is wrong; it is not said which. `tries_left` says how many more tries there are before a wait.",
             ),
             Self::Csrf => (
                 403,
@@ -288,9 +291,13 @@ impl Code {
                 "The provider knows you, this server does not admit you",
                 "Who comes from the provider has no group with a role here, or a name that another user has; the detail says which.",
             ),
-            Self::NotFound => {
-                (404, "not_found", "Not found", "What the address names is not there, or the domain that it is in.")
-            }
+            Self::NotFound => (
+                404,
+                "not_found",
+                "Not found",
+                "What the address names is not there, or the domain that it is in. Of a tier, a rule or a client that was there once, \
+                 `removed_in` says which version took it out, whose it is, and when.",
+            ),
             Self::MethodNotAllowed => (
                 405,
                 "method_not_allowed",
@@ -471,6 +478,23 @@ pub(crate) struct ProblemBody {
     /// Who uses the tier that would go.
     #[serde(skip_serializing_if = "Option::is_none")]
     used_by: Option<Usage>,
+    /// Tries to sign in that there are before a wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tries_left: Option<u64>,
+    /// The version that took the object out, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed_in: Option<RemovedIn>,
+}
+
+/// The version without an object that was in the one before it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct RemovedIn {
+    pub(crate) version: u64,
+    /// Author of the version.
+    pub(crate) by: String,
+    /// RFC 3339.
+    #[schemars(extend("format" = "date-time"))]
+    pub(crate) at: String,
 }
 
 /// An object that is not as it was read.
@@ -552,13 +576,13 @@ impl Problem {
             Self::Unauthorized | Self::UnknownToken | Self::UnknownSession => Code::Unauthorized,
             Self::Forbidden(_) => Code::Forbidden,
             Self::Csrf => Code::Csrf,
-            Self::WrongCredentials => Code::WrongCredentials,
+            Self::WrongCredentials { .. } => Code::WrongCredentials,
             Self::SignInOver => Code::SignInOver,
             Self::NotAdmitted(_) => Code::NotAdmitted,
             Self::ByProvider(_) => Code::ByProvider,
             Self::Provider(_) => Code::Provider,
             Self::TooMany { .. } => Code::TooMany,
-            Self::NotFound(_) => Code::NotFound,
+            Self::NotFound(_) | Self::Removed { .. } => Code::NotFound,
             Self::MethodNotAllowed { .. } => Code::MethodNotAllowed,
             Self::MediaType { .. } => Code::MediaType,
             Self::TooSlow { .. } => Code::TooSlow,
@@ -592,7 +616,7 @@ impl Problem {
             Self::UnknownSession => "There is no such session, or it has ended.".to_owned(),
             Self::UnknownToken => "There is no such token, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
-            Self::WrongCredentials => "Wrong name or password.".to_owned(),
+            Self::WrongCredentials { .. } => "Wrong name or password.".to_owned(),
             Self::SignInOver => "It was used, is older than 10 minutes, or began in another browser.".to_owned(),
             Self::ByProvider(name) => {
                 format!(
@@ -600,7 +624,11 @@ impl Problem {
                 )
             }
             Self::Provider(_) => "It does not answer, or not as it should. The server's log says more.".to_owned(),
-            Self::NotFound(what) | Self::Full(what) | Self::Forbidden(what) | Self::NotAdmitted(what) => what.clone(),
+            Self::NotFound(what)
+            | Self::Removed { what, .. }
+            | Self::Full(what)
+            | Self::Forbidden(what)
+            | Self::NotAdmitted(what) => what.clone(),
             Self::DuplicateNode { name, who } => {
                 format!("`{name}` is {who}; give one of them another name, or stop the other.")
             }
@@ -678,12 +706,16 @@ impl ResponseError for Problem {
             errors: None,
             conflicts: None,
             used_by: None,
+            tries_left: None,
+            removed_in: None,
         };
         match self {
             Self::BadJson(field) => body.errors = Some(vec![field.clone()]),
             Self::Invalid(fields) => body.errors = Some(fields.clone()),
             Self::Conflict(objects) => body.conflicts = Some(objects.clone()),
             Self::InUse { used_by, .. } => body.used_by = Some(used_by.clone()),
+            Self::WrongCredentials { tries_left } => body.tries_left = Some(*tries_left),
+            Self::Removed { removed_in, .. } => body.removed_in = Some(removed_in.clone()),
             _ => {}
         }
         let mut response = HttpResponse::build(status);

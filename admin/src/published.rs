@@ -233,6 +233,7 @@ async fn write_whole(
             action: "policy.publish",
             object: &format!("version:{}", version.version),
             result: "done",
+            request_id: "",
         }],
     };
     store.add_version(change, new).await

@@ -68,6 +68,15 @@ pub(crate) struct Author {
     pub(crate) idempotency_key: Option<String>,
     /// Of what makes the request this one: method, path, conditions and body.
     pub(crate) request_sha256: String,
+    /// As its answer says.
+    pub(crate) request_id: String,
+}
+
+impl Author {
+    /// A line of the audit log on what he did.
+    fn did<'a>(&'a self, action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
+        Audit { actor: &self.name, address: &self.address, action, object, result, request_id: &self.request_id }
+    }
 }
 
 /// What is said of a version beside its policy.
@@ -389,8 +398,7 @@ impl Publisher {
         let removed = made.removed.iter().map(|key| (key, "object.remove"));
         let changed = touched.chain(removed).take(OBJECT_LINES_MAX).map(|(key, action)| (key.to_string(), action));
         let changed: Vec<(String, &str)> = changed.collect();
-        let line =
-            |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
+        let line = |action, object, result| author.did(action, object, result);
         let of_objects = changed.iter().map(|(key, action)| line(action, key, &object));
         let to: Vec<String> = targets.rollout().map(|rollout| to_nodes(&rollout.nodes)).unwrap_or_default();
         let of_nodes = to.iter().map(|node| line("rollout.node", node, &object));

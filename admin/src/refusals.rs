@@ -91,7 +91,7 @@ impl Refusals {
     pub(crate) fn turn(&self, state: &State) {
         let Minute { known, strangers } = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let more = |address: &str, result: &str| {
-            write(state, Audit { actor: SERVER, address, action: "refused", object: "", result });
+            write(state, Audit { actor: SERVER, address, action: "refused", object: "", result, request_id: "" });
         };
         for (name, count) in known.left_out() {
             let of = if name.is_empty() { "others" } else { &name };
@@ -115,10 +115,11 @@ impl Refusals {
 
 fn write(state: &State, line: Audit<'_>) {
     let (store, action) = (state.store.clone(), line.action.to_owned());
-    let [actor, address, object, result] =
-        [shown(line.actor), line.address.into(), shown(line.object), shown(line.result)];
+    let [actor, address, object, result, request_id] =
+        [shown(line.actor), line.address.into(), shown(line.object), shown(line.result), line.request_id.into()];
     state.beside.write(async move {
-        let line = Audit { actor: &actor, address: &address, action: &action, object: &object, result: &result };
+        let (actor, address, action, object) = (&actor, &address, &action, &object);
+        let line = Audit { actor, address, action, object, result: &result, request_id: &request_id };
         if let Err(error) = store.audit(line).await {
             tracing::warn!(%error, action, "a refusal is not in the audit log");
         }
@@ -138,7 +139,7 @@ mod tests {
     fn a_flood_is_counted_and_hides_nobody_else() {
         let refusals = Refusals::default();
         let written = |actor, address: &str, tries| {
-            let line = Audit { actor, address, action: "refused", object: "", result: "" };
+            let line = Audit { actor, address, action: "refused", object: "", result: "", request_id: "" };
             (0..tries).filter(|_| refusals.has_room(&line)).count()
         };
         assert_eq!(written("", "192.0.2.1", 1_000), 20);

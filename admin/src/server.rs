@@ -15,7 +15,7 @@ use std::{
 };
 
 use actix_web::{
-    App, Error, HttpServer,
+    App, Error, HttpMessage, HttpServer,
     body::{BodySize, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -53,6 +53,7 @@ use crate::{
     readiness::Readiness,
     recorder::Recorder,
     refusals::Refusals,
+    request_id::RequestId,
     routes,
     secrets::{SessionLife, secret},
     seen::Seen,
@@ -549,8 +550,9 @@ async fn dress(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    // Only to find an answer in the log again: without random numbers it has none.
+    // Only to find an answer in the logs again: without random numbers it has none.
     let id = secret().map(|secret| secret[..12].to_owned()).unwrap_or_default();
+    request.extensions_mut().insert(RequestId(id.clone()));
     let (method, path) = (request.method().clone(), request.path().to_owned());
     let state = request.app_data::<web::Data<State>>().cloned();
     let response = next.call(request).await?;

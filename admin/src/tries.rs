@@ -62,27 +62,29 @@ impl Tries {
         Self(engine)
     }
 
-    /// Counts a try to sign in; an error says when there may be another.
-    pub(crate) fn count(&self, address: &str, name: &str) -> Result<(), Problem> {
+    /// Counts a try to sign in, and answers how many more there may be at once: the same for a name that nobody has. An error
+    /// says when there may be another.
+    pub(crate) fn count(&self, address: &str, name: &str) -> Result<u64, Problem> {
         self.check(SIGN_IN, address, Some(name))
     }
 
     /// Counts a token or a cookie that is none. One that is good is never counted, so whoever has one comes in from the same
     /// address all the same.
     pub(crate) fn count_secret(&self, address: &str) -> Result<(), Problem> {
-        self.check(SECRET, address, None)
+        self.check(SECRET, address, None).map(drop)
     }
 
-    fn check(&self, endpoint: &str, from: &str, name: Option<&str>) -> Result<(), Problem> {
+    fn check(&self, endpoint: &str, from: &str, name: Option<&str>) -> Result<u64, Problem> {
         let (address, wider) = (network(from, 64), network(from, 48));
         let counted = |kind, value| Identity::new(kind, value).ok();
         // A name that is too long for anybody is counted by its address alone; of IPv4 no network is.
         let wider = (wider != address).then(|| counted("network", &wider));
         let who = [counted("address", &address), wider.flatten(), name.and_then(|name| counted("name", name))];
         let who: Vec<_> = who.into_iter().flatten().collect();
-        let Ok(request) = Request::new(&who).and_then(|request| request.endpoint(endpoint)) else { return Ok(()) };
-        match self.0.check(&request).retry() {
-            Retry::Now => Ok(()),
+        let Ok(request) = Request::new(&who).and_then(|request| request.endpoint(endpoint)) else { return Ok(0) };
+        let decision = self.0.check(&request);
+        match decision.retry() {
+            Retry::Now => Ok(decision.remaining().unwrap_or(0)),
             Retry::After(wait) => Err(Problem::TooMany { retry_after_s: whole_seconds(wait) }),
             Retry::Never => Err(Problem::TooMany { retry_after_s: 60 }),
         }
@@ -111,7 +113,8 @@ mod tests {
     fn tries_are_limited_by_address_and_name() {
         let tries = Tries::new();
         let allowed = |address: &str, name: &str| (0..100).filter(|_| tries.count(address, name).is_ok()).count();
-        assert_eq!(allowed("192.0.2.1", "ana"), 10);
+        assert!((0..10).all(|made| matches!(tries.count("192.0.2.1", "ana"), Ok(left) if left == 9 - made)));
+        assert_eq!(allowed("192.0.2.1", "ana"), 0);
         assert_eq!(allowed("192.0.2.1", "ben"), 10, "another name");
         assert_eq!(allowed("192.0.2.2", "ana"), 10, "another address");
         assert_eq!(allowed("192.0.2.1", &"x".repeat(5_000)), 40, "what is left of the address");

@@ -2,11 +2,11 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tidegate::{Engine, Identity, Request, RequestError};
+use tidegate::{Engine, Identity, Inspected, Request, RequestError};
 
 use crate::{
     lookout::Lookout,
-    wire::{Ask, PeekedLimit, Question, Told, WATCH_MS_MAX},
+    wire::{Ask, FULLEST_MAX, PeekedLimit, Question, Told, WATCH_MS_MAX, Who},
 };
 
 /// Answers for one engine.
@@ -27,6 +27,10 @@ impl Answers {
     pub async fn answer(&self, ask: Ask) -> Told {
         match ask {
             Ask::Peek { request } => with(&request, |request| self.peek(request)),
+            Ask::Fullest { domain, each } => {
+                let each = each.into_iter().take(FULLEST_MAX);
+                Told::Fullest { each: each.map(|who| self.fullest(domain.as_deref(), &who)).collect() }
+            }
             Ask::Reset { request } => with(&request, |request| {
                 // That the keys are used no more is told with the answer, so it is done before.
                 Told::Reset { keys: self.engine.reset(request) as u64 }
@@ -47,18 +51,40 @@ impl Answers {
 
     fn peek(&self, request: &Request<'_>) -> Told {
         let found = self.engine.inspect(request);
-        let limits = found.limits.iter().map(|limit| PeekedLimit {
-            limit_id: limit.limit_id.to_owned(),
-            limit: limit.state.limit(),
-            remaining: limit.state.remaining(),
-            reset_after_ms: u64::try_from(limit.state.reset_after().as_millis()).unwrap_or(u64::MAX),
-            is_shadow: limit.is_shadow,
-        });
         Told::Peek {
             policy_version: found.decision.policy_version(),
             allowed: found.decision.is_allowed(),
-            limits: limits.collect(),
+            limits: found.limits.iter().map(peeked).collect(),
         }
+    }
+
+    /// Of a request of this identity alone; not of shadows, nor of limits that deny everything.
+    fn fullest(&self, domain: Option<&str>, who: &Who) -> Option<PeekedLimit> {
+        let who = [Identity::new(&who.kind, &who.value).ok()?];
+        let request = Request::new(&who).ok()?;
+        let found = self.engine.inspect(&domain.map_or(request, |domain| request.domain(domain)));
+        let limits = found.limits.iter().map(peeked).filter(|limit| !limit.is_shadow && limit.limit > 0);
+        // Of several that are as full, the first that is checked.
+        limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
+    }
+}
+
+fn peeked(limit: &Inspected<'_>) -> PeekedLimit {
+    PeekedLimit {
+        limit_id: limit.limit_id.to_owned(),
+        limit: limit.state.limit(),
+        remaining: limit.state.remaining(),
+        reset_after_ms: u64::try_from(limit.state.reset_after().as_millis()).unwrap_or(u64::MAX),
+        is_shadow: limit.is_shadow,
+    }
+}
+
+impl PeekedLimit {
+    /// Of its tokens, has a larger share been used?
+    #[must_use]
+    pub fn is_fuller(&self, other: &Self) -> bool {
+        let left_here = u128::from(self.remaining) * u128::from(other.limit);
+        left_here < u128::from(other.remaining) * u128::from(self.limit)
     }
 }
 
@@ -113,7 +139,7 @@ mod tests {
     use tokio::{runtime, time::sleep};
 
     use super::*;
-    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Who};
+    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX};
 
     fn engine() -> Arc<Engine> {
         let engine = Engine::with_max_keys(100);
@@ -162,6 +188,40 @@ mod tests {
             let nobody = Question { identities: Vec::new(), ..question("ada") };
             assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
         });
+    }
+
+    #[test]
+    fn of_each_the_limit_nearest_to_denying_is_told() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        assert!(check(&engine, "ada") && check(&engine, "ada"));
+        let who = |kind: &str, value: &str| Who { kind: kind.to_owned(), value: value.to_owned() };
+        let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
+        let asked = |domain: Option<&str>| Ask::Fullest { domain: domain.map(str::to_owned), each: each.clone() };
+        let Told::Fullest { each: told } = run(answers.answer(asked(None))) else { panic!("it looks") };
+        let left: Vec<_> = told.iter().map(|limit| limit.as_ref().map(|limit| limit.remaining)).collect();
+        assert_eq!(left, [Some(1), Some(3), None, None], "{told:?}");
+        let Told::Fullest { each: told } = run(answers.answer(asked(Some("other")))) else { panic!("it looks") };
+        assert_eq!(told, [None, None, None, None]);
+        // Nothing was charged, and no more are looked at than may be asked about.
+        let many = Ask::Fullest { domain: None, each: vec![who("user", "ada"); FULLEST_MAX + 1] };
+        let Told::Fullest { each: told } = run(answers.answer(many)) else { panic!("it looks") };
+        assert_eq!(told.len(), FULLEST_MAX);
+        assert!(told.iter().flatten().all(|limit| limit.remaining == 1));
+    }
+
+    #[test]
+    fn the_fuller_limit_has_less_left_of_what_it_gives() {
+        let limit = |limit, remaining| PeekedLimit {
+            limit_id: String::new(),
+            limit,
+            remaining,
+            reset_after_ms: 0,
+            is_shadow: false,
+        };
+        assert!(limit(10, 1).is_fuller(&limit(1_000, 101)) && !limit(10, 1).is_fuller(&limit(1_000, 99)));
+        assert!(!limit(10, 1).is_fuller(&limit(20, 2)), "as full");
+        assert!(limit(u64::MAX, 0).is_fuller(&limit(u64::MAX, 1)));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub const PARTS_MAX: usize = 1_000;
 /// Keys of each list of a report.
 pub const HITTERS_MAX: usize = 32;
+/// Identities of a question.
+pub const FULLEST_MAX: usize = 100;
 /// Decisions of an answer.
 pub const DECISIONS_MAX: usize = 100;
 /// How long a node may watch before it answers, milliseconds.
@@ -316,6 +318,16 @@ pub enum Ask {
         /// The request.
         request: Question,
     },
+    /// Of each of several identities, the limit that is nearest to denying its requests, of which nothing else is known. Charges
+    /// nothing.
+    Fullest {
+        /// `default` unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        domain: Option<String>,
+        /// A hundred at most.
+        #[cfg_attr(feature = "schema", schemars(length(max = FULLEST_MAX)))]
+        each: Vec<Who>,
+    },
     /// Forget what the identities of a request have used.
     Reset {
         /// The request.
@@ -388,6 +400,11 @@ pub enum Told {
         allowed: bool,
         /// In the order in which they are checked.
         limits: Vec<PeekedLimit>,
+    },
+    /// The limit that is nearest to denying.
+    Fullest {
+        /// Of each identity, in the order in which they were asked about; `null`: no limit of its can deny it for what it used.
+        each: Vec<Option<PeekedLimit>>,
     },
     /// What was used is forgotten.
     Reset {

@@ -78,6 +78,17 @@ pub(crate) struct HeavyKey {
     grew_at: i64,
 }
 
+/// How somebody is denied, estimated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Denied {
+    /// Requests within the last minute.
+    pub(crate) per_minute: u64,
+    /// When it was seen last, Unix milliseconds; 0: not since he came up.
+    pub(crate) last_at_ms: i64,
+    /// Was that within the last minute?
+    pub(crate) is_now: bool,
+}
+
 /// One of the heaviest.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Heaviest {
@@ -129,6 +140,22 @@ impl Top {
     /// Keys that were denied within the last minute.
     pub(super) fn keys_limited(&self) -> usize {
         self.denied.iter().filter(|key| key.grew_at > self.looked_at - JUST_NOW_MS).count()
+    }
+
+    /// Of everybody in this domain who is among the keys that are denied most, how he is denied. Who is counted together with
+    /// others is denied with them.
+    pub(super) fn denied_in(&self, domain: &str) -> HashMap<(String, String), Denied> {
+        let mut denied = HashMap::<_, Denied>::new();
+        let is_in = |limit: &str| limit.split_once('/').is_some_and(|(name, _)| name == domain);
+        for HeavyKey { hit, grown, grew_at } in self.denied.iter().filter(|key| is_in(&key.hit.limit)) {
+            for who in &hit.identities {
+                let of = denied.entry(who.clone()).or_default();
+                of.per_minute += grown.iter().sum::<u64>();
+                of.last_at_ms = of.last_at_ms.max(*grew_at);
+                of.is_now = of.last_at_ms > self.looked_at - JUST_NOW_MS;
+            }
+        }
+        denied
     }
 
     pub(super) fn event(&self, t: i64, show: impl Fn(&Hit) -> (String, Vec<Identity>)) -> TopEvent {

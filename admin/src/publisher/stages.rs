@@ -59,8 +59,7 @@ impl Publisher {
             self.check_readers(&mut change, &next).await?;
         }
         let object = format!("version:{}", rollout.version);
-        let line =
-            |action, object, result| Audit { actor: &author.name, address: &author.address, action, object, result };
+        let line = |action, object, result| author.did(action, object, result);
         let to: Vec<String> = next.rollout().map(|next| to_nodes(&next.nodes - &rollout.nodes)).unwrap_or_default();
         let lines: Vec<Audit<'_>> = match next.rollout() {
             None => vec![line("rollout.all", &object, "done")],

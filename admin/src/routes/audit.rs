@@ -8,7 +8,6 @@ use actix_web::{
     web::{Bytes, Data, Json},
 };
 use futures_util::stream;
-use jiff::{Timestamp, tz::TimeZone};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,12 +15,12 @@ use crate::{
     access::By,
     api::Api,
     heavy::Heavy,
-    paging::{List, Page},
+    paging::{List, Page, Times},
     problem::Problem,
     query::Query,
     roles::{Admin, Viewer},
     server::State,
-    store::{AuditLine, Sought, Store},
+    store::{AuditLine, Came, Sought, Store},
 };
 
 /// Lines that are read at a time.
@@ -54,31 +53,26 @@ struct Asked {
     /// Only lines with this text; A to Z and a to z are the same.
     #[serde(default)]
     q: String,
-    /// Only lines of this second and later; RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    from: Option<String>,
-    /// Only lines of before this second; RFC 3339.
-    #[schemars(extend("format" = "date-time"))]
-    to: Option<String>,
+    /// Only what was done, or what was not: refused, or failed.
+    result: Option<Came>,
+    /// Only what is about this request: the `X-Request-Id` of its answer.
+    #[serde(default)]
+    request: String,
 }
 
 impl Asked {
-    fn sought(self) -> Result<Sought, Problem> {
-        let Self { actor, action, object, q: text, from, to } = self;
-        let second = |name: &str, text: Option<String>| {
-            let Some(text) = text else { return Ok(String::new()) };
-            let at: Timestamp =
-                text.parse().map_err(|error: jiff::Error| Problem::parameter(name, error.to_string()))?;
-            Ok::<_, Problem>(at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S").to_string())
-        };
-        let (from, to) = (second("from", from)?, second("to", to)?);
-        for (name, text) in [("actor", &actor), ("action", &action), ("object", &object), ("q", &text)] {
+    fn sought(self, times: &Times) -> Result<Sought, Problem> {
+        let Self { actor, action, object, q: text, result, request: request_id } = self;
+        let (from, to) = times.seconds()?;
+        let texts =
+            [("actor", &actor), ("action", &action), ("object", &object), ("q", &text), ("request", &request_id)];
+        for (name, text) in texts {
             // Not every database can be asked for it.
             if text.contains('\0') {
                 return Err(Problem::parameter(name, "no text has a NUL character"));
             }
         }
-        Ok(Sought { actor, action, object, text, from, to })
+        Ok(Sought { actor, action, object, result, request_id, text, from, to })
     }
 }
 
@@ -96,11 +90,12 @@ async fn lines(
     _: By<Viewer>,
     state: Data<State>,
     asked: Query<Asked>,
+    times: Query<Times>,
     page: Query<Page>,
     heavy: Heavy,
 ) -> Result<Json<List<AuditLine>>, Problem> {
     let before: Option<i64> = page.after(|cursor| cursor.parse().ok())?;
-    let sought = asked.0.sought()?;
+    let sought = asked.0.sought(&times)?;
     let (before, count) = (before.unwrap_or(i64::MAX), page.limit() as u32 + 1);
     let (store, is_heavy) = (state.store.clone(), sought.is_heavy());
     let lines = in_turn(&heavy, is_heavy, async move { store.audit_before(&sought, before, count).await }).await?;
@@ -165,10 +160,12 @@ fn csv(lines: &[AuditLine], with_head: bool) -> Result<Vec<u8>, String> {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     let failed = |error: csv::Error| error.to_string();
     if with_head {
-        writer.write_record(["id", "at", "actor", "address", "action", "object", "result"]).map_err(failed)?;
+        writer
+            .write_record(["id", "at", "actor", "address", "action", "object", "result", "request_id"])
+            .map_err(failed)?;
     }
-    for AuditLine { id, at, actor, address, action, object, result } in lines {
-        let texts = [at, actor, address, action, object, result].map(|text| harmless(text));
+    for AuditLine { id, at, actor, address, action, object, result, request_id } in lines {
+        let texts = [at, actor, address, action, object, result, request_id].map(|text| harmless(text));
         writer.write_record(std::iter::once(id.to_string()).chain(texts)).map_err(failed)?;
     }
     writer.into_inner().map_err(|error| error.to_string())
@@ -183,10 +180,11 @@ async fn export(
     by: By<Admin>,
     state: Data<State>,
     asked: Query<Asked>,
+    times: Query<Times>,
     of: Query<OfExport>,
     heavy: Heavy,
 ) -> Result<HttpResponse, Problem> {
-    let (sought, form) = (asked.0.sought()?, of.format);
+    let (sought, form) = (asked.0.sought(&times)?, of.format);
     let last = state.store.newest_audit().await?;
     state.store.audit(by.did("audit.export", "", "done")).await?;
     let export = Export { store: state.store.clone(), heavy, sought, form, sent: 0, last, has_begun: false };

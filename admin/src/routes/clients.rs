@@ -13,8 +13,9 @@ use serde_json::json;
 use tidegate::policy::{Client, Override};
 
 use super::{
-    objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, domain_of, publish_one},
+    objects::{Call, InDomain, Item, Listed, OfPolicy, Unread, domain_of, or_removed, publish_one},
     policy::{Caller, Told, told},
+    standings,
 };
 use crate::{
     access::By,
@@ -26,7 +27,7 @@ use crate::{
     heavy::Heavy,
     objects::{Kind, client_id, client_order, client_place},
     overrides,
-    paging::{Find, List, Page, Sort},
+    paging::{List, Page, Sort},
     problem::{Code, Problem},
     published::Published,
     publisher::{self, Words},
@@ -69,6 +70,7 @@ pub(super) fn calls(api: &mut Api, id: &str) {
             "matching": { "tier": "free" }, "patch": { "tier": "pro" }, "expected": 3, "message": "everybody gets more",
         }))
         .refuses(&[Code::Conflict]);
+    standings::calls(api);
     api.get("/clients/{id}", one).says("A client", "").with("id", id);
 }
 
@@ -99,10 +101,19 @@ struct OfClients {
     /// Only those whose value begins like this.
     #[serde(default)]
     prefix: String,
+    /// Only those with this text in their value or label; A to Z and a to z are the same.
+    #[serde(default)]
+    q: String,
     /// Only those that were given this tier.
     tier: Option<String>,
     /// Only those with an override, or without one.
     has_override: Option<bool>,
+    /// Only those that were denied within the last minute, as far as they are among the 256 keys that are denied most: estimated
+    /// from one decision in 16. A client that stands for many is not among them.
+    #[serde(default)]
+    denied_now: bool,
+    /// By kind and value, or `-name`: the other way round. A cursor holds whatever is added or removed meanwhile.
+    sort: Option<Sort>,
 }
 
 /// In the order of kinds and values. There may be very many, so they are neither copied nor sorted.
@@ -111,14 +122,17 @@ async fn list(
     state: Data<State>,
     domain: Query<InDomain>,
     page: Query<Page>,
-    find: Query<Find>,
     query: Query<OfClients>,
 ) -> Listed<Client> {
     let published = state.publisher.published();
     let clients = &domain.of(&published)?.clients;
-    let OfClients { kind, prefix, tier, has_override } = query.0;
-    let filter = Filter { kind, prefix, tier, has_override, ids: None };
-    let matches = |client: &&Client| filter.matches(client) && find.matches(&client.value);
+    let OfClients { kind, prefix, q, tier, has_override, denied_now, sort } = query.0;
+    let ids = denied_now.then(|| {
+        let denied = state.figures.denied_in(&domain.domain).into_iter().filter(|(_, denied)| denied.is_now);
+        denied.map(|((kind, value), _)| format!("{kind}:{value}")).collect()
+    });
+    let filter = Filter { kind, prefix, q, tier, has_override, ids };
+    let matches = |client: &&Client| filter.matches(client);
     let after = page.after(|cursor| {
         let (kind, value) = cursor.split_once(':')?;
         Some((kind.to_owned(), value.to_owned()))
@@ -130,7 +144,7 @@ async fn list(
         let next = items.last().map(|last| last.id.clone()).filter(|_| rest.next().is_some());
         (items, next)
     };
-    let (items, next) = if find.sort == Some(Sort::NameBackwards) {
+    let (items, next) = if sort == Some(Sort::NameBackwards) {
         let before = |part: &&'_ [Client]| {
             after.map_or(part.len(), |after| part.partition_point(|client| client_order(client) < after))
         };
@@ -140,7 +154,7 @@ async fn list(
             |part: &&'_ [Client]| after.map_or(0, |after| part.partition_point(|client| client_order(client) <= after));
         take(&mut stretches.iter().flat_map(|part| part[start(part)..].iter()).filter(matches))
     };
-    let matching = if filter.is_by_name() && find.is_any() {
+    let matching = if filter.is_by_name() {
         stretches.iter().map(|part| part.len()).sum()
     } else if after.is_none() && next.is_none() {
         items.len()
@@ -158,7 +172,7 @@ fn item(published: &Published, domain: &str, client: &Client) -> Item<Client> {
 /// A client of the policy in force.
 fn find<'p>(published: &'p Published, domain: &str, id: &str) -> Result<&'p Client, Problem> {
     let within = domain_of(published, domain)?;
-    let place = client_place(within, id);
+    let place = client_place(&within.clients, id);
     let place = place.ok_or_else(|| Problem::NotFound(format!("There is no client `{id}`; ids are KIND:VALUE.")))?;
     Ok(&within.clients[place])
 }
@@ -170,8 +184,8 @@ async fn one(
     query: Query<InDomain>,
 ) -> Result<Tagged<Item<Client>>, Problem> {
     let published = state.publisher.published();
-    let client = find(&published, &query.domain, &id)?;
-    Ok(item(&published, &query.domain, client).tagged())
+    let found = find(&published, &query.domain, &id).map(|client| item(&published, &query.domain, client).tagged());
+    or_removed(&state, (Kind::Client, &query.domain, &id), found).await
 }
 
 async fn get_override(

@@ -39,7 +39,7 @@ fn text(instant: Timestamp) -> String {
 
 async fn save(by: By<Editor>, state: Data<State>, body: Body<ChangeList>) -> Result<Created<Draft>, Problem> {
     let internal = |error: &dyn ToString| Problem::Internal(error.to_string());
-    check_line(&body.value.message)?;
+    check_line("/message", &body.value.message)?;
     let now = Timestamp::now();
     let end = now.saturating_add(SignedDuration::from_hours(24 * DAYS)).map_err(|error| internal(&error))?;
     let draft = Draft {

@@ -13,6 +13,7 @@ use crate::{
     access::By,
     api::Api,
     body::Body,
+    changes::{MESSAGE_BYTES_MAX, check_line},
     fleet::Outcome,
     problem::{Code, Problem},
     roles::{Operator, Viewer},
@@ -35,9 +36,12 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/keys/reset", reset)
         .says(
             "Forget what was used",
-            "Of every limit of a request that counts its identities; done where the answer is `reset`.",
+            "Of every limit of a request that counts its identities; done where the answer is `reset`. The audit log has who did \
+             it, and why.",
         )
-        .example(example())
+        .example(json!({
+            "request": { "identities": [{ "kind": "user", "value": "ada" }] }, "reason": "a loop in her client is mended",
+        }))
         .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
         .says("Watch one identity", "The decisions about it that nodes make within `for_ms`.")
@@ -58,6 +62,19 @@ struct Asked {
     request: Question,
     /// Names of nodes; all unless given.
     nodes: Option<Vec<String>>,
+}
+
+/// What is to be forgotten, and why.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Reset {
+    request: Question,
+    /// Names of nodes; all unless given.
+    nodes: Option<Vec<String>>,
+    /// One line, for the audit log.
+    #[serde(default)]
+    #[schemars(length(max = MESSAGE_BYTES_MAX))]
+    reason: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -90,9 +107,10 @@ async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Js
     state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
 }
 
-async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Result<Json<Outcome>, Problem> {
-    let Asked { request, nodes } = body.value;
+async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reset>) -> Result<Json<Outcome>, Problem> {
+    let Reset { request, nodes, reason } = body.value;
     check(&request)?;
+    check_line("/reason", &reason)?;
     let each =
         request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
@@ -103,6 +121,10 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Asked>) -> Resul
         let result = match outcome.answers.len() + outcome.did_not_answer.len() {
             asked if asked == done && done > 0 => "done".to_owned(),
             asked => format!("done on {done} of {asked} nodes"),
+        };
+        let result = match reason.trim() {
+            "" => result,
+            reason => format!("{result}: {reason}"),
         };
         state.store.audit(by.did("keys.reset", &format!("key:{object}"), &result)).await?;
         Ok::<_, Problem>(Json(outcome))

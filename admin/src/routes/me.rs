@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::people::{SessionItem, end, list};
+use super::people::{SessionItem, SignsIn, end, list};
 use crate::{
-    access::By,
+    access::{By, Credential},
     api::{Api, NoContent},
     body::Body,
     objects::Kind,
@@ -41,15 +41,24 @@ struct Me {
     name: String,
     /// `null`: it is a node's token.
     role: Option<Role>,
+    /// How: his sign-in, or a token. Nobody has several ways, so this is also what his account has.
+    signs_in: SignsIn,
     /// Is it one of a node?
     is_node: bool,
     /// Of the objects that it may change; `null`: all that the role may.
     kinds: Option<Vec<Kind>>,
 }
 
-async fn me(by: By<Known>) -> Json<Me> {
+async fn me(by: By<Known>, state: Data<State>) -> Result<Json<Me>, Problem> {
     let is_node = by.may == May::Node;
-    Json(Me { name: by.name.clone(), role: by.role(), is_node, kinds: by.kinds.clone() })
+    let signs_in = match by.by {
+        Credential::Token(_) => SignsIn::Token,
+        Credential::Session(_) => {
+            let user = state.store.user(&by.name, now(), state.session_life).await?;
+            SignsIn::of(&user.ok_or(Problem::Unauthorized)?)
+        }
+    };
+    Ok(Json(Me { name: by.name.clone(), role: by.role(), signs_in, is_node, kinds: by.kinds.clone() }))
 }
 
 #[derive(Deserialize, JsonSchema)]

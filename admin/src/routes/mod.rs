@@ -22,6 +22,7 @@ mod policy;
 mod rollout;
 mod session;
 mod simulations;
+mod standings;
 mod stream;
 mod tokens;
 mod uploads;

@@ -22,7 +22,6 @@ use crate::{
     query::Query,
     roles::{Admin, Node, Operator, Viewer},
     server::State,
-    store::Audit,
 };
 
 const STREAM: &str = "\
@@ -138,6 +137,5 @@ async fn resync(by: By<Operator>, state: Data<State>, name: Path<String>) -> Res
 
 async fn audit(state: &State, by: &access::Who, (action, result): (&str, &str), name: &str) -> Result<(), Problem> {
     let object = format!("node:{name}");
-    let line = Audit { actor: &by.name, address: &by.address, action, object: &object, result };
-    Ok(state.store.audit(line).await?)
+    Ok(state.store.audit(by.did(action, &object, result)).await?)
 }

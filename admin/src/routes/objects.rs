@@ -23,12 +23,12 @@ use crate::{
     changes::{ChangeList, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, Op, default_domain, no_domain},
     objects::{self, Kind, Object, ObjectKey, Usage},
     paging::{Find, List, Page},
-    problem::{At, Code, FieldError, Problem},
+    problem::{At, Code, FieldError, Problem, RemovedIn},
     published::{Published, Revised},
     query::Query,
     roles::{Editor, Viewer},
     server::State,
-    store::sha256,
+    store::{Revision, sha256},
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -239,6 +239,24 @@ pub(super) fn domain_of<'p>(published: &'p Published, name: &str) -> Result<&'p 
     published.policy.domains.get(name).ok_or_else(|| Problem::NotFound(no_domain(name)))
 }
 
+/// What was found, or that it is not there; of what was there once, in which version it was taken out.
+pub(super) async fn or_removed<T>(
+    state: &State,
+    (kind, domain, id): (Kind, &str, &str),
+    found: Result<T, Problem>,
+) -> Result<T, Problem> {
+    let Err(Problem::NotFound(what)) = found else { return found };
+    let removals = state.store.removals(&[(domain, kind.name(), id)]).await;
+    // It is not there, whatever the database has against the question.
+    let removal = removals.ok().and_then(|removals| removals.into_iter().next());
+    Err(match removal {
+        None => Problem::NotFound(what),
+        Some(Revision { version, author, published_at, .. }) => {
+            Problem::Removed { what, removed_in: RemovedIn { version, by: author, at: published_at } }
+        }
+    })
+}
+
 /// An object as it is now.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "{T}Item")]
@@ -323,10 +341,13 @@ async fn tier(
     query: Query<InDomain>,
 ) -> Result<Tagged<Item<Tier>>, Problem> {
     let published = state.publisher.published();
-    let domain = query.of(&published)?;
-    let tier = domain.tiers.iter().find(|tier| tier.id == *id);
-    let tier = tier.ok_or_else(|| Problem::NotFound(format!("There is no tier `{id}`.")))?;
-    Ok(tier_item(&published, &query.domain, domain, tier).tagged())
+    let find = || {
+        let domain = query.of(&published)?;
+        let tier = domain.tiers.iter().find(|tier| tier.id == *id);
+        let tier = tier.ok_or_else(|| Problem::NotFound(format!("There is no tier `{id}`.")))?;
+        Ok(tier_item(&published, &query.domain, domain, tier).tagged())
+    };
+    or_removed(&state, (Kind::Tier, &query.domain, &id), find()).await
 }
 
 async fn rules(
@@ -350,9 +371,12 @@ async fn rule(
     query: Query<InDomain>,
 ) -> Result<Tagged<Item<Rule>>, Problem> {
     let published = state.publisher.published();
-    let rule = query.of(&published)?.rules.iter().find(|rule| rule.id == *id);
-    let rule = rule.ok_or_else(|| Problem::NotFound(format!("There is no rule `{id}`.")))?;
-    Ok(rule_item(&published, &query.domain, rule).tagged())
+    let find = || {
+        let rule = query.of(&published)?.rules.iter().find(|rule| rule.id == *id);
+        let rule = rule.ok_or_else(|| Problem::NotFound(format!("There is no rule `{id}`.")))?;
+        Ok(rule_item(&published, &query.domain, rule).tagged())
+    };
+    or_removed(&state, (Kind::Rule, &query.domain, &id), find()).await
 }
 
 /// The settings of a domain, as an object.

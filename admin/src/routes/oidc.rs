@@ -23,6 +23,7 @@ use crate::{
     oidc::{Claimed, Provider},
     problem::{Code, Problem},
     query::Query,
+    request_id::request_id,
     secrets::now,
     server::State,
     sign_ins::SignIn,
@@ -250,7 +251,7 @@ async fn admitted(
     claimed: &Claimed,
 ) -> Result<User, Problem> {
     let who = (claimed.issuer.as_str(), claimed.subject.as_str());
-    let address = address(request);
+    let (address, request_id) = (&address(request), &request_id(request));
     // Somebody else may change him meanwhile.
     for _ in 0..3 {
         let user = state.store.user_of_provider(who, now(), state.session_life).await?;
@@ -264,10 +265,11 @@ async fn admitted(
                 let object = format!("user:{}", user.name);
                 let line = Audit {
                     actor: &user.name,
-                    address: &address,
+                    address,
                     action: "user.shut_out",
                     object: &object,
                     result: &why,
+                    request_id,
                 };
                 if state.store.shut_out(user.id, &user.name, line).await? {
                     state.session_ended.send_replace(());
@@ -278,7 +280,8 @@ async fn admitted(
         let Some(user) = user else {
             let name = claimed.name.as_deref().ok_or_else(nameless)?;
             let (object, result) = (format!("user:{name}"), format!("done: {}, by the provider", role.name()));
-            let line = Audit { actor: name, address: &address, action: "user.add", object: &object, result: &result };
+            let (action, object, result) = ("user.add", &object, &result);
+            let line = Audit { actor: name, address, action, object, result, request_id };
             let means = Means::Provider { issuer: who.0, subject: who.1 };
             let is_added = state.store.add_user((name, role, means), now(), line).await?;
             if !is_added && state.store.user_of_provider(who, now(), state.session_life).await?.is_none() {
@@ -291,8 +294,8 @@ async fn admitted(
         }
         let object = format!("user:{}", user.name);
         let result = format!("done: {} to {}, by the groups at the provider", user.role.name(), role.name());
-        let line =
-            Audit { actor: &user.name, address: &address, action: "user.role", object: &object, result: &result };
+        let (actor, action, object, result) = (&user.name, "user.role", &object, &result);
+        let line = Audit { actor, address, action, object, result, request_id };
         let edit = Edit { role: Some(role), ..Edit::default() };
         match state.store.change_user((user.id, user.revision), edit, &[line]).await? {
             Outcome::Done => {
@@ -324,8 +327,8 @@ fn taken(name: &str) -> Problem {
 
 /// Writes the refusal into the audit log.
 fn refused(state: &State, request: &HttpRequest, object: &str, problem: Problem) -> Problem {
-    let (address, result) = (address(request), problem.to_string());
-    let line = Audit { actor: "", address: &address, action: "session.begin", object, result: &result };
+    let (address, result, request_id) = (&address(request), &problem.to_string(), &request_id(request));
+    let line = Audit { actor: "", address, action: "session.begin", object, result, request_id };
     state.refusals.write(state, line);
     request.extensions_mut().insert(Written);
     problem

@@ -106,17 +106,25 @@ struct User {
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum SignsIn {
+pub(super) enum SignsIn {
     Password,
     /// By the provider: his role follows his groups there.
     Provider,
+    /// No person: a script or a node, which shows it with each request.
+    Token,
+}
+
+impl SignsIn {
+    pub(super) fn of(user: &store::User) -> Self {
+        if user.issuer.is_empty() { Self::Password } else { Self::Provider }
+    }
 }
 
 impl From<store::User> for User {
     fn from(user: store::User) -> Self {
         Self {
             etag: etag(&user),
-            signs_in: if user.issuer.is_empty() { SignsIn::Password } else { SignsIn::Provider },
+            signs_in: SignsIn::of(&user),
             id: user.name,
             role: user.role,
             made_at: instant(user.made_at),

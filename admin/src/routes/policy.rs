@@ -145,10 +145,16 @@ impl Caller {
 
 /// Somebody as the author of what he does once, however often he asks for it.
 pub(super) fn author(who: &Who) -> Author {
-    let Who { name, address, kinds, .. } = who;
-    let (name, address, kinds) = (name.clone(), address.clone(), kinds.clone());
-    let only_overrides = who.role() < Some(Role::Editor);
-    Author { name, address, kinds, only_overrides, idempotency_key: None, request_sha256: String::new() }
+    let Who { name, address, kinds, request_id, .. } = who;
+    Author {
+        name: name.clone(),
+        address: address.clone(),
+        kinds: kinds.clone(),
+        only_overrides: who.role() < Some(Role::Editor),
+        idempotency_key: None,
+        request_sha256: String::new(),
+        request_id: request_id.clone(),
+    }
 }
 
 impl FromRequest for Caller {

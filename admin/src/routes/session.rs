@@ -18,6 +18,7 @@ use crate::{
     passwords,
     people::{self, is_name},
     problem::{Code, Problem},
+    request_id::request_id,
     roles::{Person, Role},
     secrets::{instant, now, secret},
     server::State,
@@ -99,7 +100,7 @@ async fn sign_in(
     body: Body<Credentials>,
 ) -> Result<HttpResponse, Problem> {
     let Credentials { name, password } = body.value;
-    state.tries.count(&address(&request), &name)?;
+    let tries_left = state.tries.count(&address(&request), &name)?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
     let user = if is_name(&name) { state.store.login(&name).await? } else { None };
     let is_somebody = user.is_some();
@@ -107,7 +108,7 @@ async fn sign_in(
     let is_right = passwords::verify(password, hash).await?;
     if let Some(user) = user.filter(|_| is_right) {
         let begun = begin(&state, &request, (user.id, user.revision), &name, None).await?;
-        return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials)?);
+        return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials { tries_left })?);
     }
     // Nobody has shown who he is. What is no name may be a password, in the wrong field.
     let object = match () {
@@ -121,9 +122,10 @@ async fn sign_in(
         action: "session.begin",
         object: &object,
         result: "wrong name or password",
+        request_id: &request_id(&request),
     };
     state.refusals.write(&state, line);
-    Err(Problem::WrongCredentials)
+    Err(Problem::WrongCredentials { tries_left })
 }
 
 /// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its
@@ -139,7 +141,8 @@ pub(super) async fn begin(
     let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
     let token_sha256 = sha256(&token);
     let result = if sign_in.is_some() { "done: by the provider" } else { "done" };
-    let line = Audit { actor: name, address: &address(request), action: "session.begin", object: "", result };
+    let (address, request_id) = (&address(request), &request_id(request));
+    let line = Audit { actor: name, address, action: "session.begin", object: "", result, request_id };
     let begins_at = now();
     let new = NewSession {
         token_sha256: &token_sha256,
@@ -148,7 +151,7 @@ pub(super) async fn begin(
         sign_in,
         begins_at,
         life: state.session_life,
-        address: &address(request),
+        address,
         browser: &browser(request),
     };
     if !state.store.begin_session(new, line).await? {
@@ -229,26 +232,22 @@ async fn set_up(
     body: Body<FirstAdministrator>,
 ) -> Result<HttpResponse, Problem> {
     let FirstAdministrator { code, name, password } = body.value;
-    state.tries.count(&address(&request), &name)?;
+    let (address, request_id) = (&address(&request), &request_id(&request));
+    let tries_left = state.tries.count(address, &name)?;
     if !state.setup.admits(&code) {
-        let (address, result) = (address(&request), "a code that is none, or has ended");
-        state.refusals.write(&state, Audit { actor: "", address: &address, action: "setup", object: "", result });
+        let result = "a code that is none, or has ended";
+        state.refusals.write(&state, Audit { actor: "", address, action: "setup", object: "", result, request_id });
         return Err(gone());
     }
     people::check(&name, &password)?;
     let hash = passwords::hash(password).await?;
-    let line = Audit {
-        actor: &name,
-        address: &address(&request),
-        action: "setup",
-        object: &format!("user:{name}"),
-        result: "done",
-    };
+    let object = &format!("user:{name}");
+    let line = Audit { actor: &name, address, action: "setup", object, result: "done", request_id };
     let added = state.store.add_first_administrator(&name, &hash, now(), line).await?;
     if added.is_none() && !state.store.has_administrator().await? {
         return Err(Problem::field("/name", "a user has this name; take another one"));
     }
     state.setup.close();
     let begun = begin(&state, &request, added.ok_or_else(gone)?, &name, None).await?;
-    answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials)?)
+    answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials { tries_left })?)
 }

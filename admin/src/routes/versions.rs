@@ -15,7 +15,7 @@ use crate::{
     api::{Api, IfMatch},
     body::Body,
     heavy::{Heavy, Written},
-    paging::{List, Page, Search},
+    paging::{List, Page, Search, Times},
     problem::{Code, Problem},
     publisher::{RollBack, parse_stored},
     query::Query,
@@ -49,9 +49,12 @@ async fn versions(
     state: Data<State>,
     page: Query<Page>,
     search: Query<Search>,
+    times: Query<Times>,
 ) -> Result<Json<List<Version>>, Problem> {
     let before = page.after(|cursor| cursor.parse().ok())?.unwrap_or(u64::MAX);
-    let items = state.store.versions(&search.pattern()?, before, page.limit() as u32 + 1).await?;
+    let (from, to) = times.seconds()?;
+    let sought = (&*search.pattern()?, &*from, &*to);
+    let items = state.store.versions(sought, before, page.limit() as u32 + 1).await?;
     Ok(Json(page.cut(items, |last| last.version.to_string())))
 }
 

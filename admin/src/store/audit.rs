@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::{Any, AnyConnection, AssertSqlSafe, any::AnyArguments, query, query::QueryAs, query_as, query_scalar};
 
 use super::{Store, pattern};
@@ -21,6 +21,8 @@ pub(crate) struct Audit<'a> {
     pub(crate) object: &'a str,
     /// `done`, or why it was refused.
     pub(crate) result: &'a str,
+    /// Of the request, as its answer said; empty: there was none.
+    pub(crate) request_id: &'a str,
 }
 
 /// A line that was written.
@@ -39,7 +41,24 @@ pub(crate) struct AuditLine {
     pub(crate) object: String,
     /// `done`, or why it was refused.
     pub(crate) result: String,
+    /// `X-Request-Id` of the answer to the request that it is about; empty: there was none, or the line is older than these ids.
+    pub(crate) request_id: String,
 }
+
+/// How what a line is about came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Came {
+    Done,
+    Refused,
+}
+
+/// Of a token: it was not used before on this day.
+pub(super) const USED_FIRST: &str = "first of the day";
+
+/// The columns of a line.
+const COLUMNS: &str = "id, at, actor, address, action, object, result, request_id";
 
 /// Which lines are looked for; what is empty does not count.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +67,8 @@ pub(crate) struct Sought {
     /// Whole, or what stands before the first dot.
     pub(crate) action: String,
     pub(crate) object: String,
+    pub(crate) result: Option<Came>,
+    pub(crate) request_id: String,
     /// Anywhere in the line; A to Z and a to z are the same. All lines are read for it.
     pub(crate) text: String,
     /// RFC 3339 in UTC without what is below the second, nor `Z`: lines of this second and later.
@@ -59,13 +80,14 @@ pub(crate) struct Sought {
 impl Audit<'_> {
     /// Writes the line with the change that it is about: both, or none.
     pub(super) async fn write(&self, connection: &mut AnyConnection) -> sqlx::Result<()> {
-        query("INSERT INTO audit (at, actor, address, action, object, result) VALUES ($1, $2, $3, $4, $5, $6)")
+        query("INSERT INTO audit (at, actor, address, action, object, result, request_id) VALUES ($1, $2, $3, $4, $5, $6, $7)")
             .bind(jiff::Timestamp::now().to_string())
             .bind(self.actor)
             .bind(self.address)
             .bind(self.action)
             .bind(self.object)
             .bind(self.result)
+            .bind(self.request_id)
             .execute(connection)
             .await
             .map(drop)
@@ -83,7 +105,7 @@ impl Store {
     /// The newest lines, at most so many, oldest first.
     pub(crate) async fn last_audit_lines(&self, count: usize) -> sqlx::Result<Vec<AuditLine>> {
         let mut lines: Vec<AuditLine> =
-            query_as("SELECT id, at, actor, address, action, object, result FROM audit ORDER BY id DESC LIMIT $1")
+            query_as(AssertSqlSafe(format!("SELECT {COLUMNS} FROM audit ORDER BY id DESC LIMIT $1")))
                 .bind(i64::try_from(count).unwrap_or(i64::MAX))
                 .fetch_all(&self.pool)
                 .await?;
@@ -93,7 +115,7 @@ impl Store {
 
     /// The next lines after line `id`, at most so many, oldest first.
     pub(crate) async fn audit_lines_after(&self, id: i64, count: usize) -> sqlx::Result<Vec<AuditLine>> {
-        query_as("SELECT id, at, actor, address, action, object, result FROM audit WHERE id > $1 ORDER BY id LIMIT $2")
+        query_as(AssertSqlSafe(format!("SELECT {COLUMNS} FROM audit WHERE id > $1 ORDER BY id LIMIT $2")))
             .bind(id)
             .bind(i64::try_from(count).unwrap_or(i64::MAX))
             .fetch_all(&self.pool)
@@ -171,7 +193,7 @@ fn bound(sql: String, texts: Vec<String>) -> QueryAs<'static, Any, AuditLine, An
 impl Sought {
     /// Are many more lines read for it than it finds?
     pub(crate) fn is_heavy(&self) -> bool {
-        !self.text.is_empty() || !self.from.is_empty() || !self.to.is_empty()
+        self.result.is_some() || !self.text.is_empty() || !self.from.is_empty() || !self.to.is_empty()
     }
 
     /// A query of these lines, of one action or any, and what its first placeholders stand for; `rest` is given the number of the next one. Only what
@@ -192,10 +214,23 @@ impl Sought {
         if !self.object.is_empty() {
             conditions.push(format!("object = ${}", place(self.object.clone())));
         }
+        if !self.request_id.is_empty() {
+            // The index has no lines without one.
+            conditions.push(format!("request_id = ${} AND request_id <> ''", place(self.request_id.clone())));
+        }
+        if let Some(came) = self.result {
+            // What was done says so, or what came of it: the version, or that a token was used.
+            let is_done = format!("(result LIKE 'done%' OR result LIKE 'version:%' OR result = '{USED_FIRST}')");
+            conditions.push(match came {
+                Came::Done => is_done,
+                Came::Refused => format!("NOT {is_done}"),
+            });
+        }
         if !self.text.is_empty() {
             let text = place(pattern(&self.text));
             conditions.push(format!(
-                "lower(actor || ' ' || address || ' ' || action || ' ' || object || ' ' || result) LIKE ${text} ESCAPE '~'"
+                "lower(actor || ' ' || address || ' ' || action || ' ' || object || ' ' || result || ' ' || request_id)
+                 LIKE ${text} ESCAPE '~'"
             ));
         }
         let mut times = Vec::new();
@@ -214,10 +249,7 @@ impl Sought {
             ));
         }
         conditions.push(rest(texts.len() + 1));
-        let sql = format!(
-            "SELECT id, at, actor, address, action, object, result FROM audit WHERE {}",
-            conditions.join(" AND ")
-        );
+        let sql = format!("SELECT {COLUMNS} FROM audit WHERE {}", conditions.join(" AND "));
         (sql, texts)
     }
 }

@@ -39,7 +39,7 @@ pub use self::{
     backup::{BackupError, Copied, backup},
 };
 pub(crate) use self::{
-    audit::{Audit, AuditLine, Sought},
+    audit::{Audit, AuditLine, Came, Sought},
     drafts::Draft,
     figures::FigureRow,
     nodes::{Elsewhere, Forgotten, KnownNode},

@@ -217,7 +217,8 @@ mod tests {
     use crate::{folder::DataFolder, published::write_first};
 
     const LIFE: SessionLife = SessionLife { idle_s: 60, whole_s: 60 };
-    const LINE: Audit<'_> = Audit { actor: "ana", address: "", action: "test", object: "", result: "done" };
+    const LINE: Audit<'_> =
+        Audit { actor: "ana", address: "", action: "test", object: "", result: "done", request_id: "" };
 
     async fn begin(store: &Store, user: (i64, i64)) -> bool {
         let token_sha256 = &format!("{user:?}");

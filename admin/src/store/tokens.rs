@@ -2,7 +2,7 @@
 
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Audit, Store};
+use super::{Audit, Store, audit::USED_FIRST};
 use crate::{objects::Kind, roles::May, telemetry::Asking};
 
 /// A token, without its secret.
@@ -162,8 +162,14 @@ impl Store {
         Ok(true)
     }
 
-    /// Notes that a token was used; its first use of a day (UTC) is in the audit log.
-    pub(crate) async fn saw_token(&self, id: &str, name: &str, address: &str, at: i64) -> sqlx::Result<()> {
+    /// Notes that a token was used, from which address and in which request; its first use of a day (UTC) is in the audit log.
+    pub(crate) async fn saw_token(
+        &self,
+        id: &str,
+        name: &str,
+        (address, request_id): (&str, &str),
+        at: i64,
+    ) -> sqlx::Result<()> {
         const DAY_S: i64 = 24 * 60 * 60;
         let mut change = self.change().await?;
         let before: Option<i64> =
@@ -176,7 +182,8 @@ impl Store {
             .await?;
         if before.is_some_and(|before| before / DAY_S != at / DAY_S) {
             let object = format!("token:{id}");
-            let line = Audit { actor: name, address, action: "token.use", object: &object, result: "first of the day" };
+            let (action, object, result) = ("token.use", &object, USED_FIRST);
+            let line = Audit { actor: name, address, action, object, result, request_id };
             line.write(&mut change).await?;
         }
         self.keep(change).await

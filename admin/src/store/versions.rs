@@ -224,14 +224,24 @@ impl Store {
         Version::carries(&mut *self.pool.acquire().await?, after, last).await
     }
 
-    /// At most `count` versions before `before` whose author or message is like `pattern`, newest first.
-    pub(crate) async fn versions(&self, pattern: &str, before: u64, count: u32) -> sqlx::Result<Vec<Version>> {
+    /// At most `count` versions before `before` whose author or message is like `pattern`, newest first; of this second
+    /// (`from`) and later, of before this one (`to`), where these are given.
+    pub(crate) async fn versions(
+        &self,
+        (pattern, from, to): (&str, &str, &str),
+        before: u64,
+        count: u32,
+    ) -> sqlx::Result<Vec<Version>> {
         query_as(
             "SELECT version, sha256, author, message, published_at, carry FROM policy_versions
-             WHERE version < $1 AND lower(author || ' ' || message) LIKE $2 ESCAPE '~' ORDER BY version DESC LIMIT $3",
+             WHERE version < $1 AND lower(author || ' ' || message) LIKE $2 ESCAPE '~' AND published_at >= $3 AND published_at < $4
+             ORDER BY version DESC LIMIT $5",
         )
         .bind(i64::try_from(before).unwrap_or(i64::MAX))
         .bind(pattern)
+        .bind(from)
+        // After every instant, in whichever order letters are.
+        .bind(if to.is_empty() { "9999" } else { to })
         .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await

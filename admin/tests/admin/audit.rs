@@ -172,6 +172,52 @@ fn it_is_looked_through_page_by_page() {
     }
 }
 
+#[test]
+fn a_line_is_found_by_its_request_and_by_what_came_of_it() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let made = ana.post("/api/v1/tiers", &json!({ "id": "x", "unlimited": true }));
+    let (script, _) = ana.script(&json!({ "role": "viewer" }));
+    let refused = script.post("/api/v1/drafts", &json!({}));
+    let wrong = server.stranger().post("/api/v1/session", &json!({ "name": "ana", "password": "wrong" }));
+    assert_eq!((made.status, refused.status, wrong.status), (201, 403, 401));
+    newest(&ana, "?q=wrong+name");
+    newest(&ana, "?action=refused");
+    let of = |answer: &crate::support::Answer| {
+        let id = answer.header("x-request-id").to_owned();
+        let found = lines(&ana, &format!("?request={id}"));
+        assert_eq!(found, lines(&ana, &format!("?q={id}")), "as a text too");
+        found.iter().map(|line| line["action"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&made), ["object.change", "policy.publish"]);
+    // Its first use of the day is in it too.
+    assert!(of(&refused).contains(&"refused".to_owned()));
+    assert_eq!(of(&wrong), ["session.begin"]);
+    // Every line is the one or the other; what nobody asked for has no request.
+    let actions = |query: &str| {
+        let found = lines(&ana, query);
+        found.into_iter().map(|line| line["id"].as_i64().expect("a number")).collect::<Vec<_>>()
+    };
+    let (done, not) = (actions("?result=done&limit=500"), actions("?result=refused&limit=500"));
+    assert_eq!(not.len(), 2, "{not:?}");
+    let mut all = [done, not.clone()].concat();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    assert_eq!(all, actions("?limit=500"));
+    assert_eq!(lines(&ana, "?object=version:1")[0]["request_id"], "");
+    let csv = ana.get("/api/v1/audit/export?result=refused").text;
+    assert_eq!(csv.lines().count(), 3);
+    assert!(csv.contains(wrong.header("x-request-id")), "{csv}");
+    for wrong in ["?result=both", "?request=%00"] {
+        assert_eq!(ana.get(&format!("/api/v1/audit{wrong}")).status, 422, "{wrong}");
+    }
+    // A line of before there were ids.
+    folder.home().execute(
+        "INSERT INTO audit (at, actor, address, action, object, result)
+         VALUES ('2026-01-01T00:00:00Z', 'x', '', 'test', 'old', 'done')",
+    );
+    has(&lines(&ana, "?object=old")[0], &json!({ "request_id": "", "result": "done" }));
+}
+
 /// Letters beyond A to Z are what they are, in every list and over both databases.
 #[test]
 fn a_text_is_found_as_it_was_written() {
@@ -213,9 +259,9 @@ fn it_is_taken_out_whole() {
     assert_eq!((csv.status, csv.header("content-type")), (200, "text/csv; charset=utf-8"));
     assert!(csv.header("content-disposition").contains("audit.csv"));
     let mut of_csv = csv.text.lines();
-    assert_eq!(of_csv.next(), Some("id,at,actor,address,action,object,result"));
+    assert_eq!(of_csv.next(), Some("id,at,actor,address,action,object,result,request_id"));
     for (n, line) in of_csv.by_ref().take(2_100).enumerate() {
-        assert!(line.ends_with(&format!(",2026-01-01T00:00:00Z,'=cmd,,test,\"o,{n}\",done")), "{line}");
+        assert!(line.ends_with(&format!(",2026-01-01T00:00:00Z,'=cmd,,test,\"o,{n}\",done,")), "{line}");
     }
     assert_eq!(of_csv.next(), None);
     let json = ana.get("/api/v1/audit/export?format=ndjson&action=test");
@@ -225,7 +271,10 @@ fn it_is_taken_out_whole() {
         (objects.len(), &objects[2_099]["object"], &objects[0]["actor"]),
         (2_100, &json!("o,2099"), &json!("=cmd"))
     );
-    assert_eq!(ana.get("/api/v1/audit/export?action=none").text, "id,at,actor,address,action,object,result\n");
+    assert_eq!(
+        ana.get("/api/v1/audit/export?action=none").text,
+        "id,at,actor,address,action,object,result,request_id\n"
+    );
     assert_eq!(ana.get("/api/v1/audit/export?action=none&format=ndjson").text, "");
     assert_eq!(lines(&ana, "?action=audit.export").len(), 4);
 }
@@ -284,7 +333,7 @@ fn nothing_changes_a_line() {
         let replace = if folder.home().is_postgres() {
             "INSERT INTO audit OVERRIDING SYSTEM VALUE SELECT * FROM audit ON CONFLICT (id) DO UPDATE SET actor = 'x'"
         } else {
-            "INSERT OR REPLACE INTO audit SELECT id, at, 'x', address, action, object, result FROM audit"
+            "INSERT OR REPLACE INTO audit SELECT id, at, 'x', address, action, object, result, request_id FROM audit"
         };
         for sql in ["UPDATE audit SET actor = 'x'", "DELETE FROM audit", replace] {
             let refused = sqlx::query(sql).execute(&mut connection).await;

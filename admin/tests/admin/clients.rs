@@ -328,3 +328,90 @@ fn a_repeat_of_a_large_import_is_answered_in_short() {
     assert_eq!(second.json()["report"]["new"], 3_000);
     assert_eq!(second.json()["version"], first.json()["version"]);
 }
+
+/// Ids of the clients that a query finds, page by page.
+fn found(ana: &Client, query: &str) -> Vec<String> {
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = ana.get(&format!("/api/v1/clients?limit=2&{query}{cursor}"));
+        assert_eq!(page.status, 200, "{page:?}");
+        let page = page.json();
+        let items = page["items"].as_array().expect("items").clone();
+        ids.extend(items.iter().map(|item| item["id"].as_str().expect("an id").to_owned()));
+        let Some(next) = page["next"].as_str() else {
+            assert_eq!(page["matching"], ids.len(), "{query}");
+            return ids;
+        };
+        cursor = format!("&cursor={next}");
+    }
+}
+
+#[test]
+fn clients_are_found_by_a_part_of_their_value_or_label() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let text = "kind,value,tier,label\nuser,acme,pro,Acme GmbH\nuser,u1,pro,The ACME shop\nuser,u2,free,\nip,192.0.2.1,free,Bob\n\
+                user,bob-acme,free,\n";
+    assert_eq!(import(&ana, "", text).status, 201);
+    assert_eq!(found(&ana, "q=aCme"), ["user:acme", "user:bob-acme", "user:u1"]);
+    assert_eq!(found(&ana, "q=acme&sort=-name"), ["user:u1", "user:bob-acme", "user:acme"]);
+    assert_eq!(found(&ana, "q=acme&tier=pro"), ["user:acme", "user:u1"]);
+    assert_eq!(found(&ana, "q=bob"), ["ip:192.0.2.1", "user:bob-acme"]);
+    assert_eq!(found(&ana, "q=shop&kind=user&prefix=u"), ["user:u1"]);
+    assert_eq!((found(&ana, "q=").len(), found(&ana, "q=nobody").len(), found(&ana, "q=user").len()), (5, 0, 0));
+    // The same are meant where many are changed.
+    let bulk = json!({ "matching": { "q": "acme" }, "patch": { "tier": "free" }, "expected": 3, "message": "m" });
+    assert_eq!(ana.post("/api/v1/clients/bulk", &bulk).status, 201);
+    assert_eq!(found(&ana, "tier=pro"), Vec::<String>::new());
+}
+
+#[test]
+fn how_clients_stand_is_told_in_one_answer() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let text = "kind,value,tier,label\nuser,acme,free,\nuser,mallory,free,\nuser,mal*,free,\nip,192.0.2.0/24,free,\n";
+    assert_eq!(import(&ana, "", text).status, 201);
+    for _ in 0..3_000 {
+        let _ = server.check("mallory");
+    }
+    assert_eq!(found(&ana, "denied_now=false").len(), 4);
+    let denied = (0..100).find_map(|_| {
+        thread::sleep(Duration::from_millis(100));
+        Some(found(&ana, "denied_now=true")).filter(|found| !found.is_empty())
+    });
+    assert_eq!(denied, Some(vec!["user:mallory".to_owned()]));
+    assert_eq!(found(&ana, "denied_now=true&q=acme"), Vec::<String>::new());
+    // What was used comes back meanwhile.
+    for (user, count) in [("acme", 25), ("mallory", 100)] {
+        for _ in 0..count {
+            let _ = server.check(user);
+        }
+    }
+    let ask = |ids: &[&str]| ana.post("/api/v1/clients/standings", &json!({ "ids": ids }));
+    let told = ask(&["user:mallory", "user:nobody", "user:acme", "user:mal*", "ip:192.0.2.0/24"]);
+    assert_eq!(told.status, 200, "{told:?}");
+    let told = told.json();
+    assert_eq!(told["did_not_answer"], json!([]));
+    let items = told["items"].as_array().expect("items");
+    assert_eq!(items.len(), 2, "who is configured and one: {told}");
+    let [mallory, acme] = [&items[0], &items[1]];
+    let used = |item: &Value| item["fullest"]["used"].as_u64().expect("a number");
+    assert_eq!(mallory["id"], "user:mallory");
+    assert!((95..=100).contains(&used(mallory)) && (15..=25).contains(&used(acme)), "{told}");
+    assert_eq!(mallory["fullest"]["share"], used(mallory) as f64 / 100.0);
+    assert!(mallory["denied_per_minute"].as_u64().expect("a number") > 1_000, "{mallory}");
+    let at: Timestamp = mallory["last_denied_at"].as_str().expect("an instant").parse().expect("an instant");
+    assert!(Timestamp::now().duration_since(at) < SignedDuration::from_mins(1), "{at}");
+    assert_eq!(
+        (&acme["fullest"]["limit_id"], &acme["fullest"]["limit"]),
+        (&json!("default/tier:free/minute"), &json!(100))
+    );
+    assert_eq!((&acme["denied_per_minute"], &acme["last_denied_at"]), (&json!(0), &Value::Null));
+    assert_eq!(ask(&["user:nobody"]).json()["items"], json!([]));
+    let many: Vec<&str> = vec!["user:acme"; 101];
+    for wrong in [&[][..], &many] {
+        assert_eq!(ask(wrong).pointers(), ["/ids"]);
+    }
+    let elsewhere = json!({ "domain": "none", "ids": ["user:acme"] });
+    assert_eq!(ana.post("/api/v1/clients/standings", &elsewhere).status, 404);
+}

@@ -442,6 +442,16 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!(audited(), "done on 0 of 1 nodes");
     assert_eq!(ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["here"] })).status, 200);
     assert_eq!(audited(), "done");
+    let because = |reason: &str| {
+        ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["here"], "reason": reason }))
+    };
+    assert_eq!(because(" a loop is mended ").status, 200);
+    assert_eq!(audited(), "done: a loop is mended");
+    assert_eq!(because(" ").status, 200);
+    assert_eq!(audited(), "done", "it may be left out");
+    for wrong in ["two\nlines".to_owned(), "x".repeat(201)] {
+        assert_eq!(because(&wrong).pointers(), ["/reason"]);
+    }
     // Who is not asked is not waited for.
     let began = Instant::now();
     let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();

@@ -39,6 +39,39 @@ fn send(
 }
 
 #[test]
+fn of_what_was_removed_it_is_told_in_which_version_by_whom_and_when() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let rule = json!({ "id": "search", "endpoint": "/search", "per": "user", "limits": tier("", 3)["limits"] });
+    let client = json!({ "kind": "user", "value": "b/b", "tier": "pro" });
+    let made = [
+        change("create", "tier", "big", Some(tier("big", 5_000))),
+        change("create", "client", "user:b/b", Some(client)),
+        change("create", "rule", "search", Some(rule)),
+    ];
+    assert_eq!(publish(&ana, 1, &made, &json!({})).status, 201);
+    let objects = [("tiers", "big"), ("clients", "user:b%2Fb"), ("rules", "search")];
+    for (at, (kind, id)) in objects.iter().enumerate() {
+        let path = format!("/api/v1/{kind}/{id}");
+        let etag = ana.get(&path).header("etag").to_owned();
+        assert_eq!(send(&ana, "DELETE", &path, Some(&etag), None).status, 201, "{path}");
+        let gone = ana.get(&path);
+        assert_eq!((gone.status, &gone.json()["code"]), (404, &json!("not_found")), "{path}");
+        let removed = &gone.json()["removed_in"];
+        assert_eq!((&removed["version"], &removed["by"]), (&json!(3 + at), &json!("ana")), "{removed}");
+        let version = ana.get(&format!("/api/v1/policy/versions/{}", 3 + at)).json();
+        assert_eq!(removed["at"], version["published_at"]);
+    }
+    for never in ["tiers/none", "clients/user:none", "rules/none", "clients/none", "tiers/big?domain=none"] {
+        let absent = ana.get(&format!("/api/v1/{never}"));
+        assert_eq!((absent.status, absent.json().get("removed_in")), (404, None), "{never}");
+    }
+    // What is there again was not removed.
+    assert_eq!(publish(&ana, 5, &[change("create", "tier", "big", Some(tier("big", 1)))], &json!({})).status, 201);
+    assert_eq!(ana.get("/api/v1/tiers/big").status, 200);
+}
+
+#[test]
 fn a_list_makes_changes_and_removes_objects_in_one_version() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

@@ -41,6 +41,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "GET /audit",
             "GET /clients",
             "GET /clients/export",
+            "POST /clients/standings",
             "GET /clients/{id}",
             "GET /clients/{id}/override",
             "GET /domains",

@@ -61,6 +61,13 @@ fn signing_in_takes_the_right_name_and_password() {
         assert_eq!((answer.status, &answer.json()["code"]), (401, &json!("wrong_credentials")), "{name}");
         assert_eq!(answer.header("set-cookie"), "");
     }
+    // How many tries are left is told of whomever, whether he is there or not.
+    let left = |name: &str| {
+        let answer = stranger.post("/api/v1/session", &json!({ "name": name, "password": "wrong" }));
+        answer.json()["tries_left"].as_u64().expect("a number")
+    };
+    assert_eq!([left("ben"), left("ben"), left("nobody"), left("nobody")], [9, 8, 9, 8]);
+    assert!((1..=7).contains(&left("ana")), "three were made under this name before");
     let answer = stranger.post("/api/v1/session", &json!({ "name": "ana", "password": PASSWORD }));
     assert_eq!(answer.status, 200);
     let cookie = answer.header("set-cookie");

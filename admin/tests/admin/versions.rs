@@ -24,6 +24,29 @@ fn roll_back(client: &Client, present: Option<u64>, body: &Value) -> Answer {
 }
 
 #[test]
+fn versions_of_a_time_are_found() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    set(&ana, 1, "free", 200);
+    let of = |query: &str| {
+        let found = ana.get(&format!("/api/v1/policy/versions{query}"));
+        assert_eq!(found.status, 200, "{found:?}");
+        found.json()["items"].as_array().expect("items").len()
+    };
+    let at = ana.get("/api/v1/policy/versions/2").json()["published_at"].as_str().expect("an instant").to_owned();
+    assert!(of(&format!("?from={at}")) >= 1 && of(&format!("?to={at}")) <= 1);
+    assert_eq!(of("?from=2020-01-01T00:00:00Z&to=2099-01-01T00:00:00%2B02:00"), 2);
+    assert_eq!(
+        [of("?from=2099-01-01T00:00:00Z"), of("?to=2020-01-01T00:00:00Z"), of("?to=2099-01-01T00:00:00Z&q=change")],
+        [0, 0, 1]
+    );
+    for wrong in ["from", "to"] {
+        let answer = ana.get(&format!("/api/v1/policy/versions?{wrong}=yesterday"));
+        assert_eq!((answer.status, answer.wrong("parameter")), (422, vec![wrong.to_owned()]));
+    }
+}
+
+#[test]
 fn versions_are_kept_whole_and_compared_by_field() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

@@ -136,6 +136,8 @@ export type AuditLine = {
   at: string;
   id: number;
   object: string;
+  /** `X-Request-Id` of the answer to the request that it is about; empty: there was none, or the line is older than these ids. */
+  request_id: string;
   /** `done`, or why it was refused. */
   result: string;
 };
@@ -295,6 +297,8 @@ export type ClientFilter = {
   kind?: string | null;
   /** Of the value. */
   prefix?: string;
+  /** A text in the value or the label; A to Z and a to z are the same. */
+  q?: string;
   tier?: string | null;
 };
 
@@ -334,6 +338,12 @@ export type ClientRow = {
   newly_denied: number;
   /** Its requests. */
   requests: number;
+};
+
+export type ClientsAsked = {
+  /** The domain that the clients are in. */
+  domain?: string;
+  ids: string[];
 };
 
 /** An object that is not as it was read. */
@@ -609,6 +619,19 @@ export type FirstDenial = {
   at: string;
   /** The client, as `KIND:VALUE`; `None`: it is not listed, for want of room. */
   key: string | null;
+};
+
+/** How full a limit is. */
+export type Fullest = {
+  /** Of tokens. */
+  limit: number;
+  /** Full name. */
+  limit_id: string;
+  /** Until all of it is free again, milliseconds. */
+  reset_after_ms: number;
+  /** Used of the limit, from 0 to 1. */
+  share: number;
+  used: number;
 };
 
 /** Where a rollout goes. */
@@ -1085,6 +1108,8 @@ export type Me = {
   name: string;
   /** `null`: it is a node's token. */
   role: Role | null;
+  /** How: his sign-in, or a token. Nobody has several ways, so this is also what his account has. */
+  signs_in: SignsIn;
 };
 
 export type Meta = {
@@ -1445,10 +1470,14 @@ export type Problem = {
   detail: string;
   /** Each part of the request that is wrong. */
   errors?: FieldError[] | null;
+  /** The version that took the object out, if there was one. */
+  removed_in?: RemovedIn | null;
   /** That of the answer. */
   status: number;
   /** What the code means, for people. */
   title: string;
+  /** Tries to sign in that there are before a wait. */
+  tries_left?: number | null;
   /** Always `about:blank`: the code says what it is. */
   type: string;
   /** Who uses the tier that would go. */
@@ -1534,6 +1563,15 @@ export type RefusedPolicy = {
   why: string;
 };
 
+/** The version without an object that was in the one before it. */
+export type RemovedIn = {
+  /** RFC 3339. */
+  at: string;
+  /** Author of the version. */
+  by: string;
+  version: number;
+};
+
 /** What a node counted since its last report, and how it is. A report is sent again as it was until it is answered, so that none is lost; one that came twice is counted once. */
 export type Report = {
   /** When it was made, by the node's clock, Unix milliseconds. */
@@ -1572,6 +1610,15 @@ export type Report = {
 
 /** What `X-RateLimit-Reset` carries. */
 export type Reset = 'epoch' | 'delta';
+
+/** What is to be forgotten, and why. */
+export type Reset2 = {
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+  /** One line, for the audit log. */
+  reason?: string;
+  request: Question;
+};
 
 /** Of a person or a token. Each may what those before it may. */
 export type Role = 'viewer' | 'operator' | 'editor' | 'admin';
@@ -1869,7 +1916,25 @@ export type SignInProvider = {
   name: string | null;
 };
 
-export type SignsIn = 'password' | 'provider';
+export type SignsIn = 'password' | 'provider' | 'token';
+
+/** How a client stands. */
+export type Standing = {
+  /** Requests that were denied within the last minute: estimated, and 0 for whoever is not among the keys that are denied most. */
+  denied_per_minute: number;
+  /** The limit that is nearest to denying a request of its alone, on the node where it is nearest; `null`: there is none that can, or no node answered. */
+  fullest: Fullest | null;
+  id: string;
+  /** When one was seen last, RFC 3339; `null`: not as long as it has been among the keys that are denied most. */
+  last_denied_at: string | null;
+};
+
+/** How clients stand. */
+export type Standings = {
+  /** Nodes of which nothing is known. */
+  did_not_answer: string[];
+  items: Standing[];
+};
 
 /** Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`. */
 export type Summary = {
@@ -1993,6 +2058,11 @@ export type Told =
       /** Version of the policy that decides. */
       policy_version: number;
       what: 'peek';
+    }
+  | {
+      /** Of each identity, in the order in which they were asked about; `null`: no limit of its can deny it for what it used. */
+      each: (PeekedLimit | null)[];
+      what: 'fullest';
     }
   | {
       /** Keys of which there was something to forget. */
