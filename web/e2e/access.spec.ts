@@ -323,6 +323,7 @@ test('my account: another password ends the other sessions', async ({ admin, oth
   await admin.goto('/access/me');
   await other.goto('/access/me');
   await expect(admin.getByText('Signed in as admin; your role is admin.')).toBeVisible();
+  await expect(admin.getByText('You sign in by name and password.')).toBeVisible();
   await expect(admin.getByText('this one')).toHaveCount(1);
   const change = admin.getByRole('button', { name: 'Change password' });
   await admin.getByLabel('Present password').fill('not this one at all');

@@ -54,6 +54,28 @@ test('filters find lines, stand in the address, and are cleared', async ({ admin
   await expect(admin).toHaveURL(/to=2020-01-01T00%3A00%3A00\.000Z/);
 });
 
+test('a line is found by its request, and by what came of it', async ({ admin }) => {
+  await publishPro(admin, 20_000, 'twice');
+  const { request } = admin.context();
+  await request.post('/api/v1/session', { data: { name: 'nobody', password: 'wrong' } });
+  await admin.goto('/history/audit');
+  await expect(rows(admin).filter({ hasText: 'policy.publish' }).first()).toBeVisible();
+  await admin.getByLabel('Result').selectOption('Refused or failed');
+  await expect(rows(admin)).toHaveCount(1);
+  await expect(rows(admin)).toContainText('wrong name or password');
+  await expect(admin).toHaveURL(/result=refused/);
+  await admin.getByLabel('Result').selectOption('Done');
+  await expect(rows(admin).filter({ hasText: 'wrong name' })).toHaveCount(0);
+  const publish = rows(admin).filter({ hasText: 'object.change' });
+  await publish.getByRole('button').last().click();
+  await expect(rows(admin)).toHaveCount(2);
+  await expect(rows(admin).first()).toContainText('object.change');
+  await expect(rows(admin).last()).toContainText('policy.publish');
+  await expect(admin.getByLabel('Request')).not.toHaveValue('');
+  await admin.reload();
+  await expect(rows(admin)).toHaveCount(2);
+});
+
 test('new lines wait behind a button, as far as the filter has them', async ({ admin, other }) => {
   await admin.goto('/history/audit?action=user');
   await expect(admin.getByText('No line is like this.')).toBeVisible();
@@ -86,7 +108,7 @@ test('administrators take out what is looked for', async ({ admin, browser, serv
   await admin.goto('/history/audit?action=user');
   await expect(rows(admin)).toHaveCount(1);
   for (const [format, begins] of [
-    ['CSV', 'id,at,actor,address,action,object,result\n'],
+    ['CSV', 'id,at,actor,address,action,object,result,request_id\n'],
     ['NDJSON', '{"id":'],
   ] as const) {
     const download = admin.waitForEvent('download');

@@ -54,7 +54,10 @@ test('what was tried on a policy that is no more is tried again', async ({ admin
   await expect(dialog.getByText('v3 in force')).toBeVisible();
 });
 
-test('clients are found by how their id begins, by tier and by override', async ({ admin, server }) => {
+test('clients are found by a part of their id or label, by tier and by override', async ({
+  admin,
+  server,
+}) => {
   await importClients(admin, CLIENTS);
   await admin.goto('/clients');
   await expect(admin.getByText('5 clients')).toBeVisible();
@@ -64,6 +67,9 @@ test('clients are found by how their id begins, by tier and by override', async 
   await expect(admin.getByText('2 clients')).toBeVisible();
   await expect(row('user:acme')).toBeVisible();
   await expect(row('user:whale')).toBeHidden();
+  await admin.getByLabel('Filter').fill('GMBH');
+  await expect(admin.getByText('1 client', { exact: true })).toBeVisible();
+  await expect(row('user:acme')).toBeVisible();
   await admin.getByLabel('Filter').fill('ip:');
   await expect(admin.getByText('1 client', { exact: true })).toBeVisible();
   await expect(row('ip:10.0.0.0/8')).toBeVisible();
@@ -94,6 +100,41 @@ test('clients are found by how their id begins, by tier and by override', async 
   await expect(row('user:whale').getByText('50 %')).toBeVisible({ timeout: 15_000 });
   await admin.getByRole('button', { name: 'Client', exact: true }).dblclick();
   await expect(admin.getByRole('link', { name: /:/ }).first()).toHaveText('user:whale');
+});
+
+test('who is denied now is found; the rows say how they stand, in one call', async ({ admin, server }) => {
+  await importClients(admin, CLIENTS);
+  for (let at = 0; at < 400; at += 1) await server.check('whale');
+  const asked: string[] = [];
+  admin.on('request', (request) => {
+    if (/keys\/peek|clients\/standings/.test(request.url())) asked.push(new URL(request.url()).pathname);
+  });
+  await admin.goto('/clients');
+  const whale = admin.getByRole('row', { name: /user:whale/ });
+  await expect(whale).toContainText('100 %');
+  await expect(whale).toContainText(/just now|ago/);
+  await expect(admin.getByRole('row', { name: /user:acorn/ })).toContainText('0 %');
+  expect(new Set(asked)).toEqual(new Set(['/api/v1/clients/standings']));
+  await admin.getByLabel('Show', { exact: true }).selectOption('Denied now');
+  await expect(admin.getByText('1 client', { exact: true })).toBeVisible();
+  await expect(whale).toBeVisible();
+  await expect(admin.getByText('Denied within the last minute, of the heaviest keys')).toBeVisible();
+  await admin.getByLabel('Filter').fill('acorn');
+  await expect(admin.getByText('No client matches “acorn”')).toBeVisible();
+});
+
+test('the keys of a client are reset from its page, with a reason', async ({ admin, server }) => {
+  await importClients(admin, CLIENTS);
+  for (let at = 0; at < 50; at += 1) await server.check('whale');
+  await admin.goto('/clients/user%3Awhale');
+  await admin.getByRole('button', { name: 'Reset keys…' }).click();
+  const dialog = admin.getByRole('dialog', { name: 'Reset user:whale?' });
+  await expect(dialog).toContainText('50 of 100 used');
+  await dialog.getByLabel('Reason').fill('its loop is mended');
+  await dialog.getByRole('button', { name: 'Reset key' }).click();
+  await expect(admin.getByText(/^Reset by you at/)).toBeVisible();
+  await admin.goto('/history/audit?action=keys');
+  await expect(admin.getByRole('cell', { name: 'done: its loop is mended' })).toBeVisible();
 });
 
 test('an override is given, edited by others meanwhile, published, and ended', async ({
@@ -170,8 +211,10 @@ test('a client is made, and deleted', async ({ admin, watch }) => {
   await admin.getByRole('button', { name: 'Delete' }).click();
   await publishChange(admin, 'not any more', 3);
   await expect(
-    admin.getByRole('heading', { level: 1, name: 'There is no client user:a/b:c d' }),
+    admin.getByRole('heading', { level: 1, name: 'Client user:a/b:c d was deleted in v3 by admin' }),
   ).toBeVisible();
+  await admin.getByRole('link', { name: 'Open v3' }).click();
+  await expect(admin.getByRole('heading', { level: 1, name: 'Version v3' })).toBeVisible();
 });
 
 test('many are changed at once: the selected, or all that match, whose number is typed', async ({

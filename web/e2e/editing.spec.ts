@@ -74,7 +74,10 @@ test('a tier that nobody uses goes; one in use takes its users elsewhere first',
   await admin.getByRole('button', { name: 'Discard' }).click();
   await admin.getByRole('button', { name: 'Delete' }).click();
   await publishChange(admin, 'internal is not used', 2);
-  await expect(admin.getByRole('heading', { name: 'There is no tier internal' })).toBeVisible();
+  await expect(
+    admin.getByRole('heading', { name: 'Tier internal was deleted in v2 by admin' }),
+  ).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'Open v2' })).toHaveAttribute('href', '/history/2');
 
   const who = (await (await admin.request.get('/api/v1/session')).json()) as { csrf: string };
   const client = { kind: 'user', value: 'ada', tier: 'free' };

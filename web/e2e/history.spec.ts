@@ -52,6 +52,12 @@ test('the list tells who did what to which objects, and where it is in force', a
   await expect(admin.getByText('No version matches “nobody wrote this”')).toBeVisible();
   await admin.getByRole('button', { name: 'Clear filter' }).click();
   await expect(row(admin, 4)).toBeVisible();
+  await admin.getByLabel('Until').fill('2020-01-01T00:00');
+  await expect(admin.getByText('No version is like this.')).toBeVisible();
+  await expect(admin).toHaveURL(/to=2020-01-01/);
+  await admin.reload();
+  await admin.getByRole('button', { name: 'Any time' }).click();
+  await expect(row(admin, 4)).toBeVisible();
 });
 
 test('newer versions wait behind a button', async ({ admin, other }) => {

@@ -124,6 +124,7 @@ test('a reset names what is lost, frees the key, and is in the audit log', async
   const dialog = admin.getByRole('dialog', { name: 'Reset user:ada?' });
   await expect(dialog).toContainText(/tier:free\/minute: (99|100) of 100 used/);
   await expect(dialog.getByRole('button', { name: 'Leave it as it is' })).toBeFocused();
+  await dialog.getByLabel('Reason').fill('a loop is mended');
   await dialog.getByRole('button', { name: 'Reset key' }).click();
   await expect(dialog).toBeHidden();
   await expect(admin.getByText(/^Reset by you at \d\d:\d\d:\d\d: 1 counter on 1 node\./)).toBeVisible();
@@ -132,7 +133,7 @@ test('a reset names what is lost, frees the key, and is in the audit log', async
   const log = (await (await admin.request.get('/api/v1/audit?action=keys.reset')).json()) as {
     items: { object: string; result: string }[];
   };
-  expect(log.items[0]).toMatchObject({ object: 'key:user:ada', result: 'done' });
+  expect(log.items[0]).toMatchObject({ object: 'key:user:ada', result: 'done: a loop is mended' });
 });
 
 test('watching shows decisions as they are made, and the state with them', async ({ admin, server }) => {

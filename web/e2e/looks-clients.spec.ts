@@ -41,8 +41,8 @@ for (const theme of ['light', 'dark'] as const) {
     await look(admin, 'clients-bulk', theme);
     await admin.keyboard.press('Escape');
     await admin.getByRole('button', { name: 'Select none' }).click();
-    await admin.getByLabel('Show', { exact: true }).selectOption('Most denied now');
-    await expect(admin.getByText('Estimated from one decision in 16')).toBeVisible();
+    await admin.getByLabel('Show', { exact: true }).selectOption('Denied now');
+    await expect(admin.getByText('Denied within the last minute')).toBeVisible();
     await look(admin, 'clients-denied', theme);
     await admin.getByLabel('Show', { exact: true }).selectOption('All clients');
     await admin.getByLabel('Filter').fill('zz');

@@ -114,5 +114,8 @@ test('a session that ends while editing: sign in by the provider beside the page
   const dialog = await review(page, 'after the session');
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(page, 2);
+  await page.goto('/access/me');
+  await expect(page.getByText('You sign in by the provider')).toBeVisible();
+  await expect(page.getByLabel('Present password')).toHaveCount(0);
   await context.close();
 });

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { Peeked } from '../app/api/calls/clients.ts';
 import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/clients/find.ts';
-import { fullestOf, nearest } from '../app/clients/fullest.ts';
+import { nearest } from '../app/clients/fullest.ts';
 import { grant, grantOf } from '../app/clients/grants.ts';
 import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/clients/until.ts';
 import { filterInWords, overrideInWords, tierOf } from '../app/clients/words.ts';
@@ -10,8 +10,8 @@ import { faultsOf } from '../app/policy/faults.ts';
 import { emptyForm, formOf, newRow, valueOf } from '../app/policy/form.ts';
 import { grammar } from './samples.ts';
 
-test('what is typed is a kind and how the value begins, or only the latter', () => {
-  expect(filterOf(' ac ', '', 'all')).toEqual({ prefix: 'ac' });
+test('what is typed is a kind and how the value begins, or a part of a value or label', () => {
+  expect(filterOf(' ac ', '', 'all')).toEqual({ q: 'ac' });
   expect(filterOf('user:ac', '', 'all')).toEqual({ kind: 'user', prefix: 'ac' });
   expect(filterOf('user:', 'pro', 'with')).toEqual({
     kind: 'user',
@@ -25,7 +25,7 @@ test('what is typed is a kind and how the value begins, or only the latter', () 
     has_override: false,
   });
   for (const address of ['2001:db8::', 'fe80::1', '10.0.0.0/8', 'URN:x', ':x']) {
-    expect(filterOf(address, '', 'all')).toEqual({ prefix: address });
+    expect(filterOf(address, '', 'all')).toEqual({ q: address });
   }
 });
 
@@ -43,6 +43,7 @@ test('a number that stands for many is no number', () => {
   expect(exactly(10_000, { tier: 'pro' })).toBe(10_000);
   expect(exactly(10_001, { tier: 'pro' })).toBeNull();
   expect(exactly(10_001, { has_override: false })).toBeNull();
+  expect(exactly(10_001, { q: 'acme' })).toBeNull();
 });
 
 test('an id is a kind and a value, which may have colons', () => {
@@ -54,7 +55,7 @@ test('an id is a kind and a value, which may have colons', () => {
   expect(isSingle('ip', '10.0.0.0/8')).toBe(false);
 });
 
-test('the fullest limit of all nodes is told, and shadows are not', () => {
+test('of a limit the node where it is nearest to denying is told', () => {
   const limit = (limit_id: string, limit: number, remaining: number, is_shadow = false) => ({
     limit_id,
     limit,
@@ -80,10 +81,9 @@ test('the fullest limit of all nodes is told, and shadows are not', () => {
     },
     did_not_answer: ['gone'],
   };
-  expect(fullestOf(peeked)).toEqual({ limitId: 'a', used: 80, limit: 100, share: 0.8, resetMs: 0 });
-  expect(fullestOf({ answers: {}, did_not_answer: ['gone'] })).toBeNull();
+  expect(nearest(peeked, 'a')).toEqual({ limitId: 'a', used: 80, limit: 100, share: 0.8, resetMs: 0 });
+  expect(nearest({ answers: {}, did_not_answer: ['gone'] }, 'a')).toBeNull();
   const nothing = { what: 'peek' as const, policy_version: 1, allowed: false, limits: [limit('z', 0, 0)] };
-  expect(fullestOf({ answers: { one: nothing }, did_not_answer: [] })).toBeNull();
   expect(nearest({ answers: { one: nothing }, did_not_answer: [] }, 'z')?.share).toBe(1);
 });
 
@@ -103,6 +103,7 @@ test('a client in words', () => {
   expect(filterInWords({ kind: 'user', prefix: 'ac', tier: 'pro', has_override: true })).toBe(
     'kind user, “ac”, tier pro, with override',
   );
+  expect(filterInWords({ q: 'acme', has_override: false })).toBe('“acme”, without override');
 });
 
 test('an end is to the minute, in the zone of the field, and never later than asked for', () => {

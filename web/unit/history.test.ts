@@ -16,6 +16,7 @@ const line = (id: number, object: string, result: string, action = 'object.chang
   action,
   object,
   result,
+  request_id: 'abc1',
 });
 
 describe('objects of a version', () => {
@@ -120,12 +121,30 @@ describe('filters of the audit log', () => {
       ['action', 'object.change', 'object.remove'],
       ['object', 'tier:pro', 'tier:p'],
       ['q', 'VERSION:3', 'version:4'],
+      ['q', 'ABC1', 'abc2'],
+      ['request', 'abc1', 'abc'],
+      ['result', 'done', 'refused'],
       ['from', '2026-11-23T03:12:40Z', '2026-11-23T03:12:41Z'],
       ['to', '2026-11-23T03:12:41Z', '2026-11-23T03:12:40Z'],
     ] as const) {
       expect(matches(one, { ...none, [name]: yes }), `${name} ${yes}`).toBe(true);
       expect(matches(one, { ...none, [name]: no }), `${name} ${no}`).toBe(false);
     }
+  });
+
+  test('what was done says so, or what came of it', () => {
+    const refused = { ...none, result: 'refused' as const };
+    for (const result of [
+      'done',
+      'done: viewer',
+      'done on 1 of 2 nodes: why',
+      'version:3',
+      'first of the day',
+    ]) {
+      expect(matches({ ...one, result }, refused), result).toBe(false);
+    }
+    expect(matches({ ...one, result: 'wrong name or password' }, refused)).toBe(true);
+    expect(filterOf(new URLSearchParams('result=some'))).toEqual(none);
   });
 
   test('times of a field are read in the zone that is shown', () => {

@@ -29,7 +29,10 @@ export type { AllTotals as Totals, LimitFigures2 as LimitFigures } from './schem
 /** Names of fields that this build does not know: kept as they came. */
 type Unknown = Record<string, unknown>;
 
-export interface Problem extends Pick<schema.Problem, 'code' | 'title' | 'status' | 'used_by'> {
+export interface Problem extends Pick<
+  schema.Problem,
+  'code' | 'title' | 'status' | 'used_by' | 'tries_left' | 'removed_in'
+> {
   detail?: string;
   request_id?: string;
   /** From the header: when to ask again. */

@@ -8,10 +8,10 @@ const KIND = /^([a-z][a-z0-9_]{0,31}):(.*)$/s;
 /** What stands before the first colon of an IPv6 address. */
 const GROUP = /^[0-9a-f]{1,4}$/;
 
-/** `user:ad` is the kind and how the value begins, anything else how the value of any kind begins. */
+/** `user:ad` is the kind and how the value begins, anything else a part of a value or label. */
 export function filterOf(typed: string, tier: string, show: Show): ClientFilter {
   const [, kind = '', value = ''] = KIND.exec(typed.trim()) ?? [];
-  const named = kind === '' || GROUP.test(kind) ? { prefix: typed.trim() } : { kind, prefix: value };
+  const named = kind === '' || GROUP.test(kind) ? { q: typed.trim() } : { kind, prefix: value };
   return {
     ...named,
     ...(tier === '' ? {} : { tier }),
@@ -28,7 +28,8 @@ const COUNTED_MAX = 10_000;
 
 /** How many match; null when they are only known to be many. */
 export function exactly(matching: number, filter: ClientFilter): number | null {
-  const isByName = filter.tier === undefined && filter.has_override === undefined;
+  const { q = '', tier, has_override } = filter;
+  const isByName = q === '' && tier === undefined && has_override === undefined;
   return isByName || matching <= COUNTED_MAX ? matching : null;
 }
 

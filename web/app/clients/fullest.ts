@@ -11,11 +11,6 @@ export interface Fullest {
   resetMs: number;
 }
 
-/** Of all limits on all nodes, the one that is nearest to denying; not of shadows, nor of those that deny everything. */
-export function fullestOf(peeked: Peeked): Fullest | null {
-  return most(limitsOf(peeked).filter((one) => !one.is_shadow && one.limit > 0));
-}
-
 /** Of one limit, on the node where it is nearest to denying. */
 export function nearest(peeked: Peeked, limitId: string): Fullest | null {
   return most(limitsOf(peeked).filter((limit) => limit.limit_id === limitId));

@@ -9,6 +9,8 @@ const PAGE_MAX = 500;
 export interface Wanted {
   domain: string;
   filter: ClientFilter;
+  /** Only who is among the heaviest denied keys. */
+  deniedNow: boolean;
   backwards: boolean;
 }
 
@@ -46,9 +48,10 @@ export class ClientList {
     this.#isMore = false;
     do {
       const items = part?.items ?? [];
-      const limit = Math.min(PAGE_MAX, this.#rows - items.length);
+      // Of the heaviest keys there are not many, and they are other ones by the next page.
+      const limit = of.deniedNow ? PAGE_MAX : Math.min(PAGE_MAX, this.#rows - items.length);
       const page = { limit, after: part?.next ?? null, backwards: of.backwards };
-      const next = await getClients(of.domain, of.filter, page, signal);
+      const next = await getClients(of, page, signal);
       part = { ...next, of, items: [...items, ...next.items] };
     } while (part.next !== null && part.items.length < this.#rows);
     return part;

@@ -22,11 +22,12 @@ export function tierOf(
 }
 
 /** Empty where everybody is meant. */
-export function filterInWords({ kind, prefix, tier, has_override }: ClientFilter): string {
+export function filterInWords({ kind, prefix, q, tier, has_override }: ClientFilter): string {
   const t = words.filters;
   return [
     kind ? t.kind(kind) : '',
-    prefix ? t.prefix(prefix) : '',
+    prefix ? t.typed(prefix) : '',
+    q ? t.typed(q) : '',
     tier ? t.tier(tier) : '',
     has_override === undefined || has_override === null ? '' : has_override ? t.with : t.without,
   ]

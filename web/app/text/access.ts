@@ -33,7 +33,7 @@ export const users = {
   name: 'Name',
   role: 'Role',
   signsIn: 'Sign-in',
-  means: { password: 'password', provider: 'provider' },
+  means: { password: 'password', provider: 'provider', token: 'token' },
   lastSeen: 'Last seen',
   sessions: 'Sessions',
   made: 'Made',
@@ -94,6 +94,12 @@ export const me = {
   changed: 'Your password is changed. Your other sessions have ended.',
   conflict: 'Somebody else changed your account meanwhile. Press again if it is still meant.',
   asYou: (name: string, role: string) => `Signed in as ${name}; your role is ${role}.`,
+  means: {
+    password: 'You sign in by name and password.',
+    provider:
+      'You sign in by the provider: your role follows your groups there, and you have no password here.',
+    token: 'You show a token.',
+  },
 };
 
 export const tokens = {

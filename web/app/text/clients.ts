@@ -13,7 +13,7 @@ export const clients = {
     all: 'All clients',
     with: 'With override',
     without: 'Without override',
-    denied: 'Most denied now',
+    denied: 'Denied now',
   },
   more: 'Show more',
   new: 'New client',
@@ -24,7 +24,11 @@ export const clients = {
   emptyDomain:
     'A client is an identity, such as a user or an address, that has a tier or an override of its own.',
   noMatch: (filters: string) => `No client matches ${filters}`,
-  noMatchHelp: 'A filter is how an id begins: ac finds user:acme, and so does user:ac.',
+  noMatchHelp:
+    'A filter is a part of a value or a label: ac finds user:acme, and who is called Acme. With a kind it is how the value begins: user:ac.',
+  noneDenied: 'No client that is configured is among the heaviest denied keys now.',
+  deniedHelp: 'Denied within the last minute, of the heaviest keys; estimated from one decision in 16.',
+  lookAgain: 'Look again',
   clear: 'Clear filters',
   client: 'Client',
   label: 'Label',
@@ -32,6 +36,7 @@ export const clients = {
   ends: 'Ends',
   used: 'Used now',
   deniedPerMinute: 'Denied/min',
+  lastDenied: 'Last denied',
   changed: 'Changed',
   revision: (revision: number, by: string) => `v${revision} ${by}`,
   byDefault: (tier: string) => `${tier}, default`,
@@ -62,6 +67,7 @@ export const client = {
     'Nothing is configured for it: it is in the default tier of its kind. It may also have been deleted.',
   make: 'Make a client',
   inspect: 'Inspect',
+  reset: 'Reset keys…',
   details: 'Client',
   tier: 'Tier',
   defaultTier: (tier: string) =>
@@ -216,7 +222,7 @@ export const many = {
 };
 
 export const filters = {
-  prefix: (prefix: string) => `“${prefix}”`,
+  typed: (text: string) => `“${text}”`,
   kind: (kind: string) => `kind ${kind}`,
   tier: (tier: string) => `tier ${tier}`,
   with: 'with override',

@@ -6,6 +6,7 @@ export const history = {
   versions: 'Versions',
   audit: 'Audit log',
   one: 'version',
+  empty: 'No version is like this.',
   version: 'Version',
   when: 'When',
   who: 'Who',
@@ -104,6 +105,8 @@ export const rollBack = {
   close: 'Close',
 };
 
+export const times = { label: 'Time', from: 'Since', to: 'Until', any: 'Any time' };
+
 export const audit = {
   title: 'Audit log',
   when: 'When',
@@ -138,9 +141,11 @@ export const audit = {
   },
   objectHelp: 'tier:pro, user:ben',
   text: 'Text',
-  textHelp: 'result, address…',
-  since: 'Since',
-  until: 'Until',
+  textHelp: 'result, address, request…',
+  anyResult: 'All',
+  results: { done: 'Done', refused: 'Refused or failed' },
+  request: 'Request',
+  requestHelp: 'id of an answer',
   clear: 'Clear filters',
   empty: 'No line is like this.',
   newer: (count: string) => `${count} newer`,

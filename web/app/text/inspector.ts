@@ -133,6 +133,8 @@ export const inspector = {
     onNode: (node: string) => `on ${node}`,
     after: 'After that everything is free at once. It cannot be undone. It is written to the audit log.',
     nothing: 'Nothing of it is used: there is nothing to forget.',
+    reason: 'Reason',
+    reasonHint: 'why, for the audit log; may be left out',
     button: 'Reset key',
     keep: 'Leave it as it is',
     done: (nodes: number, keys: number, time: string) =>

@@ -16,6 +16,10 @@ export const signIn = {
   lost: 'Your session has ended. The page and everything typed stay as they are.',
   taken: (now: string, before: string) =>
     `${now} is signed in in this browser now. What is typed here is ${before}'s: sign in as ${before} to go on with it.`,
+  wrong: (left: number) =>
+    left === 0
+      ? 'Wrong name or password. No try is left before a wait.'
+      : `Wrong name or password. ${left} ${left === 1 ? 'try' : 'tries'} left before a wait.`,
   tooMany: 'Too many tries.',
   wait: (seconds: number) => `Try again in ${seconds} s.`,
   other: 'Sign in as someone else',

@@ -7,14 +7,15 @@ import type {
   ImportReport,
   Imported,
   ListOfClientItem,
-  ListOfHeaviest,
   Outcome2 as Peeked,
   PeekedLimit,
+  Standing,
+  Standings,
 } from '../schema.ts';
 import type { ClientItem, Override } from '../types.ts';
 
 export type { Heaviest, LineReport, LimitState } from '../schema.ts';
-export type { ClientFilter, Explained, ImportReport, Peeked, PeekedLimit };
+export type { ClientFilter, Explained, ImportReport, Peeked, PeekedLimit, Standing };
 export type ClientPage = Omit<ListOfClientItem, 'items'> & { items: ClientItem[] };
 
 /** What every publish of clients answers. */
@@ -44,14 +45,20 @@ export type Missing = 'keep' | 'remove';
 const pathOf = (id: string) => `/clients/${encodeURIComponent(id)}`;
 
 /** Sorted: so a page goes on where the one before ended, whatever others do meanwhile. */
-export const getClients = (domain: string, filter: ClientFilter, page: PageAsked, signal: AbortSignal) =>
+export const getClients = (
+  { domain, filter, deniedNow }: { domain: string; filter: ClientFilter; deniedNow: boolean },
+  page: PageAsked,
+  signal: AbortSignal,
+) =>
   request<ClientPage>(
     withQuery('/clients', {
       domain,
       kind: filter.kind ?? null,
       prefix: filter.prefix ?? null,
+      q: filter.q ?? null,
       tier: filter.tier ?? null,
       has_override: filter.has_override?.toString() ?? null,
+      denied_now: deniedNow ? 'true' : null,
       sort: page.backwards ? '-name' : 'name',
       limit: String(page.limit),
       cursor: page.after,
@@ -104,10 +111,9 @@ export const importClients = (to: ToImport, idempotencyKey: string) =>
   );
 export const exportAddress = (domain: string) => withQuery('/api/v1/clients/export', { domain });
 
-export const getMostDenied = (limit: number, signal: AbortSignal) =>
-  request<ListOfHeaviest>(withQuery('/metrics/top', { by: 'key', of: 'denied', limit: String(limit) }), {
-    signal,
-  });
+/** How clients stand just now, a hundred at a time at most. Charges nothing. */
+export const getStandings = (domain: string, ids: string[], signal: AbortSignal) =>
+  request<Standings>('/clients/standings', { method: 'POST', body: { domain, ids }, signal });
 
 /** How the limits of a client stand, on each node. Charges nothing. */
 export const peek = (domain: string, kind: string, value: string, signal: AbortSignal) =>

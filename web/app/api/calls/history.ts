@@ -12,8 +12,15 @@ import type {
   VersionWithDocument,
 } from '../schema.ts';
 
-export const getVersionPage = (q: string, cursor: string | null, signal: AbortSignal) =>
-  request<ListOfVersion>(withQuery('/policy/versions', { q, cursor }), { signal });
+export interface VersionFilter {
+  q: string;
+  /** RFC 3339. */
+  from: string;
+  to: string;
+}
+
+export const getVersionPage = (filter: VersionFilter, cursor: string | null, signal: AbortSignal) =>
+  request<ListOfVersion>(withQuery('/policy/versions', { ...filter, cursor }), { signal });
 export const getVersion = (version: number, signal: AbortSignal) =>
   request<VersionWithDocument>(`/policy/versions/${version}`, { signal });
 export const getDiff = (from: number, to: number, signal: AbortSignal) =>
@@ -33,13 +40,16 @@ export interface AuditFilter {
   actor: string;
   action: string;
   object: string;
+  result: '' | 'done' | 'refused';
+  /** Its id. */
+  request: string;
   q: string;
   /** RFC 3339. */
   from: string;
   to: string;
 }
 
-export const getAuditPage = (filter: AuditFilter, cursor: string | null, signal: AbortSignal) =>
+export const getAuditPage = (filter: Partial<AuditFilter>, cursor: string | null, signal: AbortSignal) =>
   request<ListOfAuditLine>(withQuery('/audit', { ...filter, cursor }), { signal });
 /** The newest lines about objects that versions changed. */
 export const getObjectLines = (signal: AbortSignal) =>

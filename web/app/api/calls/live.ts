@@ -13,6 +13,7 @@ import type {
   ListOfNodeRow,
   NodeRow,
   OpenRollout,
+  Reset2 as Reset,
   Outcome2 as Outcome,
   Watched,
   WentOn,
@@ -33,7 +34,7 @@ export const peekKeys = (body: AskedKeys, signal: AbortSignal) =>
   request<Outcome>('/keys/peek', { method: 'POST', body, signal });
 export const watchKey = (body: Watched, signal: AbortSignal) =>
   request<Outcome>('/keys/watch', { method: 'POST', body, signal });
-export const resetKeys = (body: AskedKeys) => request<Outcome>('/keys/reset', { method: 'POST', body });
+export const resetKeys = (body: Reset) => request<Outcome>('/keys/reset', { method: 'POST', body });
 
 export const getHeaviest = (limit: number, signal: AbortSignal) =>
   request<ListOfHeaviest>(`/metrics/top?by=key&of=denied&limit=${limit}`, { signal });
