@@ -235,11 +235,13 @@ Formats:
                method    method, request_method
                endpoint  path, uri, request_uri, endpoint, url
                request   \"GET /path HTTP/1.1\", or an object with the fields above
-  auto       line by line: json where a line begins with {, else common
+  csv        a header with these names, in any case, then a record a line (RFC 4180)
+  auto       csv where the first line is a header with a time and a client; else line by line: json
+             where a line begins with {, else common
 Gzip is recognised by itself.
 
-A request counts as the identity `ip`, and as `user` where the line names one; its endpoint is the
-path without the query; its cost is 1. Requests are decided in order of time, those of one instant in
+A request counts as the identity `ip`, and as `user` where the line names one, or as what --key and
+--kind say; its endpoint is the path without the query; its cost is 1. Requests are decided in order of time, those of one instant in
 the order of their lines.
 
 Exit status: 0; 2 when something could not be read (a log that breaks off is reported as far as it
@@ -264,6 +266,12 @@ pub(crate) struct ReplayArguments {
     /// Format of the logs.
     #[arg(long, env = "TIDEGATE_FORMAT", value_enum, default_value_t = LogFormatName::Auto)]
     pub(crate) format: LogFormatName,
+    /// A field of JSON lines or CSV that says who came, in the place of the user.
+    #[arg(long, value_name = "FIELD", env = "TIDEGATE_KEY")]
+    pub(crate) key: Option<String>,
+    /// The kind of identity that it says; `ip`: it stands in the place of the address.
+    #[arg(long, value_name = "KIND", env = "TIDEGATE_KIND", default_value = "user", requires = "key")]
+    pub(crate) kind: String,
     /// How to print the report.
     #[arg(long, env = "TIDEGATE_OUTPUT", value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,

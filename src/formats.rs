@@ -18,6 +18,7 @@ pub(crate) enum LogFormatName {
     Common,
     Combined,
     Json,
+    Csv,
 }
 
 impl From<LogFormatName> for LogFormat {
@@ -27,6 +28,7 @@ impl From<LogFormatName> for LogFormat {
             LogFormatName::Common => Self::Common,
             LogFormatName::Combined => Self::Combined,
             LogFormatName::Json => Self::Json,
+            LogFormatName::Csv => Self::Csv,
         }
     }
 }

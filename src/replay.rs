@@ -7,7 +7,7 @@ use std::{
 };
 
 use tidegate::{Snapshot, formats::Format};
-use tidegate_replay::{Look, Options, ReadError, Replay, Report, demo, keys_for, text};
+use tidegate_replay::{LogKey, LogReading, Look, Options, ReadError, Replay, Report, demo, keys_for, text};
 
 use crate::{
     cli::ReplayArguments,
@@ -31,8 +31,11 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
         None if arguments.demo => demo_policy()?,
         None => return Err(Failure("give a policy with --policy FILE, or replay a --demo".to_owned())),
     };
+    let key = arguments.key.as_ref().map(|key| LogKey::new(key, &arguments.kind)).transpose();
+    let key = key.map_err(|error| Failure(format!("--kind: {error}")))?;
+    let reading = LogReading { format: arguments.format.into(), key };
     let options = |policy: &Snapshot, log_bytes| Options {
-        format: arguments.format.into(),
+        reading: reading.clone(),
         window_ns: arguments.window,
         max_keys: arguments.max_keys.unwrap_or_else(|| keys_for(policy, log_bytes)),
     };

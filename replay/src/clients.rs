@@ -12,20 +12,19 @@ use crate::{report::ClientRow, stamp::Utc};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ClientId(u32);
 
-/// Kinds of identities that a log tells of. In the order of their names.
+/// Kinds of identities that a log tells of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Ip,
+    /// Those that are called users, or as somebody says.
     User,
 }
 
 impl Kind {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ip => "ip",
-            Self::User => "user",
-        }
-    }
+    /// Addresses.
+    pub(crate) const IP: &'static str = "ip";
+    /// What the others are called, unless somebody says otherwise.
+    pub(crate) const USER: &'static str = "user";
 }
 
 #[derive(Debug)]
@@ -37,13 +36,24 @@ struct Client {
     first_denied_at: Option<Nanos>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clients {
+    /// What users are called.
+    kind: String,
     rows: Vec<Client>,
     places: [FxHashMap<Arc<str>, u32>; 2],
 }
 
 impl Clients {
+    pub(crate) fn new(kind: &str) -> Self {
+        Self { kind: kind.to_owned(), rows: Vec::new(), places: Default::default() }
+    }
+
+    /// What users are called.
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
     /// The identity's place, a new one if it was never met.
     #[inline]
     pub(crate) fn id(&mut self, kind: Kind, value: &str) -> ClientId {
@@ -75,7 +85,7 @@ impl Clients {
 
     /// The `top` busiest denied identities (0: all identities), most denied first, then most allowed, then by name.
     pub(crate) fn into_rows(self, top: usize) -> Vec<ClientRow> {
-        let Self { mut rows, places } = self;
+        let Self { kind, mut rows, places } = self;
         // The maps hold the values as well; without them each row is the only owner.
         drop(places);
         rows.sort_unstable_by(|a, b| {
@@ -83,7 +93,7 @@ impl Clients {
         });
         rows.truncate(if top == 0 { usize::MAX } else { top });
         let row = |client: Client| ClientRow {
-            kind: client.kind.name(),
+            kind: if client.kind == Kind::Ip { Kind::IP.to_owned() } else { kind.clone() },
             value: client.value.as_ref().into(),
             allowed: client.allowed,
             denied: client.denied,

@@ -4,6 +4,7 @@
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::{
+    clients::Kind,
     format::{Record, Target, Why, readable},
     stamp::Stamps,
 };
@@ -35,7 +36,13 @@ pub(crate) fn read<'l>(line: &'l [u8], is_combined: bool, stamps: &mut Stamps) -
         referer.and_then(|(_, rest)| rest.strip_prefix(b" \"")).ok_or("no quoted referer and agent follow the size")?;
     }
     let user = Some(user).filter(|user| !matches!(*user, b"" | b"-" | b"\"\""));
-    Ok(Record { time, client: readable(address), user: user.map(readable), target: Target::of_request(request) })
+    Ok(Record {
+        time,
+        client: Some(readable(address)),
+        user: user.map(readable),
+        kind: Kind::USER,
+        target: Target::of_request(request),
+    })
 }
 
 /// Up to the next space, and what comes after it.
@@ -105,8 +112,9 @@ mod tests {
             let record = read(line.as_bytes(), false, &mut Stamps::default()).expect(&line);
             let expected = Record {
                 time: 1_431_857_103_000_000_000,
-                client: "192.0.2.7".into(),
+                client: Some("192.0.2.7".into()),
                 user: user.map(Cow::from),
+                kind: Kind::USER,
                 target: Target { method: method.map(Cow::from), endpoint: endpoint.map(Cow::from) },
             };
             assert_eq!(record, expected, "{line}");

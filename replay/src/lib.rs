@@ -25,7 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a line: `source` (gzip or not), `lines`, `format` with `combined` and `json` (times in `stamp`), `window`
+//! The way of a line: `source` (gzip or not), `lines`, `format` with `combined`, `json` and `csv` (times in `stamp`;
+//! `entries` for all of that), `window`
 //! (back into order of time), `replay` (the engine), `clients` and `timeline` (counts), `report`, `text` with `table` and
 //! `chart`. [`demo`] makes a log where there is none.
 //!
@@ -36,7 +37,9 @@ mod chart;
 mod clients;
 mod combined;
 pub mod compare;
+mod csv;
 pub mod demo;
+mod entries;
 mod format;
 mod json;
 mod lines;
@@ -53,7 +56,7 @@ mod timeline;
 pub mod traffic;
 mod window;
 
-pub use format::LogFormat;
+pub use format::{LogFormat, LogKey, LogReading};
 pub use lines::LINE_BYTES_MAX;
 pub use owner::{OfClient, of_client};
 pub use replay::{DEFAULT_WINDOW_NS, Options, ReadError, Replay, UNREADABLE_SHOWN, UnreadableLine, keys_for};

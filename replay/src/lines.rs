@@ -21,8 +21,33 @@ pub(crate) struct Lines<R> {
     /// The beginning of this line was given up.
     skipping: bool,
     ended: bool,
-    /// Of the last line given out, from 1.
+    /// Of the line that comes next, from 1.
     number: u64,
+    /// Ends of lines within the one that comes next.
+    within: u64,
+    /// Where the byte that is searched next stands, if a line ends where a record of CSV does.
+    place: Option<Place>,
+}
+
+/// Where a byte of CSV stands (RFC 4180): a quote begins a field, and ends it unless it is doubled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Start,
+    Plain,
+    Quoted,
+    /// After a quote in a field that began with one.
+    Closing,
+}
+
+impl Place {
+    fn after(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::Quoted, b'"') => Self::Closing,
+            (Self::Quoted, _) | (Self::Start | Self::Closing, b'"') => Self::Quoted,
+            (_, b',' | b'\n') => Self::Start,
+            _ => Self::Plain,
+        }
+    }
 }
 
 /// One line.
@@ -37,14 +62,30 @@ pub(crate) enum Line<'b> {
 impl<R: Read> Lines<R> {
     pub(crate) fn new(input: R) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { input, buffer, start: 0, end: 0, searched: 0, skipping: false, ended: false, number: 0 }
+        Self {
+            input,
+            buffer,
+            start: 0,
+            end: 0,
+            searched: 0,
+            skipping: false,
+            ended: false,
+            number: 1,
+            within: 0,
+            place: None,
+        }
+    }
+
+    /// From here on a line ends where a record of CSV does: an end of line within quotes is part of it.
+    pub(crate) fn by_records(&mut self) {
+        self.place.get_or_insert(Place::Start);
     }
 
     /// The next line and its number. After an error only whole lines were given out: half a line would be a guess.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
         let (from, to) = loop {
-            if let Some(found) = memchr(b'\n', &self.buffer[self.searched..self.end]) {
-                let (from, to) = (self.start, self.searched + found);
+            if let Some(to) = self.find_end() {
+                let from = self.start;
                 self.start = to + 1;
                 self.searched = self.start;
                 break (from, to);
@@ -64,10 +105,31 @@ impl<R: Read> Lines<R> {
             }
             self.fill()?;
         };
-        self.number += 1;
+        let number = self.number;
+        self.number += 1 + std::mem::take(&mut self.within);
         let is_long = std::mem::take(&mut self.skipping) || to - from > LINE_BYTES_MAX;
         let line = if is_long { Line::TooLong } else { Line::Whole(&self.buffer[from..to]) };
-        Ok(Some((self.number, line)))
+        Ok(Some((number, line)))
+    }
+
+    /// Where the line ends, if that was read. What was searched in vain is not searched again.
+    fn find_end(&mut self) -> Option<usize> {
+        let unsearched = &self.buffer[self.searched..self.end];
+        let Some(place) = &mut self.place else {
+            return memchr(b'\n', unsearched).map(|found| self.searched + found);
+        };
+        for (at, byte) in unsearched.iter().enumerate() {
+            let is_end = *byte == b'\n';
+            // A quote that nobody closed does not take the rest of the log with it.
+            let is_over = self.skipping || self.searched + at - self.start > LINE_BYTES_MAX;
+            if is_end && (is_over || *place != Place::Quoted) {
+                *place = Place::Start;
+                return Some(self.searched + at);
+            }
+            self.within += u64::from(is_end);
+            *place = place.after(*byte);
+        }
+        None
     }
 
     /// Reads more, behind what is left at the front of the buffer.
@@ -127,6 +189,24 @@ mod tests {
         }
         assert!(all(Steps(b"", 1)).is_empty());
         assert_eq!(all(Steps(b"\n", 1)), [whole(b"")]);
+    }
+
+    #[test]
+    fn a_record_of_csv_may_have_ends_of_lines_in_quotes() {
+        let text =
+            "a,\"b\n\"\"c\"\"\n\",d\n5\" disk,\"\"\n\"open\n".to_owned() + &"x".repeat(2 * LINE_BYTES_MAX) + "\nlast";
+        for step in [1, 3, 4_096, usize::MAX] {
+            let mut lines = Lines::new(Steps(text.as_bytes(), step));
+            lines.by_records();
+            let mut all = Vec::new();
+            while let Some((number, line)) = lines.next().expect("readable") {
+                all.push((number, if let Line::Whole(line) = line { Some(line.to_vec()) } else { None }));
+            }
+            let whole = |line: &str| Some(line.as_bytes().to_vec());
+            let expected =
+                [(1, whole("a,\"b\n\"\"c\"\"\n\",d")), (4, whole("5\" disk,\"\"")), (5, None), (7, whole("last"))];
+            assert_eq!(all, expected, "{step} bytes at a time");
+        }
     }
 
     #[test]

@@ -7,15 +7,15 @@ use std::{
 };
 
 use tidegate::{
-    Engine, Identity, PublishError, Request, RequestError, Snapshot,
+    Engine, PublishError, Snapshot,
     clock::ManualClock,
     time::{Nanos, SECOND_NS},
 };
 
 use crate::{
     clients::{ClientId, Clients, Kind},
-    format::{LogFormat, Parser, Record, Why},
-    lines::{LINE_BYTES_MAX, Line, Lines},
+    entries::{Entries, Entry},
+    format::{LogReading, Record, with_request},
     owner::of_client,
     report::{LimitRow, Report},
     source,
@@ -37,10 +37,10 @@ const PROGRESS_LINES: u64 = 8_192;
 const SEED: u64 = 1;
 
 /// How to replay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// Format of the lines.
-    pub format: LogFormat,
+    /// How the logs are read.
+    pub reading: LogReading,
     /// How far lines may be out of order, in nanoseconds.
     pub window_ns: u64,
     /// Room for counters, 24 bytes each; see [`keys_for`].
@@ -49,7 +49,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { format: LogFormat::Auto, window_ns: DEFAULT_WINDOW_NS, max_keys: 1 << 20 }
+        Self { reading: LogReading::default(), window_ns: DEFAULT_WINDOW_NS, max_keys: 1 << 20 }
     }
 }
 
@@ -136,7 +136,7 @@ impl Error for ReadError {
 /// A request that waits to be decided. One allocation, for its text.
 #[derive(Debug)]
 struct Visit {
-    client: ClientId,
+    client: Option<ClientId>,
     user: Option<ClientId>,
     /// How much of `text` is the method; the rest is the endpoint.
     method_bytes: Option<u8>,
@@ -153,7 +153,7 @@ impl Waiting for Visit {
 /// Decides the requests of logs as a policy would have.
 #[derive(Debug)]
 pub struct Replay {
-    parser: Parser,
+    reading: LogReading,
     window: Window<Visit>,
     judge: Judge,
     unreadable: u64,
@@ -164,9 +164,9 @@ impl Replay {
     /// A replay of this policy.
     pub fn new(policy: Snapshot, options: &Options) -> Result<Self, PublishError> {
         Ok(Self {
-            parser: Parser::new(options.format),
+            reading: options.reading.clone(),
             window: Window::new(options.window_ns, WINDOW_LINES_MAX, WINDOW_BYTES_MAX),
-            judge: Judge::new(policy, options.max_keys)?,
+            judge: Judge::new(policy, options.max_keys, options.reading.kind())?,
             unreadable: 0,
             first_unreadable: Vec::new(),
         })
@@ -177,21 +177,25 @@ impl Replay {
     /// `progress` is told now and then how many lines were read in all.
     pub fn read(&mut self, log: impl Read, name: &str, mut progress: impl FnMut(u64)) -> Result<(), ReadError> {
         let broken = |lines, error| ReadError::Broken { log: name.to_owned(), lines, error };
-        let mut lines = Lines::new(source::plain(log).map_err(|error| broken(0, error))?);
+        let log = source::plain(log).map_err(|error| broken(0, error))?;
+        let mut entries = Entries::new(log, &self.reading);
         let (mut read, mut refused, mut first_refused, requests_before) = (0, 0, None, self.requests());
         loop {
-            let (number, line) = match lines.next() {
-                Ok(Some(line)) => line,
+            let (number, entry) = match entries.next() {
+                Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 Err(error) => return Err(broken(read, error)),
             };
             read = number;
-            let outcome = match line {
-                Line::Whole(line) if line.trim_ascii().is_empty() => continue,
-                Line::Whole(line) => self.take(line.trim_ascii()),
-                Line::TooLong => Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
+            let refused_for = match entry {
+                Entry::Nothing => continue,
+                Entry::Request(record) => {
+                    self.take(&record);
+                    None
+                }
+                Entry::Refused(why) => Some(why),
             };
-            if let Err(why) = outcome {
+            if let Some(why) = refused_for {
                 let line = UnreadableLine { log: name.to_owned(), number, why: why.into_owned() };
                 if self.first_unreadable.len() < UNREADABLE_SHOWN {
                     self.first_unreadable.push(line.clone());
@@ -259,15 +263,13 @@ impl Replay {
         }
     }
 
-    /// Puts a line into the window, and decides what is due.
-    fn take(&mut self, line: &[u8]) -> Result<(), Why> {
-        let record = self.parser.read(line)?;
-        let visit = self.judge.visit(&record).map_err(|error| error.to_string())?;
+    /// Puts a request into the window, and decides what is due.
+    fn take(&mut self, record: &Record<'_>) {
+        let visit = self.judge.visit(record);
         self.window.put(record.time, visit);
         while let Some((time, visit)) = self.window.take_due() {
             self.judge.decide(time, &visit);
         }
-        Ok(())
     }
 }
 
@@ -287,7 +289,7 @@ struct Judge {
 }
 
 impl Judge {
-    fn new(policy: Snapshot, max_keys: usize) -> Result<Self, PublishError> {
+    fn new(policy: Snapshot, max_keys: usize, kind: &str) -> Result<Self, PublishError> {
         let clock = ManualClock::default();
         let engine = Engine::for_simulation(max_keys, clock.clone(), SEED);
         // A fresh engine numbers the limits of its first policy in their order.
@@ -303,7 +305,7 @@ impl Judge {
             engine,
             clock,
             limits,
-            clients: Clients::default(),
+            clients: Clients::new(kind),
             timeline: Timeline::default(),
             allowed: 0,
             denied: 0,
@@ -313,54 +315,48 @@ impl Judge {
     }
 
     /// What is kept of a line until its turn comes.
-    fn visit(&mut self, record: &Record<'_>) -> Result<Visit, RequestError> {
+    fn visit(&mut self, record: &Record<'_>) -> Visit {
         let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
-        with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ())?;
         let (method_text, path) = (method.unwrap_or_default(), endpoint.unwrap_or_default());
         let mut text = String::with_capacity(method_text.len() + path.len());
         text.push_str(method_text);
         text.push_str(path);
-        Ok(Visit {
-            client: self.clients.id(Kind::Ip, &record.client),
+        Visit {
+            client: record.client.as_ref().map(|client| self.clients.id(Kind::Ip, client)),
             user: record.user.as_ref().map(|user| self.clients.id(Kind::User, user)),
             method_bytes: method.map(|method| method.len() as u8),
             has_endpoint: endpoint.is_some(),
             text: text.into_boxed_str(),
-        })
+        }
     }
 
     fn decide(&mut self, now: Nanos, visit: &Visit) {
         self.clock.set(now);
         let (method, endpoint) = visit.text.split_at(visit.method_bytes.map_or(0, usize::from));
         let method = visit.method_bytes.map(|_| method);
-        let user = visit.user.map(|user| self.clients.value(user));
+        let client = visit.client.map(|client| self.clients.value(client));
+        let user = visit.user.map(|user| (self.clients.kind(), self.clients.value(user)));
         let (engine, limits) = (&self.engine, &mut self.limits);
-        let is_allowed = with_request(
-            self.clients.value(visit.client),
-            user,
-            method,
-            visit.has_endpoint.then_some(endpoint),
-            |request| {
-                let mut last_met = None;
-                let decision = engine.check_observing(request, |met| {
-                    let place = met.limit.place();
-                    if let Some(limit) = limits.get_mut(place) {
-                        limit.checked += 1;
-                    }
-                    last_met = Some(place);
-                });
-                // The last one that was looked at is the one that refused.
-                if !decision.is_allowed()
-                    && let Some(limit) = last_met.and_then(|place| limits.get_mut(place))
-                {
-                    limit.denied += 1;
+        let is_allowed = with_request(client, user, method, visit.has_endpoint.then_some(endpoint), |request| {
+            let mut last_met = None;
+            let decision = engine.check_observing(request, |met| {
+                let place = met.limit.place();
+                if let Some(limit) = limits.get_mut(place) {
+                    limit.checked += 1;
                 }
-                decision.is_allowed()
-            },
-        );
+                last_met = Some(place);
+            });
+            // The last one that was looked at is the one that refused.
+            if !decision.is_allowed()
+                && let Some(limit) = last_met.and_then(|place| limits.get_mut(place))
+            {
+                limit.denied += 1;
+            }
+            decision.is_allowed()
+        });
         // The same parts made a request when the line was read.
         let Ok(is_allowed) = is_allowed else { return };
-        for identity in [Some(visit.client), visit.user].into_iter().flatten() {
+        for identity in [visit.client, visit.user].into_iter().flatten() {
             self.clients.count(identity, now, is_allowed);
         }
         self.timeline.count(now, is_allowed);
@@ -368,27 +364,4 @@ impl Judge {
         self.first.get_or_insert(now);
         self.last = Some(now);
     }
-}
-
-/// Makes the request of a line: the client's address, and the user where the log has one.
-pub(crate) fn with_request<T>(
-    client: &str,
-    user: Option<&str>,
-    method: Option<&str>,
-    endpoint: Option<&str>,
-    run: impl FnOnce(&Request<'_>) -> T,
-) -> Result<T, RequestError> {
-    let client = Identity::new(Kind::Ip.name(), client)?;
-    let both = match user {
-        Some(user) => [client, Identity::new(Kind::User.name(), user)?],
-        None => [client, client],
-    };
-    let mut request = Request::new(&both[..if user.is_some() { 2 } else { 1 }])?;
-    if let Some(method) = method {
-        request = request.method(method);
-    }
-    if let Some(endpoint) = endpoint {
-        request = request.endpoint(endpoint)?;
-    }
-    Ok(run(&request))
 }

@@ -53,8 +53,8 @@ pub struct LimitRow {
 /// How one client fared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClientRow {
-    /// `ip` or `user`.
-    pub kind: &'static str,
+    /// `ip`, and `user` or what a [key](crate::LogKey) says.
+    pub kind: String,
     /// Its address or name.
     pub value: String,
     /// Its requests that were allowed.

@@ -158,7 +158,7 @@ fn model(hits: &[Hit]) -> Outcome {
 fn outcome(report: &Report) -> Outcome {
     let ns = |at: Utc| at.0;
     let client = |row: &tidegate_replay::ClientRow| {
-        (row.kind.to_owned(), row.value.clone(), row.allowed, row.denied, row.first_denied_at.map(ns))
+        (row.kind.clone(), row.value.clone(), row.allowed, row.denied, row.first_denied_at.map(ns))
     };
     Outcome {
         allowed: report.allowed,

@@ -1,7 +1,7 @@
 //! What a report says about small logs that one can work out by hand.
 
 use tidegate::{Snapshot, formats::Format, time::SECOND_NS};
-use tidegate_replay::{LogFormat, Options, ReadError, Replay, Report, UNREADABLE_SHOWN};
+use tidegate_replay::{LogFormat, LogKey, LogReading, Options, ReadError, Replay, Report, UNREADABLE_SHOWN};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -63,7 +63,7 @@ fn limits_are_listed_in_the_policys_order_and_clients_own_only_when_met() {
         ]
     );
     let clients: Vec<_> =
-        report.clients.iter().map(|client| (client.kind, &*client.value, client.allowed, client.denied)).collect();
+        report.clients.iter().map(|client| (&*client.kind, &*client.value, client.allowed, client.denied)).collect();
     assert_eq!(
         clients,
         [
@@ -128,10 +128,75 @@ fn a_format_that_is_given_is_the_only_one() {
     for (format, requests) in
         [(LogFormat::Auto, 3), (LogFormat::Common, 2), (LogFormat::Combined, 1), (LogFormat::Json, 1)]
     {
-        let mut replay = start(&Options { format, ..Options::default() });
+        let mut replay = start(&Options { reading: format.into(), ..Options::default() });
         replay.read([&*common, &combined, json].concat().as_bytes(), "log", |_| ()).expect("readable");
         assert_eq!(replay.requests(), requests, "{format:?}");
     }
+}
+
+#[test]
+fn csv_is_read_by_its_header_and_lines_that_are_wrong_are_named() {
+    let csv = "\u{feff}Path,Time,IP,User,Agent\r\n\
+        /a,2026-01-05T09:00:00Z,192.0.2.1,ada,\"two\nlines, \"\"quoted\"\"\"\r\n\
+        /b,soon,192.0.2.1,ada,x\r\n\
+        \r\n\
+        /c,1767603601,192.0.2.1,ada\r\n\
+        \"/d,e\",1767603602.5,192.0.2.2,-,\r\n";
+    for format in [LogFormat::Auto, LogFormat::Csv] {
+        let mut replay = start(&Options { reading: format.into(), ..Options::default() });
+        replay.read(csv.as_bytes(), "log", |_| ()).expect("readable");
+        let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            ["log:4: its time cannot be read; RFC 3339 and Unix seconds can", "log:6: it has 4 fields, the header 5"]
+        );
+        let report = replay.finish(0);
+        assert_eq!((report.requests, report.unreadable), (2, 2));
+        let clients: Vec<_> = report.clients.iter().map(|client| (&*client.kind, &*client.value)).collect();
+        assert_eq!(clients, [("ip", "192.0.2.1"), ("ip", "192.0.2.2"), ("user", "ada")]);
+        assert_eq!(report.to.map(|at| at.to_string()).as_deref(), Some("2026-01-05T09:00:02.5Z"));
+    }
+    // A header of something else is a line that cannot be read.
+    let mut replay = start(&Options { reading: LogFormat::Csv.into(), ..Options::default() });
+    let error = replay.read(b"name,size\na,1\n".as_slice(), "list", |_| ()).expect_err("no log").to_string();
+    assert!(error.contains("line 1: the header has no time"), "{error}");
+}
+
+#[test]
+fn a_field_may_say_who_came() {
+    let json = r#"{"time":1,"ip":"192.0.2.1","user":"ada","account":{"id":42}}
+{"time":2,"account":{"id":"x"}}
+{"time":3,"ip":"192.0.2.1","account":null}
+"#;
+    let csv = "time,account.id\n1,42\n2,x\n3,\n";
+    let combined = line("192.0.2.1", "ada", "09:00:00", "/");
+    for (log, ip) in [(json, true), (csv, false)] {
+        let key = Some(LogKey::new("account.id", "account").expect("a kind"));
+        let reading = LogReading { key, ..LogReading::default() };
+        let mut replay = start(&Options { reading, ..Options::default() });
+        replay.read(log.as_bytes(), "log", |_| ()).expect("readable");
+        replay.read(combined.as_bytes(), "other", |_| ()).expect_err("its fields have no names");
+        let told: Vec<String> = replay.first_unreadable().iter().map(ToString::to_string).collect();
+        let number = if ip { 3 } else { 4 };
+        assert_eq!(
+            told,
+            [
+                format!("log:{number}: it says nothing in the field `account.id`"),
+                "other:1: it is neither JSON nor CSV, so it has no field `account.id`".to_owned()
+            ]
+        );
+        let clients = replay.finish(0).clients;
+        let clients: Vec<_> = clients.iter().map(|client| (&*client.kind, &*client.value)).collect();
+        let both = [("ip", "192.0.2.1"), ("account", "42"), ("account", "x")];
+        assert_eq!(clients, both[usize::from(!ip)..]);
+    }
+    // In the place of the address.
+    let reading = LogReading { key: Some(LogKey::new("peer", "ip").expect("a kind")), ..LogReading::default() };
+    let mut replay = start(&Options { reading, ..Options::default() });
+    replay.read(br#"{"time":1,"peer":"192.0.2.9","user":"ada"}"#.as_slice(), "log", |_| ()).expect("readable");
+    let clients = replay.finish(0).clients;
+    assert_eq!(clients.iter().map(|client| &*client.value).collect::<Vec<_>>(), ["192.0.2.9", "ada"]);
+    assert!(LogKey::new("any", "No Kind").is_err());
 }
 
 #[test]

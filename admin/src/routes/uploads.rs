@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_replay::{
-    LogFormat,
+    LogFormat, LogKey, LogReading,
     traffic::{LookError, look_at},
 };
 use tokio::{task::spawn_blocking, time};
@@ -43,7 +43,7 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/uploads", send)
         .says(
             "Send a log",
-            "Common or combined format, or JSON lines; gzip or plain; up to 200 MB and two million lines. It is removed after its \
+            "Common or combined format, JSON lines, or CSV with a header; gzip or plain; up to 200 MB and two million lines. It is removed after its \
              first run unless it is to be saved, and in any case after an hour.",
         )
         .example(json!("192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] \"GET /v1/search HTTP/1.1\" 200 2326\n"))
@@ -59,9 +59,18 @@ struct About {
     /// What its lines are; told line by line unless given.
     #[serde(default)]
     format: Format,
+    /// A field of JSON lines or CSV that says who came, in the place of the user, or of the address if `kind` is `ip`.
+    key: Option<String>,
+    /// The kind of identity that it says.
+    #[serde(default = "user")]
+    kind: String,
     /// Does it stay after a run?
     #[serde(default)]
     save: bool,
+}
+
+fn user() -> String {
+    "user".to_owned()
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
@@ -73,6 +82,7 @@ enum Format {
     Common,
     Combined,
     Json,
+    Csv,
 }
 
 impl From<Format> for LogFormat {
@@ -82,6 +92,7 @@ impl From<Format> for LogFormat {
             Format::Common => Self::Common,
             Format::Combined => Self::Combined,
             Format::Json => Self::Json,
+            Format::Csv => Self::Csv,
         }
     }
 }
@@ -92,20 +103,22 @@ async fn send(
     about: Query<About>,
     body: Payload,
 ) -> Result<Created<Upload>, Problem> {
-    let format = about.format.into();
+    let key = about.key.as_ref().filter(|key| !key.is_empty()).map(|key| LogKey::new(key, &about.kind)).transpose();
+    let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
+    let reading = LogReading { format: about.format.into(), key };
     let place = state.uploads.place()?;
     let written = time::timeout(PATIENCE_WHOLE, write(place.file().map_err(|error| full(&error))?, body)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
     // The place is taken as long as there is work, also where nobody waits for the answer any more.
-    let looked = spawn_blocking(move || (look_at(file, format, LINES_MAX, PLAIN_BYTES_MAX), place)).await;
-    let (look, place) = looked.map_err(|error| Problem::Internal(error.to_string()))?;
+    let looked = spawn_blocking(move || (look_at(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading)).await;
+    let (look, place, reading) = looked.map_err(|error| Problem::Internal(error.to_string()))?;
     let look = look.map_err(|error| match error {
         LookError::Broken(_) => Problem::BadJson(FieldError::invalid("", error.to_string())),
         other => Problem::field("", other.to_string()),
     })?;
     // First: a log without its line is removed again with its place.
     state.store.audit(by.did("upload.add", &format!("upload:{}", place.id()), "done")).await?;
-    let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, format, look);
+    let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, reading, look);
     Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
 }
 

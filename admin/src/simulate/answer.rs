@@ -66,9 +66,9 @@ pub(super) fn answer(
     let mut is_named: Box<IsNamed> = Box::new(|_, _| false);
     let mut source = match traffic {
         Prepare::Made { made, seed, start } => Source::Made(made.traffic(start, seed)),
-        Prepare::Log { file, format, domain, .. } => {
+        Prepare::Log { file, reading, domain, .. } => {
             let file = Stoppable::new(file, stop);
-            Source::Log(Box::new(LogTraffic::new(file, format, &domain, PLAIN_BYTES_MAX).map_err(broken)?))
+            Source::Log(Box::new(LogTraffic::new(file, &reading, &domain, PLAIN_BYTES_MAX).map_err(broken)?))
         }
         Prepare::Recorded { records, sample, hidden } => {
             if let Some(sample) = sample {
@@ -186,7 +186,7 @@ mod tests {
 
     use flate2::{Compression, write::GzEncoder};
     use tidegate::Retry;
-    use tidegate_replay::LogFormat;
+    use tidegate_replay::LogReading;
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
         file.rewind().expect("disk");
         let stop = Stop::default();
         let log = Stoppable::new(file, &stop);
-        let mut traffic = LogTraffic::new(log, LogFormat::Auto, "web", u64::MAX).expect("gzip");
+        let mut traffic = LogTraffic::new(log, &LogReading::default(), "web", u64::MAX).expect("gzip");
         stop.store(true);
         let end = (0..3).find_map(|_| traffic.step(&mut |_, _| Retry::Now).err());
         assert_eq!(end.expect("it breaks off").to_string(), "it was stopped");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::{NamedValues, Problems, Snapshot, policy::Policy, time::Nanos};
 use tidegate_replay::{
-    LogFormat, Utc,
+    LogReading, Utc,
     compare::{as_one_node, room_for},
     traffic::{Made, Row, RowProblem},
 };
@@ -131,7 +131,7 @@ pub(crate) enum Prepare {
     },
     Log {
         file: File,
-        format: LogFormat,
+        reading: LogReading,
         domain: String,
         upload: String,
     },
@@ -247,7 +247,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
             let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
             let (found, file) = found.ok_or_else(absent)?;
             let (of, about) = (found.look.requests, About { refused: Some(found.look.refused), ..About::default() });
-            let traffic = Prepare::Log { file, format: found.format, domain: domain.clone(), upload };
+            let traffic = Prepare::Log { file, reading: found.reading, domain: domain.clone(), upload };
             let start = found.look.from.unwrap_or_else(now);
             Gathered { traffic, of, about, start, domain: Some((domain, "/traffic/log/domain")) }
         }

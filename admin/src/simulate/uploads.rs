@@ -12,7 +12,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::time::SECOND_NS;
-use tidegate_replay::{LogFormat, Utc, traffic::LogLook};
+use tidegate_replay::{LogKey, LogReading, Utc, traffic::LogLook};
 use tokio::time;
 
 use super::now;
@@ -45,10 +45,26 @@ pub(crate) struct Upload {
     /// Stays after a run, until it expires.
     saved: bool,
     expires_at: Utc,
+    /// The field that says who came, if one was chosen.
+    key: Option<Key>,
     #[serde(flatten)]
     pub(crate) look: LogLook,
     #[serde(skip)]
-    pub(crate) format: LogFormat,
+    pub(crate) reading: LogReading,
+}
+
+/// A field of a log, and the kind of identity that it says.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LogKey")]
+struct Key {
+    field: String,
+    kind: String,
+}
+
+impl From<&LogKey> for Key {
+    fn from(key: &LogKey) -> Self {
+        Self { field: key.field().to_owned(), kind: key.kind().to_owned() }
+    }
 }
 
 /// All of them.
@@ -125,12 +141,13 @@ impl Uploads {
         author: String,
         bytes: u64,
         saved: bool,
-        format: LogFormat,
+        reading: LogReading,
         look: LogLook,
     ) -> Upload {
         let expires_at = Utc(now().0 + LIFE_NS);
         place.is_finished = true;
-        let upload = Upload { id: place.id.clone(), author, bytes, saved, expires_at, look, format };
+        let key = reading.key.as_ref().map(Key::from);
+        let upload = Upload { id: place.id.clone(), author, bytes, saved, expires_at, key, look, reading };
         self.held().ready.push(upload.clone());
         upload
     }
@@ -220,9 +237,9 @@ mod tests {
         let place = uploads.place().expect("there is room");
         drop(place.file().expect("it is made"));
         let log = br#"{"time": "2026-01-05T09:00:00Z", "ip": "192.0.2.8"}"#;
-        let look = look_at(log.as_slice(), LogFormat::Auto, 9, 99).expect("a log");
+        let look = look_at(log.as_slice(), &LogReading::default(), 9, 99).expect("a log");
         let sent = now();
-        let upload = uploads.finish(place, "ana".to_owned(), 51, true, LogFormat::Auto, look);
+        let upload = uploads.finish(place, "ana".to_owned(), 51, true, LogReading::default(), look);
         assert!((sent.0 + LIFE_NS..=now().0 + LIFE_NS).contains(&upload.expires_at.0));
         uploads.expire_by(Utc(upload.expires_at.0 - 1));
         assert_eq!((uploads.all().len(), files()), (1, 1));

@@ -6,9 +6,8 @@ use tidegate::{Request, Retry};
 
 use super::{Ask, Traffic};
 use crate::{
-    format::{LogFormat, Parser, Record},
-    lines::{Line, Lines},
-    replay::with_request,
+    entries::{Entries, Entry},
+    format::{LogReading, Record, with_request},
     source::{self, Bounded},
     window::{Waiting, Window},
 };
@@ -21,8 +20,9 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// Requests of a log, gzip or plain. Lines that cannot be read are left out.
 pub struct LogTraffic<'i> {
-    lines: Lines<Bounded<Box<dyn Read + 'i>>>,
-    parser: Parser,
+    entries: Entries<Bounded<Box<dyn Read + 'i>>>,
+    /// What users are called.
+    kind: String,
     window: Window<Visit>,
     domain: String,
     is_read: bool,
@@ -31,7 +31,7 @@ pub struct LogTraffic<'i> {
 /// A request that waits. One allocation, for its texts one after the other.
 struct Visit {
     text: Box<str>,
-    client_bytes: u16,
+    client_bytes: Option<u16>,
     user_bytes: Option<u16>,
     method_bytes: Option<u8>,
     has_endpoint: bool,
@@ -39,10 +39,10 @@ struct Visit {
 
 impl<'i> LogTraffic<'i> {
     /// Of this log, to this domain. A log that has more than `bytes_max` bytes when unpacked breaks off there.
-    pub fn new(log: impl Read + 'i, format: LogFormat, domain: &str, bytes_max: u64) -> io::Result<Self> {
+    pub fn new(log: impl Read + 'i, reading: &LogReading, domain: &str, bytes_max: u64) -> io::Result<Self> {
         Ok(Self {
-            lines: Lines::new(Bounded::new(source::plain(log)?, bytes_max)),
-            parser: Parser::new(format),
+            entries: Entries::new(Bounded::new(source::plain(log)?, bytes_max), reading),
+            kind: reading.kind().to_owned(),
             window: Window::new(WINDOW_NS, WAITING_MAX, WAITING_BYTES_MAX),
             domain: domain.to_owned(),
             is_read: false,
@@ -56,15 +56,9 @@ impl<'i> LogTraffic<'i> {
     }
 
     fn read_line(&mut self) -> io::Result<()> {
-        match self.lines.next()? {
-            Some((_, Line::Whole(line))) if !line.trim_ascii().is_empty() => {
-                if let Ok(record) = self.parser.read(line.trim_ascii())
-                    && let Some(visit) = Visit::of(&record)
-                {
-                    self.window.put(record.time, visit);
-                }
-            }
-            Some(_) => {}
+        match self.entries.next()? {
+            Some((_, Entry::Request(record))) => self.window.put(record.time, Visit::of(&record)),
+            Some((_, Entry::Nothing | Entry::Refused(_))) => {}
             None => self.is_read = true,
         }
         Ok(())
@@ -80,33 +74,30 @@ impl Traffic for LogTraffic<'_> {
             }
             return self.read_line().map(|()| true);
         };
-        visit.with_request(|request| ask(now, &request.domain(&self.domain)));
+        visit.with_request(&self.kind, |request| ask(now, &request.domain(&self.domain)));
         Ok(true)
     }
 }
 
 impl Visit {
-    /// `None` where the parts make no request: a name that is too long.
-    fn of(record: &Record<'_>) -> Option<Self> {
+    fn of(record: &Record<'_>) -> Self {
+        let (client, user) = (record.client.as_deref(), record.user.as_deref());
         let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
-        let user = record.user.as_deref();
-        with_request(&record.client, user, method, endpoint, |_| ()).ok()?;
-        let text =
-            [&*record.client, user.unwrap_or_default(), method.unwrap_or_default(), endpoint.unwrap_or_default()];
-        Some(Self {
-            text: text.concat().into(),
-            client_bytes: record.client.len() as u16,
+        Self {
+            text: [client, user, method, endpoint].map(Option::unwrap_or_default).concat().into(),
+            client_bytes: client.map(|client| client.len() as u16),
             user_bytes: user.map(|user| user.len() as u16),
             method_bytes: method.map(|method| method.len() as u8),
             has_endpoint: endpoint.is_some(),
-        })
+        }
     }
 
-    fn with_request(&self, run: impl FnOnce(&Request<'_>) -> Retry) {
-        let (client, rest) = self.text.split_at(self.client_bytes.into());
+    fn with_request(&self, kind: &str, run: impl FnOnce(&Request<'_>) -> Retry) {
+        let (client, rest) = self.text.split_at(self.client_bytes.unwrap_or_default().into());
         let (user, rest) = rest.split_at(self.user_bytes.unwrap_or_default().into());
         let (method, endpoint) = rest.split_at(self.method_bytes.unwrap_or_default().into());
-        let (user, method) = (self.user_bytes.map(|_| user), self.method_bytes.map(|_| method));
+        let (client, user) = (self.client_bytes.map(|_| client), self.user_bytes.map(|_| (kind, user)));
+        let method = self.method_bytes.map(|_| method);
         // The same parts made a request when the line was read.
         let _ = with_request(client, user, method, self.has_endpoint.then_some(endpoint), run);
     }
@@ -131,7 +122,8 @@ nonsense
 
 {"time": "2026-01-05T09:00:00.5Z", "ip": "192.0.2.8"}
 "#;
-        let mut traffic = LogTraffic::new(log.as_bytes(), LogFormat::Auto, "web", log.len() as u64).expect("plain");
+        let mut traffic =
+            LogTraffic::new(log.as_bytes(), &LogReading::default(), "web", log.len() as u64).expect("plain");
         let mut asked = Vec::new();
         let mut ask = |now: Nanos, request: &Request<'_>| {
             let parts = request.parts();
@@ -156,8 +148,8 @@ nonsense
     #[test]
     fn a_log_without_an_end_ends() {
         let good = "{\"time\": \"2026-01-05T09:00:00.5Z\", \"ip\": \"192.0.2.8\"}\n";
-        let mut traffic =
-            LogTraffic::new(good.as_bytes().chain(io::repeat(0)), LogFormat::Auto, "web", 1 << 24).expect("plain");
+        let mut traffic = LogTraffic::new(good.as_bytes().chain(io::repeat(0)), &LogReading::default(), "web", 1 << 24)
+            .expect("plain");
         let mut steps = 0..100;
         let end = steps.find_map(|_| traffic.step(&mut |_, _| Retry::Now).err()).expect("it breaks off");
         assert!(end.to_string().contains("more than 16777216 bytes"), "{end}");

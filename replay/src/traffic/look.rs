@@ -13,9 +13,8 @@ use tidegate::time::Nanos;
 
 use crate::{
     Utc,
-    format::{LogFormat, Parser},
-    lines::{LINE_BYTES_MAX, Line, Lines},
-    replay::with_request,
+    entries::{Entries, Entry},
+    format::LogReading,
     source::{self, Bounded, TooLong},
 };
 
@@ -42,8 +41,10 @@ pub struct LogLook {
     pub to: Option<Utc>,
     /// Addresses that differ.
     pub clients: u64,
-    /// Users that differ.
+    /// Users that differ, or values of the field that was chosen.
     pub users: u64,
+    /// The names of the fields of its first lines, where they have names: of JSON and CSV.
+    pub fields: Vec<String>,
     /// The first requests, as they were understood.
     pub first: Vec<LogLine>,
 }
@@ -56,9 +57,9 @@ pub struct LogLine {
     pub line: u64,
     /// When.
     pub at: Utc,
-    /// The address.
-    pub ip: String,
-    /// The user, if it names one.
+    /// The address, if it names one.
+    pub ip: Option<String>,
+    /// The user, if it names one, or what the field says that was chosen.
     pub user: Option<String>,
     /// The method.
     pub method: Option<String>,
@@ -116,9 +117,9 @@ impl From<io::Error> for LookError {
 }
 
 /// Reads a whole log, gzip or plain. Of who differs it keeps 8 bytes each.
-pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64) -> Result<LogLook, LookError> {
-    let mut lines = Lines::new(Bounded::new(source::plain(log)?, bytes_max));
-    let (mut parser, hasher) = (Parser::new(format), RandomState::new());
+pub fn look_at(log: impl Read, reading: &LogReading, lines_max: u64, bytes_max: u64) -> Result<LogLook, LookError> {
+    let mut entries = Entries::new(Bounded::new(source::plain(log)?, bytes_max), reading);
+    let hasher = RandomState::new();
     let (mut clients, mut users): (HashSet<u64>, HashSet<u64>) = Default::default();
     let (mut from, mut to): (Nanos, Nanos) = (Nanos::MAX, 0);
     let mut look = LogLook {
@@ -130,20 +131,14 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
         to: None,
         clients: 0,
         users: 0,
+        fields: Vec::new(),
         first: Vec::new(),
     };
-    while let Some((number, line)) = lines.next()? {
-        let outcome = match line {
-            Line::Whole(line) => match line.trim_ascii() {
-                [] => continue,
-                line => parser.read(line).and_then(|record| {
-                    let (method, endpoint) = (record.target.method.as_deref(), record.target.endpoint.as_deref());
-                    let made = with_request(&record.client, record.user.as_deref(), method, endpoint, |_| ());
-                    made.map_err(|error| error.to_string())?;
-                    Ok(record)
-                }),
-            },
-            Line::TooLong => Err(format!("it is longer than {} KiB", LINE_BYTES_MAX / 1_024).into()),
+    while let Some((number, entry)) = entries.next()? {
+        let outcome = match entry {
+            Entry::Nothing => continue,
+            Entry::Request(record) => Ok(record),
+            Entry::Refused(why) => Err(why),
         };
         look.lines += 1;
         if look.lines > lines_max {
@@ -153,7 +148,9 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
             Ok(record) => {
                 look.requests += 1;
                 (from, to) = (from.min(record.time), to.max(record.time));
-                clients.insert(hasher.hash_one(&*record.client));
+                if let Some(client) = &record.client {
+                    clients.insert(hasher.hash_one(&**client));
+                }
                 if let Some(user) = &record.user {
                     users.insert(hasher.hash_one(&**user));
                 }
@@ -161,7 +158,7 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
                     look.first.push(LogLine {
                         line: number,
                         at: Utc(record.time),
-                        ip: record.client.into_owned(),
+                        ip: record.client.map(Into::into),
                         user: record.user.map(Into::into),
                         method: record.target.method.map(Into::into),
                         endpoint: record.target.endpoint.map(Into::into),
@@ -181,6 +178,7 @@ pub fn look_at(log: impl Read, format: LogFormat, lines_max: u64, bytes_max: u64
     }
     (look.from, look.to) = (Some(Utc(from)), Some(Utc(to)));
     (look.clients, look.users) = (clients.len() as u64, users.len() as u64);
+    look.fields = entries.into_fields();
     Ok(look)
 }
 
@@ -194,7 +192,7 @@ mod tests {
     fn a_log_is_shown_as_it_was_understood() {
         let earlier = LINE.replace("09:00:01", "08:59:00").replace("ada", "-").replace("2.7", "2.8");
         let log = format!("{LINE}\nnonsense\n\n{earlier}\n{LINE}");
-        let look = look_at(log.as_bytes(), LogFormat::Auto, 4, log.len() as u64).expect("a good log");
+        let look = look_at(log.as_bytes(), &LogReading::default(), 4, log.len() as u64).expect("a good log");
         assert_eq!((look.lines, look.requests, look.refused), (4, 3, 1));
         assert_eq!((look.clients, look.users), (2, 1));
         let told = [look.from, look.to].map(|at| at.expect("there are requests").to_string());
@@ -205,9 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_have_names_are_told() {
+        let json = "{\"time\":1,\"ip\":\"a\",\"api_key\":\"k\"}\n{\"time\":1,\"ip\":\"a\",\"more\":1}\n";
+        let csv = "time,IP,API_Key\n1,a,k\n";
+        for (log, fields) in
+            [(json, &["api_key", "ip", "more", "time"][..]), (csv, &["api_key", "ip", "time"]), (LINE, &[])]
+        {
+            assert_eq!(look_at(log.as_bytes(), &LogReading::default(), 9, 999).expect("a good log").fields, fields);
+        }
+        let key = Some(crate::LogKey::new("api_key", "api_key").expect("a kind"));
+        let look = look_at(csv.as_bytes(), &LogReading { key, ..LogReading::default() }, 9, 999).expect("a good log");
+        assert_eq!((look.lines, look.requests, look.users, look.first[0].line), (1, 1, 1, 2));
+        assert_eq!((look.first[0].ip.as_deref(), look.first[0].user.as_deref()), (Some("a"), Some("k")));
+    }
+
+    #[test]
     fn what_is_too_much_or_nothing_is_refused() {
-        let look =
-            |log: &str, lines, bytes| look_at(log.as_bytes(), LogFormat::Auto, lines, bytes).map(|look| look.lines);
+        let look = |log: &str, lines, bytes| {
+            look_at(log.as_bytes(), &LogReading::default(), lines, bytes).map(|look| look.lines)
+        };
         let log = format!("{LINE}\n{LINE}\n");
         assert!(matches!(look(&log, 2, log.len() as u64), Ok(2)));
         assert!(matches!(look(&log, 1, u64::MAX), Err(LookError::TooManyLines(1))));
@@ -218,7 +232,7 @@ mod tests {
         }
         let good = format!("{LINE}\n");
         let endless = good.as_bytes().chain(io::repeat(0));
-        assert!(matches!(look_at(endless, LogFormat::Auto, 9, 1 << 24), Err(LookError::TooLong(_))));
+        assert!(matches!(look_at(endless, &LogReading::default(), 9, 1 << 24), Err(LookError::TooLong(_))));
         let stretched = format!("{LINE}\n{}\n", "x".repeat(1 << 20));
         assert!(matches!(look(&stretched, 9, stretched.len() as u64), Ok(2)));
         assert!(matches!(look(&stretched, 9, stretched.len() as u64 - 1), Err(LookError::TooLong(_))));

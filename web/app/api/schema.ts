@@ -1,5 +1,15 @@
 /** Generated from the OpenAPI document by `npm run types`. */
 
+/** What is known of the recorded requests of a client. */
+export type AboutRecorded = {
+  /** False: some requests of the sample were lost or too long, perhaps of this client. */
+  complete: boolean;
+  /** Time of the first of them, where the preview begins. */
+  from: string;
+  /** Time of the last. */
+  to: string;
+};
+
 /** What is known of a run's traffic beside. */
 export type AboutTraffic = {
   /** Did made-up traffic end early, because more requests do not fit? */
@@ -377,6 +387,8 @@ export type Decided = {
   allowed_after_ms: number | null;
   /** Why limits that nodes share were decided without their store, where there are some. */
   degraded?: string | null;
+  /** What the caller would be told in headers, as the domain sets them. `retry-after` is up to a tenth later, by chance: another answer may say another number. */
+  headers: Header[];
   limit_id: string | null;
 };
 
@@ -386,6 +398,8 @@ export type DecidedBy = {
   allowed: boolean;
   /** How long it should wait before it goes on. */
   delay_ms: number;
+  /** The most that the limit admits at once. */
+  limit: number | null;
   /** Full name of the limit that decided; `None`: no limit applied. */
   limit_id: string | null;
   /** What is left. */
@@ -394,6 +408,10 @@ export type DecidedBy = {
   reset_after_ms: number | null;
   /** When it may come again: 0 when allowed, `None`: never. */
   retry_after_ms: number | null;
+  /** What of that is used now: as before, if it was denied. */
+  used: number | null;
+  /** What of that was used before, as a look at it tells. */
+  used_before: number | null;
 };
 
 /** One decision of both policies. */
@@ -639,6 +657,12 @@ export type GoOn = {
   /** Give it to nodes that are connected and cannot read it: they keep the policy that they have. */
   force?: boolean;
   to: To;
+};
+
+export type Header = {
+  /** In lower case. */
+  name: string;
+  value: string;
 };
 
 /** A family of response headers. */
@@ -1037,19 +1061,25 @@ export type LogAsk = {
   upload: string;
 };
 
+/** A field of a log, and the kind of identity that it says. */
+export type LogKey = {
+  field: string;
+  kind: string;
+};
+
 /** A line that was understood. */
 export type LogLine = {
   /** When. */
   at: string;
   /** The path, without its query. */
   endpoint: string | null;
-  /** The address. */
-  ip: string;
+  /** The address, if it names one. */
+  ip: string | null;
   /** Its number, from 1. */
   line: number;
   /** The method. */
   method: string | null;
-  /** The user, if it names one. */
+  /** The user, if it names one, or what the field says that was chosen. */
   user: string | null;
 };
 
@@ -1095,6 +1125,24 @@ export type MadeAsk = {
   /** Another one makes other chances. */
   seed?: number;
   /** Now unless given. */
+  start?: string | null;
+};
+
+/** Made up. */
+export type MadeRequests = {
+  /** Cost of each. */
+  cost?: number;
+  /** How long they come, such as `10m`. */
+  for: string;
+  /** How they lie in time. */
+  pattern?: Pattern;
+  /** The time that the rate is meant for, such as `1s`. */
+  per?: string;
+  /** Requests in `per`. */
+  rate: number;
+  /** Another one makes other chances. */
+  seed?: number;
+  /** The beginning of a week and a month in the domain's time zone unless given: windows then begin with the traffic. */
   start?: string | null;
 };
 
@@ -1402,6 +1450,8 @@ export type PreviewAnswer = {
   draft: PreviewSide | null;
   /** What is in force; `None`: nothing is. */
   published: PreviewSide | null;
+  /** Of recorded requests. */
+  recorded?: AboutRecorded | null;
   /** Requests that were decided. */
   requests: number;
   /** As it was sent. */
@@ -1443,22 +1493,7 @@ export type PreviewSide = {
 };
 
 /** Requests of one client. */
-export type PreviewTraffic = {
-  /** Cost of each. */
-  cost?: number;
-  /** How long they come, such as `10m`. */
-  for: string;
-  /** How they lie in time. */
-  pattern?: Pattern;
-  /** The time that the rate is meant for, such as `1s`. */
-  per?: string;
-  /** Requests in `per`. */
-  rate: number;
-  /** Another one makes other chances. */
-  seed?: number;
-  /** The beginning of a week and a month in the domain's time zone unless given: windows then begin with the traffic. */
-  start?: string | null;
-};
+export type PreviewTraffic = MadeRequests | RecordedRequests;
 
 /** The body of a refusal: problem details, as RFC 9457 has them. */
 export type Problem = {
@@ -1545,6 +1580,16 @@ export type Recorded = {
   to: string | null;
   /** Requests of the sample that are longer than a record, in that time. */
   too_long: number;
+};
+
+export type RecordedClient = {
+  /** Who, as `KIND:VALUE`. */
+  client: string;
+};
+
+/** Those that the recorder has kept. */
+export type RecordedRequests = {
+  recorded: RecordedClient;
 };
 
 /** A line that was not understood. */
@@ -2123,6 +2168,8 @@ export type Upload = {
   /** Addresses that differ. */
   clients: number;
   expires_at: string;
+  /** The names of the fields of its first lines, where they have names: of JSON and CSV. */
+  fields: string[];
   /** The first requests, as they were understood. */
   first: LogLine[];
   /** The first of those. */
@@ -2130,6 +2177,8 @@ export type Upload = {
   /** Time of the earliest request. */
   from: string | null;
   id: string;
+  /** The field that says who came, if one was chosen. */
+  key: LogKey | null;
   /** Lines that are not blank. */
   lines: number;
   /** Lines that do not. */
@@ -2140,7 +2189,7 @@ export type Upload = {
   saved: boolean;
   /** Time of the latest request. */
   to: string | null;
-  /** Users that differ. */
+  /** Users that differ, or values of the field that was chosen. */
   users: number;
 };
 

@@ -53,12 +53,18 @@ export const simulator = {
       common: 'common',
       combined: 'combined',
       json: 'JSON lines',
+      csv: 'CSV with a header',
     } as Record<string, string>,
+    key: 'Client in field',
+    keyHint: 'as known',
+    keyHelp:
+      'Addresses and users are known by their names; another field of JSON lines or CSV may say who came: name it before you choose the file.',
+    kind: 'Kind of identity',
     save: 'Keep it for more runs',
     privacy:
       'The file is used for one run and then removed, unless “keep” is ticked; in any case after an hour. Its identities are shown as they are.',
     drop: (size: string, lines: string) =>
-      `Or drop it here. Common or combined format, or JSON lines; gzip or plain; at most ${size} MB and ${lines} lines.`,
+      `Or drop it here. Common or combined format, JSON lines, or CSV with a header; gzip or plain; at most ${size} MB and ${lines} lines.`,
     sending: (name: string) => `Sending ${name}…`,
     tooLarge: (name: string, size: string) => `${name} is larger than ${size} MB.`,
     cancel: 'Cancel',
@@ -69,7 +75,10 @@ export const simulator = {
       `${when}, ${who}, ${many(requests, 'request', 'requests')}`,
     remove: 'Remove this log',
     found: (requests: string, clients: string, users: string, from: string, to: string) =>
-      `${many(requests, 'request', 'requests')} of ${many(clients, 'address', 'addresses')} and ${many(users, 'user', 'users')}, from ${from} to ${to}.`,
+      `${many(requests, 'request', 'requests')} of ${many(clients, 'address', 'addresses')} and ${users}, from ${from} to ${to}.`,
+    users: (count: string) => many(count, 'user', 'users'),
+    values: (count: string, field: string) => `${many(count, 'value', 'values')} of ${field}`,
+    fields: (names: string) => `Fields: ${names}.`,
     noRequest: 'No line of it is a request: there is nothing to run.',
     kept: (until: string) => `It is here until ${until}.`,
     once: 'It is removed after its first run.',

@@ -43,8 +43,14 @@ export const getDecisions = (id: string, query: DecisionsQuery, signal: AbortSig
   request<ListOfDecisionRow>(withQuery(`${at(id)}/decisions`, { ...query, limit: '50' }), { signal });
 
 export const getUploads = (signal: AbortSignal) => request<ListOfUpload>('/uploads?limit=100', { signal });
-export const sendLog = (file: File, format: string, save: boolean, signal: AbortSignal) =>
-  request<Upload>(withQuery('/uploads', { format, save: String(save) }), {
+export interface LogQuery {
+  format: string;
+  key: string;
+  kind: string;
+  save: string;
+}
+export const sendLog = (file: File, query: LogQuery, signal: AbortSignal) =>
+  request<Upload>(withQuery('/uploads', { ...query }), {
     method: 'POST',
     body: file,
     signal,
