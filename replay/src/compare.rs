@@ -95,7 +95,8 @@ impl Compare {
             whole = places.fold(0, |whole, (place, who)| whole | u8::from(sample(who.kind(), who.value())) << place);
         }
         let sample = self.sample.is_some().then_some(whole);
-        let [a, b] = self.sides.each_mut().map(|side| side.decide(now, request, sample));
+        let has_state = self.decisions.has_room();
+        let [a, b] = self.sides.each_mut().map(|side| side.decide(now, request, sample, has_state));
         let is_denied = [!a.is_allowed, !b.is_allowed];
         let number = self.totals.count(now, is_denied);
         let counts = Counts { requests: 1, denied: is_denied.map(u64::from) };

@@ -1,4 +1,4 @@
-//! What limits do to a little made-up traffic, while somebody edits them: as quick as an editor wants it, by the same engine
+//! What limits do to a little traffic of one client, while somebody edits them: as quick as an editor wants it, by the same engine
 //! that enforces.
 
 use serde::Serialize;
@@ -6,7 +6,7 @@ use tidegate::{PublishError, Retry, Snapshot, time::Nanos};
 
 use crate::{
     compare::{SIDES, Said, Side, ms, retry_ms, room_for},
-    traffic::{MadeTraffic, Traffic},
+    traffic::Traffic,
 };
 
 /// The most requests; those that come later are left out.
@@ -76,10 +76,10 @@ impl PreviewSide {
     }
 }
 
-/// Has `traffic`, which begins at `start` and lasts for `length`, decided by the limits in force and by the draft's.
+/// Has `traffic` of one client, which begins at `start` and lasts for `length`, decided by the limits in force and by the draft's.
 pub fn preview(
     policies: [Option<Snapshot>; SIDES],
-    mut traffic: MadeTraffic,
+    mut traffic: impl Traffic,
     start: Nanos,
     length: Nanos,
 ) -> Result<Preview, PublishError> {
@@ -87,7 +87,7 @@ pub fn preview(
     let buckets = ms(length).div_ceil(bucket_ms) as usize;
     let limits: u64 = policies.iter().flatten().map(|policy| policy.most_limits_per_request() as u64).sum();
     let requests_max = (PREVIEW_LOOKS_MAX / limits.max(1)).min(PREVIEW_REQUESTS_MAX);
-    let room = room_for(traffic.clients(), policies.each_ref().map(Option::as_ref));
+    let room = room_for(1, policies.each_ref().map(Option::as_ref));
     let [published, draft] = policies;
     let mut sides = [Side::new(published, room)?, Side::new(draft, room)?];
     let mut found = [PreviewSide::new(buckets), PreviewSide::new(buckets)];
@@ -101,13 +101,13 @@ pub fn preview(
                 return Retry::Now;
             }
             preview.requests += 1;
-            let said = sides.each_mut().map(|side| side.decide(now, request, None));
+            let said = sides.each_mut().map(|side| side.decide(now, request, None, false));
             for (side, said) in found.iter_mut().zip(said) {
                 side.count(after_ms, bucket_ms, said);
             }
             said[1].retry
         });
-        // Made-up traffic is read from nowhere, so it does not break off.
+        // Made-up and recorded traffic is in memory, so it does not break off.
         go = step.unwrap_or(false);
     }
     let [published, draft] = found;

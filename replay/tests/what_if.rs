@@ -13,7 +13,9 @@ use tidegate::{
 };
 use tidegate_replay::{
     Utc,
-    compare::{CLIENT_LIMITS_MAX, Compare, LimitFigures, Outcome, Sort, Which, as_one_node, room_for},
+    compare::{
+        CLIENT_LIMITS_MAX, Compare, DecidedBy, DecisionRow, LimitFigures, Outcome, Sort, Which, as_one_node, room_for,
+    },
     preview::{PREVIEW_BUCKETS, PREVIEW_REQUESTS_MAX, PreviewSide, preview},
     traffic::{Made, RecordedTraffic, Row, Traffic, record},
 };
@@ -40,13 +42,17 @@ fn limits() -> impl Strategy<Value = Value> {
         "sliding_window_counter",
         "sliding_window_log",
     ]);
-    let period = prop::sample::select(vec!["250ms", "1s", "7s", "1m", "1h"]);
+    let period = prop::sample::select(vec!["250ms", "1s", "7s", "1m", "1h", "day"]);
     let limit = (algorithm, 0..60_u64, period, prop::option::of(1..80_u64), any::<bool>());
     prop::collection::vec(limit, 1..5).prop_map(|limits| {
         let limit =
             |(number, (algorithm, limit, period, burst, shadow)): (usize, (&str, u64, &str, Option<u64>, bool))| {
-                // Windows count in whole seconds.
-                let period = if period == "250ms" && algorithm.contains("window") { "1s" } else { period };
+                // Windows count in whole seconds, and of the calendar only fixed ones.
+                let period = match period {
+                    "250ms" if algorithm.contains("window") => "1s",
+                    "day" if algorithm != "fixed_window" => "1h",
+                    period => period,
+                };
                 let mut value =
                     json!({ "id": format!("l{number}"), "algorithm": algorithm, "limit": limit, "period": period });
                 if let Some(burst) = burst.filter(|_| algorithm.ends_with("bucket") && limit > 0) {
@@ -165,6 +171,10 @@ proptest! {
         let policies = [&a, &b].map(|limits| Some(snapshot(&tier_policy(limits))));
         let traffic = made(json!([row])).traffic(START, seed);
         let found = preview(policies, traffic, START, seconds * SECOND_NS).expect("few limits");
+        let again = [&a, &b].map(|limits| Some(snapshot(&tier_policy(limits))));
+        let again = preview(again, made(json!([row])).traffic(START, seed), START, seconds * SECOND_NS).expect("few limits");
+        let bytes = [&found, &again].map(|found| serde_json::to_vec(found).expect("JSON"));
+        prop_assert!(bytes[0] == bytes[1], "the same question has the same answer");
         let (requests, [published, draft]) = slow_loop([&a, &b], &row, seed);
         prop_assert_eq!((found.requests, found.cut_at_ms), (requests, None));
         prop_assert_eq!((found.published, found.draft), (Some(published), Some(draft)));
@@ -559,6 +569,67 @@ fn the_first_denial_is_of_all_requests() {
     let side = compare.finish(|kind, value, _| format!("{kind}:{value}")).summary.b.expect("a policy");
     assert_eq!((side.denied, side.clients_denied), (2, 1));
     assert_eq!(side.first_denial.map(|first| (first.at, first.key)), Some((Utc(START + 100_001), None)));
+}
+
+/// What was used before and after, of the limit that decided; it stays where something was denied.
+#[test]
+fn a_decision_tells_what_was_used_before_and_after() {
+    let limit = |id: &str, limit: u64| json!({ "id": id, "algorithm": "token_bucket", "limit": limit, "period": "1h" });
+    // The rule takes three at a time, and of nine; by the fourth time three of ten are left.
+    let document = |most: u64| {
+        json!({ "domains": { "default": {
+            "defaults": { "ip": "t" }, "tiers": [{ "id": "t", "limits": [limit("loose", 100), limit("tight", most)] }],
+            "rules": [{ "id": "r", "endpoint": "*", "per": "ip", "cost": 3, "limits": [limit("l", 10)] }],
+        } } })
+    };
+    let visits: Vec<_> = (0..5).map(|number| (number, 1, None, 0)).collect();
+    let outcome = compare(Some(&document(2)), Some(&document(50)), &visits);
+    let rows = outcome.decisions(None, Which::All, None, None, 10).items;
+    let told = |side: fn(&DecisionRow) -> &Option<DecidedBy>| {
+        let told = rows.iter().map(|row| {
+            let by = side(row).clone().expect("a policy");
+            let numbers = [by.limit, by.used_before, by.used].map(|number| number.expect("a limit"));
+            (by.allowed, by.limit_id.expect("a limit").rsplit('/').next().expect("a name").to_owned(), numbers)
+        });
+        told.collect::<Vec<_>>()
+    };
+    let of = |allowed: bool, id: &str, numbers: [u64; 3]| (allowed, id.to_owned(), numbers);
+    assert_eq!(
+        told(|row| &row.a),
+        [
+            of(true, "tight", [2, 0, 1]),
+            of(true, "tight", [2, 1, 2]),
+            of(false, "tight", [2, 2, 2]),
+            of(false, "tight", [2, 2, 2]),
+            of(false, "tight", [2, 2, 2]),
+        ]
+    );
+    assert_eq!(
+        told(|row| &row.b),
+        [
+            of(true, "l", [10, 0, 3]),
+            of(true, "l", [10, 3, 6]),
+            of(true, "l", [10, 6, 9]),
+            of(false, "l", [10, 9, 9]),
+            of(false, "l", [10, 9, 9]),
+        ]
+    );
+}
+
+/// What is kept of a run by an earlier version has no such numbers.
+#[test]
+fn what_earlier_versions_kept_can_be_read() {
+    let visits: Vec<_> = (0..3).map(|number| (number, 1, None, 0)).collect();
+    let mut kept = serde_json::to_value(compare(None, Some(&policy(9, 1, 9, 9)), &visits)).expect("JSON");
+    for row in kept["decisions"]["all"].as_array_mut().expect("a list") {
+        for side in row["sides"].as_array_mut().expect("two") {
+            let side = side.as_object_mut().expect("an object");
+            assert!(side.remove("most").is_some() && side.remove("used_before").is_some());
+        }
+    }
+    let outcome: Outcome = serde_json::from_value(kept).expect("it can be read");
+    let by = outcome.decisions(None, Which::All, None, None, 1).items.remove(0).b.expect("a policy");
+    assert_eq!((by.limit, by.used_before, by.used, by.remaining), (None, None, None, Some(0)));
 }
 
 #[test]

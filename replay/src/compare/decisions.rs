@@ -74,6 +74,12 @@ pub struct DecidedBy {
     pub allowed: bool,
     /// Full name of the limit that decided; `None`: no limit applied.
     pub limit_id: Option<String>,
+    /// The most that the limit admits at once.
+    pub limit: Option<u64>,
+    /// What of that was used before, as a look at it tells.
+    pub used_before: Option<u64>,
+    /// What of that is used now: as before, if it was denied.
+    pub used: Option<u64>,
     /// What is left.
     pub remaining: Option<u64>,
     /// When it may come again: 0 when allowed, `None`: never.
@@ -101,6 +107,9 @@ pub(crate) struct Verdict {
     pub(crate) is_allowed: bool,
     /// Place among the limits of its policy.
     pub(crate) limit: Option<u32>,
+    /// Absent from runs of earlier versions, as what was used before.
+    pub(crate) most: Option<u64>,
+    pub(crate) used_before: Option<u64>,
     pub(crate) remaining: Option<u64>,
     pub(crate) retry_ms: Option<u64>,
     pub(crate) reset_ms: Option<u64>,
@@ -112,6 +121,8 @@ impl From<Said> for Verdict {
         Self {
             is_allowed: said.is_allowed,
             limit: said.limit,
+            most: said.most,
+            used_before: said.used_before,
             remaining: said.remaining,
             retry_ms: retry_ms(said.retry),
             reset_ms: said.reset_ns.map(ms),
@@ -180,6 +191,11 @@ impl Decisions {
                 sides: said.map(Verdict::from),
             });
         }
+    }
+
+    /// Is there room for one that a policy allows?
+    pub(crate) fn has_room(&self) -> bool {
+        [0, 2].iter().any(|sort| self.kept[*sort].len() < DECISIONS_MAX[*sort])
     }
 
     /// How many are kept of each sort.

@@ -367,6 +367,9 @@ impl Outcome {
         Some(DecidedBy {
             allowed: verdict.is_allowed,
             limit_id: verdict.limit.and_then(|limit| limits.get(limit as usize).cloned()),
+            limit: verdict.most,
+            used_before: verdict.used_before,
+            used: verdict.most.zip(verdict.remaining).map(|(most, left)| most.saturating_sub(left)),
             remaining: verdict.remaining,
             retry_after_ms: verdict.retry_ms,
             reset_after_ms: verdict.reset_ms,

@@ -1,6 +1,6 @@
 //! One of the policies that are compared: its engine, on a clock that is set by hand, and what its limits did.
 
-use tidegate::{Engine, PublishError, Request, Retry, Snapshot, clock::ManualClock, time::Nanos};
+use tidegate::{Engine, Inspected, PublishError, Request, Retry, Snapshot, clock::ManualClock, time::Nanos};
 
 /// Any number, the same in every run.
 const SEED: u64 = 1;
@@ -35,6 +35,10 @@ pub(crate) struct Said {
     pub(crate) is_allowed: bool,
     /// The limit that decided.
     pub(crate) limit: Option<u32>,
+    /// The most that it admits at once.
+    pub(crate) most: Option<u64>,
+    /// What of that was used before, if somebody asked.
+    pub(crate) used_before: Option<u64>,
     pub(crate) remaining: Option<u64>,
     pub(crate) retry: Retry,
     pub(crate) reset_ns: Option<u64>,
@@ -53,12 +57,15 @@ impl Side {
         Ok(Self { engine: Some((engine, clock)), limits })
     }
 
-    /// Decides. `sample`: the identities, by their places as bits, that are in the sample, if the traffic is one.
-    pub(crate) fn decide(&mut self, now: Nanos, request: &Request<'_>, sample: Option<u8>) -> Said {
+    /// Decides. `sample`: the identities, by their places as bits, that are in the sample, if the traffic is one. `has_state`:
+    /// also looks at how the limits stand before, which takes as long again.
+    pub(crate) fn decide(&mut self, now: Nanos, request: &Request<'_>, sample: Option<u8>, has_state: bool) -> Said {
         let Some((engine, clock)) = &self.engine else {
             return Said {
                 is_allowed: true,
                 limit: None,
+                most: None,
+                used_before: None,
                 remaining: None,
                 retry: Retry::Now,
                 reset_ns: None,
@@ -66,6 +73,7 @@ impl Side {
             };
         };
         clock.set(now);
+        let before = has_state.then(|| engine.inspect(request).limits);
         let limits = &mut self.limits;
         let mut last_met = None;
         let decision = engine.check_observing(request, |met| {
@@ -90,9 +98,13 @@ impl Side {
         {
             limit.denied += 1;
         }
+        let by = decision.limit_index();
+        let of = |limit: &Inspected<'_>| limit.state.limit().saturating_sub(limit.state.remaining());
         Said {
             is_allowed,
-            limit: decision.limit_index().map(|limit| limit.place() as u32),
+            limit: by.map(|limit| limit.place() as u32),
+            most: decision.limit(),
+            used_before: before.and_then(|limits| limits.iter().find(|limit| Some(limit.limit) == by).map(of)),
             remaining: decision.remaining(),
             retry: decision.retry(),
             reset_ns: decision.reset_after().map(|after| after.as_nanos() as u64),

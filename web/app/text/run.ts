@@ -135,6 +135,8 @@ export const simulation = {
     noLimit: 'no limit applied',
     noPolicy: 'no limits',
     reset: (time: string) => `full in ${time}`,
+    used: (before: string, after: string, of: string) =>
+      `used ${before === after ? '' : `${before} → `}${after} of ${of}`,
     remaining: (count: string) => `${count} left`,
     retry: (time: string) => `again after ${time}`,
     never: 'never again',
