@@ -62,6 +62,14 @@ test('why is this client refused: Ctrl K, paste, Enter', async ({ admin, server 
   await expect(row).toContainText('100 / 1h');
   await expect(row).toContainText(/in 0:[0-3]\d/);
   await expect(row).toContainText('1 node');
+  const headers = admin.getByRole('region', { name: 'Headers of the answer' });
+  await expect(headers).toContainText('x-ratelimit-limit: 100');
+  await expect(headers).toContainText('x-ratelimit-remaining: 0');
+  await expect(headers).toContainText(/retry-after: [1-4]\d/);
+  await admin.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await admin.getByRole('button', { name: 'Copy', exact: true }).click();
+  await expect(admin.getByText('Copied')).toBeVisible();
+  expect(await admin.evaluate(() => navigator.clipboard.readText())).toBe(await headers.textContent());
   const wait = await row.textContent();
   await expect(row).not.toHaveText(wait ?? '');
 });

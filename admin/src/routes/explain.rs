@@ -12,9 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
-    policy::{Override, Rule},
+    Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
+    policy::{DoorSettings, Override, Rule},
 };
+use tidegate_middleware::headers;
 use tokio::time::sleep;
 
 use crate::{
@@ -32,7 +33,7 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Explain a request",
             "Which tier each identity has and from where, which rules apply and why the others do not, the state of every limit, \
-             and what would be decided now. Charges nothing.",
+             what would be decided now, and what the caller would be told in headers. Charges nothing.",
         )
         .example(json!({ "identities": [{ "kind": "user", "value": "ada" }], "endpoint": "/api/v1/search" }))
         .answers_json::<Explained>(StatusCode::OK, "Why.");
@@ -83,6 +84,16 @@ struct Decided<'a> {
     degraded: Option<&'static str>,
     /// When all limits would let it pass, if nobody else comes: 0 now, null never.
     allowed_after_ms: Option<u64>,
+    /// What the caller would be told in headers, as the domain sets them. `retry-after` is up to a tenth later, by chance:
+    /// another answer may say another number.
+    headers: Vec<Header>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Header {
+    /// In lower case.
+    name: &'static str,
+    value: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -181,12 +192,17 @@ fn explain_by(asked: &Asked, engine: &Engine, published: &Published) -> Result<O
             limit_id: inspection.decision.limit_id(),
             degraded: inspection.decision.degraded().map(Degraded::name),
             allowed_after_ms,
+            headers: headers(&inspection.decision, engine.door_settings(&asked.domain)),
         },
         identities: why.identities.iter().map(known).collect(),
         rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
         limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities)).collect(),
     };
     serde_json::to_string(&explained).map(Some).map_err(|error| Problem::Internal(error.to_string()))
+}
+
+fn headers(decision: &Decision<'_>, door: DoorSettings) -> Vec<Header> {
+    headers::of(decision, door).into_iter().map(|(name, value)| Header { name, value }).collect()
 }
 
 /// A client that is blocked comes again when that ends.

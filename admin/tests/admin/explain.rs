@@ -31,7 +31,11 @@ fn a_request_is_explained_and_charges_nothing() {
     let first = explain();
     assert_eq!(
         first["decision"],
-        json!({ "allowed": true, "limit_id": "default/rule:search/l", "allowed_after_ms": 0 })
+        json!({ "allowed": true, "limit_id": "default/rule:search/l", "allowed_after_ms": 0, "headers": [
+            { "name": "x-ratelimit-limit", "value": "2" },
+            { "name": "x-ratelimit-remaining", "value": "1" },
+            { "name": "x-ratelimit-reset", "value": first["decision"]["headers"][2]["value"] },
+        ] })
     );
     assert_eq!(explain()["limits"][1]["used"], 0, "it charged nothing");
     let known = &first["identities"][0];
@@ -58,7 +62,15 @@ fn a_request_is_explained_and_charges_nothing() {
         (&denied["decision"]["allowed"], &denied["decision"]["limit_id"]),
         (&json!(false), &json!("default/rule:search/l"))
     );
+    let header = |name: &str| {
+        let headers = denied["decision"]["headers"].as_array().expect("a list");
+        let header = headers.iter().find(|header| header["name"] == name).expect(name);
+        header["value"].as_str().expect("text").parse::<u64>().expect("a number")
+    };
+    assert_eq!((header("x-ratelimit-limit"), header("x-ratelimit-remaining")), (2, 0));
     let wait = denied["decision"]["allowed_after_ms"].as_u64().expect("a number");
+    // In whole seconds, and up to a tenth later.
+    assert!((wait.div_ceil(1_000)..=wait / 900 + 2).contains(&header("retry-after")), "{denied}");
     assert!(wait > 0 && wait <= 86_400_000, "{wait}");
     let limits = denied["limits"].as_array().expect("a list");
     let search = limits.iter().find(|limit| limit["limit_id"] == "default/rule:search/l").expect("a limit");

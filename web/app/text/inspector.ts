@@ -66,6 +66,10 @@ export const inspector = {
     onNode: (node: string, allowed: boolean) => `${node}: ${allowed ? 'passes' : 'is refused'}`,
     byVersion: (version: number) => `by policy v${version}`,
   },
+  headers: {
+    title: 'Headers of the answer',
+    none: 'The answer tells no limit in headers.',
+  },
   limits: {
     title: 'Limits',
     limit: 'Limit',
