@@ -118,7 +118,7 @@ pub(crate) struct Recorded {
     /// How long they are kept.
     kept_max_ms: u64,
     /// False: of the time in which requests are kept, some of the sample are missing, for one of the reasons below.
-    complete: bool,
+    pub(crate) complete: bool,
     /// Requests of the sample that came faster than they could be taken, in that time.
     lost: u64,
     /// Requests of the sample that are longer than a record, in that time.

@@ -1,7 +1,19 @@
 /** The preview of a tier while it is edited. */
 import type { Locator, Page } from '@playwright/test';
-import { expect, test } from './fixtures.ts';
+import { expect, test as base } from './fixtures.ts';
+import { Server } from './server.ts';
 import { limitField, openTier } from './steps.ts';
+
+const test = base;
+/** Everybody is in the sample. */
+const recording = base.extend({
+  server: async ({}, use) => {
+    const server = new Server('--record', '1/1');
+    await server.start();
+    await use(server);
+    await server.remove();
+  },
+});
 
 const table = (page: Page) => page.getByRole('region', { name: 'Preview: one client' });
 const row = (page: Page, policy: string) => table(page).getByRole('row', { name: new RegExp(`^${policy}`) });
@@ -98,3 +110,31 @@ for (const [algorithm, traffic] of [
     expect(await numbers(result.getByRole('row', { name: /^B 1 change/ }), 1)).toEqual(draft);
   });
 }
+
+recording('a client’s own last requests, as they were recorded', async ({ admin, server, watch }) => {
+  watch.allow(/status of 422/);
+  for (let at = 0; at < 12; at++) await server.check('ada');
+  await openTier(admin, 'free');
+  await expect(row(admin, 'Published')).toBeVisible();
+  await limitField(admin, 'minute', 'Rate').fill('5 / 1h');
+  await admin.getByLabel('Traffic').selectOption('a client’s last 15 minutes');
+  await expect(admin.getByText('A kind and a value: user:ada')).toBeVisible();
+  await admin.getByLabel('Client', { exact: true }).fill('user:nobody');
+  await expect(
+    admin.getByText(/`user:nobody` sent no request to the domain `default`/).first(),
+  ).toBeVisible();
+  await admin.getByLabel('Client', { exact: true }).fill('user:ada');
+  await expect(admin.getByText(/^12 requests as recorded, from/)).toBeVisible();
+  expect(await numbers(row(admin, 'Draft'))).toEqual([5, 7]);
+  expect(await numbers(row(admin, 'Published'))).toEqual([12, 0]);
+  await admin.getByLabel('Traffic').selectOption('steady');
+  await expect(admin.getByText(/requests as recorded/)).toHaveCount(0);
+});
+
+test('without a recorder it says why there is nothing to show', async ({ admin, watch }) => {
+  watch.allow(/status of 422/);
+  await openTier(admin, 'free');
+  await admin.getByLabel('Traffic').selectOption('a client’s last 15 minutes');
+  await admin.getByLabel('Client', { exact: true }).fill('user:ada');
+  await expect(admin.getByText(/nothing is recorded; start the server with --record/).first()).toBeVisible();
+});

@@ -78,10 +78,12 @@ test('a run: result, clients, decisions, a link that holds, files', async ({ adm
   await expect(dialog.getByRole('row').nth(1)).toContainText('allow');
   await dialog.getByLabel('Show').selectOption('newly denied');
   await expect(dialog.getByRole('row').nth(1)).toContainText('again after');
+  await expect(dialog.getByRole('row').nth(1)).toContainText(/used 100 of 100/);
   await admin.reload();
   await expect(dialog.getByRole('row').nth(1)).toContainText('again after');
   await dialog.getByLabel('Show').selectOption('all');
   await expect(dialog.getByRole('row').nth(1)).not.toContainText('deny');
+  await expect(dialog.getByRole('row').nth(1)).toContainText('used 0 → 1 of 100');
   await dialog.getByRole('region', { name: 'Decisions' }).focus();
   await admin.keyboard.press('.');
   await expect(dialog.getByRole('row').and(admin.locator(':focus'))).toContainText('deny');
@@ -254,6 +256,37 @@ test('a log: what was understood of it, its run, and then it is gone', async ({ 
   await admin.getByRole('button', { name: 'Change and run again' }).click();
   await expect(admin.getByRole('group', { name: 'Log file' })).toBeVisible();
   await expect(admin.getByLabel('Which log')).toHaveCount(0);
+});
+
+test('a log in CSV, of which a field says who came', async ({ admin, watch }) => {
+  watch.allow(/status of 422/);
+  const line = (at: number) => `2026-10-12T06:25:${String(at).padStart(2, '0')}Z,"/v1/x,${at}",key-${at % 2}`;
+  const log = ['Time,Path,API Key', ...Array.from({ length: 40 }, (_, at) => line(at)), 'never,/,key-1', ''];
+  await openSimulator(admin);
+  await admin.getByRole('radio', { name: 'Log file' }).check();
+  const group = admin.getByRole('group', { name: 'Log file' });
+  const choose = () =>
+    group
+      .getByLabel('Log file')
+      .setInputFiles({ name: 'a.csv', mimeType: 'text/csv', buffer: Buffer.from(log.join('\n')) });
+  await choose();
+  await expect(admin.getByText(/no line of the log can be read/i)).toBeVisible();
+  await group.getByLabel('Format').selectOption('CSV with a header');
+  await group.getByLabel('Client in field').fill('api key');
+  await expect(group.getByLabel('Kind of identity')).toHaveValue('user');
+  await choose();
+  await expect(admin.getByText('40 requests of 0 addresses and 2 values of api key')).toBeVisible();
+  await expect(admin.getByText('Fields: api key, path, time.')).toBeVisible();
+  const first = admin.getByRole('region', { name: 'The first lines' });
+  await expect(first.getByRole('columnheader', { name: 'api key' })).toBeVisible();
+  await expect(first.getByRole('row').nth(2)).toContainText('key-1');
+  await expect(first.getByRole('row').nth(2)).toContainText('/v1/x,1');
+  await admin.getByText('1 line could not be read').click();
+  await expect(admin.getByRole('region', { name: '1 line' }).getByRole('row').nth(1)).toContainText(
+    'its time',
+  );
+  await runToEnd(admin);
+  await expect(clients(admin).getByRole('link', { name: 'user:key-1' })).toBeVisible();
 });
 
 /** Much to be looked at for each request: a run that lasts until it is stopped. */

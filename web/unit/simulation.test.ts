@@ -4,13 +4,27 @@ import { barsOf, columnsOf } from '../app/simulate/denials.ts';
 import { cell } from '../app/simulate/export.ts';
 import { sourceOf, trafficFaults, trafficOf, usualTraffic } from '../app/simulate/preview.ts';
 import { scaleOf } from '../app/simulate/strips.ts';
-import { length, offset } from '../app/simulate/times.ts';
+import { length, offset, wholeSteps } from '../app/simulate/times.ts';
 
 const bucket = (second: number, requests: number, denied_a: number, denied_b: number) => ({
   at: new Date(second * 1000).toISOString(),
   requests,
   denied_a,
   denied_b,
+});
+
+describe('ticks are at whole steps', () => {
+  it.each([
+    [0, 110, 8, [0, 15, 30, 45, 60, 75, 90, 105]],
+    [7.838, 9.1, 8, [8, 8.2, 8.4, 8.6, 8.8, 9]],
+    [-0.4, 86_400, 5, [0, 21_600, 43_200, 64_800, 86_400]],
+    [0, 0.05, 8, [0]],
+    [0, 4_000 * 86_400, 5, []],
+  ])('from %d to %d seconds, about %d', (from, to, most, ticks) => {
+    const steps = wholeSteps(from, to, most);
+    if (ticks.length > 0) expect(steps.map((at) => Math.round(at * 10) / 10)).toEqual(ticks);
+    expect(steps.length).toBeLessThanOrEqual(most + 1);
+  });
 });
 
 describe('denials over time', () => {
@@ -103,7 +117,8 @@ describe('the traffic of a preview', () => {
   });
 
   it('as it is sent', () => {
-    const form = { pattern: 'burst' as const, parameters: ['50'], rate: '10/s', for: '1 min' };
+    const made = { pattern: 'burst' as const, parameters: ['50'], rate: '10/s', for: '1 min' };
+    const form = { ...made, isRecorded: false, client: '' };
     expect(trafficOf(form, 1e9)).toEqual({
       pattern: { burst: { requests: 50 } },
       rate: 10,
@@ -114,6 +129,12 @@ describe('the traffic of a preview', () => {
       '/traffic/pattern/requests': 'whole',
       '/traffic/rate': 'rate',
       '/traffic/for': 'length',
+    });
+    const recorded = { ...form, isRecorded: true, rate: 'x', client: ' user:ada ' };
+    expect(trafficFaults(recorded, 1e9)).toEqual({});
+    expect(trafficOf(recorded, 1e9)).toEqual({ recorded: { client: 'user:ada' } });
+    expect(trafficFaults({ ...recorded, client: 'ada' }, 1e9)).toEqual({
+      '/traffic/recorded/client': 'identity',
     });
   });
 });

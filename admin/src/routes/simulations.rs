@@ -42,7 +42,8 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/simulations/preview", preview)
         .says(
             "Preview a tier or a rule",
-            "What the limits in force and those of a draft do to the requests of one client, 20,000 at most; and the draft in words.",
+            "What the limits in force and those of a draft do to the requests of one client, made up or recorded, 20,000 at most; \
+             and the draft in words.",
         )
         .example(json!({
             "kind": "tier",
@@ -84,7 +85,7 @@ async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<A
 async fn preview(_: By<Viewer>, state: Data<State>, body: Body<PreviewAsk>) -> Result<Json<PreviewAnswer>, Problem> {
     let published = state.publisher.published();
     // Some milliseconds of work, which others shall not wait for.
-    let shown = spawn_blocking(move || simulate::show(&published, body.value)).await;
+    let shown = spawn_blocking(move || simulate::show(&published, state.recorder.as_deref(), body.value)).await;
     Ok(Json(shown.map_err(|error| Problem::Internal(error.to_string()))??))
 }
 

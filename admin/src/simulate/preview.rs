@@ -1,6 +1,7 @@
-//! The preview of a tier or a rule while it is edited: its limits and those in force, over a little made-up traffic.
+//! The preview of a tier or a rule while it is edited: its limits and those in force, over a little traffic of one client,
+//! made up or recorded.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{
     civil::{Date, date},
@@ -10,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::{
-    Snapshot,
+    Identity, Request, Retry, Snapshot,
     policy::{Domain, Per, Policy, Rule, Tier},
     time::{Nanos, parse_period},
 };
@@ -18,7 +19,7 @@ use tidegate_replay::{
     Utc,
     compare::as_one_node,
     preview::{Preview, preview},
-    traffic::{Made, Pattern, Row},
+    traffic::{Made, MadeTraffic, Pattern, RecordedTraffic, Row, Traffic, record},
 };
 
 use super::{
@@ -30,6 +31,7 @@ use crate::{
     changes::{default_domain, parse},
     problem::{FieldError, Problem},
     published::Published,
+    recorder::{KEPT, Recorder},
 };
 
 /// The beginning of a year, a month, and a week: calendar windows begin with the traffic.
@@ -52,7 +54,8 @@ pub(crate) struct PreviewAsk {
     published: Option<Value>,
     /// The object as it is edited.
     draft: Value,
-    traffic: PreviewTraffic,
+    #[schemars(with = "PreviewTraffic")]
+    traffic: Value,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -63,9 +66,42 @@ enum PreviewKind {
 }
 
 /// Requests of one client.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+enum PreviewTraffic {
+    Made(MadeRequests),
+    Recorded(RecordedRequests),
+}
+
+impl PreviewTraffic {
+    /// By the fields that are there, so that what is wrong with one of them is named.
+    fn of(traffic: &Value) -> Result<Self, FieldError> {
+        const POINTER: &str = "/traffic";
+        match traffic.get("recorded") {
+            Some(_) => parse(traffic, POINTER).map(Self::Recorded),
+            None => parse(traffic, POINTER).map(Self::Made),
+        }
+    }
+}
+
+/// Those that the recorder has kept.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PreviewTraffic {
+struct RecordedRequests {
+    recorded: RecordedClient,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RecordedClient {
+    /// Who, as `KIND:VALUE`.
+    client: String,
+}
+
+/// Made up.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MadeRequests {
     /// How they lie in time.
     #[serde(default)]
     pattern: Pattern,
@@ -104,10 +140,28 @@ pub(crate) struct PreviewAnswer {
     words: Words,
     #[serde(flatten)]
     preview: Preview,
+    /// Of recorded requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<AboutRecorded>,
+}
+
+/// What is known of the recorded requests of a client.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AboutRecorded {
+    /// Time of the first of them, where the preview begins.
+    from: Utc,
+    /// Time of the last.
+    to: Utc,
+    /// False: some requests of the sample were lost or too long, perhaps of this client.
+    complete: bool,
 }
 
 /// Answers the editor.
-pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer, Problem> {
+pub(crate) fn show(
+    present: &Published,
+    recorder: Option<&Recorder>,
+    ask: PreviewAsk,
+) -> Result<PreviewAnswer, Problem> {
     let PreviewAsk { sequence, kind, domain, published, draft, traffic } = ask;
     let live = present.policy.domains.get(&domain);
     let timezone =
@@ -126,7 +180,25 @@ pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer
     };
     let published = published.map(|value| compiled(&value, "/published")).transpose()?.map(|(snapshot, _)| snapshot);
     let (draft, words) = compiled(&draft, "/draft")?;
-    let PreviewTraffic { pattern, rate, per, length, cost, seed, start } = traffic;
+    let (preview, recorded) = match PreviewTraffic::of(&traffic).map_err(wrong)? {
+        PreviewTraffic::Made(asked) => {
+            let (traffic, start, length) = made(asked, timezone)?;
+            (preview([published, Some(draft)], traffic, start, length), None)
+        }
+        PreviewTraffic::Recorded(RecordedRequests { recorded: RecordedClient { client } }) => {
+            let (traffic, about) = recorded(recorder, &domain, &client)?;
+            // To the end of the last one's millisecond.
+            let length = about.to.0 - about.from.0 + 1;
+            (preview([published, Some(draft)], traffic, about.from.0, length), Some(about))
+        }
+    };
+    let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
+    Ok(PreviewAnswer { sequence, words, preview, recorded })
+}
+
+/// Requests that are made up, when they begin, and how long they last.
+fn made(asked: MadeRequests, timezone: Option<&String>) -> Result<(MadeTraffic, Nanos, Nanos), Problem> {
+    let MadeRequests { pattern, rate, per, length, cost, seed, start } = asked;
     let row = Row {
         clients: 1,
         kind: KIND.to_owned(),
@@ -144,9 +216,48 @@ pub(crate) fn show(present: &Published, ask: PreviewAsk) -> Result<PreviewAnswer
         .map_err(|problems| wrong_rows(problems, |problem| format!("/traffic/{}", problem.field)))?;
     let start = start.map_or_else(|| beginning(timezone), |start| start.0);
     let length = parse_period(&length).map_err(|why| Problem::field("/traffic/for", why))?;
-    let preview = preview([published, Some(draft)], made.traffic(start, seed.into()), start, length);
-    let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
-    Ok(PreviewAnswer { sequence, words, preview })
+    Ok((made.traffic(start, seed.into()), start, length))
+}
+
+/// The requests of a client of a domain that the recorder has kept: when they came, and what they cost, nothing else.
+fn recorded(
+    recorder: Option<&Recorder>,
+    domain: &str,
+    client: &str,
+) -> Result<(RecordedTraffic, AboutRecorded), Problem> {
+    let wrong = |message: String| Problem::field("/traffic/recorded/client", message);
+    let (kind, value) = client.split_once(':').ok_or_else(|| wrong("write KIND:VALUE, such as user:ada".to_owned()))?;
+    Identity::new(kind, value).map_err(|error| wrong(error.to_string()))?;
+    let recorder = recorder.ok_or_else(|| {
+        wrong("nothing is recorded; start the server with --record, such as --record 1/10".to_owned())
+    })?;
+    let one_in = recorder.state().one_in;
+    if !recorder.sampler().has(kind, value) {
+        return Err(wrong(format!("`{client}` is not recorded: one {kind} in {one_in} is, and this is none of those")));
+    }
+    let (records, state) = recorder.recorded();
+    let (mut found, mut ends): (Vec<Arc<[u8]>>, Option<(Nanos, Nanos)>) = (Vec::new(), None);
+    let mut all = RecordedTraffic::new(records);
+    // As a client of the preview's own.
+    let stand_in = [Identity::new(KIND, "recorded").map_err(|error| Problem::Internal(error.to_string()))?];
+    let mut take = |now: Nanos, request: &Request<'_>| {
+        let parts = request.parts();
+        let is_theirs = parts.identities.iter().any(|who| (who.kind(), who.value()) == (kind, value));
+        if is_theirs
+            && parts.domain == domain
+            && let Ok(request) = Request::new(&stand_in).and_then(|request| request.cost(parts.cost))
+            && let Some(record) = record(now, &request.domain(DOMAIN).parts())
+        {
+            found.push(Arc::from(record.as_slice()));
+            ends = Some((ends.map_or(now, |(from, _)| from), now));
+        }
+        Retry::Now
+    };
+    while all.step(&mut take).map_err(|error| Problem::Internal(error.to_string()))? {}
+    let minutes = KEPT.as_secs() / 60;
+    let none = || wrong(format!("`{client}` sent no request to the domain `{domain}` in the last {minutes} minutes"));
+    let (from, to) = ends.ok_or_else(none)?;
+    Ok((RecordedTraffic::new(found), AboutRecorded { from: Utc(from), to: Utc(to), complete: state.complete }))
 }
 
 fn beginning(timezone: Option<&String>) -> Nanos {

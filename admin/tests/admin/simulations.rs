@@ -379,6 +379,44 @@ fn a_log_is_sent_looked_at_and_used() {
 }
 
 #[test]
+fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
+    let folder = Folder::with_file();
+    let server = Server::start(folder.home());
+    let ana = server.administrator();
+    let mut log = "Time,Path,API Key\n".to_owned();
+    log.extend((0..40).map(|second| format!("{},\"/a,{second}\",k{}\n", 1_767_603_600 + second, second % 2)));
+    log += "never,/,k1\n1767603600,/\n";
+    let answer = upload(&ana, "?format=csv&key=api%20key&kind=user", log.as_bytes());
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let sent = answer.json();
+    assert_eq!((&sent["requests"], &sent["clients"], &sent["users"]), (&json!(40), &json!(0), &json!(2)));
+    assert_eq!(
+        (&sent["key"], &sent["fields"]),
+        (&json!({ "field": "api key", "kind": "user" }), &json!(["api key", "path", "time"]))
+    );
+    assert_eq!(
+        sent["first"][1],
+        json!({ "line": 3, "at": "2026-01-05T09:00:01Z", "ip": null, "user": "k1", "method": null, "endpoint": "/a,1" })
+    );
+    assert_eq!(
+        sent["first_refused"],
+        json!([
+            { "line": 42, "why": "its time cannot be read; RFC 3339 and Unix seconds can" },
+            { "line": 43, "why": "it has 2 fields, the header 3" },
+        ])
+    );
+    let run = done(&ana, &json!({ "b": tighter(), "traffic": { "log": { "upload": sent["id"] } } }));
+    assert_eq!((&run["summary"]["requests"], &run["about"]["refused"]), (&json!(40), &json!(2)));
+    let rows = of_run(&ana, &run, "/timeline?sort=key").json()["items"].clone();
+    // Ten at once and one in six seconds of each key, of a request in two seconds.
+    let told: Vec<_> = rows.as_array().expect("a list").iter().map(|row| (&row["key"], &row["denied_b"])).collect();
+    assert_eq!(told, [(&json!("user:k0"), &json!(4)), (&json!("user:k1"), &json!(4))]);
+    let unknown = upload(&ana, "?key=session", log.as_bytes());
+    assert_eq!(unknown.status, 422);
+    assert!(unknown.json()["detail"].as_str().expect("text").contains("line 1"), "{unknown:?}");
+}
+
+#[test]
 fn logs_that_cannot_be_used_leave_nothing_behind() {
     let folder = Folder::with_file();
     let mut server = Server::start(folder.home());
@@ -391,7 +429,10 @@ fn logs_that_cannot_be_used_leave_nothing_behind() {
     let broken = broken.finish().expect("memory");
     for (query, log, status) in [
         ("", b"".as_slice(), 422),
+        ("?format=xml", b"x", 422),
         ("?format=csv", b"x", 422),
+        ("?key=id&kind=No%20Kind", b"x", 422),
+        ("?key=id", line(1, "192.0.2.7", "-").as_bytes(), 422),
         ("?save=maybe", b"x", 422),
         ("?format=combined", line(1, "192.0.2.7", "-").as_bytes(), 422),
         ("", &broken[..broken.len() / 2], 400),
@@ -742,8 +783,59 @@ fn the_editor_is_shown_what_its_limits_would_do() {
         assert_eq!(answer.status, 422, "{body}: {answer:?}");
         assert!(answer.pointers().iter().any(|it| it.starts_with(pointer)), "{pointer}: {:?}", answer.pointers());
     }
+    // The same again in the same bytes.
+    let again = || ana.post(PREVIEW, &ask("tier", tier(60), tier(30))).text;
+    assert_eq!(again(), again());
     // More than fits is cut, and says where.
     let long = broken(&ask("tier", Value::Null, tier(1)), "traffic", json!({ "rate": 1_000_000, "for": "366d" }));
     let shown = ana.post(PREVIEW, &long).json();
     assert_eq!((&shown["requests"], &shown["cut_at_ms"]), (&json!(20_000), &json!(20)));
+}
+
+/// The requests that a client made a while ago, as they were recorded.
+#[test]
+fn the_editor_is_shown_what_its_limits_would_have_done_to_a_client() {
+    const PREVIEW: &str = "/api/v1/simulations/preview";
+    let tier =
+        json!({ "id": "t", "limits": [{ "id": "m", "algorithm": "token_bucket", "limit": 12, "period": "1h" }] });
+    let ask = |client: &str| json!({ "kind": "tier", "draft": tier, "traffic": { "recorded": { "client": client } } });
+    // However identities are shown: whoever asks named him.
+    for keys in [Keys::Clear, Keys::Truncated, Keys::Hashed] {
+        let (_folder, server) = recording(keys, 1);
+        let ana = server.administrator();
+        let nobody = ana.post(PREVIEW, &ask("user:secret-user-1"));
+        assert_eq!((nobody.status, nobody.pointers()), (422, vec!["/traffic/recorded/client".to_owned()]));
+        assert!(nobody.text.contains("sent no request to the domain `default` in the last 15 minutes"), "{nobody:?}");
+        traffic(&server);
+        let shown = ana.post(PREVIEW, &ask("user:secret-user-1"));
+        assert_eq!(shown.status, 200, "{shown:?}");
+        let shown = shown.json();
+        assert_eq!(
+            (&shown["requests"], &shown["draft"]["allowed"], &shown["draft"]["denied"], &shown["published"]),
+            (&json!(30), &json!(12), &json!(18), &Value::Null)
+        );
+        assert_eq!(shown["recorded"]["complete"], true);
+        let ends = ["from", "to"].map(|end| shown["recorded"][end].as_str().expect("a time").to_owned());
+        assert!(ends[0] < ends[1], "{ends:?}");
+        let buckets = shown["draft"]["buckets"].as_array().expect("a list");
+        let sum: u64 = buckets.iter().flat_map(|it| it.as_array().expect("two")).filter_map(Value::as_u64).sum();
+        assert_eq!(sum, 30);
+        let rule = json!({ "id": "r", "endpoint": "/x", "per": "ip", "cost": 4, "limits": tier["limits"] });
+        let by_rule =
+            json!({ "kind": "rule", "draft": rule, "traffic": { "recorded": { "client": "ip:198.51.100.3" } } });
+        let by_rule = ana.post(PREVIEW, &by_rule).json();
+        assert_eq!((&by_rule["draft"]["allowed"], &by_rule["draft"]["denied"]), (&json!(3), &json!(27)));
+        for (client, pointer) in [("ada", "/traffic/recorded/client"), (":x", "/traffic/recorded/client")] {
+            assert_eq!(ana.post(PREVIEW, &ask(client)).pointers(), [pointer]);
+        }
+        let odd = json!({ "kind": "tier", "draft": tier, "traffic": { "recorded": { "who": "x" } } });
+        assert_eq!(ana.post(PREVIEW, &odd).pointers(), ["/traffic/recorded/who"]);
+    }
+    // Who is not in the sample is not told from the few that came along with somebody who is.
+    let (_folder, server) = recording(Keys::Clear, 1_000_000);
+    let refused = server.administrator().post(PREVIEW, &ask("user:secret-user-1"));
+    assert!(refused.text.contains("is not recorded: one user in 1000000 is"), "{refused:?}");
+    let (_folder, server) = fresh();
+    let refused = server.administrator().post(PREVIEW, &ask("user:secret-user-1"));
+    assert!(refused.text.contains("nothing is recorded; start the server with --record"), "{refused:?}");
 }

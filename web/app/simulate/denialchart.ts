@@ -3,7 +3,7 @@ import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { perSecond } from '../format.ts';
 import type { Columns } from './denials.ts';
-import { offset } from './times.ts';
+import { offset, wholeSteps } from './times.ts';
 
 export interface Reading {
   atMs: number;
@@ -18,6 +18,8 @@ interface Hooks {
 }
 
 const HEIGHT = 160;
+/** Room for the words of a tick. */
+const TICK_WIDTH = 90;
 const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
 
 /** Looked up when it is drawn, so that it follows the theme. */
@@ -45,8 +47,8 @@ export function drawDenials(into: HTMLElement, columns: Columns, beginMs: number
         {
           ...axis,
           size: 24,
-          space: 80,
-          values: (_, times) => times.map((at) => offset(at * 1000)),
+          splits: (self, _, from, to) => wholeSteps(from, to, Math.floor(self.width / TICK_WIDTH)),
+          values: (_, times) => times.map((at) => offset(Math.round(at * 1000))),
         },
         { ...axis, size: 56, values: (_, rates) => rates.map(perSecond) },
       ],

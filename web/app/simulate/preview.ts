@@ -1,6 +1,10 @@
-/** What the preview of a tier or rule asks for: the traffic of one client, made so that the limits have something to say. */
+/**
+ * What the preview of a tier or rule asks for: the traffic of one client, made so that the limits have something to say, or
+ * as it was recorded.
+ */
 import type { PreviewTraffic } from '../api/schema.ts';
 import type { Entry } from '../changes/entry.ts';
+import { parseIdentity } from '../inspect/question.ts';
 import { parsePeriod, periodMs } from '../policy/period.ts';
 import { formatRate, isRate, parseRate } from '../policy/rate.ts';
 import type { Bar } from './strips.ts';
@@ -18,6 +22,9 @@ export interface TrafficForm {
   parameters: string[];
   rate: string;
   for: string;
+  /** The recorded requests of this client, `KIND:VALUE`, instead. */
+  isRecorded: boolean;
+  client: string;
 }
 
 /** The most that the server takes. */
@@ -28,7 +35,14 @@ export const PREVIEW_PATTERNS: PatternName[] = ['steady', 'poisson', 'burst', 'w
 /** Twice what the first limit lets through, for three of its periods. */
 export function usualTraffic(limits: { limit: number; period: string }[]): TrafficForm {
   const first = limits[0];
-  const steady: TrafficForm = { pattern: 'steady', parameters: usual('steady'), rate: '10 / 1s', for: '20s' };
+  const steady: TrafficForm = {
+    pattern: 'steady',
+    parameters: usual('steady'),
+    rate: '10 / 1s',
+    for: '20s',
+    isRecorded: false,
+    client: '',
+  };
   const lengthMs = first ? periodMs(parsePeriod(first.period, '') ?? '') : null;
   if (!first || lengthMs === null) return steady;
   const [period = '', number = '', unit = ''] = /^(\d+)(.*)$/.exec(parsePeriod(first.period, '') ?? '') ?? [];
@@ -38,6 +52,7 @@ export function usualTraffic(limits: { limit: number; period: string }[]): Traff
 
 /** By the pointer into the question, as the server names what is wrong. */
 export function trafficFaults(form: TrafficForm, numberMax: number): QuestionFaults {
+  if (form.isRecorded) return parseIdentity(form.client) ? {} : { '/traffic/recorded/client': 'identity' };
   const faults = patternFaults(form, '/traffic');
   if (!isRate(parseRate(form.rate, numberMax, ''))) faults['/traffic/rate'] = 'rate';
   if (parsePeriod(form.for, '') === null) faults['/traffic/for'] = 'length';
@@ -46,6 +61,7 @@ export function trafficFaults(form: TrafficForm, numberMax: number): QuestionFau
 
 /** Of a form without faults. */
 export function trafficOf(form: TrafficForm, numberMax: number): PreviewTraffic | null {
+  if (form.isRecorded) return { recorded: { client: form.client.trim() } };
   const rate = parseRate(form.rate, numberMax, '');
   const length = parsePeriod(form.for, '');
   if (!isRate(rate) || length === null) return null;

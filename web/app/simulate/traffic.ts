@@ -30,6 +30,7 @@ export type FaultName =
   | 'upload'
   | 'json'
   | 'changes'
+  | 'identity'
   | 'rows';
 /** By pointer. */
 export type QuestionFaults = Record<string, FaultName>;

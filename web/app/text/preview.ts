@@ -34,6 +34,7 @@ export const faultWords = {
   upload: 'Send a log, or choose one that is here',
   json: 'This is not JSON',
   changes: 'Nothing is changed any more; choose another policy',
+  identity: 'A kind and a value: user:ada',
   rows: 'Add a source',
 };
 
@@ -60,6 +61,12 @@ export const previewing = {
     `Only the first ${time}: a preview has at most ${requests} requests.`,
   fix: 'Fix the fields that need a look to update this.',
   failed: 'No preview:',
+  recorded: 'a client’s last 15 minutes',
+  client: 'Client',
+  clientHint: 'user:ada',
+  ofClient: (requests: string, from: string, to: string) =>
+    `${many(requests, 'request', 'requests')} as recorded, from ${from} to ${to}; it begins with nothing used.`,
+  incomplete: 'Some requests of the sample were not kept, perhaps of this client.',
 };
 
 export const impact = {
