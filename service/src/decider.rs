@@ -23,7 +23,7 @@ pub struct Decider<C> {
     engine: Arc<Engine<C>>,
     retries: Retries,
     reservations: Reservations,
-    degraded: DegradedCounts,
+    degraded: Arc<DegradedCounts>,
 }
 
 /// What a door answers.
@@ -60,7 +60,7 @@ impl<C: Clock> Decider<C> {
             engine,
             retries: Retries::new(secret),
             reservations: Reservations::default(),
-            degraded: DegradedCounts::new(),
+            degraded: Arc::new(DegradedCounts::new()),
         })
     }
 
@@ -76,7 +76,7 @@ impl<C: Clock> Decider<C> {
         &self.reservations
     }
 
-    pub(crate) fn degraded(&self) -> &DegradedCounts {
+    pub(crate) fn degraded(&self) -> &Arc<DegradedCounts> {
         &self.degraded
     }
 

@@ -1,6 +1,7 @@
 //! Answers that are not what they should have been: counted by reason, and told in the log.
 
 use std::{
+    collections::BTreeMap,
     panic,
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -54,6 +55,13 @@ impl DegradedCounts {
     pub(crate) fn failures(&self) -> u64 {
         let reasons = [Degraded::InternalError, Degraded::Overload];
         reasons.iter().map(|reason| self.by_reason.get_or_create(&Reason { reason: reason.name() }).get()).sum()
+    }
+
+    /// How many there were, by reason.
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let reasons = [Degraded::NoStore, Degraded::StoreFailed, Degraded::InternalError, Degraded::Overload];
+        let count = |reason: &'static str| Some((reason, self.by_reason.get(&Reason { reason })?.get()));
+        reasons.into_iter().filter_map(|reason| count(reason.name())).collect()
     }
 
     pub(crate) fn by_reason(&self) -> &Family<Reason, Counter> {

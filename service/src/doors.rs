@@ -16,6 +16,7 @@ use crate::{
     http::{self, Http},
     latency::DoorLatencies,
     metrics::Metrics,
+    refusals::{Errors, Refusals},
     resp::{self, Resp},
     room::Room,
     running::Running,
@@ -39,6 +40,7 @@ pub struct Doors<C> {
     http: Http,
     grpc: Option<Grpc>,
     resp: Option<Resp<C>>,
+    refusals: Arc<Refusals>,
 }
 
 /// How doors listen, and to whom.
@@ -82,7 +84,7 @@ impl<C: Clock> Doors<C> {
     /// Of a decider: HTTP, and those that are added.
     #[must_use]
     pub fn new(decider: Arc<Decider<C>>, settings: Settings, http: Http) -> Self {
-        Self { decider, settings, http, grpc: None, resp: None }
+        Self { decider, settings, http, grpc: None, resp: None, refusals: Arc::default() }
     }
 
     /// With gRPC.
@@ -97,9 +99,15 @@ impl<C: Clock> Doors<C> {
         Self { resp: Some(resp), ..self }
     }
 
+    /// What will be counted of their errors, also while they are open.
+    #[must_use]
+    pub fn errors(&self) -> Errors {
+        Errors::of(&self.decider, &self.refusals)
+    }
+
     /// Opens them, on a runtime of tokio. An error: one cannot listen.
     pub fn serve(self) -> io::Result<Running> {
-        let Self { decider, settings, http, grpc, resp } = self;
+        let Self { decider, settings, http, grpc, resp, refusals } = self;
         let Settings { workers, tls, tokens, drain_delay, source, traces } = settings;
         let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
         let of_http = DoorLatencies::new(&http::KIND);
@@ -111,7 +119,7 @@ impl<C: Clock> Doors<C> {
         let room = Arc::new(Room::default());
         let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
         let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
-        let metrics = Metrics::new(&decider, &room, latencies, throttled.as_ref(), &watch);
+        let metrics = Metrics::new(&decider, &room, latencies, throttled.as_ref(), &watch, refusals);
         let is_leaving = Arc::new(AtomicBool::new(false));
         let mut beside = JoinSet::new();
         beside.spawn(Arc::clone(&watch).follow());

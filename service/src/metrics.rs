@@ -19,6 +19,7 @@ use crate::{
     decider::Decider,
     health::Fault,
     latency::{AllLatencies, DoorLatencies},
+    refusals::{OfRefusals, Refusals},
     resp::Throttled,
     room::Room,
     watch::Watch,
@@ -31,14 +32,8 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    refused: Family<Refused, Counter>,
+    refusals: Arc<Refusals>,
     unidentified: Counter,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Refused {
-    door: &'static str,
-    code: &'static str,
 }
 
 impl Metrics {
@@ -49,29 +44,29 @@ impl Metrics {
         latencies: Vec<DoorLatencies>,
         throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
+        refusals: Arc<Refusals>,
     ) -> Self {
-        let (refused, unidentified) = (Family::default(), Counter::default());
+        let unidentified = Counter::default();
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
         registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
         registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
+        registry.register_collector(Box::new(OfRefusals(Arc::clone(&refusals))));
         if let Some(throttled) = throttled {
             registry.register_collector(Box::new(throttled.clone()));
         }
         let help = "Answers that are not what they should have been, by reason";
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
-        let help = "Requests that were refused or failed, by door and code of error, those inside a batch too";
-        registry.register("bad_requests", help, Family::clone(&refused));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry, refused, unidentified }
+        Self { registry, refusals, unidentified }
     }
 
     /// A request at this door, or a check of a batch, was refused with this code.
     pub(crate) fn refused(&self, door: &'static str, code: &'static str) {
-        self.refused.get_or_create(&Refused { door, code }).inc();
+        self.refusals.count(door, code);
     }
 
     /// A proxy asked about a request that had none of the identities.
@@ -258,7 +253,7 @@ impl Collector for OfRoom {
 }
 
 /// Writes one metric with labels: a counter for each set of them.
-fn counters<L: EncodeLabelSet>(
+pub(crate) fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
