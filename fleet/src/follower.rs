@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::system::uname;
-use tidegate::Engine;
+use tidegate::{Engine, clock::Clock};
 use tokio::{
     sync::watch,
     task::{JoinSet, spawn_blocking},
@@ -21,7 +21,9 @@ use crate::{
     last_good::{LastGood, replace},
     node::Node,
     payload::hex,
-    wire,
+    process::ErrorCounts,
+    watcher::ONE_IN,
+    wire::{self, Process},
 };
 
 /// File of the name that a node gave itself.
@@ -37,6 +39,8 @@ pub struct Follower {
     name: Option<String>,
     folder: Option<PathBuf>,
     trusted: Option<Vec<u8>>,
+    process: Process,
+    errors: ErrorCounts,
 }
 
 /// An engine that follows. It goes on until this is dropped; the engine then keeps the policy that it has.
@@ -120,7 +124,8 @@ impl Follower {
     #[must_use]
     pub fn new(admin_url: &str, token: Token) -> Self {
         let url = admin_url.trim_end_matches('/').to_owned();
-        Self { url, token, name: None, folder: None, trusted: None }
+        let (process, errors) = (Process::default(), ErrorCounts::default());
+        Self { url, token, name: None, folder: None, trusted: None, process, errors }
     }
 
     /// Under this name, which no other node has; else that of the machine with a random end, which is kept in the folder.
@@ -139,6 +144,13 @@ impl Follower {
     #[must_use]
     pub fn trusting(self, certificates: impl Into<Vec<u8>>) -> Self {
         Self { trusted: Some(certificates.into()), ..self }
+    }
+
+    /// Telling the admin server with what its process runs, and that errors are counted by `errors`. When it began, and how it
+    /// is observed, is known here.
+    #[must_use]
+    pub fn running_as(self, process: Process, errors: ErrorCounts) -> Self {
+        Self { process: process.bounded(), errors, ..self }
     }
 
     /// Begins: puts the last good policy in force, if there is one, and connects in the background, on this runtime.
@@ -171,6 +183,12 @@ impl Follower {
             instance: random,
             calls,
             answers: Answers::of(Arc::clone(&engine)),
+            process: Process {
+                started_at_ms: engine.clock().now() / 1_000_000,
+                observed_one_in: ONE_IN.get(),
+                ..self.process
+            },
+            errors: self.errors,
             engine,
             last_good,
             status,

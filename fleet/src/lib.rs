@@ -25,7 +25,7 @@
 //! (what no counter tells), `counters` (what an engine counted), `wire` (what nodes and the admin server say to each other),
 //! `payload` (a document on its way), `fit` (what is told fits), `sse` (the stream, read), `compiled` (a policy as a follower
 //! has it), `last_good` (what lies on the disk), `steps` (how long to wait before the next connection), `lookout` and `answers`
-//! (what an operator asks), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
+//! (what an operator asks), `process` (what a process tells of itself), `reports` (what is told), `calls` (HTTP), `node` (what a follower does), `follower`.
 
 mod answers;
 mod calls;
@@ -40,6 +40,7 @@ mod lookout;
 mod node;
 mod owners;
 pub mod payload;
+mod process;
 mod reports;
 mod sse;
 mod steps;
@@ -52,6 +53,7 @@ pub use counters::{Counted, Counters, Figure};
 pub use follower::{Follower, Following, Source, StartError, Status, Token};
 pub use latency::Latency;
 pub use owners::{Owner, owner_of};
+pub use process::{ErrorCounts, resident_bytes};
 pub use sse::{Event, EventReader, TooLong};
 pub use watcher::{Also, ENTRIES, HALF_LIFE, ONE_IN, Sample, Watcher};
 

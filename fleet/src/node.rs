@@ -18,10 +18,11 @@ use crate::{
     follower::{Source, Status},
     last_good::{Found, LastGood},
     payload::unpack,
+    process::ErrorCounts,
     reports::Reporter,
     sse::{Event, EventReader},
     steps::{Ended, Steps},
-    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Hello, Snapshot, Told},
+    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Hello, Process, Snapshot, Told},
 };
 
 /// The admin server says that it is alive every ten seconds; after this it is not.
@@ -39,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) engine: Arc<Engine>,
     pub(crate) answers: Answers,
     pub(crate) last_good: Option<LastGood>,
+    pub(crate) process: Process,
+    pub(crate) errors: ErrorCounts,
     pub(crate) status: watch::Sender<Status>,
 }
 
@@ -364,7 +367,7 @@ impl Node {
 
     /// Tells what is counted, for ever, while there is somebody to tell.
     pub(crate) async fn report(self: Arc<Self>) -> Infallible {
-        let mut reporter = Reporter::of(Arc::clone(&self.engine));
+        let mut reporter = Reporter::of(Arc::clone(&self.engine), self.process.clone(), self.errors.clone());
         // Nodes that started together do not report together.
         let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
         let mut ticks = interval_at(first, REPORT_EVERY);

@@ -9,9 +9,13 @@ use crate::{
     counters::Counters,
     fit::{ROOM, json_bytes, keep_what_fits},
     owners::owner_of,
+    process::{ErrorCounts, resident_bytes},
     watcher::{ONE_IN, Watcher},
-    wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Report, SeenIdentity},
+    wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, bounded_errors},
 };
+
+/// In one report of so many a node says what process it is: an admin server that was started again is to know it soon.
+const PROCESS_ONE_IN: u64 = 10;
 
 /// Makes the reports of one engine.
 #[derive(Debug)]
@@ -20,18 +24,20 @@ pub(crate) struct Reporter {
     watcher: Arc<Watcher>,
     observing: ObserverId,
     counters: Counters,
+    process: Process,
+    errors: ErrorCounts,
     sequence: u64,
 }
 
 impl Reporter {
-    /// What is counted from now on.
-    pub(crate) fn of(engine: Arc<Engine>) -> Self {
+    /// What is counted from now on, in this process.
+    pub(crate) fn of(engine: Arc<Engine>, process: Process, errors: ErrorCounts) -> Self {
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
         // What there was before is in no report.
         counters.count(&engine, &watcher.take());
-        Self { engine, watcher, observing, counters, sequence: 0 }
+        Self { engine, watcher, observing, counters, process, errors, sequence: 0 }
     }
 
     /// What was counted since the last one; without a name, which the caller gives it.
@@ -60,6 +66,10 @@ impl Reporter {
             owners_left_out,
             fill: self.engine.fill(),
             overflow_charges: self.engine.overflow_charges(),
+            keys: Some(self.engine.live_keys()),
+            memory_bytes: resident_bytes(),
+            errors: bounded_errors(self.errors.now()),
+            process: (self.sequence % PROCESS_ONE_IN == 1).then(|| self.process.clone()),
             ..Report::default()
         };
         self.with_heavy(report)
@@ -142,7 +152,7 @@ mod tests {
         let engine = Arc::new(Engine::with_max_keys(10_000));
         let policy = serde_json::from_value(policy).expect("a policy");
         engine.publish(Snapshot::compile(&policy).expect("valid")).expect("it fits");
-        let mut reporter = Reporter::of(Arc::clone(&engine));
+        let mut reporter = Reporter::of(Arc::clone(&engine), Process::default(), ErrorCounts::default());
         let check = |kind: &str, value: &str| {
             let who = [Identity::new(kind, value).expect("valid")];
             let _ = engine.check(&Request::new(&who).expect("valid").domain(&domain));
@@ -176,7 +186,7 @@ mod tests {
             ]}}}"#,
         );
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
-        let mut reporter = Reporter::of(Arc::clone(&engine));
+        let mut reporter = Reporter::of(Arc::clone(&engine), Process::default(), ErrorCounts::default());
         let mut sum = (0, 0);
         for second in 0..5u64 {
             for _ in 0..second {
@@ -200,5 +210,18 @@ mod tests {
         assert_eq!(sum, (3, 7));
         drop(reporter);
         assert!(format!("{engine:?}").contains("observers: 0"), "{engine:?}");
+    }
+    #[test]
+    fn a_report_says_how_the_process_is_and_now_and_then_which_it_is() {
+        let engine = Arc::new(Engine::with_max_keys(1_000));
+        let process = Process { max_keys: Some(1_000), commit: Some("abc".to_owned()), ..Process::default() };
+        let errors = ErrorCounts::of(|| [("overload", 3)].into());
+        let mut reporter = Reporter::of(engine, process.clone(), errors);
+        let reports: Vec<Report> = (0..21).map(|_| reporter.next()).collect();
+        let with: Vec<u64> =
+            reports.iter().filter(|report| report.process.is_some()).map(|report| report.sequence).collect();
+        assert_eq!((with, reports[0].process.as_ref()), (vec![1, 11, 21], Some(&process)));
+        assert!(reports.iter().all(|report| report.errors[0].count == 3 && report.keys == Some(0)));
+        assert_eq!(reports[0].memory_bytes.is_some(), cfg!(target_os = "linux"));
     }
 }

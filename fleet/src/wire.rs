@@ -51,6 +51,12 @@ pub const PARTS_MAX: usize = 1_000;
 pub const HITTERS_MAX: usize = 32;
 /// Identities of a question.
 pub const FULLEST_MAX: usize = 100;
+/// Kinds of errors of a report.
+pub const ERROR_KINDS_MAX: usize = 64;
+/// Doors that a process tells of.
+pub const DOORS_MAX: usize = 8;
+/// Bytes of what a process says of itself, word by word: a commit, an address, a kind of errors.
+pub const TEXT_BYTES_MAX: usize = 128;
 /// Decisions of an answer.
 pub const DECISIONS_MAX: usize = 100;
 /// How long a node may watch before it answers, milliseconds.
@@ -207,6 +213,83 @@ pub struct Report {
     pub denied: Vec<HeavyKey>,
     /// The keys that came most, heaviest first: as many as fit.
     pub hot: Vec<HeavyKey>,
+    /// Keys that are counted now, estimated; nothing: the build does not tell.
+    pub keys: Option<u64>,
+    /// Memory that the process has from the machine, bytes; nothing where the system does not say.
+    pub memory_bytes: Option<u64>,
+    /// Errors since the start of the process, by kind.
+    pub errors: Vec<ErrorCount>,
+    /// What process it is: in the first report, and in every tenth one after it.
+    pub process: Option<Process>,
+}
+
+/// Errors of one kind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct ErrorCount {
+    /// Why an answer was not what it should have been, such as `overload`; or the code of a request that was refused or
+    /// failed, such as `bad_request`.
+    pub kind: String,
+    /// How many since the start of the process.
+    pub count: u64,
+}
+
+/// What a process is, and with what it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default)]
+pub struct Process {
+    /// When it began, by its clock, Unix milliseconds.
+    pub started_at_ms: u64,
+    /// Commit of its build, if that is known.
+    pub commit: Option<String>,
+    /// Where it answers, by protocol.
+    pub doors: Vec<DoorAddress>,
+    /// Do its doors speak TLS?
+    pub has_tls: bool,
+    /// Does it send spans of requests to a collector?
+    pub has_traces: bool,
+    /// Keys that its table has room for; nothing: it does not say.
+    pub max_keys: Option<u64>,
+    /// Threads that answer at each door; nothing: it has none, or does not say.
+    pub workers: Option<u64>,
+    /// For the figures one decision in so many is looked at.
+    pub observed_one_in: u32,
+    /// The requests of one identity in so many are recorded; nothing: none are.
+    pub recorded_one_in: Option<u32>,
+}
+
+/// A door, and where it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct DoorAddress {
+    /// `http`, `grpc` or `resp`.
+    pub protocol: String,
+    /// With its scheme and port.
+    pub address: String,
+}
+
+impl Process {
+    /// With as many doors, and as much of each text, as the admin server keeps.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.doors.truncate(DOORS_MAX);
+        let doors = self.doors.iter_mut().flat_map(|door| [&mut door.protocol, &mut door.address]);
+        doors.chain(&mut self.commit).for_each(cut);
+        self
+    }
+}
+
+/// The first errors of a report, as many as the admin server keeps.
+#[must_use]
+pub fn bounded_errors(mut errors: Vec<ErrorCount>) -> Vec<ErrorCount> {
+    errors.truncate(ERROR_KINDS_MAX);
+    errors.iter_mut().for_each(|error| cut(&mut error.kind));
+    errors
+}
+
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
 }
 
 impl Report {
@@ -466,4 +549,33 @@ pub struct SeenDecision {
     pub identities: Vec<SeenIdentity>,
     /// Its path, if it had one; its first 512 characters.
     pub endpoint: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    /// Either side may be of an older build: what is not said is not known, and what is not known is overlooked.
+    #[test]
+    fn reports_of_other_builds_are_read() {
+        let old = json!({ "name": "n-1", "instance": "a", "sequence": 1, "at_ms": 5, "policy_version": 3 });
+        let old: Report = from_value(old).expect("a report");
+        assert_eq!((old.keys, old.memory_bytes, old.errors.len(), old.process), (None, None, 0, None));
+        let later = json!({ "sequence": 11, "keys": 7, "process": { "started_at_ms": 1, "later": [1] }, "later": {} });
+        let later: Report = from_value(later).expect("a report");
+        assert_eq!((later.keys, later.process.map(|process| process.started_at_ms)), (Some(7), Some(1)));
+    }
+
+    #[test]
+    fn what_a_process_says_of_itself_is_bounded() {
+        let long = "ä".repeat(1_000);
+        let door = DoorAddress { protocol: long.clone(), address: long.clone() };
+        let process = Process { commit: Some(long.clone()), doors: vec![door; 100], ..Process::default() }.bounded();
+        assert_eq!((process.doors.len(), process.doors[0].address.len()), (DOORS_MAX, TEXT_BYTES_MAX));
+        assert_eq!(process.commit.map(|commit| commit.len()), Some(TEXT_BYTES_MAX));
+        let errors = bounded_errors(vec![ErrorCount { kind: long, count: 1 }; 100]);
+        assert_eq!((errors.len(), errors[0].kind.len()), (ERROR_KINDS_MAX, TEXT_BYTES_MAX));
+    }
 }
