@@ -9,6 +9,7 @@ use std::{
 
 use clap::Args;
 use tidegate::{Engine, RatedLimiter, clock::SystemClock};
+use tidegate_fleet::wire::{DoorAddress, Process};
 use tidegate_service::{
     CONNECTIONS_MAX, Decider, Doors, Source, Traces,
     grpc::{Admin, Grpc},
@@ -87,6 +88,10 @@ impl DoorArguments {
         Arc::new(Engine::with_max_keys(self.max_keys))
     }
 
+    fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+    }
+
     /// How long they answer on after SIGTERM.
     pub(crate) fn drain_delay(&self) -> Duration {
         self.listening.drain_delay()
@@ -107,6 +112,23 @@ impl DoorArguments {
 }
 
 impl Listeners<'_> {
+    /// With what the doors run, as the admin server is told: no secrets, no files.
+    pub(crate) fn process(&self) -> Process {
+        let Self { arguments, urls, .. } = self;
+        let doors = [("http", Some(&urls.http)), ("grpc", Some(&urls.grpc)), ("resp", urls.resp.as_ref())];
+        let door = |(protocol, url): (&str, Option<&String>)| {
+            Some(DoorAddress { protocol: protocol.to_owned(), address: url?.clone() })
+        };
+        Process {
+            doors: doors.into_iter().filter_map(door).collect(),
+            has_tls: arguments.listening.has_tls(),
+            has_traces: arguments.traces.is_on(),
+            max_keys: Some(arguments.max_keys as u64),
+            workers: Some(arguments.workers() as u64),
+            ..build()
+        }
+    }
+
     /// `admin`: the way to the admin server; `source`: where policies come from, if that is another process.
     pub(crate) fn doors(
         self,
@@ -118,8 +140,7 @@ impl Listeners<'_> {
         let arguments = self.arguments;
         let decider = Decider::new(Arc::clone(engine)).map(Arc::new);
         let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
-        let workers = arguments.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-        let settings = arguments.listening.settings(workers, source, traces)?;
+        let settings = arguments.listening.settings(arguments.workers(), source, traces)?;
         let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
         let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);
         let doors = Doors::new(decider, settings, http).grpc(Grpc { listener: self.grpc, admin });
@@ -131,4 +152,9 @@ impl Listeners<'_> {
             }
         })
     }
+}
+
+/// Of a process without doors: the commit that this was built from, where the build was told (`TIDEGATE_COMMIT`).
+pub(crate) fn build() -> Process {
+    Process { commit: option_env!("TIDEGATE_COMMIT").map(str::to_owned), ..Process::default() }
 }

@@ -1,9 +1,16 @@
 //! `tidegate node`: the doors of an engine that follows an admin server.
 
-use std::{convert::Infallible, fs, future::pending, io, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    fs,
+    future::pending,
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
-use tidegate_fleet::{Follower, Following, Source, Status, Token};
-use tidegate_service::{self as service, grpc::Admin};
+use tidegate_fleet::{ErrorCounts, Follower, Following, Source, Status, Token};
+use tidegate_service::{self as service, Errors, grpc::Admin};
 
 use crate::{
     cli::NodeArguments,
@@ -35,12 +42,18 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
     if let Some(pem) = trusted {
         follower = follower.trusting(pem);
     }
+    // Reports begin before the doors, which need what follows.
+    let errors = Arc::new(OnceLock::<Errors>::new());
+    let counted = Arc::clone(&errors);
+    let count = move || counted.get().map(Errors::by_kind).unwrap_or_default();
+    let follower = follower.running_as(listeners.process(), ErrorCounts::of(count));
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
     let following = Arc::new(Followed(following));
     // Ends after the doors.
     let sending = arguments.door.traces.start(following.0.name())?;
     let source = Arc::clone(&following) as Arc<dyn service::Source>;
     let doors = listeners.doors(&engine, admin, Some(source), sending.as_ref().map(Sending::traces))?;
+    errors.get_or_init(|| doors.errors());
     let doors = doors.serve().map_err(failure)?;
     let mut stopping = Stopping::new().map_err(failure)?;
     say(greeting(arguments, &following.0, &urls).as_bytes())?;

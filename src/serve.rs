@@ -4,13 +4,13 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::
 
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
-use tidegate_admin::{Admin, FiguresClock, PolicyFile, PolicyFileOutcome, Settings};
+use tidegate_admin::{Admin, ErrorCounts, FiguresClock, PolicyFile, PolicyFileOutcome, Process, Settings};
 use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
 use crate::{
     cli::{ControlArguments, ServeArguments, Share},
-    doors::Urls,
+    doors::{Urls, build},
     output::{Ended, Failure, complain, say},
     policy,
     running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url},
@@ -30,9 +30,10 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
         let engine = arguments.door.engine();
         let urls = Some(listeners.urls.clone());
         let own = url(arguments.control.access.scheme(), &admin)?;
+        let process = listeners.process();
         let way = WayToAdmin::own(&own).map_err(|error| Failure(error.to_string()))?;
         let doors = listeners.doors(&engine, way, None, sending.as_ref().map(Sending::traces))?;
-        let node = Node { engine, record: arguments.record, urls };
+        let node = Node { engine, record: arguments.record, urls, process };
         Box::pin(serve(&arguments.control, admin, node, Some((doors, arguments.door.drain_delay())))).await
     })
 }
@@ -42,7 +43,8 @@ pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<
     log_to_stderr(&arguments.log, no_color)?;
     raise_descriptors(Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.admin, "the dashboard", "--admin")?;
-    let node = Node { engine: Arc::new(Engine::with_max_keys(ALONE_KEYS)), record: Share(None), urls: None };
+    let engine = Arc::new(Engine::with_max_keys(ALONE_KEYS));
+    let node = Node { engine, record: Share(None), urls: None, process: build() };
     runtime()?.block_on(serve(arguments, admin, node, None))
 }
 
@@ -52,6 +54,7 @@ struct Node {
     record: Share,
     /// Where it answers; `None`: nowhere.
     urls: Option<Urls>,
+    process: Process,
 }
 
 async fn serve(
@@ -63,6 +66,7 @@ async fn serve(
     let failure = |error: io::Error| Failure(error.to_string());
     let admin_url = arguments.admin_url.clone().map_or_else(|| url(arguments.access.scheme(), &listener), Ok)?;
     let policy = arguments.policy.as_deref().map(|file| policy_file(file, arguments.policy_force)).transpose()?;
+    let errors = doors.as_ref().map(|(doors, _)| doors.errors());
     let settings = Settings {
         policy,
         url: arguments.admin_url.clone(),
@@ -78,6 +82,8 @@ async fn serve(
         keys: arguments.keys,
         record: node.record.0,
         check_url: node.urls.as_ref().map(|urls| urls.http.clone()),
+        process: node.process,
+        errors: errors.map(|errors| ErrorCounts::of(move || errors.by_kind())).unwrap_or_default(),
         access: arguments.access.settings()?,
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;

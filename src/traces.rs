@@ -43,6 +43,10 @@ pub(crate) struct TracesArguments {
 }
 
 impl TracesArguments {
+    pub(crate) fn is_on(&self) -> bool {
+        self.traces.is_some()
+    }
+
     /// Begins to send, if it is asked for; `instance` tells this process from others.
     pub(crate) fn start(&self, instance: &str) -> Result<Option<Sending>, Failure> {
         let Some(url) = &self.traces else { return Ok(None) };

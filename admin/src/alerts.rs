@@ -1,10 +1,12 @@
 //! What needs a look: found in the policy, its history, the figures and the nodes, again and again, and told to the streams when it
 //! comes and when it goes.
 
+mod tokens;
+
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
     convert::Infallible,
-    mem,
+    fmt, mem,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -13,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
-    Warning,
+    DEFAULT_DOMAIN, Warning,
     policy::{Client, Limit, Mode, Override},
 };
 use tokio::{task::spawn_blocking, time::timeout};
@@ -26,7 +28,7 @@ use crate::{
     problem::Problem,
     published::{Published, Shared},
     publisher::Publisher,
-    store::{FigureRow, Store},
+    store::{FigureRow, Store, Token},
 };
 
 /// How often is looked, beside after every publish.
@@ -44,18 +46,21 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Something that needs a look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
-    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, or the code of a warning of the policy.
+    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
+    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of
+    /// a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
     since: String,
-    /// For people: what is the matter.
+    /// For people: what is the matter, and with what.
     message: String,
-    /// What of the policy it is about; `null`: a node, or this server.
+    /// What of the policy it is about; `null`: a node, a token, or this server.
     object: Option<About>,
     /// The node that it is about, if it is about one that follows this server.
     node: Option<String>,
+    /// Name of the token that it is about, if it is about one.
+    token: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
@@ -68,7 +73,7 @@ struct About {
     limit: Option<String>,
 }
 
-/// An alert is the same as long as it is about the same.
+/// An alert is the same as long as it is about the same: its code, and the object, node or token.
 type Key = (&'static str, Option<About>, Option<String>);
 
 /// Those that are open.
@@ -91,8 +96,8 @@ struct Memory {
     matched: Option<(i64, Matched)>,
     /// When something was counted last that should not be, Unix milliseconds, and how often it was.
     grown: HashMap<&'static str, Grown>,
-    /// Nodes that do not have the version that they should have, and since when they were seen so.
-    behind: HashMap<String, Timestamp>,
+    /// What was the matter with nodes of which it is not known since when, by code and node, and since when it was seen so.
+    seen: HashMap<(&'static str, String), Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +132,7 @@ struct Seen {
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
     troubles: Vec<Trouble>,
+    tokens: Vec<Token>,
 }
 
 /// Told when an alert comes or goes.
@@ -181,13 +187,15 @@ impl Alerts {
             memory.matched = Some((hour, matched(store, hour).await?));
         }
         let kept = figures.kept().counts();
+        let tokens = store.tokens(now.as_second()).await?;
         let seen = Seen {
             now,
             published: publisher.published(),
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
-            troubles: fleet.rows(&publisher.targets()).iter().filter_map(NodeRow::trouble).collect(),
+            troubles: fleet.rows(&publisher.targets()).iter().flat_map(NodeRow::troubles).collect(),
+            tokens,
         };
         let find = move || {
             let found = memory.find(&seen);
@@ -229,6 +237,7 @@ impl Memory {
         let mut found = self.of_policy(&seen.published, seen.now);
         found.extend(self.of_rules(&seen.published, seen.now));
         found.extend(self.of_nodes(&seen.troubles, seen.now));
+        found.extend(seen.tokens.iter().filter_map(|token| tokens::ending(token, seen.now)));
         found.extend(self.of_node(seen));
         let (mut listed, mut by_code) = (Found::default(), HashMap::<&str, usize>::new());
         for alert in found {
@@ -237,7 +246,8 @@ impl Memory {
             if *count > OF_CODE_MAX {
                 listed.left_out += 1;
             } else {
-                listed.listed.insert((alert.code, alert.object.clone(), alert.node.clone()), alert);
+                let of = alert.node.clone().or_else(|| alert.token.clone());
+                listed.listed.insert((alert.code, alert.object.clone(), of), alert);
             }
         }
         listed
@@ -252,7 +262,8 @@ impl Memory {
             let kind = warning.kind.parse().ok()?;
             let about =
                 About { kind, domain: warning.domain.clone(), id: warning.id.clone(), limit: warning.limit.clone() };
-            Some(about.alert(warning.code.name(), changed_at(published, &about), warning.message.clone()))
+            let message = format!("{about}: {}", warning.message);
+            Some(about.alert(warning.code.name(), changed_at(published, &about), message))
         });
         let mut alerts: Vec<Alert> = warnings.collect();
         for (name, domain) in &published.policy.domains {
@@ -267,7 +278,8 @@ impl Memory {
                 let about = about(Kind::Client, &client_id(client), None);
                 let soon = ends.checked_sub(DAY).unwrap_or(ends);
                 let since = changed_at(published, &about).max(soon);
-                Some(about.alert("override_ends", since, format!("the override ends at {ends}")))
+                let message = format!("{about}: the override ends within a day, at {ends}");
+                Some(about.alert("override_ends", since, message))
             }));
             let of_tiers = domain.tiers.iter().map(|tier| (Kind::Tier, &tier.id, &tier.limits));
             let of_rules = domain.rules.iter().filter(|rule| rule.enabled);
@@ -280,7 +292,7 @@ impl Memory {
                     if now.duration_since(since) > SHADOW {
                         let days = now.duration_since(since).as_hours() / 24;
                         let words =
-                            format!("the limit only counts, as a shadow, for {days} days: let it deny, or remove it");
+                            format!("{about} only counts, as a shadow, for {days} days: let it deny, or remove it");
                         alerts.push(about.alert("long_shadow", since, words));
                     }
                 }
@@ -301,7 +313,7 @@ impl Memory {
                     let since = changed_at(published, &about).max(met);
                     if now.duration_since(since) > UNMATCHED {
                         let days = now.duration_since(since).as_hours() / 24;
-                        let words = format!("no request has met the rule for {days} days");
+                        let words = format!("{about} was met by no request for {days} days");
                         alerts.push(about.alert("rule_unmatched", since, words));
                     }
                 }
@@ -312,16 +324,17 @@ impl Memory {
 
     /// Nodes that follow this server, and this one.
     fn of_nodes(&mut self, troubles: &[Trouble], now: Timestamp) -> Vec<Alert> {
-        let before = mem::take(&mut self.behind);
+        let before = mem::take(&mut self.seen);
         let mut alerts = Vec::new();
         for Trouble { code, node, since, message } in troubles {
             let since = since.clone().or_else(|| {
-                let since = before.get(node).copied().unwrap_or(now);
-                self.behind.insert(node.clone(), since);
+                let key = (*code, node.clone());
+                let since = before.get(&key).copied().unwrap_or(now);
+                self.seen.insert(key, since);
                 (now.duration_since(since) >= BEHIND).then(|| since.to_string())
             });
             let Some(since) = since else { continue };
-            alerts.push(Alert { code, since, message: message.clone(), object: None, node: Some(node.clone()) });
+            alerts.push(Alert { node: Some(node.clone()), ..Alert::here(code, since, message.clone()) });
         }
         alerts
     }
@@ -329,19 +342,20 @@ impl Memory {
     /// What this server has trouble with.
     fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
-            let message = format!("the certificate of before stays in use, since the files cannot be used: {why}");
-            Alert { code: "certificate_unusable", since: since.to_string(), message, object: None, node: None }
+            let message =
+                format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
+            Alert::here("certificate_unusable", since.to_string(), message)
         });
         let mut alerts: Vec<Alert> = certificate.collect();
         let of_node = [
             (
                 "table_full",
                 sample.overflow_charges,
-                "keys find no room in the engine's table, and share buckets: give it more with max_keys",
+                "Keys find no room in the engine's table, and share buckets: give it more with max_keys",
             ),
-            ("unknown_domain", sample.unknown_domain(), "requests name a domain that the policy does not have"),
-            ("without_store", sample.degraded(), "limits that nodes share are decided by each node alone"),
-            ("figures_not_kept", kept.failed, "figures are not written into the database"),
+            ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
+            ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),
+            ("figures_not_kept", kept.failed, "Figures are not written into the database"),
         ];
         for (code, count, message) in of_node {
             if let Some(since) = self.grows(code, count, now.as_millisecond()) {
@@ -350,7 +364,7 @@ impl Memory {
                     _ => message.to_owned(),
                 };
                 let since = Timestamp::from_millisecond(since).unwrap_or(*now).to_string();
-                alerts.push(Alert { code, since, message, object: None, node: None });
+                alerts.push(Alert::here(code, since, message));
             }
         }
         alerts
@@ -373,9 +387,29 @@ impl Memory {
     }
 }
 
+impl Alert {
+    /// About this server, unless it is made to be about something else.
+    fn here(code: &'static str, since: String, message: String) -> Self {
+        Self { code, since, message, object: None, node: None, token: None }
+    }
+}
+
 impl About {
     fn alert(&self, code: &'static str, since: Timestamp, message: String) -> Alert {
-        Alert { code, since: since.to_string(), message, object: Some(self.clone()), node: None }
+        Alert { object: Some(self.clone()), ..Alert::here(code, since.to_string(), message) }
+    }
+}
+
+/// As a sentence begins with it.
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, domain, id, limit } = self;
+        let kind = kind.name();
+        match limit {
+            Some(limit) => write!(f, "Limit {limit} of {kind} {id}")?,
+            None => write!(f, "{}{} {id}", kind[..1].to_uppercase(), &kind[1..])?,
+        }
+        if domain == DEFAULT_DOMAIN { Ok(()) } else { write!(f, " of domain {domain}") }
     }
 }
 

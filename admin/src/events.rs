@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use serde::Serialize;
@@ -37,8 +37,11 @@ pub(crate) struct Event {
     pub(crate) sequence: u64,
     pub(crate) name: &'static str,
     /// A JSON object.
-    data: String,
+    data: LazyLock<String, Writing>,
 }
+
+/// Writes what an event says when somebody needs it.
+type Writing = Box<dyn FnOnce() -> String + Send>;
 
 /// All of it.
 #[derive(Debug)]
@@ -93,11 +96,16 @@ impl Topic {
 
     /// Does the newest event say all that the ones before it did?
     fn is_state(self) -> bool {
-        !matches!(self, Self::Policy | Self::Alerts | Self::Audit)
+        !matches!(self, Self::Policy | Self::Node | Self::Alerts | Self::Audit)
+    }
+
+    /// Does what a newcomer is told stand for all events that were missed?
+    fn has_whole(self) -> bool {
+        self == Self::Node
     }
 
     fn kept_max(self) -> usize {
-        if self.is_state() { STATES_MAX } else { CHANGES_MAX }
+        if self.is_state() || self.has_whole() { STATES_MAX } else { CHANGES_MAX }
     }
 }
 
@@ -115,7 +123,7 @@ impl FromStr for Topic {
 impl Event {
     /// As the stream carries it, under this id.
     pub(crate) fn text(&self, id: &str, is_gap: bool) -> String {
-        let Self { name, data, .. } = self;
+        let (name, data) = (self.name, &*self.data);
         match data.strip_suffix('}') {
             Some(rest) if is_gap => {
                 let comma = if rest.ends_with('{') { "" } else { "," };
@@ -145,15 +153,14 @@ impl Events {
         data: &impl Serialize,
         enter: impl FnOnce(&mut Vec<Arc<Event>>, Arc<Event>),
     ) -> u64 {
-        // Plain data with text keys: it is always JSON, on one line.
-        let data = serde_json::to_string(data).unwrap_or_default();
+        let data = json(data);
         let sequence = {
             let mut posted = self.posted();
             posted.sequence += 1;
             let sequence = posted.sequence;
             let channel = posted.topics.entry(topic).or_default();
             channel.bytes += data.len();
-            let event = Arc::new(Event { sequence, name, data });
+            let event = Arc::new(Event { sequence, name, data: LazyLock::new(Box::new(move || data) as Writing) });
             channel.kept.push_back(Arc::clone(&event));
             while channel.kept.len() > topic.kept_max() || channel.bytes > KEPT_BYTES && channel.kept.len() > 1 {
                 if let Some(gone) = channel.kept.pop_front() {
@@ -166,6 +173,21 @@ impl Events {
         };
         self.newest.send_replace(sequence);
         sequence
+    }
+
+    /// Tells what changed of a topic. A newcomer is told the whole of it, and so is a reader who missed too many changes; it is
+    /// written when somebody needs it.
+    pub(crate) fn post_changes(
+        &self,
+        topic: Topic,
+        name: &'static str,
+        changes: &impl Serialize,
+        whole: impl Serialize + Send + 'static,
+    ) {
+        self.put(topic, name, changes, |state, event| {
+            let data = LazyLock::new(Box::new(move || json(&whole)) as Writing);
+            *state = vec![Arc::new(Event { sequence: event.sequence, name, data })];
+        });
     }
 
     /// Changes when there is something new.
@@ -223,6 +245,10 @@ impl Posted {
             let first = channel.kept.partition_point(|event| event.sequence <= seen);
             let mut new: VecDeque<_> = channel.kept.range(first..).cloned().collect();
             let mut is_gap = channel.forgotten > seen;
+            if is_gap && topic.has_whole() {
+                told.extend(channel.state.iter().cloned().map(|event| Told { event, is_gap }));
+                continue;
+            }
             if topic.is_state() && skips_states && new.len() > 1 {
                 is_gap = true;
                 new.drain(..new.len() - 1);
@@ -232,6 +258,11 @@ impl Posted {
         told.sort_by_key(|told| told.event.sequence);
         told
     }
+}
+
+fn json(data: &impl Serialize) -> String {
+    // Plain data with text keys: it is always JSON, on one line.
+    serde_json::to_string(data).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -297,5 +328,26 @@ mod tests {
         for id in ["b7-0", "b7-2", "b8-1", "1", "", "b7-x"] {
             assert_eq!(events.sequence(id), None, "{id}");
         }
+    }
+    #[test]
+    fn a_reader_is_told_every_change_or_the_whole() {
+        let events = Events::new("a".to_owned());
+        let post = |number: usize| {
+            events.post_changes(Topic::Node, "node", &json!({ "n": number }), json!({ "whole": number }));
+        };
+        (1..=STATES_MAX).for_each(post);
+        let texts = |seen| -> Vec<String> {
+            let told = events.since(seen, &[Topic::Node]).0;
+            told.iter()
+                .map(|told| told.event.text("", told.is_gap))
+                .map(|text| text.replace("event: node\nid: \ndata: ", ""))
+                .collect()
+        };
+        assert_eq!(texts(29), ["{\"n\":30}\n\n", "{\"n\":31}\n\n", "{\"n\":32}\n\n"]);
+        assert_eq!(texts(0).len(), STATES_MAX);
+        post(STATES_MAX + 1);
+        assert_eq!(texts(0), ["{\"whole\":33,\"gap\":true}\n\n"], "too many for a reader that is slow");
+        let (state, _) = events.state(&[Topic::Node]);
+        assert_eq!((state.len(), state[0].sequence, &*state[0].data), (1, 33, "{\"whole\":33}"));
     }
 }

@@ -1,14 +1,17 @@
 //! The nodes that follow this server: who is connected, what each has in force, what it told, and what it is asked.
 
 mod asking;
+mod clock;
 mod known;
+mod past;
 mod pushed;
 mod rows;
 mod stream;
+mod telling;
 
 use std::{
     collections::{BTreeMap, HashSet},
-    convert::Infallible,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,18 +20,16 @@ use actix_web::web::Bytes;
 use serde_json::json;
 use tidegate::Engine;
 use tidegate_fleet::{
-    Answers,
-    wire::{Acknowledgement, Hello, Report, is_name},
+    Answers, ErrorCounts,
+    wire::{Acknowledgement, ErrorCount, Hello, Process, Report, bounded_errors, is_name},
 };
-use tokio::{
-    sync::mpsc,
-    time::{self, Instant, MissedTickBehavior},
-};
+use tokio::{sync::mpsc, time::Instant};
 
-use self::{asking::Asking, pushed::Pushing, rows::Figures as NodeFigures};
+use self::{asking::Asking, clock::Ahead, past::Past, pushed::Pushing, rows::Figures as NodeFigures};
 pub(crate) use self::{
     asking::Outcome,
-    rows::{NodeRow, Trouble},
+    past::NodeSecond,
+    rows::{NodeDetails, NodeRow, Trouble},
     stream::events,
 };
 use crate::{
@@ -68,14 +69,22 @@ pub(crate) struct Fleet {
     server: String,
     /// Answers for the engine of this process, if it decides.
     here: Option<Answers>,
+    own: OwnProcess,
+}
+
+/// What this process says of itself.
+#[derive(Debug)]
+pub(crate) struct OwnProcess {
+    pub(crate) process: Process,
+    pub(crate) errors: ErrorCounts,
 }
 
 #[derive(Debug, Default)]
 struct Nodes {
     by_name: BTreeMap<String, Node>,
     connections: u64,
-    /// What streams were told last.
-    told: Vec<NodeRow>,
+    /// What the engine of this process did.
+    here: Past,
     /// Those whose names were claimed for this server since others were told.
     claimed: HashSet<String>,
 }
@@ -92,7 +101,13 @@ struct Node {
     reported: u64,
     /// When it was made, by the node's clock; 0: there was none.
     reported_at_ms: u64,
+    ahead: Ahead,
     figures: NodeFigures,
+    /// What it said last of its process, and of its errors.
+    process: Option<Process>,
+    errors: Vec<ErrorCount>,
+    past: Past,
+    was_silent: bool,
     acknowledged: Option<Acknowledgement>,
     acknowledged_at: jiff::Timestamp,
 }
@@ -122,16 +137,24 @@ pub(crate) struct Connection {
 
 impl Fleet {
     /// `engine`: that of this process, if it decides.
-    pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, engine: Option<Arc<Engine>>) -> Self {
+    pub(crate) fn new(
+        events: Arc<Events>,
+        figures: Arc<Figures>,
+        engine: Option<Arc<Engine>>,
+        own: OwnProcess,
+    ) -> Self {
         let server = format!("{}{SINCE}{}", figures.node(), jiff::Timestamp::now());
+        let mut nodes = Nodes::default();
+        nodes.here.decides_by(figures.engine().version(), None, None);
         Self {
-            nodes: Mutex::default(),
+            nodes: Mutex::new(nodes),
             server,
             asking: Asking::default(),
             pushing: Pushing::default(),
             events,
             figures,
             here: engine.map(Answers::of),
+            own,
         }
     }
 
@@ -179,9 +202,12 @@ impl Fleet {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         let sender = Sender { number, since: jiff::Timestamp::now(), is_claimed: false, messages: sender };
         let node = nodes.by_name.entry(name.clone()).or_insert_with(|| Node::new(hello.clone()));
+        let mut said = "It connected";
         if node.hello.instance != hello.instance {
-            *node = Node::new(hello.clone());
+            said = "It connected, another process than before";
+            *node = Node { past: mem::take(&mut node.past), ..Node::new(hello.clone()) };
         }
+        node.past.says("connected", said);
         node.figures.policy_version = hello.version.unwrap_or(0);
         node.hello = hello;
         node.address = address;
@@ -206,6 +232,7 @@ impl Fleet {
             if acknowledgement.refused.is_none() {
                 node.figures.policy_version = acknowledgement.version;
             }
+            node.past.acknowledged(&acknowledgement);
             node.acknowledged = Some(acknowledgement);
             node.acknowledged_at = jiff::Timestamp::now();
         })?;
@@ -232,7 +259,13 @@ impl Fleet {
             if is_new {
                 let before_ms =
                     if node.reported_at_ms == 0 { report.at_ms.saturating_sub(1_000) } else { node.reported_at_ms };
-                node.figures = NodeFigures::of_report(report, report.at_ms.saturating_sub(before_ms).max(1));
+                node.ahead.add(report.at_ms, jiff::Timestamp::now().as_millisecond());
+                let interval_ms = report.at_ms.saturating_sub(before_ms).max(1);
+                node.figures = NodeFigures::of_report(report, interval_ms, &node.ahead);
+                node.errors = bounded_errors(report.errors.clone());
+                if let Some(process) = &report.process {
+                    node.process = Some(process.clone().bounded());
+                }
                 (node.reported, node.reported_at_ms) = (report.sequence, report.at_ms);
             }
             is_new
@@ -251,21 +284,32 @@ impl Fleet {
         here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target(&node.hello.name)))).collect()
     }
 
-    /// Tells the streams how nodes are, and forgets who is gone, for ever.
-    pub(crate) async fn run(&self, targets: impl Fn() -> Arc<Targets>) -> Infallible {
-        let mut ticks = time::interval(LOOK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let is_kept = |node: &Node| node.connection.is_some() || node.heard.elapsed() < REMEMBERED;
-            self.nodes().by_name.retain(|_, node| is_kept(node));
-            let rows = self.rows(&targets());
-            let mut nodes = self.nodes();
-            if nodes.told != rows {
-                self.events.post(Topic::Node, "node", &json!({ "items": rows }));
-                nodes.told = rows;
-            }
+    /// One of them, with all that is known of it.
+    pub(crate) fn details(&self, targets: &Targets, name: &str) -> Result<NodeDetails, Problem> {
+        let row = self.rows(targets).into_iter().find(|row| row.node == name).ok_or_else(|| absent(name))?;
+        let nodes = self.nodes();
+        if row.is_here() {
+            let OwnProcess { process, errors } = &self.own;
+            let (process, errors) = (Some(process.clone()), bounded_errors(errors.now()));
+            return Ok(NodeDetails { row, process, errors, events: nodes.here.events() });
         }
+        let node = nodes.by_name.get(name).ok_or_else(|| absent(name))?;
+        let (process, errors) = (node.process.clone(), node.errors.clone());
+        Ok(NodeDetails { row, process, errors, events: node.past.events() })
+    }
+
+    /// Its seconds, oldest first.
+    pub(crate) fn history(&self, name: &str) -> Result<Vec<NodeSecond>, Problem> {
+        let nodes = self.nodes();
+        if self.here.is_some() && name == self.figures.node() {
+            return Ok(nodes.here.seconds());
+        }
+        nodes.by_name.get(name).map(|node| node.past.seconds()).ok_or_else(|| absent(name))
+    }
+
+    /// The engine of this process decides by a version, or does not.
+    pub(crate) fn happened_here(&self, version: u64, took_ms: Option<u64>, refused: Option<&str>) {
+        self.nodes().here.decides_by(version, took_ms, refused);
     }
 
     /// Does something with the node of this name, which is this process.
@@ -307,7 +351,12 @@ impl Node {
             heard_at: jiff::Timestamp::now(),
             reported: 0,
             reported_at_ms: 0,
+            ahead: Ahead::default(),
             figures: NodeFigures::default(),
+            process: None,
+            errors: Vec::new(),
+            past: Past::default(),
+            was_silent: false,
             acknowledged: None,
             acknowledged_at: jiff::Timestamp::UNIX_EPOCH,
         }
@@ -334,6 +383,7 @@ impl Drop for Connection {
         let mut nodes = self.fleet.nodes();
         if let Some(node) = nodes.by_name.get_mut(&self.name).filter(|node| node.has(self.number)) {
             node.connection = None;
+            node.past.says("disconnected", "Its connection ended");
         }
     }
 }

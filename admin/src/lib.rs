@@ -65,4 +65,5 @@ pub use roles::{Role, UnknownRole};
 pub use server::{Access, Admin, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
+pub use tidegate_fleet::{ErrorCounts, wire::Process};
 pub use tidegate_tls::TlsFiles;

@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     events::{Events, Topic},
+    fleet::Fleet,
     objects::ObjectKey,
     published::{Published, Revised},
     publisher::Publisher,
@@ -28,7 +29,7 @@ const LINES: usize = 20;
 const PAGE: usize = 200;
 
 /// Tells of every publish, and that this node's engine decides by it or why it does not.
-pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, node: &str) -> Infallible {
+pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, fleet: &Fleet, node: &str) -> Infallible {
     let (mut changes, mut not_applied) = (publisher.subscribe(), publisher.not_applied());
     let mut told = Arc::clone(&changes.borrow_and_update());
     loop {
@@ -39,6 +40,7 @@ pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, node: 
                 if let Some(refused) = &*not_applied.borrow_and_update() {
                     let data = json!({ "version": refused.version, "node": node, "refused": refused.why });
                     events.put(Topic::Policy, "policy.applied", &data, |_, _| {});
+                    fleet.happened_here(refused.version, None, Some(&refused.why));
                 }
                 continue;
             }
@@ -65,6 +67,7 @@ pub(crate) async fn follow_policy(publisher: &Publisher, events: &Events, node: 
             let took_ms = since.map(|at| (jiff::Timestamp::now().as_millisecond() - at.as_millisecond()).max(0));
             let data = json!({ "version": version, "node": node, "took_ms": took_ms });
             events.put(Topic::Policy, "policy.applied", &data, |_, _| {});
+            fleet.happened_here(version, took_ms.and_then(|ms| ms.try_into().ok()), None);
         }
         told = now;
     }

@@ -29,6 +29,7 @@ use ipnet::IpNet;
 use openidconnect::url::Url;
 use tempfile::TempDir;
 use tidegate::{Engine, Publish, clock::Clock};
+use tidegate_fleet::{ErrorCounts, wire::Process};
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
@@ -39,8 +40,8 @@ use crate::{
     beside::{Beside, Clerk},
     connections::{Connections, Open},
     events::Events,
-    figures::{Figures, FiguresClock},
-    fleet::Fleet,
+    figures::{Figures, FiguresClock, ONE_IN},
+    fleet::{Fleet, OwnProcess},
     folder::{DataFolder, SECRET_BYTES, first_secret, forget_secret},
     heavy::Heavy,
     news::{follow_audit, follow_policy},
@@ -114,6 +115,10 @@ pub struct Settings {
     pub record: Option<NonZeroU32>,
     /// Where checks can be sent, to be shown on the page; such as `http://127.0.0.1:9080`.
     pub check_url: Option<String>,
+    /// With what this process runs, to be shown with its engine. When it began, and how it is observed, is known here.
+    pub process: Process,
+    /// What counts the errors of its doors.
+    pub errors: ErrorCounts,
     /// How people sign in.
     pub access: Access,
 }
@@ -248,6 +253,8 @@ impl Admin {
             keys,
             record,
             check_url,
+            process,
+            errors,
             access,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
@@ -285,7 +292,11 @@ impl Admin {
         let privacy = Privacy::new(keys, &secret);
         let figures = Arc::new(Figures::new(Arc::clone(&engine), node, figures_clock, privacy, Arc::clone(&events)));
         let decides = is_node.then(|| Arc::clone(&engine));
-        let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides));
+        let started_at_ms = jiff::Timestamp::now().as_millisecond().unsigned_abs();
+        let recorded_one_in = record.map(NonZeroU32::get);
+        let process = Process { started_at_ms, observed_one_in: ONE_IN.get(), recorded_one_in, ..process.bounded() };
+        let own = OwnProcess { process, errors };
+        let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own));
         let changes =
             Publisher::new(store.clone(), engine, (targets, here), Arc::clone(&telemetry), Arc::clone(&fleet));
         let (beside, clerk) = Beside::new();
@@ -411,7 +422,7 @@ impl Admin {
         let State { publisher, figures, fleet, events, store, .. } = &**self.state;
         let ended = tokio::select! {
             ended = server => ended,
-            never = follow_policy(publisher, events, figures.node()) => match never {},
+            never = follow_policy(publisher, events, fleet, figures.node()) => match never {},
             never = self.state.refusals.run(&self.state) => match never {},
             never = follow_audit(store, events, &self.state.session_ended) => match never {},
             never = self.state.alerts.run(self.state.sight()) => match never {},

@@ -88,7 +88,8 @@ for (const theme of ['light', 'dark'] as const) {
       await expect(admin.getByText(/It did not take v2/)).toBeVisible();
       await look(admin, 'node-refused', theme);
       await admin.goto('/nodes/edge-fra-1');
-      await expect(admin.locator('canvas')).toBeVisible();
+      await expect(admin.locator('canvas')).toHaveCount(3);
+      await expect(admin.getByText('What it runs with')).toBeVisible();
       await look(admin, 'node', theme);
     } finally {
       old.stop();

@@ -48,6 +48,8 @@ test('alone: the page says how a node joins, and it appears by itself', async ({
   );
   await fleet.join('node-1');
   await expect(row(admin, 'node-1')).toContainText('v1');
+  await expect(admin.getByRole('columnheader', { name: 'Keys' })).toBeVisible();
+  await expect(row(admin, 'node-1')).toContainText(/[+−]?\d+ ms/);
   await expect(admin.getByText('2 connected')).toBeVisible();
   await expect(admin.getByRole('link', { name: 'Policy v1 on 2 of 2 nodes' })).toBeVisible();
   await admin.getByRole('button', { name: 'Join command…' }).click();
@@ -125,7 +127,10 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
   const node = await fleet.join('node-1');
   await admin.goto('/nodes/node-1');
   await expect(admin.getByText('connected', { exact: true })).toBeVisible();
-  await expect(admin.getByText('within 50 ms')).toBeVisible();
+  const panel = (title: string) =>
+    admin.locator('section').filter({ has: admin.getByRole('heading', { name: title, exact: true }) });
+  await expect(panel('What it told last').getByText(/^(0|[+−]\d+) ms$/)).toBeVisible();
+  await expect(panel('What it told last').getByText(/^[1-9][\d,]* MiB$/)).toBeVisible();
   await expect.poll(() => node.checks).not.toBe('');
   for (let at = 0; at < 30; at += 1) {
     await fetch(`${node.checks}/v1/check`, {
@@ -134,9 +139,29 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
       body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
     });
   }
-  await admin.getByRole('button', { name: 'Show as table' }).click();
-  const rates = admin.getByRole('region', { name: 'Decisions a second, table' });
-  await expect.poll(() => rates.getByRole('row').count()).toBeGreaterThan(1);
+  await expect(panel('What it told last').getByText(/^[\d,]+, [\d.]+ % of the table$/)).toBeVisible();
+  for (const [title, table] of [
+    ['Decisions a second', 'Decisions a second, table'],
+    ['Decision latency, p99, µs', 'Decision latency, p99, µs, table'],
+    [
+      'Lag behind the version that it should have, seconds',
+      'Lag behind the version that it should have, seconds, table',
+    ],
+  ] as const) {
+    await panel(title).getByRole('button', { name: 'Show as table' }).click();
+    const rows = admin.getByRole('region', { name: table }).getByRole('row');
+    await expect.poll(() => rows.count(), table).toBeGreaterThan(1);
+  }
+  await expect(panel('What it runs with').getByText(node.checks)).toBeVisible();
+  await expect(panel('What it runs with').getByText('1 decision in 16')).toBeVisible();
+  await expect(admin.getByRole('region', { name: 'Last events' }).getByRole('row')).toContainText([
+    'What',
+    /Version 1 was in force after \d+ ms/,
+    'It connected',
+  ]);
+  await fetch(`${node.checks}/v1/check`, { method: 'POST', body: '{' });
+  const errors = admin.getByRole('region', { name: 'Errors since it started' });
+  await expect(errors.getByRole('row', { name: /[a-z_]+ 1/ })).toBeVisible({ timeout: 15_000 });
   await admin.getByRole('button', { name: 'Send the policy again' }).click();
   await expect(admin.getByText('It was sent the policy again.')).toBeVisible();
   const log = admin.getByRole('region', { name: 'What was done to it' });

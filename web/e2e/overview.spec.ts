@@ -154,7 +154,7 @@ test('what needs a look is listed, with a way there', async ({ admin }) => {
   const panel = admin
     .locator('section')
     .filter({ has: admin.getByRole('heading', { name: 'Needs a look' }) });
-  const link = panel.getByRole('link', { name: /pro/ }).first();
+  const link = panel.getByRole('link', { name: /^Tier pro: no kind has it as its default/ });
   await expect(link).toBeVisible();
   await link.click();
   await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeVisible();

@@ -1,7 +1,8 @@
 /** What a node's row means for a version. */
 import { expect, test } from 'vitest';
-import type { NodeRow } from '../app/api/schema.ts';
-import { duration, lagS, standing } from '../app/nodes/words.ts';
+import type { NodeRow, NodeSecond } from '../app/api/schema.ts';
+import { merged } from '../app/live/rows.ts';
+import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
   node: 'a',
@@ -24,6 +25,9 @@ const row = (over: Partial<NodeRow>): NodeRow => ({
   overflow_charges: 0,
   degraded_per_second: 0,
   clock_ahead_ms: null,
+  is_clock_apart: false,
+  keys: null,
+  memory_bytes: null,
   seen_at: null,
   ...over,
 });
@@ -63,4 +67,30 @@ test('lag counts from the publish, as far as that is known', () => {
     '2 h',
     '2 d',
   ]);
+});
+
+test('rows that changed are put where they belong, and forgotten ones are gone', () => {
+  const known = merged(null, {
+    items: [row({ node: 'z', presence: 'here' }), row({ node: 'b' })],
+    whole: true,
+  });
+  const names = (rows: NodeRow[]) => rows.map(({ node, decisions }) => `${node}${decisions}`);
+  const next = merged(known, { items: [row({ node: 'a' }), row({ node: 'b', decisions: 7 })], removed: [] });
+  expect(names(next)).toEqual(['z0', 'a0', 'b7']);
+  expect(names(merged(next, { items: [], removed: ['a'] }))).toEqual(['z0', 'b7']);
+  expect(names(merged(next, { items: [row({ node: 'c' })], whole: true }))).toEqual(['c0']);
+  expect(names(merged(null, { items: [row({ node: 'c' })] }))).toEqual(['c0']);
+});
+
+test('a figure of seconds has a gap where the node was not heard, and where nothing was measured', () => {
+  const second = (at: number, p99_us: number | null): NodeSecond => ({
+    ...{ t: at * 1000, allowed: 0, denied: 0 },
+    ...{ p99_us, lag_s: at },
+  });
+  const seconds = [second(1, 38), second(2, null), second(3, 40), second(9, 41)];
+  expect(columnOf(seconds, 'p99_us')).toEqual([
+    [1, 2, 3, 6, 9],
+    [38, null, 40, null, 41],
+  ]);
+  expect(columnOf(seconds, 'lag_s')[1]).toEqual([1, 2, 3, null, 9]);
 });

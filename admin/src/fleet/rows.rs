@@ -3,13 +3,20 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::policy::SCHEMA;
-use tidegate_fleet::wire::Report;
+use tidegate_fleet::{
+    resident_bytes,
+    wire::{ErrorCount, Process, Report},
+};
 
-use super::Node;
+use super::{
+    Node,
+    clock::Ahead,
+    past::{NodeEvent, NodeSecond},
+};
 use crate::figures::{Figures as OwnFigures, Own, Whole};
 
-/// A node that was ahead or behind by less is not said to be: messages take their time.
-const CLOCK_MS: i64 = 50;
+/// Memory is told in such steps, bytes: less changes all the time.
+const MEMORY_STEP: u64 = 1 << 20;
 
 /// Is it there?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -49,6 +56,19 @@ pub(crate) struct NodeRow {
     /// When it was heard last, if it is not connected.
     #[schemars(extend("format" = "date-time"))]
     seen_at: Option<String>,
+}
+
+/// A node, with what is of use of one alone.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NodeDetails {
+    #[serde(flatten)]
+    pub(super) row: NodeRow,
+    /// What process it is; `null`: it has not said so, as builds before this one do not.
+    pub(super) process: Option<Process>,
+    /// Errors since the start of its process, by kind: 64 at most.
+    pub(super) errors: Vec<ErrorCount>,
+    /// The last 20 things that happened to it since this server started, the newest first.
+    pub(super) events: Vec<NodeEvent>,
 }
 
 /// A policy that a node did not take.
@@ -94,19 +114,28 @@ pub(super) struct Figures {
     overflow_charges: u64,
     /// Decisions without the store that a limit is shared over, per second.
     degraded_per_second: f64,
-    /// By how much its clock is ahead of this server's, as far as it is more than messages take.
+    /// Keys that are counted there now, estimated; `null`: it does not say.
+    keys: Option<u64>,
+    /// Memory that its process has from the machine, bytes, in whole MiB; `null`: it does not say.
+    memory_bytes: Option<u64>,
+    /// By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server,
+    /// or not known.
     clock_ahead_ms: Option<i64>,
+    /// Its clock is ahead or behind by more than 50 ms, more than messages take.
+    is_clock_apart: bool,
 }
 
 impl Figures {
-    pub(super) fn of_report(report: &Report, interval_ms: u64) -> Self {
-        let ahead = report.at_ms.cast_signed() - jiff::Timestamp::now().as_millisecond();
+    pub(super) fn of_report(report: &Report, interval_ms: u64, ahead: &Ahead) -> Self {
         Self {
             policy_version: report.policy_version,
             from_last_good: report.from_last_good,
             fill: report.fill,
             overflow_charges: report.overflow_charges,
-            clock_ahead_ms: (ahead.abs() > CLOCK_MS).then_some(ahead),
+            keys: report.keys,
+            memory_bytes: report.memory_bytes.map(whole_steps),
+            clock_ahead_ms: ahead.ms(),
+            is_clock_apart: ahead.is_apart(),
             ..Self::of(&report.whole(), interval_ms)
         }
     }
@@ -154,24 +183,63 @@ impl Node {
 }
 
 impl NodeRow {
-    /// What is the matter with it, most of all. Who is gone may have been stopped.
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
+    /// What is the matter with it. Who is gone may have been stopped.
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let (node, version, target) = (&self.node, self.figures.policy_version, self.target_version);
-        let (code, since, message) = match (self.presence, &self.refused) {
-            (Presence::Gone, _) => return None,
+        let trouble = |code, since, message| Trouble { code, node: node.clone(), since, message };
+        let mut troubles = Vec::new();
+        match (self.presence, &self.refused) {
+            (Presence::Gone, _) => return troubles,
             (Presence::Silent, _) => {
-                ("node_silent", self.seen_at.clone(), format!("the node `{node}` is connected, and does not report"))
+                let message = format!("Node {node} is connected and does not report");
+                troubles.push(trouble("node_silent", self.seen_at.clone(), message));
+                return troubles;
             }
             (_, Some(Refused { version, why, since })) => {
-                let message = format!("the node `{node}` did not take version {version}: {why}");
-                ("node_refused", Some(since.clone()), message)
+                let message = format!("Node {node} did not take version {version}: {why}");
+                troubles.push(trouble("node_refused", Some(since.clone()), message));
             }
             (_, None) if version != target => {
-                ("node_behind", None, format!("the node `{node}` decides by version {version}, and should by {target}"))
+                let message = format!("Node {node} decides by version {version} and should decide by version {target}");
+                troubles.push(trouble("node_behind", None, message));
             }
-            (_, None) => return None,
+            (_, None) => {}
+        }
+        if let (true, Some(ms)) = (self.figures.is_clock_apart, self.figures.clock_ahead_ms) {
+            let way = if ms > 0 { "ahead of" } else { "behind" };
+            let message = format!("The clock of node {node} is {} ms {way} this server's", ms.unsigned_abs());
+            troubles.push(trouble("node_clock_apart", None, message));
+        }
+        troubles
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.presence == Presence::Here
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.presence == Presence::Silent
+    }
+
+    /// Does it tell how it is?
+    pub(super) fn is_there(&self) -> bool {
+        matches!(self.presence, Presence::Here | Presence::Connected)
+    }
+
+    /// As it is now; `published_at`: the version that it should have, RFC 3339.
+    pub(super) fn second(&self, published_at: &str, now: jiff::Timestamp) -> NodeSecond {
+        let Figures { policy_version, decisions_per_second, denied_share, p99_us, .. } = self.figures;
+        let lag_s = || {
+            let published_at: jiff::Timestamp = published_at.parse().ok()?;
+            u64::try_from(now.duration_since(published_at).as_secs()).ok()
         };
-        Some(Trouble { code, node: node.clone(), since, message })
+        NodeSecond {
+            t: now.as_millisecond(),
+            allowed: decisions_per_second * (1.0 - denied_share),
+            denied: decisions_per_second * denied_share,
+            p99_us,
+            lag_s: if policy_version == self.target_version { 0 } else { lag_s().unwrap_or(0) },
+        }
     }
 
     /// That of the process that answers.
@@ -191,6 +259,8 @@ impl NodeRow {
                 policy_version: figures.engine().version(),
                 fill: figures.engine().fill(),
                 overflow_charges: figures.engine().overflow_charges(),
+                keys: Some(figures.engine().live_keys()),
+                memory_bytes: resident_bytes().map(whole_steps),
                 ..Figures::of(&whole, interval_ms)
             },
             seen_at: None,
@@ -198,7 +268,70 @@ impl NodeRow {
     }
 }
 
+fn whole_steps(bytes: u64) -> u64 {
+    bytes / MEMORY_STEP * MEMORY_STEP
+}
+
 /// Of all decisions, those that were denied.
 fn share(whole: &Whole) -> f64 {
     if whole.denied == 0 { 0.0 } else { whole.denied as f64 / whole.decisions() as f64 }
+}
+
+#[cfg(test)]
+impl NodeRow {
+    /// Of a node that has made so many decisions.
+    pub(super) fn for_test(name: &str, decisions: u64) -> Self {
+        Self {
+            node: name.to_owned(),
+            presence: Presence::Connected,
+            address: "10.0.0.11".to_owned(),
+            version: "1.4.2".to_owned(),
+            schema: SCHEMA,
+            target_version: 7,
+            refused: None,
+            not_kept: None,
+            took_ms: Some(7),
+            figures: Figures { policy_version: 7, decisions, ..Figures::default() },
+            seen_at: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_of_a_node_says_how_long_it_lags() {
+        let mut row = NodeRow::for_test("n-1", 10);
+        row.figures.decisions_per_second = 10.0;
+        row.figures.denied_share = 0.25;
+        let now: jiff::Timestamp = "2026-03-01T10:00:40Z".parse().expect("an instant");
+        let second = row.second("2026-03-01T10:00:00Z", now);
+        assert_eq!((second.allowed, second.denied, second.lag_s), (7.5, 2.5, 0));
+        row.target_version = 8;
+        assert_eq!(row.second("2026-03-01T10:00:00Z", now).lag_s, 40);
+        assert_eq!(row.second("never", now).lag_s, 0);
+    }
+
+    #[test]
+    fn troubles_are_plain_sentences_about_the_node() {
+        let mut row = NodeRow::for_test("n-1", 0);
+        let messages = |row: &NodeRow| row.troubles().into_iter().map(|trouble| trouble.message).collect::<Vec<_>>();
+        assert_eq!(messages(&row), Vec::<String>::new());
+        row.target_version = 8;
+        row.figures.is_clock_apart = true;
+        row.figures.clock_ahead_ms = Some(-61);
+        assert_eq!(
+            messages(&row),
+            [
+                "Node n-1 decides by version 7 and should decide by version 8",
+                "The clock of node n-1 is 61 ms behind this server's"
+            ]
+        );
+        row.presence = Presence::Silent;
+        assert_eq!(messages(&row), ["Node n-1 is connected and does not report"]);
+        row.presence = Presence::Gone;
+        assert_eq!(messages(&row), Vec::<String>::new());
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
     api::{Api, NoContent},
     body::Body,
     connections::Connection,
-    fleet::{self, NodeRow, Outcome},
+    fleet::{self, NodeDetails, NodeRow, NodeSecond, Outcome},
     paging::{List, Nothing},
     problem::{Code, Problem},
     query::Query,
@@ -55,7 +55,16 @@ pub(super) fn calls(api: &mut Api) {
         "Nodes",
         "This server if it decides, then those that follow it, by name. One that is gone is remembered for a day.",
     );
-    api.get("/nodes/{name}", show).says("A node", "").with("name", "Its name.");
+    api.get("/nodes/{name}", show)
+        .says("A node", "As in the list, with what process it is, its errors by kind, and what happened to it lately.")
+        .with("name", "Its name.");
+    api.get("/nodes/{name}/history", history)
+        .says(
+            "The last quarter of an hour of a node",
+            "A point a second, in memory of this server; there is none for a second in which the node was not heard. Of more than \
+             a thousand nodes less is kept, of each a minute at least.",
+        )
+        .with("name", "Its name.");
     api.delete("/nodes/{name}", remove)
         .says(
             "Forget a node that is gone",
@@ -101,17 +110,17 @@ async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<N
     state.fleet.answer(body.value).map(|()| NoContent)
 }
 
-fn rows(state: &State) -> Vec<NodeRow> {
-    state.fleet.rows(&state.publisher.targets())
-}
-
 async fn list(_: By<Viewer>, state: Data<State>) -> Json<List<NodeRow>> {
-    Json(List { about: Nothing {}, items: rows(&state), next: None })
+    let items = state.fleet.rows(&state.publisher.targets());
+    Json(List { about: Nothing {}, items, next: None })
 }
 
-async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<Json<NodeRow>, Problem> {
-    let row = rows(&state).into_iter().find(|row| row.node == *name);
-    row.map(Json).ok_or_else(|| fleet::absent(&name))
+async fn show(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<Json<NodeDetails>, Problem> {
+    state.fleet.details(&state.publisher.targets(), &name).map(Json)
+}
+
+async fn history(_: By<Viewer>, state: Data<State>, name: Path<String>) -> Result<Json<List<NodeSecond>>, Problem> {
+    Ok(Json(List { about: Nothing {}, items: state.fleet.history(&name)?, next: None }))
 }
 
 async fn remove(by: By<Admin>, state: Data<State>, name: Path<String>) -> Result<NoContent, Problem> {

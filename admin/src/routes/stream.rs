@@ -51,12 +51,13 @@ has it, or `null`) come in any case; `bye` says why it ends. Topics:
 | `metrics` | `metrics`, once a second: the whole sample |
 | `metrics.tier`, `metrics.rule` | an event of the same name, once a second: figures of each tier or rule |
 | `top` | `top`, every two seconds: the most denied keys |
-| `node` | `node`, once a second at most, when a node changed: the rows of all, as `GET /nodes` has them |
+| `node` | `node`, once a second at most: the rows of the nodes that changed, as `GET /nodes` has them, and the names of those \
+that were forgotten (`removed`); first the rows of all, with `whole` |
 | `alerts` | `alert`, when one is opened or closed; first those that are open |
 | `audit` | `audit`, a line; first the last ones |
 | `sim:ID` | `sim.progress` and `sim.done` of a what-if run |
 
-A reader that is too slow for `metrics` and other states gets the newest, with `gap`. One that comes back with \
+A reader that is too slow for `metrics` and other states gets the newest, with `gap`; of `node` the rows of all. One that comes back with \
 `Last-Event-ID`, as browsers do, is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
 says which.";
 

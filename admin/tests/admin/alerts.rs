@@ -36,7 +36,11 @@ fn what_needs_a_look_comes_and_goes() {
             .iter()
             .any(|alert| alert["object"] == json!({ "kind": "tier", "domain": "default", "id": "pro", "limit": null }))
     );
-    assert!(unused[0]["since"].as_str().expect("an instant") > "2020" && unused[0]["message"].is_string());
+    assert!(unused[0]["since"].as_str().expect("an instant") > "2020");
+    let pro = unused.iter().find(|alert| alert["object"]["id"] == "pro").expect("it is there");
+    assert_eq!(pro["message"], "Tier pro: no kind has it as its default, and no client is in it");
+    let ends_at = (now + jiff::SignedDuration::from_hours(20 * 24)).to_string();
+    assert_eq!(ana.post("/api/v1/tokens", &json!({ "name": "ci", "role": "viewer", "ends_at": ends_at })).status, 201);
 
     let mut events = Events::open(&server.url, &ana, "alerts");
     assert_eq!(events.next_called("alert")["state"], "opened", "those that are open come first");
@@ -59,6 +63,8 @@ fn what_needs_a_look_comes_and_goes() {
     let ending = alerts();
     let ending = of_code(&ending, "override_ends");
     assert_eq!((ending.len(), &ending[0]["object"]["id"]), (1, &json!("user:eve")));
+    let message = ending[0]["message"].as_str().expect("text");
+    assert!(message.starts_with("Client user:eve: the override ends within a day, at "), "{message}");
 
     // A shadow of two weeks, and a rule that nothing meets for a month.
     let rule = |id: &str, mode: &str| {
@@ -80,6 +86,7 @@ fn what_needs_a_look_comes_and_goes() {
     time.go_on(11 * DAY);
     assert!(of_code(&alerts(), "long_shadow").is_empty() && of_code(&alerts(), "rule_unmatched").is_empty());
     assert!(of_code(&alerts(), "unknown_domain").is_empty(), "it was long ago");
+    assert!(of_code(&alerts(), "token_ends").is_empty(), "it is not in the last quarter of its life");
     ask("/met", "default");
     wait_for(&ana, "/api/v1/metrics", |figures| figures["newest"]["totals"]["allowed"] == 2);
     time.go_on(120);
@@ -92,7 +99,17 @@ fn what_needs_a_look_comes_and_goes() {
         (shadows.len(), &shadows[0]["object"]["id"], &shadows[0]["object"]["limit"]),
         (1, &json!("try"), &json!("minute"))
     );
+    let words = "Limit minute of rule try only counts, as a shadow, for 15 days: let it deny, or remove it";
+    assert_eq!(shadows[0]["message"], words);
+    let tokens = alerts();
+    let tokens = of_code(&tokens, "token_ends");
+    let words = "Token ci ends in 4 days: replace it, or what uses it is refused then";
+    assert_eq!(
+        (tokens.len(), &tokens[0]["token"], &tokens[0]["message"], &tokens[0]["object"]),
+        (1, &json!("ci"), &json!(words), &Value::Null)
+    );
     time.go_on(20 * DAY);
+    assert!(of_code(&alerts(), "token_ends").is_empty(), "it has ended");
     // Figures are there once there is an hour of them.
     let unmatched = wait_for(&ana, "/api/v1/alerts", |alerts| !of_code(alerts, "rule_unmatched").is_empty());
     let ids: Vec<_> = of_code(&unmatched, "rule_unmatched").iter().map(|alert| alert["object"]["id"].clone()).collect();
@@ -146,7 +163,7 @@ fn nodes_that_need_a_look_are_told_with_since_when() {
     let told = of_nodes();
     assert_eq!(told.len(), 1, "who has not had ten seconds is not behind: {told:?}");
     assert_eq!((&told[0]["code"], &told[0]["node"]), (&json!("node_refused"), &json!("n-2")));
-    let why = "the node `n-2` did not take version 2: this build cannot read it";
+    let why = "Node n-2 did not take version 2: this build cannot read it";
     assert_eq!((&told[0]["message"], &told[0]["object"]), (&json!(why), &Value::Null));
     let since = |alert: &Value| alert["since"].as_str().expect("an instant").parse::<jiff::Timestamp>().expect("one");
     assert!((jiff::Timestamp::now() - since(&told[0])).get_seconds() < 60);
@@ -157,7 +174,7 @@ fn nodes_that_need_a_look_are_told_with_since_when() {
     let told = of_nodes();
     let named: Vec<_> = told.iter().map(|alert| (alert["code"].clone(), alert["node"].clone())).collect();
     assert_eq!(named, [(json!("node_behind"), json!("n-3")), (json!("node_refused"), json!("n-2"))]);
-    assert_eq!(told[0]["message"], "the node `n-3` decides by version 1, and should by 2");
+    assert_eq!(told[0]["message"], "Node n-3 decides by version 1 and should decide by version 2");
     let first_seen = since(&told[0]).as_millisecond();
     assert!((began - 5_000..=began + 1_000).contains(&first_seen), "{first_seen} {began}");
     // What was the matter is over, and is told to be.
@@ -181,4 +198,39 @@ fn nodes_that_need_a_look_are_told_with_since_when() {
     assert_eq!(of_nodes().len(), 2);
     drop(events);
     wait_until("they are gone", || of_nodes().is_empty());
+}
+
+/// Which is told once enough reports came, and has been so for a while.
+#[test]
+fn a_node_whose_clock_is_apart_is_told() {
+    let folder = Folder::new();
+    let time = Time::at(&jiff::Timestamp::now().to_string());
+    let server = Server::start_at(folder.home(), "here", &time);
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    let report = |sequence: u64| {
+        let at_ms = jiff::Timestamp::now().as_millisecond() + 60_000;
+        let told = json!({ "name": "n-1", "instance": "a", "sequence": sequence, "at_ms": at_ms, "policy_version": 1 });
+        assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+    };
+    let apart =
+        || of_code(&ana.get("/api/v1/alerts").json(), "node_clock_apart").into_iter().cloned().collect::<Vec<_>>();
+    (1..10).for_each(report);
+    assert_eq!(apart(), Vec::<Value>::new());
+    report(10);
+    let row = ana.get("/api/v1/nodes/n-1").json();
+    let ahead = row["clock_ahead_ms"].as_i64().expect("known");
+    assert!(row["is_clock_apart"] == true && (50_000..=60_000).contains(&ahead), "{row}");
+    assert_eq!(apart(), Vec::<Value>::new(), "not for ten seconds yet");
+    time.go_on(11);
+    report(11);
+    let told = apart();
+    assert_eq!((told.len(), &told[0]["node"]), (1, &json!("n-1")));
+    let message = told[0]["message"].as_str().expect("text");
+    assert!(
+        message.starts_with("The clock of node n-1 is ") && message.ends_with(" ms ahead of this server's"),
+        "{message}"
+    );
 }

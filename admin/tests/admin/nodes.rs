@@ -524,3 +524,127 @@ fn the_control_plane_alone_is_no_node() {
     }
     assert_eq!(asked(), json!({ "answers": {}, "did_not_answer": ["n-1"] }));
 }
+
+/// What process a node is, its errors and events; one of an older build says less.
+#[test]
+fn a_node_is_shown_with_its_process_its_errors_and_what_happened() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = ["n-1", "n-2"].map(|name| Events::of_node(&server.url, &node, &hello(name, "a")));
+    for events in &mut events {
+        let _ = events.next_called("snapshot");
+    }
+    let door = json!({ "protocol": "http", "address": "http://10.0.0.11:9080" });
+    let mut told = report(1, 30, 10);
+    told["keys"] = json!(81_204);
+    told["memory_bytes"] = json!((64 << 20) + 5);
+    told["errors"] = json!([{ "kind": "overload", "count": 3 }]);
+    told["process"] =
+        json!({ "started_at_ms": 1_700_000_000_000u64, "commit": "abc", "doors": [door], "max_keys": 100_000 });
+    assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+    let mut older = report(1, 3, 0);
+    older["name"] = json!("n-2");
+    assert_eq!(node.post("/api/v1/nodes/reports", &older).status, 204);
+    // What process it is comes in one report of ten, and stays known.
+    assert_eq!(node.post("/api/v1/nodes/reports", &report(2, 30, 10)).status, 204);
+
+    let shown = row(&ana, "n-1");
+    assert_eq!((&shown["keys"], &shown["errors"]), (&Value::Null, &json!([])), "what is told last");
+    assert_eq!(
+        (&shown["process"]["commit"], &shown["process"]["doors"], &shown["process"]["max_keys"]),
+        (&json!("abc"), &json!([door]), &json!(100_000))
+    );
+    told["sequence"] = json!(3);
+    assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+    let list = ana.get("/api/v1/nodes").json();
+    let of = |name: &str| list["items"].as_array().expect("a list").iter().find(|row| row["node"] == name).expect("it");
+    assert_eq!((&of("n-1")["keys"], &of("n-1")["memory_bytes"]), (&json!(81_204), &json!(64 << 20)));
+    assert_eq!((&of("n-2")["keys"], &of("n-2")["memory_bytes"]), (&Value::Null, &Value::Null));
+    assert_eq!(of("n-1")["process"], Value::Null, "of one alone");
+    assert_eq!(row(&ana, "n-1")["errors"], json!([{ "kind": "overload", "count": 3 }]));
+    assert_eq!((&row(&ana, "n-2")["process"], &row(&ana, "n-2")["errors"]), (&Value::Null, &json!([])));
+    let here = row(&ana, "here");
+    assert_eq!(
+        (&here["process"]["max_keys"], &here["errors"], &here["events"][0]["code"]),
+        (&json!(10_000), &json!([{ "kind": "bad_request", "count": 2 }]), &json!("applied"))
+    );
+    assert!(here["keys"].is_u64() && here["process"]["started_at_ms"].as_u64() > Some(1_700_000_000_000), "{here}");
+
+    // Every second it is there is kept.
+    let history = || ana.get("/api/v1/nodes/n-1/history").json()["items"].as_array().expect("a list").clone();
+    wait_until("its seconds are kept", || history().len() >= 2);
+    let newest = history().pop().expect("a second");
+    assert!(newest["allowed"].as_f64() > Some(0.0) && newest["p99_us"].is_u64() && newest["lag_s"] == 0, "{newest}");
+    assert_eq!(ana.get("/api/v1/nodes/nobody/history").status, 404);
+
+    // What became of versions, and of its connection.
+    for (version, refused) in [(2, Value::Null), (3, json!("this build cannot read it"))] {
+        let took = json!({
+            "name": "n-1", "instance": "a", "version": version, "at_ms": version, "took_ms": 7, "refused": refused,
+        });
+        assert_eq!(node.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    }
+    drop(events);
+    wait_until("it is gone", || row(&ana, "n-1")["presence"] == "gone");
+    let mut back = Events::of_node(&server.url, &node, &hello("n-1", "b"));
+    let _ = back.next_called("snapshot");
+    let shown = row(&ana, "n-1");
+    // Where the machine is slow it may have fallen silent, as it reports no more.
+    let events = shown["events"].as_array().expect("a list").iter();
+    let events = events.filter(|event| !["silent", "heard"].contains(&event["code"].as_str().expect("text")));
+    let messages: Vec<_> = events.map(|event| &event["message"]).collect();
+    assert_eq!(
+        messages,
+        [
+            "It connected, another process than before",
+            "Its connection ended",
+            "Version 3 was not taken: this build cannot read it",
+            "Version 2 was in force after 7 ms",
+            "It connected",
+        ]
+    );
+    assert_eq!(shown["process"], Value::Null, "another process has not said what it is");
+}
+
+#[test]
+fn streams_are_told_the_rows_that_changed_and_who_was_forgotten() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events: Vec<Events> =
+        ["n-1", "n-2", "n-3"].map(|name| Events::of_node(&server.url, &node, &hello(name, "a"))).into();
+    for events in &mut events {
+        let _ = events.next_called("snapshot");
+    }
+    let has = |event: &Value, name: &str| -> Option<Value> {
+        event["items"].as_array().expect("a list").iter().find(|row| row["node"] == name).cloned()
+    };
+    wait_until("all are known", || ana.get("/api/v1/nodes").json()["items"].as_array().map(Vec::len) == Some(4));
+    // Until a newcomer is told of all of them.
+    let mut stream = loop {
+        let mut stream = Events::open(&server.url, &ana, "node");
+        let first = stream.next_called("node");
+        assert_eq!(first["whole"], true, "{first}");
+        if first["items"].as_array().map(Vec::len) == Some(4) {
+            break stream;
+        }
+    };
+    let mut busy = report(1, 30, 10);
+    busy["name"] = json!("n-2");
+    assert_eq!(node.post("/api/v1/nodes/reports", &busy).status, 204);
+    let mut next_with = |is_it: &dyn Fn(&Value) -> bool| loop {
+        let event = stream.next_called("node");
+        assert_eq!(event["whole"], Value::Null, "{event}");
+        if is_it(&event) {
+            return event;
+        }
+    };
+    let told = next_with(&|event| has(event, "n-2").is_some_and(|row| row["decisions"] == 40));
+    assert!(has(&told, "n-1").is_none_or(|row| row["presence"] == "silent"), "{told}");
+    drop(events.pop());
+    let _ = next_with(&|event| has(event, "n-3").is_some_and(|row| row["presence"] == "gone"));
+    assert_eq!(ana.send("DELETE", "/api/v1/nodes/n-3", &[], None).status, 204);
+    let told = next_with(&|event| !event["removed"].as_array().expect("a list").is_empty());
+    assert_eq!((&told["removed"], has(&told, "n-3")), (&json!(["n-3"]), None));
+}

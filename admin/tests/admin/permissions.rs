@@ -56,6 +56,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "GET /metrics/top",
             "GET /nodes",
             "GET /nodes/{name}",
+            "GET /nodes/{name}/history",
             "GET /policy",
             "GET /policy/diff",
             "GET /policy/export",

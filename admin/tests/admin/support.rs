@@ -89,6 +89,8 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         keys: Keys::default(),
         record: None,
         check_url: Some("http://127.0.0.1:1".to_owned()),
+        process: tidegate_admin::Process { max_keys: Some(10_000), ..tidegate_admin::Process::default() },
+        errors: tidegate_admin::ErrorCounts::of(|| [("bad_request", 2)].into()),
         access: tidegate_admin::Access::default(),
     };
     (settings, engine, url)

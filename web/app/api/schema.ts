@@ -42,16 +42,18 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
-  /** For people: what is the matter. */
+  /** For people: what is the matter, and with what. */
   message: string;
   /** The node that it is about, if it is about one that follows this server. */
   node: string | null;
-  /** What of the policy it is about; `null`: a node, or this server. */
+  /** What of the policy it is about; `null`: a node, a token, or this server. */
   object: AlertObject | null;
   /** RFC 3339: since when it is so, as far as that is known. */
   since: string;
+  /** Name of the token that it is about, if it is about one. */
+  token: string | null;
 };
 
 export type AlertObject = {
@@ -513,6 +515,14 @@ export type DomainItem = {
   value: Domain;
 };
 
+/** A door, and where it is. */
+export type DoorAddress = {
+  /** With its scheme and port. */
+  address: string;
+  /** `http`, `grpc` or `resp`. */
+  protocol: string;
+};
+
 /** A change list that was saved. */
 export type Draft = {
   author: string;
@@ -536,6 +546,14 @@ export type DraftWithList = {
   message: string;
   /** RFC 3339. */
   saved_at: string;
+};
+
+/** Errors of one kind. */
+export type ErrorCount = {
+  /** How many since the start of the process. */
+  count: number;
+  /** Why an answer was not what it should have been, such as `overload`; or the code of a request that was refused or failed, such as `bad_request`. */
+  kind: string;
 };
 
 export type Explained = {
@@ -960,6 +978,13 @@ export type ListOfNodeRow = {
 };
 
 /** A page of a list. */
+export type ListOfNodeSecond = {
+  items: NodeSecond[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
 export type ListOfRoleItem = {
   items: RoleItem[];
   /** The cursor of the page that follows; `null` after the last one. */
@@ -1217,11 +1242,74 @@ export type NodeCounts = {
   unknown_domain?: number;
 };
 
+/** A node, with what is of use of one alone. */
+export type NodeDetails = {
+  /** Of its connection; empty for this process. */
+  address: string;
+  /** By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server, or not known. */
+  clock_ahead_ms: number | null;
+  /** How many those were. */
+  decisions: number;
+  decisions_per_second: number;
+  /** Decisions without the store that a limit is shared over, per second. */
+  degraded_per_second: number;
+  /** Of those. */
+  denied_share: number;
+  /** Errors since the start of its process, by kind: 64 at most. */
+  errors: ErrorCount[];
+  /** The last 20 things that happened to it since this server started, the newest first. */
+  events: NodeEvent[];
+  /** How full its table is, estimated: from 0 to 1. */
+  fill: number;
+  /** It decides by what it had on its disk. */
+  from_last_good: boolean;
+  /** Its clock is ahead or behind by more than 50 ms, more than messages take. */
+  is_clock_apart: boolean;
+  /** Keys that are counted there now, estimated; `null`: it does not say. */
+  keys: number | null;
+  /** Decisions that were measured: one in 16. */
+  measured: number;
+  /** Memory that its process has from the machine, bytes, in whole MiB; `null`: it does not say. */
+  memory_bytes: number | null;
+  node: string;
+  /** Why its policy is not kept for its next start. */
+  not_kept: string | null;
+  overflow_charges: number;
+  p99_us: number | null;
+  /** In force there; 0: none. */
+  policy_version: number;
+  presence: Presence;
+  /** What process it is; `null`: it has not said so, as builds before this one do not. */
+  process: Process | null;
+  /** The policy that it was sent last, if it did not take it, and why. */
+  refused: RefusedPolicy | null;
+  /** The newest schema of policies that it knows. */
+  schema: number;
+  /** When it was heard last, if it is not connected. */
+  seen_at: string | null;
+  /** The version that it should have. */
+  target_version: number;
+  /** How long it took to put its policy in force, from the last byte of it, milliseconds. */
+  took_ms: number | null;
+  /** Of its build. */
+  version: string;
+};
+
+/** Something that happened to a node. */
+export type NodeEvent = {
+  /** When this server heard of it. */
+  at: string;
+  /** Stable: `connected`, `silent`, `heard`, `disconnected`, `applied`, `refused` or `not_kept`. */
+  code: string;
+  /** For people: what happened. */
+  message: string;
+};
+
 /** A node, as it is now. */
 export type NodeRow = {
   /** Of its connection; empty for this process. */
   address: string;
-  /** By how much its clock is ahead of this server's, as far as it is more than messages take. */
+  /** By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server, or not known. */
   clock_ahead_ms: number | null;
   /** How many those were. */
   decisions: number;
@@ -1234,8 +1322,14 @@ export type NodeRow = {
   fill: number;
   /** It decides by what it had on its disk. */
   from_last_good: boolean;
+  /** Its clock is ahead or behind by more than 50 ms, more than messages take. */
+  is_clock_apart: boolean;
+  /** Keys that are counted there now, estimated; `null`: it does not say. */
+  keys: number | null;
   /** Decisions that were measured: one in 16. */
   measured: number;
+  /** Memory that its process has from the machine, bytes, in whole MiB; `null`: it does not say. */
+  memory_bytes: number | null;
   node: string;
   /** Why its policy is not kept for its next start. */
   not_kept: string | null;
@@ -1256,6 +1350,19 @@ export type NodeRow = {
   took_ms: number | null;
   /** Of its build. */
   version: string;
+};
+
+/** A second of a node. */
+export type NodeSecond = {
+  /** Decisions per second. */
+  allowed: number;
+  denied: number;
+  /** How long before it the version was published that the node should have had, whole seconds; 0: it had it. */
+  lag_s: number;
+  /** `null`: none was measured. */
+  p99_us: number | null;
+  /** Unix milliseconds when it began. */
+  t: number;
 };
 
 /** Something that is not carried over as it was. */
@@ -1519,6 +1626,28 @@ export type Problem = {
   used_by?: Usage | null;
 };
 
+/** What a process is, and with what it runs. */
+export type Process = {
+  /** Commit of its build, if that is known. */
+  commit?: string | null;
+  /** Where it answers, by protocol. */
+  doors?: DoorAddress[];
+  /** Do its doors speak TLS? */
+  has_tls?: boolean;
+  /** Does it send spans of requests to a collector? */
+  has_traces?: boolean;
+  /** Keys that its table has room for; nothing: it does not say. */
+  max_keys?: number | null;
+  /** For the figures one decision in so many is looked at. */
+  observed_one_in?: number;
+  /** The requests of one identity in so many are recorded; nothing: none are. */
+  recorded_one_in?: number | null;
+  /** When it began, by its clock, Unix milliseconds. */
+  started_at_ms?: number;
+  /** Threads that answer at each door; nothing: it has none, or does not say. */
+  workers?: number | null;
+};
+
 /** The answer to a publish. */
 export type Publication = {
   /** The objects that changed; an import says what it did line by line. */
@@ -1625,6 +1754,8 @@ export type Report = {
   counts?: NodeCounts;
   /** The keys that were denied most, heaviest first: as many as fit. */
   denied?: HeavyKey[];
+  /** Errors since the start of the process, by kind. */
+  errors?: ErrorCount[];
   /** How full the table is, estimated: from 0 to 1. */
   fill?: number;
   /** It decides by its last good policy, and has not heard the admin server since it started. */
@@ -1633,12 +1764,16 @@ export type Report = {
   hot?: HeavyKey[];
   /** Which start of it. */
   instance?: string;
+  /** Keys that are counted now, estimated; nothing: the build does not tell. */
+  keys?: number | null;
   /** Buckets of the histogram of latencies that have counts, and how many. */
   latency?: [number, number][];
   /** The limits of tiers and rules that decided since the last report, a thousand at most: each request once for each limit. */
   limits?: PartCounts[];
   /** Further limits that decided, and are in `counts` alone. */
   limits_left_out?: number;
+  /** Memory that the process has from the machine, bytes; nothing where the system does not say. */
+  memory_bytes?: number | null;
   /** Name of the node. */
   name?: string;
   /** Charges to overflow buckets since the start, because the table was full. */
@@ -1649,6 +1784,8 @@ export type Report = {
   owners_left_out?: number;
   /** Version of the policy in force; 0: none. */
   policy_version?: number;
+  /** What process it is: in the first report, and in every tenth one after it. */
+  process?: Process | null;
   /** From 1, one more for each. */
   sequence?: number;
 };

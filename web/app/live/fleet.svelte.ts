@@ -3,6 +3,7 @@ import { getVersions } from '../api/calls.ts';
 import type { NodeRow, Rollout } from '../api/schema.ts';
 import type { PublishedEvent } from '../api/types.ts';
 import { live } from './live.svelte.ts';
+import { merged, type NodesEvent } from './rows.ts';
 
 /** What became of a version on a node, as far as this tab was told. */
 export interface Applied {
@@ -29,7 +30,7 @@ class Fleet {
   #publishedOf: number | null = null;
 
   constructor() {
-    live.listen(null, ['node'], (data) => (this.nodes = (data as { items: NodeRow[] }).items));
+    live.listen(null, ['node'], (data) => (this.nodes = merged(this.nodes, data as NodesEvent)));
     live.listen(null, ['hello', 'policy.rollout'], (data) => {
       this.rollout = (data as { rollout: Rollout | null }).rollout;
     });

@@ -1,5 +1,5 @@
 /** What a row of the nodes means. Pure: words are in `text/nodes.ts`. */
-import type { NodeRow } from '../api/schema.ts';
+import type { NodeRow, NodeSecond } from '../api/schema.ts';
 
 export type Standing =
   | { what: 'has'; tookMs: number | null }
@@ -47,4 +47,25 @@ export function duration(seconds: number): string {
   if (seconds < 120) return `${seconds} s`;
   if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`;
   return seconds < 172_800 ? `${Math.floor(seconds / 3_600)} h` : `${Math.floor(seconds / 86_400)} d`;
+}
+
+/** Seconds that may pass until one is missed. */
+const GAP_S = 2.5;
+
+/** One figure of some seconds, to be drawn: times in seconds, with a gap wherever seconds are missing. */
+export function columnOf(
+  seconds: NodeSecond[],
+  figure: 'p99_us' | 'lag_s',
+): [times: number[], values: (number | null)[]] {
+  const [times, values]: [number[], (number | null)[]] = [[], []];
+  for (const second of seconds) {
+    const [at, last] = [second.t / 1000, times.at(-1)];
+    if (last !== undefined && at - last > GAP_S) {
+      times.push((last + at) / 2);
+      values.push(null);
+    }
+    times.push(at);
+    values.push(second[figure]);
+  }
+  return [times, values];
 }

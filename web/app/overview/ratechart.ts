@@ -1,12 +1,15 @@
-/** Draws the rates with uPlot: allowed solid, denied dashed, y from 0, 24 h times, colours of the theme in force. */
+/** Draws rates, or another figure, with uPlot: the first solid, the second dashed, y from 0, 24 h times, colours of the theme in force. */
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { perSecond, type Zone } from '../format.ts';
-import type { Columns } from '../live/series.ts';
+
+/** Times in seconds, and one figure or two; null is a gap. */
+export type Drawn = [times: number[], ...figures: (number | null)[][]];
 
 export interface Reading {
   atMs: number;
   allowed: number;
+  /** 0 where there is one figure only. */
   denied: number;
 }
 
@@ -18,7 +21,7 @@ export interface Mark {
 
 /** What the drawing asks for each time. */
 export interface Shown {
-  columns: Columns;
+  columns: Drawn;
   marks: Mark[];
   /** In seconds. */
   from: number;
@@ -44,10 +47,13 @@ export function drawRates(
   into: HTMLElement,
   first: Shown,
   onRead: (reading: Reading | null, mark: Mark | null) => void,
+  words: (figure: number) => string = perSecond,
 ): Drawing {
   let zone: Zone = 'local';
   let shown = first;
-  const line = { width: 1.5, points: { show: false }, spanGaps: false };
+  // Of one figure that is not known in each second, points stand alone.
+  const isOne = first.columns.length === 2;
+  const line = { width: 1.5, points: { show: isOne, size: 3, fill: token('--allow') }, spanGaps: false };
   const axis = {
     font: FONT,
     stroke: token('--fg-2'),
@@ -66,7 +72,11 @@ export function drawRates(
         x: { range: () => [shown.from, shown.to] },
         y: { range: (_, __, most) => [0, Math.max(2, most * 1.1)] },
       },
-      series: [{}, { ...line, stroke: token('--allow') }, { ...line, stroke: token('--deny'), dash: [5, 4] }],
+      series: [
+        {},
+        { ...line, stroke: token('--allow') },
+        { ...line, stroke: token('--deny'), dash: [5, 4] },
+      ].slice(0, first.columns.length),
       axes: [
         {
           ...axis,
@@ -74,7 +84,7 @@ export function drawRates(
           space: 72,
           values: (_, times, __, ___, step) => times.map((at) => clockTime(at, step, zone)),
         },
-        { ...axis, size: 56, values: (_, rates) => rates.map(perSecond) },
+        { ...axis, size: 56, values: (_, figures) => figures.map(words) },
       ],
       hooks: {
         setCursor: [(self) => onRead(reading(self), markAt(self, shown.marks))],
@@ -163,7 +173,7 @@ function markAt(plot: uPlot, marks: Mark[]): Mark | null {
 function reading(plot: uPlot): Reading | null {
   const at = plot.cursor.idx;
   if (at === null || at === undefined || (plot.cursor.left ?? -1) < 0) return null;
-  const [time, allowed, denied] = [plot.data[0][at], plot.data[1]?.[at], plot.data[2]?.[at]];
+  const [time, allowed, denied] = [plot.data[0][at], plot.data[1]?.[at], plot.data[2] ? plot.data[2][at] : 0];
   if (time === undefined || typeof allowed !== 'number' || typeof denied !== 'number') return null;
   return { atMs: time * 1000, allowed, denied };
 }

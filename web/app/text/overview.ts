@@ -81,8 +81,6 @@ export const overview = {
   },
   look: {
     title: 'Needs a look',
-    object: (kind: string, id: string, limit: string | null) =>
-      `${kind} ${id}${limit === null ? '' : `, limit ${limit}`}`,
     nothing: 'Nothing.',
     more: (count: number) => `${count} more`,
     fewer: 'Fewer',

@@ -11,7 +11,8 @@ import type {
   ListOfClientItem,
   ListOfHeaviest,
   ListOfNodeRow,
-  NodeRow,
+  ListOfNodeSecond,
+  NodeDetails,
   OpenRollout,
   Reset2 as Reset,
   Outcome2 as Outcome,
@@ -22,7 +23,10 @@ import type {
 const nodePath = (name: string) => `/nodes/${encodeURIComponent(name)}`;
 
 export const getNodes = (signal: AbortSignal) => request<ListOfNodeRow>('/nodes', { signal });
-export const getNode = (name: string, signal: AbortSignal) => request<NodeRow>(nodePath(name), { signal });
+export const getNode = (name: string, signal: AbortSignal) =>
+  request<NodeDetails>(nodePath(name), { signal });
+export const getNodeHistory = (name: string, signal: AbortSignal) =>
+  request<ListOfNodeSecond>(`${nodePath(name)}/history`, { signal });
 export const forgetNode = (name: string) => request<undefined>(nodePath(name), { method: 'DELETE' });
 export const resyncNode = (name: string) => request<Outcome>(`${nodePath(name)}/resync`, { method: 'POST' });
 export const getRollout = (signal: AbortSignal) => request<OpenRollout>('/rollout', { signal });
