@@ -235,12 +235,19 @@ pub(crate) fn rename_tier(policy: &mut Policy, old: &ObjectKey, new: &str) -> Ve
         is_it
     };
     let key = |kind: Kind, id: String| ObjectKey { kind, domain: old.domain.clone(), id };
-    // All of them, not only the first.
-    if domain.defaults.values_mut().filter_map(|tier| is_moved(tier).then_some(())).count() > 0 {
+    let mut is_default = false;
+    for tier in domain.defaults.values_mut() {
+        is_default |= is_moved(tier);
+    }
+    if is_default {
         moved.push(key(Kind::Domain, old.domain.clone()));
     }
     for rule in &mut domain.rules {
-        if rule.tiers.iter_mut().flatten().filter_map(|tier| is_moved(tier).then_some(())).count() > 0 {
+        let mut is_named = false;
+        for tier in rule.tiers.iter_mut().flatten() {
+            is_named |= is_moved(tier);
+        }
+        if is_named {
             moved.push(key(Kind::Rule, rule.id.clone()));
         }
     }

@@ -160,7 +160,7 @@ fn sharing(limit: &Limit) -> String {
         OnFailure::Open => "it lets everything pass".to_owned(),
         OnFailure::Closed => "it denies everything".to_owned(),
         OnFailure::Local(part) => {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a whole number")]
+            #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
             let alone = (limit.limit as f64 * part).ceil() as u64;
             format!("each node counts alone, with {} {}", count(alone), period(&limit.period))
         }

@@ -8,7 +8,7 @@ export const domain = {
   defaultsHelp:
     'The tier of whoever is no configured client, by kind of identity. Identities of other kinds are in no tier.',
   kind: 'Kind of identity',
-  kindHint: 'api_key',
+  kindHint: 'Another kind, such as tenant',
   add: 'Add',
   remove: (kind: string) => `Remove the default tier of ${kind}`,
   removeShort: 'Remove',
