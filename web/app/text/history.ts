@@ -141,7 +141,7 @@ export const audit = {
   },
   objectHelp: 'tier:pro, user:ben',
   text: 'Text',
-  textHelp: 'result, address, request…',
+  textHelp: 'result, address…',
   anyResult: 'All',
   results: { done: 'Done', refused: 'Refused or failed' },
   request: 'Request',

@@ -26,8 +26,6 @@ export const states = {
   rowsWait: (count: number) => `${count} ${count === 1 ? 'row' : 'rows'} would move`,
   goneTier: (id: string) => `There is no tier ${id}`,
   goneRule: (id: string) => `There is no rule ${id}`,
-  removed: (what: string, version: number, by: string) => `${what} was deleted in v${version} by ${by}`,
-  openVersion: (version: number) => `Open v${version}`,
   goneHelp: 'It may have been deleted, or never existed. History tells which version changed what.',
 };
 
