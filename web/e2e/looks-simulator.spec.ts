@@ -4,15 +4,16 @@ import { look } from './look.ts';
 import { limitField, openTier, panel, review } from './steps.ts';
 
 const LOG = [
-  '192.0.2.7 - ada [12/Oct/2026:06:25:24 +0000] "GET /v1/search HTTP/1.1" 200 2326',
-  '192.0.2.8 - - [12/Oct/2026:06:25:25 +0000] "POST /v1/search?q=x HTTP/1.1" 200 2326',
+  'time,ip,api_key,method,path',
+  '2026-10-12T06:25:24Z,192.0.2.7,key-7,GET,/v1/search',
+  '2026-10-12T06:25:25Z,192.0.2.8,key-8,POST,"/v1/search?q=x,y"',
   'not a line of a log',
 ].join('\n');
 
 for (const theme of ['light', 'dark'] as const) {
   test(`looks, ${theme}: Simulator`, async ({ admin, watch }) => {
     test.setTimeout(180_000);
-    watch.allow(/status of 404/);
+    watch.allow(/status of 4(04|22)/);
     await admin.emulateMedia({ colorScheme: theme });
     await admin.goto('/simulate');
     await expect(admin.getByText(/No run yet/)).toBeVisible();
@@ -22,10 +23,12 @@ for (const theme of ['light', 'dark'] as const) {
     await expect(admin.getByRole('alert')).toBeVisible();
     await look(admin, 'simulator-faults', theme);
     await admin.getByRole('radio', { name: 'Log file' }).check();
+    await admin.getByLabel('Client in field').fill('api_key');
+    await admin.getByLabel('Kind of identity').fill('api_key');
     await admin
       .getByLabel('Log file', { exact: true })
       .last()
-      .setInputFiles({ name: 'access.log', mimeType: 'text/plain', buffer: Buffer.from(LOG) });
+      .setInputFiles({ name: 'requests.csv', mimeType: 'text/csv', buffer: Buffer.from(LOG) });
     await expect(admin.getByText('192.0.2.8')).toBeVisible();
     await look(admin, 'simulator-log', theme);
     await admin.getByRole('radio', { name: 'Recorded sample' }).check();
@@ -36,6 +39,10 @@ for (const theme of ['light', 'dark'] as const) {
     await limitField(admin, 'minute', 'Rate').fill('60 / 1m');
     await expect(admin.getByRole('row', { name: /^Draft/ })).toBeVisible();
     await look(admin, 'tier-preview', theme);
+    await admin.getByLabel('Traffic').selectOption('as recorded');
+    await admin.getByLabel('Client', { exact: true }).fill('user:ada');
+    await expect(admin.getByText(/nothing is recorded/).first()).toBeVisible();
+    await look(admin, 'tier-preview-recorded', theme);
     await review(admin, 'less for everyone');
     await expect(
       panel(admin)

@@ -117,7 +117,7 @@ recording('a client’s own last requests, as they were recorded', async ({ admi
   await openTier(admin, 'free');
   await expect(row(admin, 'Published')).toBeVisible();
   await limitField(admin, 'minute', 'Rate').fill('5 / 1h');
-  await admin.getByLabel('Traffic').selectOption('a client’s last 15 minutes');
+  await admin.getByLabel('Traffic').selectOption('as recorded');
   await expect(admin.getByText('A kind and a value: user:ada')).toBeVisible();
   await admin.getByLabel('Client', { exact: true }).fill('user:nobody');
   await expect(
@@ -134,7 +134,7 @@ recording('a client’s own last requests, as they were recorded', async ({ admi
 test('without a recorder it says why there is nothing to show', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
   await openTier(admin, 'free');
-  await admin.getByLabel('Traffic').selectOption('a client’s last 15 minutes');
+  await admin.getByLabel('Traffic').selectOption('as recorded');
   await admin.getByLabel('Client', { exact: true }).fill('user:ada');
   await expect(admin.getByText(/nothing is recorded; start the server with --record/).first()).toBeVisible();
 });

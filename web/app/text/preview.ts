@@ -61,7 +61,7 @@ export const previewing = {
     `Only the first ${time}: a preview has at most ${requests} requests.`,
   fix: 'Fix the fields that need a look to update this.',
   failed: 'No preview:',
-  recorded: 'a client’s last 15 minutes',
+  recorded: 'as recorded',
   client: 'Client',
   clientHint: 'user:ada',
   ofClient: (requests: string, from: string, to: string) =>
