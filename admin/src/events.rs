@@ -348,6 +348,6 @@ mod tests {
         post(STATES_MAX + 1);
         assert_eq!(texts(0), ["{\"whole\":33,\"gap\":true}\n\n"], "too many for a reader that is slow");
         let (state, _) = events.state(&[Topic::Node]);
-        assert_eq!((state.len(), state[0].sequence, &*state[0].data), (1, 33, "{\"whole\":33}"));
+        assert_eq!((state.len(), state[0].sequence, state[0].data.as_str()), (1, 33, "{\"whole\":33}"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tidegate::{Engine, Identity, Inspected, Request, RequestError};
+use tidegate::{Engine, Identity, Inspected, Request, RequestError, Retry};
 
 use crate::{
     lookout::Lookout,
@@ -54,6 +54,8 @@ impl Answers {
         Told::Peek {
             policy_version: found.decision.policy_version(),
             allowed: found.decision.is_allowed(),
+            limit_id: found.decision.limit_id().filter(|_| !found.decision.is_allowed()).map(str::to_owned),
+            retry_after_ms: wait_ms(found.decision.retry()),
             limits: found.limits.iter().map(peeked).collect(),
         }
     }
@@ -74,8 +76,23 @@ fn peeked(limit: &Inspected<'_>) -> PeekedLimit {
         limit_id: limit.limit_id.to_owned(),
         limit: limit.state.limit(),
         remaining: limit.state.remaining(),
-        reset_after_ms: u64::try_from(limit.state.reset_after().as_millis()).unwrap_or(u64::MAX),
+        reset_after_ms: ms(limit.state.reset_after()),
+        retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
+        remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
         is_shadow: limit.is_shadow,
+    }
+}
+
+/// Rounded up: whoever comes then is not too early.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn wait_ms(retry: Retry) -> Option<u64> {
+    match retry {
+        Retry::Now => Some(0),
+        Retry::After(wait) => Some(ms(wait)),
+        Retry::Never => None,
     }
 }
 
@@ -121,6 +138,9 @@ impl Question {
         if let Some(method) = &self.method {
             request = request.method(method);
         }
+        if let Some(cost) = self.cost {
+            request = request.cost(cost)?;
+        }
         Ok(request)
     }
 }
@@ -159,7 +179,7 @@ mod tests {
 
     fn question(user: &str) -> Question {
         let identities = vec![Who { kind: "user".to_owned(), value: user.to_owned() }];
-        Question { domain: None, identities, endpoint: None, method: None }
+        Question { domain: None, identities, endpoint: None, method: None, cost: None }
     }
 
     fn run<T>(what: impl Future<Output = T>) -> T {
@@ -173,11 +193,15 @@ mod tests {
         run(async {
             assert!((0..3).all(|_| check(&engine, "ada")));
             for _ in 0..2 {
-                let Told::Peek { policy_version: 1, allowed: false, limits } =
+                let Told::Peek { policy_version: 1, allowed: false, limit_id, retry_after_ms, limits } =
                     answers.answer(Ask::Peek { request: question("ada") }).await
                 else {
                     panic!("it looks")
                 };
+                assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
+                // One token comes long before all three are back.
+                assert!(retry_after_ms > Some(0) && retry_after_ms < Some(limits[0].reset_after_ms), "{limits:?}");
+                assert_eq!((limits[0].retry_after_ms, limits[0].remaining_after), (retry_after_ms, 0));
                 assert_eq!((limits.len(), limits[0].limit, limits[0].remaining), (1, 3, 0));
                 assert_eq!(limits[0].limit_id, "default/tier:free/minute");
             }
@@ -217,6 +241,8 @@ mod tests {
             limit,
             remaining,
             reset_after_ms: 0,
+            retry_after_ms: Some(0),
+            remaining_after: 0,
             is_shadow: false,
         };
         assert!(limit(10, 1).is_fuller(&limit(1_000, 101)) && !limit(10, 1).is_fuller(&limit(1_000, 99)));

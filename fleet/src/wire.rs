@@ -454,6 +454,9 @@ pub struct Question {
     /// Such as `GET`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// Tokens; 1 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u64>,
 }
 
 /// A node's answer.
@@ -481,6 +484,12 @@ pub enum Told {
         policy_version: u64,
         /// Would it be allowed?
         allowed: bool,
+        /// The limit that would deny it.
+        #[serde(default)]
+        limit_id: Option<String>,
+        /// When it would be allowed, milliseconds from now; `null`: never.
+        #[serde(default)]
+        retry_after_ms: Option<u64>,
         /// In the order in which they are checked.
         limits: Vec<PeekedLimit>,
     },
@@ -519,6 +528,12 @@ pub struct PeekedLimit {
     pub remaining: u64,
     /// Until all is back, milliseconds.
     pub reset_after_ms: u64,
+    /// When this limit would let the request pass, milliseconds from now; `null`: never.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
+    /// What would be left then.
+    #[serde(default)]
+    pub remaining_after: u64,
     /// It counts, and never denies.
     pub is_shadow: bool,
 }

@@ -181,6 +181,15 @@ test('nodes that count apart stand apart, and one that hangs is named', async ({
     await admin.goto('/inspect?key=user%3Aada');
     await expect(limits(admin).getByRole('row', { name: /\D0 of 100.*node-1/ })).toHaveCount(1);
     await expect(limits(admin).getByRole('row', { name: /100 of 100/ })).toHaveCount(1);
+    // Each decides by what it counted; what is left to wait is that of its own limit, not of the whole.
+    await expect(
+      admin.getByText('node-1: It would pass now; tightest: tier:free/minute, 99 left'),
+    ).toBeVisible();
+    await expect(
+      admin.getByText(/^\S+: It would be refused now, by tier:free\/minute; it may/),
+    ).toBeVisible();
+    const refused = limits(admin).getByRole('row', { name: /100 of 100/ });
+    await expect(refused.getByRole('cell').nth(4)).toHaveText(/^(now|in 0:\d\d)$/);
     node.freeze();
     await admin.getByRole('button', { name: 'Look up again' }).click();
     await expect(admin.getByText('node-1 did not answer: of these nothing is known.')).toBeVisible();

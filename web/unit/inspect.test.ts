@@ -2,8 +2,10 @@
 import { expect, test } from 'vitest';
 import type { Explained, LimitState, Outcome2 as Outcome } from '../app/api/schema.ts';
 import { countdown } from '../app/inspect/countdown.ts';
-import { explained, faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
+import { faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
+import { asked } from '../app/inspect/question.ts';
 import { isUsed, statesOf } from '../app/inspect/states.ts';
+import { verdictsOf } from '../app/inspect/verdicts.ts';
 
 const draft = (over: Partial<Draft>): Draft => ({
   identities: [{ kind: 'user', value: 'ada' }],
@@ -29,10 +31,10 @@ test('faults stand at their fields', () => {
 });
 
 test('only what was typed is asked', () => {
-  const asked = (over: Partial<Draft>) => explained(questionFrom(draft(over), 'eu'));
+  const ask = (over: Partial<Draft>) => asked(questionFrom(draft(over), 'eu'));
   const who = { domain: 'eu', identities: [{ kind: 'user', value: 'ada' }] };
-  expect(asked({})).toEqual(who);
-  expect(asked({ path: ' /x ', method: 'GET', cost: '3' })).toEqual({
+  expect(ask({})).toEqual(who);
+  expect(ask({ path: ' /x ', method: 'GET', cost: '3' })).toEqual({
     ...who,
     endpoint: '/x',
     method: 'GET',
@@ -58,10 +60,19 @@ const limit = (limit_id: string, remaining: number) => ({
   limit: 10,
   remaining,
   reset_after_ms: 5_000,
+  retry_after_ms: remaining > 0 ? 0 : 600,
+  remaining_after: Math.max(0, remaining - 1),
   is_shadow: false,
 });
 const about = (limit_id: string) =>
-  ({ limit_id, mode: 'enforce', limit: 10, remaining: 3, reset_after_ms: 9_000 }) as LimitState;
+  ({
+    limit_id,
+    mode: 'enforce',
+    limit: 10,
+    remaining: 3,
+    reset_after_ms: 9_000,
+    retry_after_ms: 0,
+  }) as LimitState;
 const says = (...ids: string[]) => ({ limits: ids.map(about) }) as Explained;
 const peeked = (answers: Record<string, [string, number][]>): Outcome => ({
   answers: Object.fromEntries(
@@ -83,7 +94,7 @@ test('nodes that say the same stand together, others apart', () => {
 
 test('without an answer of the nodes stands what this server says', () => {
   const [state] = statesOf(says('a'), null);
-  expect(state?.at).toEqual([{ nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000 }]);
+  expect(state?.at).toEqual([{ nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000, retryAfterMs: 0 }]);
 });
 
 test('a limit that only a node knows is shown too, and unused ones are unused', () => {
@@ -98,4 +109,24 @@ test('a limit that only a node knows is shown too, and unused ones are unused', 
   );
   expect(states.map(({ limitId }) => limitId)).toEqual(['a', 'b']);
   expect(states.some(isUsed)).toBe(false);
+});
+
+test('each node decides by what it has counted; without them this server does', () => {
+  const blocked = { allowed: false, limit_id: 'b', allowed_after_ms: 70_000 };
+  const here = { ...says('a'), decision: blocked } as Explained;
+  const no = (limit_id: string, retry_after_ms: number | null) => ({
+    ...{ what: 'peek' as const, policy_version: 1, allowed: false, limit_id, retry_after_ms },
+    limits: [limit('a', 0)],
+  });
+  const yes = (left: number) => ({
+    ...{ what: 'peek' as const, policy_version: 1, allowed: true, limit_id: null, retry_after_ms: 0 },
+    limits: [limit('a', left), limit('c', 9)],
+  });
+  const answers = { n1: no('a', 600), n2: yes(5), n3: no('a', 900), n4: yes(3), n5: no('b', null) };
+  expect(verdictsOf(here, { answers, did_not_answer: [] })).toMatchObject([
+    { nodes: ['n1', 'n3'], allowed: false, limitId: 'a', retryAfterMs: 900 },
+    { nodes: ['n2', 'n4'], allowed: true, tightest: { limitId: 'a', left: 2 } },
+    { nodes: ['n5'], allowed: false, limitId: 'b', retryAfterMs: 70_000 },
+  ]);
+  expect(verdictsOf(here, null)).toMatchObject([{ nodes: [], allowed: false, retryAfterMs: 70_000 }]);
 });

@@ -40,8 +40,8 @@ mod tests {
     fn late_reports_do_not_put_a_clock_apart_and_enough_of_them_do() {
         let mut ahead = Ahead::default();
         assert_eq!((ahead.ms(), ahead.is_apart()), (None, false));
-        for (report, late_ms) in [3, 900, 60_000, 2, 80, 70, 90, 60, 55, 75].into_iter().enumerate() {
-            ahead.add(1_000 * report as u64 + 10, 1_000 * report as i64 + 10 + late_ms);
+        for (made_ms, late_ms) in (0u64..).step_by(1_000).zip([3, 900, 60_000, 2, 80, 70, 90, 60, 55, 75]) {
+            ahead.add(made_ms, made_ms.cast_signed() + late_ms);
         }
         assert_eq!((ahead.ms(), ahead.is_apart()), (Some(-2), false));
         (0..REPORTS).for_each(|_| ahead.add(1_061, 1_000));

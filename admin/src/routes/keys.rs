@@ -134,7 +134,7 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reset>) -> Resul
 
 async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {
     let Watched { who, for_ms, nodes } = body.value;
-    let request = Question { domain: None, identities: vec![who.clone()], endpoint: None, method: None };
+    let request = Question { domain: None, identities: vec![who.clone()], endpoint: None, method: None, cost: None };
     check(&request)?;
     check_time(for_ms)?;
     let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Watch { who: who.clone(), for_ms }).await?;

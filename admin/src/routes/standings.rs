@@ -84,7 +84,7 @@ struct Fullest {
 
 impl From<PeekedLimit> for Fullest {
     fn from(peeked: PeekedLimit) -> Self {
-        let PeekedLimit { limit_id, limit, remaining, reset_after_ms, is_shadow: _ } = peeked;
+        let PeekedLimit { limit_id, limit, remaining, reset_after_ms, .. } = peeked;
         let used = limit.saturating_sub(remaining);
         Self { limit_id, limit, used, share: used as f64 / limit as f64, reset_after_ms }
     }

@@ -1,5 +1,5 @@
 /** What is typed into the form of a request, and what is wrong with it. */
-import type { AskedRequest, Identity } from '../api/schema.ts';
+import type { Identity } from '../api/schema.ts';
 import { inspector } from '../text/inspector.ts';
 import type { Question } from './question.ts';
 
@@ -36,16 +36,4 @@ export function faultsOf(draft: Draft): Record<string, string> {
 export function questionFrom(draft: Draft, domain: string): Question {
   const identities = draft.identities.map(({ kind, value }) => ({ kind: kind.trim(), value: value.trim() }));
   return { domain, identities, method: draft.method, path: draft.path.trim(), cost: draft.cost };
-}
-
-/** As `POST /explain` takes it. */
-export function explained(question: Question): AskedRequest {
-  const { domain, identities, method, path, cost } = question;
-  return {
-    domain,
-    identities,
-    ...(method === '' ? {} : { method }),
-    ...(path === '' ? {} : { endpoint: path }),
-    ...(cost === '' ? {} : { cost: Number(cost) }),
-  };
 }

@@ -46,12 +46,13 @@ export function inspectAddress(question: Partial<Question> & Pick<Question, 'ide
   return text === '' ? '/inspect' : `/inspect?${text}`;
 }
 
-/** As the calls about keys take it. */
+/** As the calls about keys and `POST /explain` take it. */
 export function asked(question: Question): Asked {
   return {
     domain: question.domain,
     identities: question.identities,
     ...(question.path === '' ? {} : { endpoint: question.path }),
     ...(question.method === '' ? {} : { method: question.method }),
+    ...(question.cost === '' ? {} : { cost: Number(question.cost) }),
   };
 }

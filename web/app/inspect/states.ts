@@ -7,6 +7,8 @@ export interface NodeState {
   limit: number;
   remaining: number;
   resetAfterMs: number;
+  /** When it would let the request pass; null: never. */
+  retryAfterMs: number | null;
 }
 
 export interface State {
@@ -35,8 +37,7 @@ export function statesOf(explained: Explained, peeked: Outcome | null): State[] 
   }
   for (const state of states.values()) {
     if (state.at.length > 0 || !state.about) continue;
-    const { limit, remaining, reset_after_ms } = state.about;
-    state.at = [{ nodes: [], limit, remaining, resetAfterMs: reset_after_ms }];
+    state.at = [{ nodes: [], ...stateOf(state.about) }];
   }
   return [...states.values()];
 }
@@ -44,15 +45,21 @@ export function statesOf(explained: Explained, peeked: Outcome | null): State[] 
 /** A second that passes between two answers is no difference. */
 const SAME_MS = 1_000;
 
-function enter(at: NodeState[], node: string, { limit, remaining, reset_after_ms }: PeekedLimit): void {
+function enter(at: NodeState[], node: string, limit: PeekedLimit): void {
+  const state = stateOf(limit);
   const same = at.find(
     (one) =>
-      one.limit === limit &&
-      one.remaining === remaining &&
-      Math.abs(one.resetAfterMs - reset_after_ms) < SAME_MS,
+      one.limit === state.limit &&
+      one.remaining === state.remaining &&
+      Math.abs(one.resetAfterMs - state.resetAfterMs) < SAME_MS,
   );
   if (same) same.nodes.push(node);
-  else at.push({ nodes: [node], limit, remaining, resetAfterMs: reset_after_ms });
+  else at.push({ nodes: [node], ...state });
+}
+
+function stateOf(limit: PeekedLimit | LimitState): Omit<NodeState, 'nodes'> {
+  const { remaining, reset_after_ms, retry_after_ms = null } = limit;
+  return { limit: limit.limit, remaining, resetAfterMs: reset_after_ms, retryAfterMs: retry_after_ms };
 }
 
 export function isUsed(state: State): boolean {

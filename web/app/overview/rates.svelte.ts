@@ -39,7 +39,11 @@ export class Rates extends Loading<Shown> {
       const of = new Growing(new Series(STEP_S[step], range.lastS + STEP_S[step]));
       of.series.add((found.series[0]?.points ?? []).map((point) => rateOf(point, STEP_S[step])));
       const isLive = to === null && step === '1s';
-      return { view: asked, of, span: isLive ? { lastS: range.lastS, topic: `metrics.${by}` } : { from, to: end } };
+      return {
+        view: asked,
+        of,
+        span: isLive ? { lastS: range.lastS, topic: `metrics.${by}` } : { from, to: end },
+      };
     });
   }
 

@@ -63,8 +63,9 @@ export const inspector = {
     free: '; it would pass by now: look up again.',
     never: '; it never passes as it is.',
     degraded: (why: string) => `Decided without the store: ${why}.`,
-    onNode: (node: string, allowed: boolean) => `${node}: ${allowed ? 'passes' : 'is refused'}`,
-    byVersion: (version: number) => `by policy v${version}`,
+    on: (nodes: string) => `${nodes}: `,
+    onAll: (nodes: number) => `On all ${nodes} nodes: `,
+    byVersion: (version: number) => `By policy v${version}.`,
   },
   headers: {
     title: 'Headers of the answer',
