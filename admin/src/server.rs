@@ -265,11 +265,7 @@ impl Admin {
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
-        let file_name = policy.as_ref().map(|file| file.name.clone());
-        let policy_file = match policy {
-            Some(file) => Some(file.follow(&store).await?),
-            None => None,
-        };
+        let (file_name, policy_file) = follow_file(policy, &store).await?;
         let here = is_node.then(|| node.clone());
         let stored = Stored::read(&mut *store.reading().await.map_err(failed)?, &name).await.map_err(failed)?;
         let (targets, snapshot) = stored.compile(here.as_deref())?;
@@ -519,6 +515,16 @@ async fn take_store(
     let store =
         if is_first_start { Store::create(&mut folder, write_first).await? } else { Store::open(&mut folder).await? };
     Ok((store, Some(folder), is_first_start))
+}
+
+/// Publishes the policy of a file, if that is to be done; answers the file's name, and what became of it.
+async fn follow_file(
+    file: Option<PolicyFile>,
+    store: &Store,
+) -> Result<(Option<String>, Option<PolicyFileOutcome>), StartError> {
+    let Some(file) = file else { return Ok((None, None)) };
+    let name = file.name.clone();
+    Ok((Some(name), Some(file.follow(store).await?)))
 }
 
 /// What identities are hashed with, from the database (what older builds kept in this folder is taken over), and what seals
