@@ -1514,8 +1514,12 @@ export type PeekedLimit = {
   limit_id: string;
   /** What is left. */
   remaining: number;
+  /** What would be left then. */
+  remaining_after?: number;
   /** Until all is back, milliseconds. */
   reset_after_ms: number;
+  /** When this limit would let the request pass, milliseconds from now; `null`: never. */
+  retry_after_ms?: number | null;
 };
 
 /** Whom a rule counts. */
@@ -1668,6 +1672,8 @@ export type Publication = {
 
 /** A request that is asked about. */
 export type Question = {
+  /** Tokens; 1 unless given. */
+  cost?: number | null;
   /** `default` unless given. */
   domain?: string | null;
   /** Path. */
@@ -2235,10 +2241,14 @@ export type Told =
   | {
       /** Would it be allowed? */
       allowed: boolean;
+      /** The limit that would deny it. */
+      limit_id?: string | null;
       /** In the order in which they are checked. */
       limits: PeekedLimit[];
       /** Version of the policy that decides. */
       policy_version: number;
+      /** When it would be allowed, milliseconds from now; `null`: never. */
+      retry_after_ms?: number | null;
       what: 'peek';
     }
   | {

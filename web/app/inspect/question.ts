@@ -1,5 +1,5 @@
 /** What the Inspector is asked, as its address has it: `/inspect?key=user:ada&key=ip:10.2.8.9&method=POST&path=/v1/x`. */
-import type { Identity, Question as Asked } from '../api/schema.ts';
+import type { AskedRequest, Identity } from '../api/schema.ts';
 
 export interface Question {
   domain: string;
@@ -47,7 +47,7 @@ export function inspectAddress(question: Partial<Question> & Pick<Question, 'ide
 }
 
 /** As the calls about keys and `POST /explain` take it. */
-export function asked(question: Question): Asked {
+export function asked(question: Question): AskedRequest {
   return {
     domain: question.domain,
     identities: question.identities,

@@ -29,12 +29,13 @@ const PAGES: Partial<Record<PageName, Read>> = {
   access: () => import('../pages/Access.svelte'),
 };
 
-const OVERLAYS: Record<Overlay | 'draft', Read> = {
+const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   draft: () => import('../publish/DraftDialog.svelte'),
   find: () => import('../find/Find.svelte'),
   keys: () => import('./KeyList.svelte'),
   publish: () => import('../publish/PublishPanel.svelte'),
   'sign-out': () => import('./SignOut.svelte'),
+  'signed-out': () => import('./SignedOut.svelte'),
 };
 
 const missing: Read = () => import('../pages/Missing.svelte');
@@ -47,13 +48,19 @@ export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
   return (await OVERLAYS[name]()).default as Page;
 }
 
-/** The page on which the first administrator is made. */
-export async function readSetup(): Promise<Page> {
-  const read: Read = () => import('../pages/Setup.svelte');
+/** Pages without the frame. */
+const ALONE = {
+  login: () => import('../pages/Login.svelte'),
+  setup: () => import('../pages/Setup.svelte'),
+  'signed-in': () => import('../pages/SignedIn.svelte'),
+} satisfies Record<string, Read>;
+
+export async function readAlone(name: keyof typeof ALONE): Promise<Page> {
+  const read: Read = ALONE[name];
   return (await read()).default as Page;
 }
 
-/** Those that are opened by keys, and typed into at once. */
+/** Those that are opened by keys and typed into at once, and the one that is needed when the server knows nobody any more. */
 export function readAhead(): void {
-  void Promise.allSettled([OVERLAYS.find(), OVERLAYS.publish()]);
+  void Promise.allSettled([OVERLAYS.find(), OVERLAYS.publish(), OVERLAYS['signed-out']()]);
 }

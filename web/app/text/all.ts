@@ -5,4 +5,3 @@
 export const product = 'tidegate';
 export * from './shell.ts';
 export * from './states.ts';
-export * from './signin.ts';
