@@ -113,3 +113,27 @@ for (const theme of ['light', 'dark'] as const) {
     }
   });
 }
+
+test('what is touched is 40 pixels high', async ({ admin, browser, server }) => {
+  await admin.goto('/');
+  const context = await browser.newContext({
+    baseURL: server.dashboard,
+    storageState: await admin.context().storageState(),
+    hasTouch: true,
+    isMobile: true,
+    viewport: { width: 390, height: 800 },
+  });
+  const page = await context.newPage();
+  for (const path of ['/', '/tiers', '/clients', '/history', '/inspect']) {
+    await page.goto(path);
+    await expect(page.getByRole('heading', { level: 1 })).toBeVisible();
+    const low = await page.locator('button:visible, select:visible').evaluateAll((all) =>
+      all.flatMap((one) => {
+        const { height } = one.getBoundingClientRect();
+        return height < 40 ? [`${one.textContent.trim()}: ${height}`] : [];
+      }),
+    );
+    expect(low, path).toEqual([]);
+  }
+  await context.close();
+});

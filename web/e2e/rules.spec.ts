@@ -212,7 +212,14 @@ test('a viewer reads rules and tiers', async ({ admin, browser, server }) => {
 test('a request is tried beside the list', async ({ admin }) => {
   await admin.goto('/rules');
   await admin.getByRole('button', { name: 'Try a request' }).click();
+  const tried = admin.getByRole('region', { name: 'Limits' });
   await expect(admin.getByRole('heading', { name: 'Try a request' })).toBeVisible();
+  await admin.getByLabel('Value').fill('ada');
+  await admin.getByLabel('Path').fill('/v1/things');
+  await admin.getByRole('button', { name: 'Try', exact: true }).click();
+  await expect(admin.getByText(/^It would pass now; tightest: /)).toBeVisible();
+  await expect(admin.getByText(/tier free, the default of its kind/)).toBeVisible();
+  await expect(tried.getByRole('row', { name: /tier:free\/minute/ })).toContainText('0 of 100');
   await admin.getByRole('button', { name: 'Try a request' }).click();
   await expect(admin.getByRole('heading', { name: 'Try a request' })).toBeHidden();
 });

@@ -1,5 +1,6 @@
 /** The limits of a request with what of them is used, node by node. */
 import type { Explained, LimitState, Outcome2 as Outcome, PeekedLimit } from '../api/schema.ts';
+import { inspector } from '../text/inspector.ts';
 
 export interface NodeState {
   /** One node, or several that say the same; empty: this server, by its own word. */
@@ -60,6 +61,13 @@ function enter(at: NodeState[], node: string, limit: PeekedLimit): void {
 function stateOf(limit: PeekedLimit | LimitState): Omit<NodeState, 'nodes'> {
   const { remaining, reset_after_ms, retry_after_ms = null } = limit;
   return { limit: limit.limit, remaining, resetAfterMs: reset_after_ms, retryAfterMs: retry_after_ms };
+}
+
+/** What nodes say that could not answer. */
+export function failuresOf(answers: Outcome['answers']): string[] {
+  return Object.entries(answers).flatMap(([node, told]) =>
+    told.what === 'failed' ? [inspector.limits.failed(node, told.why)] : [],
+  );
 }
 
 export function isUsed(state: State): boolean {

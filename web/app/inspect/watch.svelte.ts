@@ -2,6 +2,7 @@
 import { watchKey } from '../api/calls/live.ts';
 import type { Identity, SeenDecision } from '../api/schema.ts';
 import { Calm } from '../live/calm.svelte.ts';
+import { failuresOf } from './states.ts';
 
 export interface Seen extends SeenDecision {
   /** One more for each. */
@@ -20,6 +21,8 @@ export class Watch {
   /** Came, and had no room. */
   missed = $state(0);
   silent = $state.raw<string[]>([]);
+  /** Of nodes that cannot, and why. */
+  failed = $state.raw<string[]>([]);
   readonly calm = new Calm<Seen>(({ id }) => String(id));
   readonly #onRound: () => void;
   #call: AbortController | null = null;
@@ -55,6 +58,7 @@ export class Watch {
         const { answers, did_not_answer } = await watchKey({ who, for_ms: ROUND_MS }, signal);
         if (signal.aborted) return;
         this.silent = did_not_answer;
+        this.failed = failuresOf(answers);
         for (const [node, told] of Object.entries(answers)) {
           if (told.what !== 'watch') continue;
           this.missed += told.seen - told.decisions.length;

@@ -134,7 +134,8 @@ export const inspector = {
     open: 'Reset key…',
     title: (who: string) => `Reset ${who}?`,
     loses: 'What was used is forgotten, of:',
-    line: (limit: string, used: string, of: string) => `${limit}: ${used} of ${of} used`,
+    line: (limit: string, used: string, of: string, free: string) =>
+      `${limit}: ${used} of ${of} used, all free by itself in ${free}; after: 0 of ${of}`,
     onNode: (node: string) => `on ${node}`,
     after: 'After that everything is free at once. It cannot be undone. It is written to the audit log.',
     nothing: 'Nothing of it is used: there is nothing to forget.',

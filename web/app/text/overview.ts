@@ -65,6 +65,7 @@ export const overview = {
     perMinute: 'Denied/min',
     share: 'Share of all',
     empty: 'No key is denied.',
+    emptyOf: 'None of the keys that are denied most of all is of this one.',
     cut: 'values are shown cut',
     estimated: (seen: string) => `Estimated from ${seen} decisions that were looked at`,
   },
