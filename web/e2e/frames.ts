@@ -2,9 +2,12 @@
 import { cpus, loadavg } from 'node:os';
 import type { Page } from '@playwright/test';
 
-/** How many wait for each processor, at least one: what is quick here is quicker where nobody else is. */
+/**
+ * How much longer than on a machine of its own something may take: as many times as others wait for each processor, and
+ * three times at least, since they come and go sooner than their mean of a minute tells.
+ */
 export function shared(): number {
-  return Math.max(1, (loadavg()[0] ?? 1) / cpus().length);
+  return Math.max(3, (loadavg()[0] ?? 1) / cpus().length);
 }
 
 /** From what is done, or from the end of the answer to a call that follows it, to the frame with other rows. */
