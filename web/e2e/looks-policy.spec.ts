@@ -35,14 +35,16 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.getByRole('button', { name: 'Delete' }).click();
     await look(admin, 'tier-delete', theme);
     await admin.getByRole('button', { name: 'Cancel' }).click();
-    await admin
+    await openTier(other, 'free');
+    await other
       .getByLabel('Description')
       .fill('Whoever signed up, and has not paid yet.\nNo card is asked for.');
-    await admin.getByRole('button', { name: 'Rename…' }).click();
-    await look(admin, 'tier-rename', theme);
-    await admin.getByLabel('New name').fill('basic');
-    await admin.getByRole('button', { name: 'Add to my changes' }).click();
-    await publishChange(admin, 'free is called basic', 2);
+    await other.getByRole('button', { name: 'Rename…' }).click();
+    await other.emulateMedia({ colorScheme: theme });
+    await look(other, 'tier-rename', theme);
+    await other.getByLabel('New name').fill('basic');
+    await other.getByRole('button', { name: 'Add to my changes' }).click();
+    await publishChange(other, 'free is called basic', 2);
     await admin.goto('/tiers');
     await look(admin, 'tiers-described', theme);
     await admin.goto('/domain');
@@ -60,7 +62,6 @@ for (const theme of ['light', 'dark'] as const) {
     await expect(dialog.getByLabel('Link to the draft')).toBeVisible();
     const link = await dialog.getByLabel('Link to the draft').inputValue();
     await look(admin, 'publish-all', theme);
-    await other.emulateMedia({ colorScheme: theme });
     await other.goto(link);
     await expect(other.getByText('Change: tier layered')).toBeVisible();
     await look(other, 'draft', theme);
