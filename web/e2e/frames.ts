@@ -61,7 +61,8 @@ export function scrollMs(page: Page): Promise<number> {
           longest = Math.max(longest, now - before);
           before = now;
           at += by;
-          if (at > document.documentElement.scrollHeight) by = -by;
+          // Rows that go make the page shorter meanwhile.
+          if (at > document.documentElement.scrollHeight) by = -400;
           scrollTo(0, at);
           if (at < 0) resolve(longest);
           else requestAnimationFrame(step);
