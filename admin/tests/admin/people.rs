@@ -191,7 +191,7 @@ fn ones_own_password_is_changed_by_who_knows_it() {
     assert_eq!((try_with(PASSWORD), try_with(OTHER)), (401, 200));
     assert_eq!(
         ana.get("/api/v1/me").json(),
-        json!({ "name": "ana", "role": "admin", "is_node": false, "kinds": null })
+        json!({ "name": "ana", "role": "admin", "signs_in": "password", "is_node": false, "kinds": null })
     );
     let roles = ana.get("/api/v1/roles").json();
     let roles: Vec<&str> =
