@@ -207,7 +207,7 @@ impl Report {
 
 /// Is it one identity? Others stand for all that begin so, or for a network.
 pub(crate) fn is_single(client: &Client) -> bool {
-    !client.value.ends_with('*') && !(client.kind == "ip" && client.value.contains('/'))
+    !(client.value.ends_with('*') || client.kind == "ip" && client.value.contains('/'))
 }
 
 /// Which clients of a domain.

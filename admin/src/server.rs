@@ -259,9 +259,7 @@ impl Admin {
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
         passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
-        let redirect = || redirect(&listener, url.as_deref(), tls.is_some());
-        let provider = access.oidc.clone().map(|oidc| Provider::new(oidc, redirect()?)).transpose();
-        let provider = provider.map_err(|why| StartError::Oidc { why })?;
+        let provider = provider(&access, || redirect(&listener, url.as_deref(), tls.is_some()))?;
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
         let failed = |error: sqlx::Error| StartError::Database { database: name.clone(), why: error.to_string() };
@@ -288,10 +286,7 @@ impl Admin {
         let privacy = Privacy::new(keys, &secret);
         let figures = Arc::new(Figures::new(Arc::clone(&engine), node, figures_clock, privacy, Arc::clone(&events)));
         let decides = is_node.then(|| Arc::clone(&engine));
-        let started_at_ms = jiff::Timestamp::now().as_millisecond().unsigned_abs();
-        let recorded_one_in = record.map(NonZeroU32::get);
-        let process = Process { started_at_ms, observed_one_in: ONE_IN.get(), recorded_one_in, ..process.bounded() };
-        let own = OwnProcess { process, errors };
+        let own = OwnProcess { process: started(process, record), errors };
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own));
         let changes =
             Publisher::new(store.clone(), engine, (targets, here), Arc::clone(&telemetry), Arc::clone(&fleet));
@@ -446,6 +441,15 @@ impl Admin {
         store.close().await;
         ended
     }
+}
+
+/// Whom else people sign in by, who come back to `redirect`.
+fn provider(
+    access: &Access,
+    redirect: impl FnOnce() -> Result<String, String>,
+) -> Result<Option<Provider>, StartError> {
+    let provider = access.oidc.clone().map(|oidc| Provider::new(oidc, redirect()?)).transpose();
+    provider.map_err(|why| StartError::Oidc { why })
 }
 
 /// Where browsers come back from the provider.
@@ -606,6 +610,13 @@ async fn dress(
         headers.insert(HeaderName::from_static("x-request-id"), id);
     }
     Ok(response)
+}
+
+/// What the process is, that starts now.
+fn started(process: Process, record: Option<NonZeroU32>) -> Process {
+    let started_at_ms = jiff::Timestamp::now().as_millisecond().unsigned_abs();
+    let recorded_one_in = record.map(NonZeroU32::get);
+    Process { started_at_ms, observed_one_in: ONE_IN.get(), recorded_one_in, ..process.bounded() }
 }
 
 /// A recorder that is shown every decision, because a sampled identity's are all kept.

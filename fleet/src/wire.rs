@@ -284,7 +284,9 @@ impl Process {
 #[must_use]
 pub fn bounded_errors(mut errors: Vec<ErrorCount>) -> Vec<ErrorCount> {
     errors.truncate(ERROR_KINDS_MAX);
-    errors.iter_mut().for_each(|error| cut(&mut error.kind));
+    for error in &mut errors {
+        cut(&mut error.kind);
+    }
     errors
 }
 

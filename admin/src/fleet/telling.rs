@@ -6,7 +6,7 @@ use std::{collections::HashMap, convert::Infallible, sync::Arc};
 use serde::Serialize;
 use tokio::time::{self, MissedTickBehavior};
 
-use super::{Fleet, LOOK_EVERY, Node, REMEMBERED, past::NodeSecond, rows::NodeRow};
+use super::{Fleet, LOOK_EVERY, Node, REMEMBERED, rows::NodeRow};
 use crate::{events::Topic, rollout::Targets};
 
 /// What is other than it was told before.
@@ -56,11 +56,15 @@ impl Fleet {
             let published_at = &targets.of(Some(&row.node)).version.published_at;
             let second = row.is_there().then(|| row.second(published_at, now));
             if row.is_here() {
-                second.into_iter().for_each(|second| nodes.here.add(second, known));
+                if let Some(second) = second {
+                    nodes.here.add(second, known);
+                }
                 continue;
             }
             let Some(node) = nodes.by_name.get_mut(&row.node) else { continue };
-            second.into_iter().for_each(|second: NodeSecond| node.past.add(second, known));
+            if let Some(second) = second {
+                node.past.add(second, known);
+            }
             let is_silent = row.is_silent();
             if is_silent != node.was_silent && node.connection.is_some() {
                 let (code, message) =

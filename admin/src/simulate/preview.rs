@@ -180,7 +180,7 @@ pub(crate) fn show(
     };
     let published = published.map(|value| compiled(&value, "/published")).transpose()?.map(|(snapshot, _)| snapshot);
     let (draft, words) = compiled(&draft, "/draft")?;
-    let (preview, recorded) = match PreviewTraffic::of(&traffic).map_err(wrong)? {
+    let (preview, about) = match PreviewTraffic::of(&traffic).map_err(wrong)? {
         PreviewTraffic::Made(asked) => {
             let (traffic, start, length) = made(asked, timezone)?;
             (preview([published, Some(draft)], traffic, start, length), None)
@@ -193,7 +193,7 @@ pub(crate) fn show(
         }
     };
     let preview = preview.map_err(|error| Problem::field("/draft", error.to_string()))?;
-    Ok(PreviewAnswer { sequence, words, preview, recorded })
+    Ok(PreviewAnswer { sequence, words, preview, recorded: about })
 }
 
 /// Requests that are made up, when they begin, and how long they last.
@@ -236,7 +236,8 @@ fn recorded(
         return Err(wrong(format!("`{client}` is not recorded: one {kind} in {one_in} is, and this is none of those")));
     }
     let (records, state) = recorder.recorded();
-    let (mut found, mut ends): (Vec<Arc<[u8]>>, Option<(Nanos, Nanos)>) = (Vec::new(), None);
+    let mut found: Vec<Arc<[u8]>> = Vec::new();
+    let mut ends: Option<(Nanos, Nanos)> = None;
     let mut all = RecordedTraffic::new(records);
     // As a client of the preview's own.
     let stand_in = [Identity::new(KIND, "recorded").map_err(|error| Problem::Internal(error.to_string()))?];

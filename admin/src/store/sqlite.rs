@@ -265,9 +265,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut data = DataFolder::take(folder.path()).expect("it is free");
         let store = Store::create(&mut data, write_first).await.expect("it is made");
-        const LINE: Audit<'_> =
-            Audit { actor: "ana", address: "", action: "test", object: "", result: "done", request_id: "" };
-        let line = |object: &'static str| Audit { object, ..LINE };
+        let line = |object: &'static str| Audit {
+            actor: "ana",
+            address: "",
+            action: "test",
+            object,
+            result: "done",
+            request_id: "",
+        };
         let large: &'static str = "x".repeat(1 << 20).leak();
         // As full as a disk can be to SQLite, on every connection of the pool.
         let mut connections = Vec::new();
