@@ -264,7 +264,9 @@ test('many are changed at once: the selected, or all that match, whose number is
   await dialog.getByRole('button', { name: 'Publish v6' }).click();
   await expect(dialog.getByText('v6 in force')).toBeVisible();
   await dialog.getByRole('button', { name: 'Close' }).last().click();
+  const listed = admin.waitForResponse((answer) => answer.url().includes('tier=pro'));
   await admin.getByLabel('Tier', { exact: true }).selectOption('pro');
+  await listed;
   await expect(admin.getByText('122 clients')).toBeVisible();
   await expect(admin.getByRole('row', { name: /user:trial-/ })).toHaveCount(100);
   await admin.getByRole('button', { name: 'Show more' }).click();
@@ -376,7 +378,9 @@ clear('who is denied most is told, and made a client', async ({ admin, server, w
   for (let at = 0; at < 100; at += 1) await server.check('mallory');
   await admin.goto('/clients');
   await expect(
-    admin.getByRole('row', { name: /user:mallory – free, default 10 \/ 1m in 7 d .* [1-9]\d* \S.* v2 admin$/ }),
+    admin.getByRole('row', {
+      name: /user:mallory – free, default 10 \/ 1m in 7 d .* [1-9]\d* \S.* v2 admin$/,
+    }),
   ).toBeVisible({ timeout: 20_000 });
   await admin.getByRole('heading', { name: 'Clients' }).focus();
   await admin.keyboard.press('n');

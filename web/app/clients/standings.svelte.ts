@@ -4,6 +4,7 @@ import type { Attachment } from 'svelte/attachments';
 import { getStandings, type Standing } from '../api/calls/clients.ts';
 import type { Client } from '../api/types.ts';
 import { isSingle } from './find.ts';
+import { afterPress } from '../ui/press.ts';
 
 const FRESH_MS = 5_000;
 const ROUND_MS = 1_000;
@@ -72,7 +73,8 @@ export class StandingNow {
     for (const id of ids) this.#askedAt.set(id, now);
     try {
       const { items } = await getStandings(this.#domain, ids, this.#call.signal);
-      for (const item of items) this.byId.set(item.id, item);
+      // Rows may grow by it, and what is being pressed below them must stay there.
+      afterPress(() => items.forEach((item) => this.byId.set(item.id, item)));
     } catch {
       // Another round asks again; what was known stays.
     }
