@@ -23,6 +23,7 @@ mod fleet;
 mod folder;
 mod heavy;
 mod local;
+mod loosened;
 mod news;
 mod objects;
 mod oidc;
@@ -53,6 +54,7 @@ mod start;
 mod store;
 mod telemetry;
 mod tries;
+mod undo;
 
 pub use figures::FiguresClock;
 pub use ipnet::IpNet;

@@ -97,6 +97,16 @@ pub(crate) enum Object {
 }
 
 impl Object {
+    /// From JSON as it is written.
+    pub(crate) fn read(kind: Kind, value: Value) -> serde_json::Result<Self> {
+        Ok(match kind {
+            Kind::Tier => Self::Tier(serde_json::from_value(value)?),
+            Kind::Rule => Self::Rule(serde_json::from_value(value)?),
+            Kind::Client => Self::Client(serde_json::from_value(value)?),
+            Kind::Domain => Self::Domain(serde_json::from_value(value)?),
+        })
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Tier(_) => Kind::Tier,

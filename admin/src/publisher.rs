@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) use self::back::RollBack;
+pub(crate) use self::back::{RollBack, TriedBack};
 use crate::{
     changes::{ChangeList, Edited, check_carry, check_message, edit, invalid},
     clients::Report,
@@ -289,11 +289,8 @@ impl Publisher {
     ///
     /// Run it where a caller that goes away does not stop it: between the transaction and the swap there is no way back.
     pub(crate) async fn publish(&self, list: ChangeList, author: Author) -> Result<String, Problem> {
-        let words = Words::of_list(&list);
-        let list = Arc::new(list);
-        let same = Arc::clone(&list);
-        let refused = move |problems: &Problems, policy: &Policy| invalid(problems, policy, &same);
-        self.publish_edited(author, words, move |present| edit(present, &list), refused).await
+        let (words, edit, refused) = of_list(list);
+        self.publish_edited(author, words, edit, refused).await
     }
 
     pub(crate) fn engine(&self) -> Arc<Engine> {
@@ -311,11 +308,20 @@ impl Publisher {
         if let Some(nodes) = &list.nodes {
             self.fleet.check_names(&mut *self.store.reading().await?, nodes, "/nodes").await?;
         }
+        let (words, edit, refused) = of_list(list);
+        self.try_edited(words, edit, refused).await
+    }
+
+    /// The policy in force, and what `edit` would make of it; refuses what [`publish_edited`](Self::publish_edited) would.
+    pub(crate) async fn try_edited(
+        &self,
+        words: Words,
+        edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+        refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
+    ) -> Result<(Shared, Policy), Problem> {
         let (present, engine) = (self.published(), Arc::clone(&self.engine));
         let made = spawn_blocking(move || {
-            let words = Words::of_list(&list);
-            let refused = |problems: &Problems, policy: &Policy| invalid(problems, policy, &list);
-            let made = make(&present, &engine, String::new(), words, |present| edit(present, &list), refused)?;
+            let made = make(&present, &engine, String::new(), words, edit, refused)?;
             Ok((present, made.published.policy))
         });
         let made = made.await.map_err(|error| Problem::Internal(error.to_string()))?;
@@ -470,6 +476,20 @@ impl Publisher {
 }
 
 /// The nodes that a version went to, as the audit log names them.
+/// How a list is published: its words, what it makes of a policy, and what is said of one that does not compile.
+fn of_list(
+    list: ChangeList,
+) -> (Words, impl FnOnce(&Published) -> Result<Edited, Problem>, impl Fn(&Problems, &Policy) -> Problem) {
+    let words = Words::of_list(&list);
+    let list = Arc::new(list);
+    let same = Arc::clone(&list);
+    (
+        words,
+        move |present: &Published| edit(present, &list),
+        move |problems: &Problems, policy: &Policy| invalid(problems, policy, &same),
+    )
+}
+
 fn to_nodes(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
     nodes.into_iter().take(OBJECT_LINES_MAX).map(|node| format!("node:{}", node.as_ref())).collect()
 }

@@ -2,6 +2,7 @@
 //! patterns that take requests away from a tighter rule.
 
 mod bounds;
+mod loosening;
 mod overlaps;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     fmt,
 };
 
+pub use self::loosening::{Loosening, LooseningCode};
 use self::{
     bounds::{admits_more, bounds},
     overlaps::overlaps,

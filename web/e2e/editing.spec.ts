@@ -105,7 +105,6 @@ test('a tier that nobody uses goes; one in use takes its users elsewhere first',
 test('mode, sharing and what happens without the store', async ({ admin }) => {
   await openTier(admin, 'pro');
   const limit = admin.getByRole('group', { name: 'Limit minute' });
-  await limit.getByLabel('Mode').selectOption('shadow');
   await limit.getByText('Shared by nodes: local').click();
   await limit.getByLabel('How nodes share it').selectOption('strict');
   await expect(limit.getByText('never above the limit on all nodes together')).toBeVisible();
@@ -115,16 +114,25 @@ test('mode, sharing and what happens without the store', async ({ admin }) => {
   await share.blur();
   await expect(limit.getByText('A share above 0')).toBeVisible();
   await share.fill('0.25');
-  const publish = await review(admin, 'pro is only watched');
+  const publish = await review(admin, 'pro is shared');
   await expect(publish.getByRole('row', { name: 'minute on failure' })).toContainText('local 0.25');
-  await expect(publish.getByText('no longer denies by the limit minute')).toBeVisible();
-  await publish.getByLabel('Yes, that is meant').check();
   await publish.getByRole('button', { name: 'Publish v2' }).click();
   await expectInForce(admin, 2);
   await publish.getByRole('button', { name: 'Close' }).last().click();
   await limit.getByLabel('When the store does not answer').selectOption('open');
   const again = await review(admin, 'open without the store');
   await expect(again.getByText('lets everything through when what nodes share')).toBeVisible();
+  await again.getByLabel('Yes, that is meant').check();
+  await again.getByRole('button', { name: 'Cancel' }).click();
+  // What is meant is what was said, nothing else.
+  await limit.getByLabel('Mode').selectOption('shadow');
+  const watched = await review(admin, 'pro is only watched');
+  await expect(watched.getByText('limit minute: no longer denies, it only counts')).toBeVisible();
+  await watched.getByRole('button', { name: 'Publish v3' }).click();
+  await expect(watched.getByText('Tick the box if that is meant')).toBeVisible();
+  await watched.getByLabel('Yes, that is meant').check();
+  await watched.getByRole('button', { name: 'Publish v3' }).click();
+  await expectInForce(admin, 3);
 });
 
 test('what was used is forgotten where that is chosen', async ({ admin, server }) => {

@@ -181,8 +181,7 @@ test('everything goes back to an older version, and forth again', async ({ admin
   await expect(admin.getByText('Nothing differs.')).toBeVisible();
 });
 
-test("only a version's own changes are undone; what was changed again is not", async ({ admin, watch }) => {
-  watch.allow(/status of 412/);
+test("only a version's own changes are undone; what was changed again is a choice", async ({ admin }) => {
   await publishThree(admin);
   await admin.goto('/history/3');
   await admin.getByRole('button', { name: 'Roll back…' }).click();
@@ -197,12 +196,20 @@ test("only a version's own changes are undone; what was changed again is not", a
 
   await admin.goto('/history/2');
   await admin.getByRole('button', { name: 'Roll back…' }).click();
-  const refused = panelOf(admin, 2);
-  await refused.getByRole('radio', { name: "Only undo v2's own changes" }).check();
-  await refused.getByLabel('Message').fill('mine');
-  await refused.getByRole('button', { name: 'Publish v6' }).click();
-  await expect(refused.getByRole('alert')).toContainText('tier pro: changed again in v4 by admin');
-  await expect(refused.getByLabel('Message')).toHaveValue('mine');
+  const undo = panelOf(admin, 2);
+  await undo.getByRole('radio', { name: "Only undo v2's own changes" }).check();
+  await undo.getByLabel('Message').fill('mine');
+  const clash = undo.getByRole('group', { name: 'tier pro, minute limit' });
+  await expect(clash).toContainText('v2 made it: 20000');
+  await undo.getByRole('button', { name: 'Publish v6' }).click();
+  await expect(clash.getByRole('radio', { name: 'As before v2: 10000' })).toBeFocused();
+  await clash.getByRole('radio', { name: 'As it is now: 30000' }).check();
+  await expect(undo.getByText('nothing to publish')).toBeVisible();
+  await clash.getByRole('radio', { name: 'As before v2: 10000' }).check();
+  await expect(section(undo, 'tier pro')).toContainText(/minute limit.*30000.*10000/);
+  await expect(undo.getByLabel('Message')).toHaveValue('mine');
+  await undo.getByRole('button', { name: 'Publish v6' }).click();
+  await expect(undo.getByText('v6 in force')).toBeVisible();
 });
 
 test('an older version is copied as a change list, to be edited further', async ({ admin }) => {

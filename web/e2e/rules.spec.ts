@@ -76,7 +76,7 @@ test('switched off in the list, with what that means, and on again', async ({ ad
   await expect(row).toContainText('draft');
   await admin.getByRole('button', { name: '1 change' }).click();
   const dialog = panel(admin);
-  await expect(dialog.getByText('Rule sign-in no longer limits anything.')).toBeVisible();
+  await expect(dialog.getByText('Rule sign-in: no longer limits anything.')).toBeVisible();
   await expect(dialog.getByText('requests a second would no longer be limited')).toBeVisible();
   clearInterval(traffic);
   await dialog.getByLabel('Message').fill('sign-in is free');

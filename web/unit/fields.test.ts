@@ -1,12 +1,10 @@
-/** Differences as they are shown, loosening, names of limits and fields. */
+/** Differences as they are shown, names of limits and fields. */
 import { expect, test } from 'vitest';
 import { differences, sameForm, textAt } from '../app/policy/fields.ts';
 import { fieldName } from '../app/policy/fieldname.ts';
-import { entryOf, type Entry } from '../app/changes/entry.ts';
-import { formOf, newRow } from '../app/policy/form.ts';
+import { newRow } from '../app/policy/form.ts';
 import { limitName, parseLimitName } from '../app/policy/limitname.ts';
-import { loosenings, looseningsOf } from '../app/policy/loosening.ts';
-import { edited, form, layered, row } from './samples.ts';
+import { edited, form, row } from './samples.ts';
 
 test('a field that changed is one line, a limit that came or went too', () => {
   const changed = edited((form) => {
@@ -43,34 +41,6 @@ test('paths have names', () => {
   expect(fieldName('unlimited')).toBe('unlimited');
 });
 
-test('ten times as much is loosening, nine times is not', () => {
-  const to = (rate: string) => edited((form) => (row(form, 'minute').rate = rate));
-  expect(loosenings(form(), to('9999 / 1m'))).toEqual([]);
-  expect(loosenings(form(), to('10000 / 1m'))).toMatchObject([
-    { what: 'raised', limit: 'minute', times: 10 },
-  ]);
-  expect(loosenings(form(), to('1000 / 1s'))).toMatchObject([{ times: 60 }]);
-  expect(loosenings(form(), to('not a rate'))).toEqual([]);
-  const unlimited = edited((form) => (form.fields['unlimited'] = true));
-  expect(loosenings(form(), unlimited)).toEqual([{ what: 'unlimited' }]);
-  expect(loosenings(unlimited, unlimited)).toEqual([]);
-});
-
-test('what no longer holds, or cannot be told, is loosening too', () => {
-  const removed = edited((form) => (form.limits = form.limits.filter(({ id }) => id !== 'minute')));
-  expect(loosenings(form(), removed)).toEqual([{ what: 'removed', limit: 'minute' }]);
-  const renamed = edited((form) => Object.assign(row(form, 'minute'), { id: 'm', rate: '1M / 1m' }));
-  expect(loosenings(form(), renamed)).toEqual([{ what: 'removed', limit: 'minute' }]);
-  const burst = (typed: string) => edited((form) => (row(form, 'second').burst = typed));
-  expect(loosenings(form(), burst('1000000'))).toEqual([{ what: 'burst', limit: 'second', times: 50_000 }]);
-  expect(loosenings(form(), burst('199'))).toEqual([]);
-  expect(loosenings(form(), burst(''))).toEqual([]);
-  const monthly = edited((form) => (row(form, 'minute').rate = '5 / month'));
-  expect(loosenings(monthly, form())).toMatchObject([{ what: 'unknown', limit: 'minute' }]);
-  const none = edited((form) => (row(form, 'minute').rate = '0 / 1m'));
-  expect(loosenings(none, none)).toEqual([]);
-});
-
 test('another order is a difference that is shown', () => {
   const turned = edited((form) => form.limits.reverse());
   expect(sameForm(form(), turned)).toBe(false);
@@ -89,33 +59,4 @@ test('full names of limits', () => {
   expect(parseLimitName('default/client:ip:10.0.0.0/8/minute')).toMatchObject({ owner: 'ip:10.0.0.0/8' });
   expect(parseLimitName('nonsense')).toBeNull();
   expect(limitName('a', 'rule', 'b', 'c')).toBe('a/rule:b/c');
-});
-
-test('what loosens is told of all kinds', () => {
-  const rule = formOf('rule', { id: 'x', endpoint: '/x', per: 'ip', limits: layered.limits ?? [] });
-  const key = { kind: 'rule', domain: 'default', id: 'x' } as const;
-  const item = { id: 'x', etag: '', revision: 1, changed_by: '', changed_at: '' };
-  const entry = entryOf(key, { ...item, value: { id: 'x', endpoint: '/x', per: 'ip', limits: [] } }, 1);
-  const of = (change: Partial<Entry>) => looseningsOf({ ...entry, base: rule, form: rule, ...change });
-  expect(of({})).toEqual([]);
-  expect(of({ op: 'delete' })).toEqual([{ what: 'off' }]);
-  const off = { ...rule, fields: { ...rule.fields, enabled: false } };
-  expect(of({ form: off })).toEqual([{ what: 'off' }]);
-  expect(of({ base: off, op: 'delete' })).toEqual([]);
-  const watched = edited((form) => Object.assign(row(form, 'minute').fields, { mode: 'shadow' }));
-  expect(loosenings(form(), watched)).toEqual([{ what: 'shadow', limit: 'minute' }]);
-  const open = edited((form) => Object.assign(row(form, 'minute').fields, { on_failure: 'open' }));
-  expect(loosenings(form(), open)).toEqual([{ what: 'open', limit: 'minute' }]);
-  const client = (fields: Record<string, unknown>) =>
-    of({ kind: 'client', base: { fields: {}, limits: [] }, form: { fields, limits: [] } });
-  expect(client({ 'override.blocked': true })).toEqual([]);
-  expect(client({ 'override.unlimited': true })).toEqual([{ what: 'unlimited' }]);
-  const domain = (fields: Record<string, unknown>) =>
-    of({
-      kind: 'domain',
-      base: { fields: { on_error: 'closed' }, limits: [] },
-      form: { fields, limits: [] },
-    });
-  expect(domain({ on_error: 'open' })).toEqual([{ what: 'doors' }]);
-  expect(domain({ on_error: 'closed', reset: 'delta' })).toEqual([]);
 });

@@ -1,9 +1,8 @@
-/** What going back to an older version means: as a change list, and in what it loosens. */
+/** What going back to an older version means, as a change list. */
 import { describe, expect, test, vi } from 'vitest';
 import { Refused } from '../app/api/request.ts';
 import type { Difference, Policy } from '../app/api/schema.ts';
 import { keysOf, listFor } from '../app/history/copy.ts';
-import { loosenedBetween } from '../app/history/loosened.ts';
 
 /** What there is now, by kind and id. */
 const { present } = vi.hoisted(() => ({ present: new Map<string, string>() }));
@@ -22,7 +21,6 @@ const tier = (id: string, limit: number) => ({
   id,
   limits: [{ id: 'minute', algorithm: 'token_bucket' as const, limit, period: '1m' }],
 });
-const rule = { id: 'login', endpoint: '/login', per: 'ip', limits: tier('', 5).limits };
 const policy = (domain: object): Policy => ({ domains: { default: domain } }) as Policy;
 const differs = (kind: string, id: string, more: Partial<Difference> = {}): Difference => ({
   domain: 'default',
@@ -56,25 +54,5 @@ describe('a version as a change list', () => {
     ]);
     expect(list.base_version).toBe(4);
     expect(list.if_match).toEqual({ 'tier:pro': '"tier:pro:4"', 'rule:export': '"rule:export:3"' });
-  });
-});
-
-describe('what going back loosens', () => {
-  const keys = keysOf([differs('tier', 'pro'), differs('rule', 'login')]);
-  const found = (from: Policy, to: Policy) =>
-    loosenedBetween(from, to, keys).map(({ entry, how }) => [entry.id, how.what]);
-
-  test('a limit that becomes much higher, and a rule that goes', () => {
-    const from = policy({ tiers: [tier('pro', 100)], rules: [rule] });
-    expect(found(from, policy({ tiers: [tier('pro', 1_000)] }))).toEqual([
-      ['pro', 'raised'],
-      ['login', 'off'],
-    ]);
-  });
-
-  test('nothing where limits become lower, or come', () => {
-    const from = policy({ tiers: [tier('pro', 100)] });
-    expect(found(from, policy({ tiers: [tier('pro', 10)], rules: [rule] }))).toEqual([]);
-    expect(found(policy({}), policy({ tiers: [tier('pro', 10)], rules: [rule] }))).toEqual([]);
   });
 });

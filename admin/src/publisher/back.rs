@@ -1,18 +1,24 @@
 //! The ways back: to an older version, without a version's own changes, and from one that went to some nodes first.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tidegate::{Problems, policy::Policy};
+use tidegate::{
+    Problems,
+    policy::{Difference, Policy, differences},
+};
 use tokio::task::spawn_blocking;
 
-use super::{Author, Publisher, Words, parse_stored};
+use super::{Author, Publisher, Words, make, parse_stored};
 use crate::{
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, conflict, one_stays, still_wanted},
-    differences::{Changed, changed, undo},
+    differences::{Changed, changed},
+    loosened::Loosened,
     overrides,
     problem::Problem,
     published::Published,
     rollout::{Goes, Staged, none_open},
+    undo::{Choice, Clash, undo},
 };
 
 /// What is taken back.
@@ -24,6 +30,9 @@ pub(crate) struct RollBack {
     to: u64,
     #[serde(default)]
     mode: Mode,
+    /// Where later versions changed the same field again: what holds. A dry run names these fields.
+    #[serde(default)]
+    choices: Vec<Choice>,
     /// Of the version that this makes.
     #[schemars(length(min = 1, max = MESSAGE_BYTES_MAX), regex(pattern = MESSAGE_PATTERN))]
     message: Option<String>,
@@ -41,11 +50,152 @@ enum Mode {
     /// All is as in version `to`.
     #[default]
     Whole,
-    /// What version `to` changed is as before it; what others changed since stays.
+    /// What version `to` changed is as before it, field by field; what others changed since stays.
     Own,
 }
 
+/// A way back that was only tried.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RollBackTried")]
+pub(crate) struct TriedBack {
+    /// The version that it would be made on.
+    version: u64,
+    /// What would be otherwise; nothing: there is nothing to publish.
+    differences: Vec<Difference>,
+    /// Fields that later versions changed again: a rollback says in `choices` what holds.
+    clashes: Vec<Clash>,
+    /// Where it would let much more through.
+    loosens: Vec<Loosened>,
+}
+
+/// A way back, whatever the policy is that it is gone from.
+struct Way {
+    /// The policy of the version to go back to, or to undo.
+    of: Policy,
+    /// Where one is undone: the policy before it.
+    before: Option<Policy>,
+    choices: Vec<Choice>,
+    /// Overrides that have ended by then are no difference: they went with the version after, and were nobody's change.
+    at: Timestamp,
+}
+
+/// Where a way back leads.
+struct Led {
+    /// The present policy without what has ended.
+    from: Policy,
+    to: Policy,
+    clashes: Vec<Clash>,
+}
+
+impl Way {
+    fn lead(&self, present: &Published) -> Result<Led, Problem> {
+        let mut from = present.policy.clone();
+        overrides::end(&mut from, self.at);
+        let (to, clashes) = match &self.before {
+            None => (self.of.clone(), Vec::new()),
+            Some(before) => {
+                let undone = undo(before, &self.of, &from, &self.choices)
+                    .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?;
+                (undone.policy, undone.clashes)
+            }
+        };
+        let is_idle = |choice: &Choice| !clashes.iter().any(|clash: &Clash| clash.at == choice.at);
+        match self.choices.iter().position(is_idle) {
+            None => Ok(Led { from, to, clashes }),
+            Some(number) => {
+                Err(Problem::field(format!("/choices/{number}"), "no later version changed this field again"))
+            }
+        }
+    }
+
+    /// The edit that it is.
+    fn edit(&self, present: &Published) -> Result<Edited, Problem> {
+        let Led { from, to: policy, clashes } = self.lead(present)?;
+        let mut open: Vec<_> = clashes.iter().filter(|clash| clash.take.is_none()).map(Clash::object).collect();
+        open.dedup();
+        if !open.is_empty() {
+            return Err(Problem::Conflict(open.iter().map(|key| conflict(present, key)).collect()));
+        }
+        if changed(&from, &policy).is_none() {
+            return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
+        }
+        let Changed { touched, removed } = changed(&present.policy, &policy);
+        still_wanted(&policy, &removed)?;
+        if self.before.is_some() {
+            // An older document is whole as it is.
+            one_stays(&policy, &removed)?;
+        }
+        Ok(Edited { policy, touched, removed, report: None })
+    }
+}
+
+/// What this build's compiler does not take of an older version.
+fn refused(problems: &Problems, _: &Policy) -> Problem {
+    Problem::field("/to", problems.to_string())
+}
+
+impl RollBack {
+    fn words(&self, base_version: u64) -> Result<Words, Problem> {
+        let message = self.message.clone().unwrap_or_else(|| match self.mode {
+            Mode::Whole => format!("back to version {}", self.to),
+            Mode::Own => format!("without the changes of version {}", self.to),
+        });
+        let words = Words { force: self.force, ..Words::new(&message, base_version)? };
+        Ok(words.doing("policy.rollback").going(Goes::to(self.nodes.clone())))
+    }
+}
+
 impl Publisher {
+    async fn way(&self, back: RollBack) -> Result<Way, Problem> {
+        let RollBack { to, mode, choices, .. } = back;
+        let at = Timestamp::now();
+        let document = async |version: u64| {
+            let found = self
+                .store
+                .version(version)
+                .await?
+                .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
+            let parsed = spawn_blocking(move || {
+                let mut policy = parse_stored(&found.1)?;
+                overrides::end(&mut policy, at);
+                Ok::<_, Problem>(policy)
+            });
+            parsed.await.map_err(|error| Problem::Internal(error.to_string()))?
+        };
+        let of = document(to).await?;
+        let before = match (mode, to) {
+            (Mode::Whole, _) => None,
+            (Mode::Own, 0 | 1) => {
+                return Err(Problem::field(
+                    "/to",
+                    "there is nothing before the first version; undo what came after it instead",
+                ));
+            }
+            (Mode::Own, to) => Some(document(to - 1).await?),
+        };
+        Ok(Way { of, before, choices, at })
+    }
+
+    /// What a way back would make of the newest policy. Refuses what [`roll_back`](Self::roll_back) would refuse, but for
+    /// what nodes can read, and unless there is something to choose yet.
+    pub(crate) async fn try_back(&self, back: RollBack) -> Result<TriedBack, Problem> {
+        // What another server published a moment ago is there too.
+        self.catch_up().await?;
+        let (present, engine) = (self.published(), self.engine());
+        let version = present.version.version;
+        let words = back.words(version)?;
+        let way = self.way(back).await?;
+        let tried = spawn_blocking(move || {
+            let Led { from, to, clashes } = way.lead(&present)?;
+            let (differences, loosens) = (differences(&from, &to), Loosened::between(&from, &to));
+            if !differences.is_empty() && clashes.iter().all(|clash| clash.take.is_some()) {
+                make(&present, &engine, String::new(), words, |present| way.edit(present), refused)?;
+            }
+            Ok(TriedBack { version, differences, clashes, loosens })
+        });
+        tried.await.map_err(|error| Problem::Internal(error.to_string()))?
+    }
+
     /// Publishes the policy of an older version again, or the present one without a version's own changes; answers as
     /// [`publish`](Self::publish), and is to be run like that.
     pub(crate) async fn roll_back(
@@ -55,63 +205,14 @@ impl Publisher {
         author: Author,
     ) -> Result<String, Problem> {
         let Some(if_match) = if_match else { return Err(Problem::PreconditionRequired(vec!["policy".to_owned()])) };
-        let message = back.message.unwrap_or_else(|| match back.mode {
-            Mode::Whole => format!("back to version {}", back.to),
-            Mode::Own => format!("without the changes of version {}", back.to),
-        });
-        let words = Words { force: back.force, ..Words::new(&message, self.published().version.version)? };
-        let words = words.doing("policy.rollback").going(Goes::to(back.nodes));
-        let document = async |version: u64| {
-            let found = self
-                .store
-                .version(version)
-                .await?
-                .ok_or_else(|| Problem::field("/to", format!("no version {version} was published")))?;
-            let parsed = spawn_blocking(move || parse_stored(&found.1)).await;
-            parsed.map_err(|error| Problem::Internal(error.to_string()))?
-        };
-        // What had ended went with the version after it, and was nobody's change.
-        let now = jiff::Timestamp::now();
-        let mut of = document(back.to).await?;
-        overrides::end(&mut of, now);
-        let before = match (back.mode, back.to) {
-            (Mode::Whole, _) => None,
-            (Mode::Own, 0 | 1) => {
-                return Err(Problem::field(
-                    "/to",
-                    "there is nothing before the first version; undo what came after it instead",
-                ));
-            }
-            (Mode::Own, to) => {
-                let mut before = document(to - 1).await?;
-                overrides::end(&mut before, now);
-                Some(before)
-            }
-        };
+        let words = back.words(self.published().version.version)?;
+        let way = self.way(back).await?;
         let edit = move |present: &Published| {
             if if_match != present.policy_etag() {
                 return Err(Problem::Conflict(vec![present.as_conflict()]));
             }
-            let mut of_now = present.policy.clone();
-            overrides::end(&mut of_now, now);
-            let policy = match &before {
-                None => of,
-                Some(before) => undo(before, &of, &of_now)
-                    .map_err(|keys| Problem::Conflict(keys.iter().map(|key| conflict(present, key)).collect()))?,
-            };
-            if changed(&of_now, &policy).is_none() {
-                return Err(Problem::field("/to", "everything is like this already; nothing to publish"));
-            }
-            let Changed { touched, removed } = changed(&present.policy, &policy);
-            still_wanted(&policy, &removed)?;
-            if before.is_some() {
-                // An older document is whole as it is.
-                one_stays(&policy, &removed)?;
-            }
-            Ok(Edited { policy, touched, removed, report: None })
+            way.edit(present)
         };
-        // What this build's compiler does not take of an older version.
-        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
         self.publish_edited(author, words, edit, refused).await
     }
 
@@ -129,7 +230,6 @@ impl Publisher {
             let Changed { touched, removed } = changed(&present.policy, &policy);
             Ok(Edited { policy, touched, removed, report: None })
         };
-        let refused = |problems: &Problems, _: &Policy| Problem::field("/to", problems.to_string());
         self.publish_edited(author, words, edit, refused).await
     }
 }

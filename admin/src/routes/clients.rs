@@ -25,6 +25,7 @@ use crate::{
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
     heavy::Heavy,
+    loosened::Loosened,
     objects::{Kind, client_id, client_order, client_place},
     overrides,
     paging::{List, Page, Sort},
@@ -66,6 +67,8 @@ pub(super) fn calls(api: &mut Api, id: &str) {
             "`expected` is how many match: where others do by now, nothing is done. With `If-Match` and the policy's entity tag, \
              nothing is done on another policy either.",
         )
+        .answers_json::<BulkTried>(StatusCode::OK, "What it would loosen.")
+        .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
         .example(json!({
             "matching": { "tier": "free" }, "patch": { "tier": "pro" }, "expected": 3, "message": "everybody gets more",
         }))
@@ -264,6 +267,8 @@ struct Imported {
     /// That of the policy in force.
     version: u64,
     report: Report,
+    /// Where it lets much more through.
+    loosens: Vec<Loosened>,
 }
 
 async fn import(
@@ -297,13 +302,16 @@ async fn import(
         Ok(Edited { policy, touched: changed.touched, removed: changed.removed, report: Some(report) })
     };
     let work = move || {
-        let first = make(&present).map(|edited| edited.report.unwrap_or_default());
+        let first = make(&present).map(|Edited { policy, report, .. }| {
+            let loosens = if dry_run { Loosened::between(&present.policy, &policy) } else { Vec::new() };
+            Imported { version: base_version, report: report.unwrap_or_default(), loosens }
+        });
         (make, first)
     };
     let (make, first) = state.heavy.work(work).await?;
-    let report: Report = first?;
-    if dry_run || report.wrong == 0 && report.changes() == 0 {
-        return Ok(HttpResponse::Ok().json(Imported { version: base_version, report }));
+    let first = first?;
+    if dry_run || first.report.wrong == 0 && first.report.changes() == 0 {
+        return Ok(HttpResponse::Ok().json(first));
     }
     if is_blind {
         // It would take out who was added since the file was written.
@@ -342,13 +350,31 @@ async fn export(
         .body(text))
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct OfBulk {
+    /// Only say what it would loosen.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// A change of many clients that was only tried.
+#[derive(Serialize, JsonSchema)]
+struct BulkTried {
+    /// That of the policy in force.
+    version: u64,
+    /// Where it lets much more through.
+    loosens: Vec<Loosened>,
+}
+
 async fn bulk(
     _: By<Editor>,
     state: Data<State>,
+    request: HttpRequest,
     caller: Caller,
     if_match: IfMatch,
+    query: Query<OfBulk>,
     body: Body<Bulk>,
-) -> Result<Told, Problem> {
+) -> Result<HttpResponse, Problem> {
     let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
     let version = state.publisher.published().version.version;
     let words = Words::new(&body.value.message, version)?.doing("clients.bulk");
@@ -357,5 +383,12 @@ async fn bulk(
         body.value.edit(present)
     };
     let refused = |problems: &tidegate::Problems, _: &_| clients::bulk_refused(problems);
-    told(rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await }).await)
+    if query.dry_run {
+        let (present, after) = state.publisher.try_edited(words, edit, refused).await?;
+        let tried =
+            move || BulkTried { version: present.version.version, loosens: Loosened::between(&present.policy, &after) };
+        return Ok(HttpResponse::Ok().json(state.heavy.work(tried).await?));
+    }
+    let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
+    Ok(told(publish.await)?.respond_to(&request))
 }

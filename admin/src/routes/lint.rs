@@ -16,6 +16,7 @@ use crate::{
     body::Body,
     changes::ChangeList,
     heavy::{Heavy, Written},
+    loosened::Loosened,
     problem::{Code, Problem},
     published::Shared,
     roles::Viewer,
@@ -77,6 +78,8 @@ struct Validated {
     on_top_of: u64,
     differences: Vec<Difference>,
     warnings: Vec<Warned>,
+    /// Where it lets much more through: ten times as much, or without a limit that held.
+    loosens: Vec<Loosened>,
 }
 
 /// Refuses what a publish would refuse; publishes nothing.
@@ -102,6 +105,7 @@ async fn validate(
             on_top_of: version,
             differences: differences(&before.policy, &after),
             warnings: warnings.collect(),
+            loosens: Loosened::between(&before.policy, &after),
         }
     };
     place.write(move || Ok(compare(before, after))).await

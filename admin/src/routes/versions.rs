@@ -1,6 +1,8 @@
 //! Published versions: their list, what differs between two, and the way back.
 
 use actix_web::{
+    HttpRequest, HttpResponse, Responder,
+    http::StatusCode,
     rt,
     web::{Data, Json, Path},
 };
@@ -9,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::policy::{Difference, Policy, differences};
 
-use super::policy::{Caller, Told, told};
+use super::policy::{Caller, told};
 use crate::{
     access::By,
     api::{Api, IfMatch},
@@ -17,7 +19,7 @@ use crate::{
     heavy::{Heavy, Written},
     paging::{List, Page, Search, Times},
     problem::{Code, Problem},
-    publisher::{RollBack, parse_stored},
+    publisher::{self, RollBack, TriedBack, parse_stored},
     query::Query,
     roles::{Editor, Viewer},
     server::State,
@@ -36,10 +38,13 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/policy/rollback", roll_back)
         .says(
             "Go back",
-            "Publishes an older version's document again, or the present policy without one version's own changes. Used quota \
-             stays used. `If-Match` is the entity tag of `GET /policy`.",
+            "Publishes an older version's document again, or the present policy without one version's own changes: field by \
+             field, and where later versions changed the same field again, `choices` say which value holds. Used quota stays \
+             used. `If-Match` is the entity tag of `GET /policy`; a dry run needs none.",
         )
         .example(json!({ "to": 1, "mode": "whole" }))
+        .answers_json::<TriedBack>(StatusCode::OK, "What it would do, and what is to be chosen.")
+        .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::PreconditionRequired]);
 }
 
@@ -118,14 +123,28 @@ async fn diff(
     place.write(compare).await
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct OfRollBack {
+    /// Only say what it would do.
+    #[serde(default)]
+    dry_run: bool,
+}
+
 async fn roll_back(
     _: By<Editor>,
     state: Data<State>,
+    request: HttpRequest,
     caller: Caller,
     if_match: IfMatch,
+    query: Query<OfRollBack>,
     body: Body<RollBack>,
-) -> Result<Told, Problem> {
+) -> Result<HttpResponse, Problem> {
+    if query.dry_run {
+        let place = state.heavy.place().await?;
+        let (place, tried) = place.whole(async move { state.publisher.try_back(body.value).await }).await?;
+        return Ok(place.write(move || tried).await?.respond_to(&request));
+    }
     let author = caller.author(sha256(format!("{:?}", (&if_match.0, body.sha256))));
     let publish = rt::spawn(async move { state.publisher.roll_back(body.value, if_match.0, author).await });
-    told(publish.await)
+    Ok(told(publish.await)?.respond_to(&request))
 }

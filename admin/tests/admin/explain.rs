@@ -167,6 +167,44 @@ fn a_list_is_tried_with_what_it_changes_and_what_is_hardly_meant() {
     assert_eq!(ana.post("/api/v1/policy/validate", &list(&tier)).status, 412, "as a publish would");
 }
 
+#[test]
+fn what_loosens_is_said_before_it_is_published_whatever_way_it_comes() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let change = json!({ "op": "delete", "kind": "rule", "id": "sign-in" });
+    let list = json!({
+        "base_version": 1, "message": "no rule", "changes": [change], "if_match": { "rule:sign-in": "\"rule:sign-in:1\"" },
+    });
+    let told = |answer: &Value| {
+        let loosens = answer["loosens"].as_array().expect("a list").iter();
+        let name =
+            |one: &Value| format!("{} {} {} {}", one["kind"], one["id"], one["code"], one["objects"]).replace('"', "");
+        loosens.map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&ana.post("/api/v1/policy/validate", &list).json()), ["rule sign-in off 1"]);
+    let csv = "kind,value,tier\nuser,one,free\nuser,two,free\n";
+    let import = |query: &str, csv: &str| {
+        ana.send("POST", &format!("/api/v1/clients/import?{query}"), &[("content-type", "text/csv")], Some(csv.into()))
+    };
+    assert_eq!(told(&import("dry_run=true", csv).json()), [""; 0], "as everybody");
+    assert_eq!(import("", csv).status, 201);
+    let unlimited = "kind,value,override,reason\nuser,one,unlimited,a test\nuser,two,unlimited,a test\n";
+    assert_eq!(told(&import("dry_run=true", unlimited).json()), ["client user:one unlimited 2"]);
+    let patch = json!({ "override": { "unlimited": true, "reason": "a test" } });
+    let bulk = json!({ "matching": {}, "patch": patch, "expected": 2, "message": "free for all" });
+    let tried = ana.post("/api/v1/clients/bulk?dry_run=true", &bulk);
+    assert_eq!((tried.status, told(&tried.json())), (200, vec!["client user:one unlimited 2".to_owned()]), "{tried:?}");
+    assert_eq!(server.engine.version(), 2, "nothing is published");
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    let back = ana.post("/api/v1/policy/rollback?dry_run=true", &json!({ "to": 2 }));
+    assert_eq!(told(&back.json()), [""; 0], "a rule that is there again lets nothing through");
+    assert_eq!(ana.post("/api/v1/clients/bulk", &bulk).status, 201);
+    let again = json!({ "matching": {}, "patch": { "override": null }, "expected": 2, "message": "no longer" });
+    assert_eq!(ana.post("/api/v1/clients/bulk", &again).status, 201);
+    let back = ana.post("/api/v1/policy/rollback?dry_run=true", &json!({ "to": 4 }));
+    assert_eq!(told(&back.json()), ["client user:one unlimited 2"]);
+}
+
 /// When a block ends, the limits of the tier are there again.
 #[test]
 fn who_is_blocked_is_told_when_all_limits_would_let_him_pass() {

@@ -131,6 +131,87 @@ fn one_versions_own_changes_are_undone_and_later_ones_stay() {
     assert_eq!((refused.status, &refused.json()["used_by"]["clients"]), (409, &json!(1)), "{refused:?}");
 }
 
+/// Later changes of other fields stay; where the same field was changed again, a dry run names it and a person chooses.
+#[test]
+fn one_versions_own_changes_are_undone_field_by_field() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let put = |base: u64, limit: u64, burst: u64| {
+        let (etag, mut value) = ana.tier("free");
+        value["limits"][0]["limit"] = json!(limit);
+        value["limits"][0]["burst"] = json!(burst);
+        assert_eq!(ana.publish_tier(base, &etag, &value).status, 201);
+    };
+    put(1, 200, 50);
+    put(2, 200, 70);
+    put(3, 300, 70);
+    let try_it = |body: &Value| {
+        let tried = ana.post("/api/v1/policy/rollback?dry_run=true", body);
+        assert_eq!(tried.status, 200, "{tried:?}");
+        tried.json()
+    };
+    let limit_id = ana.tier("free").1["limits"][0]["id"].clone();
+    let at =
+        |field: &str| json!({ "kind": "tier", "domain": "default", "id": "free", "limit": limit_id, "field": field });
+    let told = |field: &str, from: u64, to: u64| {
+        let mut told = at(field);
+        told["from"] = json!(from);
+        told["to"] = json!(to);
+        told
+    };
+    // The burst of version 3 was not touched since.
+    let tried = try_it(&json!({ "to": 3, "mode": "own" }));
+    assert_eq!((&tried["version"], &tried["clashes"]), (&json!(4), &json!([])));
+    assert_eq!(tried["differences"], json!([told("burst", 70, 50)]));
+    assert_eq!(tried["loosens"], json!([]));
+    // Both fields of version 2 were.
+    let own = json!({ "to": 2, "mode": "own" });
+    let tried = try_it(&own);
+    assert_eq!(
+        (&tried["differences"], &tried["clashes"]),
+        (
+            &json!([]),
+            &json!([
+                { "at": at("burst"), "after": 50, "now": 70 },
+                { "at": at("limit"), "before": 100, "after": 200, "now": 300 },
+            ])
+        )
+    );
+    let refused = roll_back(&ana, Some(4), &own);
+    assert_eq!((refused.status, refused.json()["conflicts"].as_array().map(Vec::len)), (412, Some(1)), "{refused:?}");
+    let choosing = |burst: &str, limit: &str| {
+        let choices = json!([{ "at": at("burst"), "take": burst }, { "at": at("limit"), "take": limit }]);
+        json!({ "to": 2, "mode": "own", "choices": choices })
+    };
+    let mut half = choosing("now", "before");
+    half["choices"].as_array_mut().expect("a list").pop();
+    assert_eq!(roll_back(&ana, Some(4), &half).status, 412, "one is open");
+    assert_eq!(roll_back(&ana, Some(4), &choosing("now", "now")).pointers(), ["/to"], "nothing would change");
+    let tried = try_it(&choosing("now", "before"));
+    assert_eq!(
+        (&tried["differences"], &tried["clashes"][1]["take"]),
+        (&json!([told("limit", 300, 100)]), &json!("before"))
+    );
+    assert_eq!(server.engine.version(), 4, "nothing was published");
+    assert_eq!(roll_back(&ana, Some(4), &choosing("now", "before")).status, 201);
+    let limit = &ana.tier("free").1["limits"][0];
+    assert_eq!((&limit["limit"], &limit["burst"]), (&json!(100), &json!(70)));
+    // What is no clash is not chosen; what a publish would refuse, a dry run refuses.
+    let idle = json!({ "to": 3, "mode": "own", "choices": [{ "at": at("period"), "take": "now" }] });
+    for path in ["/api/v1/policy/rollback", "/api/v1/policy/rollback?dry_run=true"] {
+        let refused = ana.send("POST", path, &[("if-match", "\"policy:5\"")], Some(idle.to_string().into_bytes()));
+        assert_eq!((refused.status, refused.pointers()), (422, vec!["/choices/0".to_owned()]), "{refused:?}");
+    }
+    let big = json!({ "id": "big", "unlimited": true });
+    assert_eq!(ana.post("/api/v1/tiers", &big).status, 201);
+    let bob = json!({ "kind": "user", "value": "bob", "tier": "big" });
+    assert_eq!(ana.post("/api/v1/clients", &bob).status, 201);
+    let refused = ana.post("/api/v1/policy/rollback?dry_run=true", &json!({ "to": 6, "mode": "own" }));
+    assert_eq!((refused.status, &refused.json()["used_by"]["clients"]), (409, &json!(1)), "{refused:?}");
+    assert_eq!(try_it(&json!({ "to": 7 }))["differences"], json!([]));
+    assert_eq!(try_it(&json!({ "to": 6 }))["differences"].as_array().map(Vec::len), Some(1));
+}
+
 /// What has ended is nobody's change: it is undone by nobody, and nothing to go back for.
 #[test]
 fn ended_overrides_do_not_stand_in_the_way_of_going_back() {

@@ -110,6 +110,12 @@ fn windows_of_the_clock(limit: &Limit) -> Option<u128> {
     period_ns(limit).filter(|_| is_of_clock).map(|(ns, _)| ns)
 }
 
+/// How many tokens a limit gives back a second, on average; none: its period cannot be read.
+pub(super) fn per_second(limit: &Limit) -> Option<f64> {
+    let (least_ns, longest_ns) = period_ns(limit)?;
+    Some(limit.limit as f64 * SECOND_NS as f64 * 2.0 / (least_ns + longest_ns) as f64)
+}
+
 /// In the long run, where requests come evenly: does a rule with `limits`, each request `cost` of them, admit more requests
 /// than `wide` does at `wide_cost` each?
 pub(super) fn admits_more(limits: &[Limit], cost: u64, wide: &Limit, wide_cost: u64) -> bool {

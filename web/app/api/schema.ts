@@ -216,6 +216,14 @@ export type BulkChange = {
   remove?: boolean;
 };
 
+/** A change of many clients that was only tried. */
+export type BulkTried = {
+  /** Where it lets much more through. */
+  loosens: Loosened[];
+  /** That of the policy in force. */
+  version: number;
+};
+
 /** What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said. */
 export type Carries = Record<string, Carry>;
 
@@ -268,6 +276,12 @@ export type ChangedObject = {
   kind: Kind;
 };
 
+/** What a person says of a field. */
+export type Choice = {
+  at: FieldKey;
+  take: Take;
+};
+
 /** A policy. */
 export type Chosen =
   | 'live'
@@ -284,6 +298,17 @@ export type Chosen =
   | {
       document: Policy;
     };
+
+/** A field that the version changed, and a later one changed again. A value that is absent: there was nothing. */
+export type Clash = {
+  /** What the version made of it. */
+  after?: unknown;
+  at: FieldKey;
+  before?: unknown;
+  now?: unknown;
+  /** What was chosen; without, it stays as it is now. */
+  take?: Take | null;
+};
 
 /** An identity that was given a tier or an override. */
 export type Client = {
@@ -584,6 +609,17 @@ export type FieldError = (
   message: string;
 };
 
+/** A field of the policy, as differences name it: without `limit` and `field` the whole object, without `field` the whole limit. */
+export type FieldKey = {
+  domain?: string;
+  /** With `override.`, `defaults.` or `where.` before what is in these; `order` is that of the limits. */
+  field?: string | null;
+  id: string;
+  kind: Kind;
+  /** The id of the limit in which it is. */
+  limit?: string | null;
+};
+
 /** Figures. */
 export type Figures =
   | {
@@ -746,6 +782,8 @@ export type ImportTried = {
 
 /** An import that published nothing. */
 export type Imported = {
+  /** Where it lets much more through. */
+  loosens: Loosened[];
   report: ImportReport;
   /** That of the policy in force. */
   version: number;
@@ -1118,6 +1156,18 @@ export type LongestRun = {
   key: string;
   /** From the first to the last. */
   length_ms: number;
+};
+
+/** Where a change lets much more through than before: whoever publishes it is to be asked whether that is meant. */
+export type Loosened = {
+  code: string;
+  domain: string;
+  id: string;
+  kind: string;
+  limit: string | null;
+  message: string;
+  /** How many clients it is so for, of which `id` is the first; 1 for whatever is no client. */
+  objects: number;
 };
 
 /** A token that was made just now. */
@@ -1820,6 +1870,8 @@ export type RoleItem = {
 
 /** What is taken back. */
 export type RollBack = {
+  /** Where later versions changed the same field again: what holds. A dry run names these fields. */
+  choices?: Choice[];
   /** Publish what a node that is connected cannot read: it keeps the policy that it has. */
   force?: boolean;
   /** Of the version that this makes. */
@@ -1832,6 +1884,18 @@ export type RollBack = {
 };
 
 export type RollBackMode = 'whole' | 'own';
+
+/** A way back that was only tried. */
+export type RollBackTried = {
+  /** Fields that later versions changed again: a rollback says in `choices` what holds. */
+  clashes: Clash[];
+  /** What would be otherwise; nothing: there is nothing to publish. */
+  differences: Difference[];
+  /** Where it would let much more through. */
+  loosens: Loosened[];
+  /** The version that it would be made on. */
+  version: number;
+};
 
 /** A version that some nodes have, and all others wait for. */
 export type Rollout = {
@@ -2156,6 +2220,9 @@ export type Summary = {
   top: ClientRow[];
 };
 
+/** Which value a field gets that was changed again. */
+export type Take = 'before' | 'now';
+
 /** A named list of limits that a class of clients gets. */
 export type Tier = {
   /** What it is for, for people: in one line or more, without other control characters than line feeds. */
@@ -2374,6 +2441,8 @@ export type UserChange = {
 /** What publishing a list would do. */
 export type Validated = {
   differences: Difference[];
+  /** Where it lets much more through: ten times as much, or without a limit that held. */
+  loosens: Loosened[];
   /** The version in force. */
   on_top_of: number;
   /** That it would be. */

@@ -13,6 +13,7 @@ export type {
   DraftWithList,
   Kind,
   ListOfUncovered,
+  Loosened,
   Meta,
   Session,
   SetupState,

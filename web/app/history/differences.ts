@@ -29,7 +29,7 @@ export function byObject(differences: Difference[]): ChangedObject[] {
 }
 
 /** Where in its object a difference is: `second burst`, `limit second`; empty for all of it. */
-export function fieldOf({ limit, field }: Difference): string {
+export function fieldOf({ limit, field }: Pick<Difference, 'limit' | 'field'>): string {
   if (!limit) return field ?? '';
   return field ? fieldsText.ofLimit(limit, field) : fieldsText.limit(limit);
 }

@@ -214,6 +214,9 @@ export const bulk = {
   removed: 'Their overrides go with them, and they are in the default tiers.',
   moved: (count: string) =>
     `${count} match by now. Nothing was changed: look again, and publish if it is still meant.`,
+  again: 'Others published meanwhile. Nothing was changed: publish again if it is still meant.',
+  /** The message of what is only tried. */
+  tried: 'tried',
 };
 
 export const many = {

@@ -1,4 +1,5 @@
 /** The publish panel. */
+import { count } from '../format.ts';
 
 export const publish = {
   title: 'Publish',
@@ -38,23 +39,8 @@ export const publish = {
     count === 1 ? 'The server warns of one thing:' : `The server warns of ${count} things:`,
   ofLimit: (limit: string) => `, limit ${limit}`,
   wouldRefuse: 'The server would refuse this list.',
-  loosens: {
-    unlimited: (name: string) => `${name} is no longer limited.`,
-    off: (name: string) => `${name} no longer limits anything.`,
-    hits: (rate: string) => `${rate} requests a second would no longer be limited.`,
-    doors: (name: string) => `${name} lets requests through when nothing can be decided.`,
-    removed: (name: string, limit: string) => `${name} no longer has the limit ${limit}.`,
-    shadow: (name: string, limit: string) =>
-      `${name} no longer denies by the limit ${limit}, it only counts.`,
-    open: (name: string, limit: string) =>
-      `${name} lets everything through when what nodes share cannot be reached (limit ${limit}).`,
-    raised: (name: string, limit: string, times: string) =>
-      `${name} lets ${times} times as much through (limit ${limit}).`,
-    burst: (name: string, limit: string, times: string) =>
-      `${name} lets bursts through that are ${times} times as large (limit ${limit}).`,
-    unknown: (name: string, limit: string, from: string, to: string) =>
-      `${name} may let much more through (limit ${limit}: ${from} becomes ${to}).`,
-  },
+  andOthers: (others: number) => (others === 0 ? '' : ` and ${count(others)} more`),
+  loosensHits: (rate: string) => `${rate} requests a second would no longer be limited.`,
   confirm: 'Yes, that is meant',
   confirmMissing: 'Tick the box if that is meant',
   refused: 'The server refused this list.',

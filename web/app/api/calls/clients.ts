@@ -2,6 +2,7 @@
 import { withQuery } from '../query.ts';
 import { request } from '../request.ts';
 import type {
+  BulkTried,
   ClientFilter,
   Explained,
   ImportReport,
@@ -79,11 +80,14 @@ export const endOverride = (domain: string, id: string, etag: string) =>
     headers: { 'if-match': etag },
   });
 
-export const changeClients = (bulk: Bulk, idempotencyKey: string) =>
+export const tryBulk = (bulk: Bulk) =>
+  request<BulkTried>('/clients/bulk?dry_run=true', { method: 'POST', body: bulk });
+/** In the version that it was tried on, and in no other. */
+export const changeClients = (bulk: Bulk, version: number, idempotencyKey: string) =>
   request<PublishedVersion>('/clients/bulk', {
     method: 'POST',
     body: bulk,
-    headers: { 'idempotency-key': idempotencyKey },
+    headers: { 'if-match': `"policy:${version}"`, 'idempotency-key': idempotencyKey },
   });
 
 export const tryImport = (domain: string, missing: Missing, csv: Blob, signal: AbortSignal) =>

@@ -9,6 +9,7 @@ import type {
   ListOfVersion,
   Publication,
   RollBack,
+  RollBackTried,
   VersionWithDocument,
 } from '../schema.ts';
 
@@ -25,6 +26,9 @@ export const getVersion = (version: number, signal: AbortSignal) =>
   request<VersionWithDocument>(`/policy/versions/${version}`, { signal });
 export const getDiff = (from: number, to: number, signal: AbortSignal) =>
   request<Differences>(`/policy/diff?from=${from}&to=${to}`, { signal });
+/** What going back would make of the newest version. */
+export const tryBack = (back: RollBack, signal: AbortSignal) =>
+  request<RollBackTried>('/policy/rollback?dry_run=true', { method: 'POST', body: back, signal });
 /** On top of `present`, and of no other version. */
 export const rollBack = (back: RollBack, present: number, idempotencyKey: string) =>
   request<Publication>('/policy/rollback', {

@@ -1,0 +1,46 @@
+/** What the server thinks of a change list before it is published. */
+import { validate } from '../api/calls.ts';
+import { Refused } from '../api/request.ts';
+import type { ChangeList, Problem, Warned } from '../api/types.ts';
+import { Loosens } from './loosens.svelte.ts';
+
+const PAUSE_MS = 250;
+
+export class Tried {
+  /** Those that are new with the list. */
+  warnings = $state.raw<Warned[]>([]);
+  /** Why it would not be published. */
+  refused = $state.raw<Problem | null>(null);
+  readonly loosens = new Loosens();
+  /** The list that all this is of. */
+  #list = '';
+
+  /** Asks about a list that holds for a moment. Answers how to give that up. */
+  follow(list: ChangeList | null): () => void {
+    const call = new AbortController();
+    // What cannot be asked now is told when it is published.
+    const ask = () => this.ask(list, call.signal).catch(() => undefined);
+    const timer = setTimeout(() => void ask(), PAUSE_MS);
+    return () => {
+      clearTimeout(timer);
+      call.abort();
+    };
+  }
+
+  /** Asks now, unless it is known. What is in conflict stays as it was told: publishing solves that. */
+  async ask(list: ChangeList | null, signal = new AbortController().signal): Promise<void> {
+    const asked = JSON.stringify(list);
+    if (asked === this.#list) return;
+    try {
+      const found = list && (await validate(list, signal));
+      if (signal.aborted) return;
+      [this.warnings, this.refused] = [found?.warnings.filter(({ is_new }) => is_new) ?? [], null];
+      this.loosens.items = found?.loosens ?? [];
+      this.#list = asked;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof Refused)) throw error;
+      if (error.problem.status !== 412) [this.warnings, this.refused] = [[], error.problem];
+    }
+  }
+}
