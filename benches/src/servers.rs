@@ -7,11 +7,13 @@ use std::{
     fs,
     io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::histogram::Histogram;
 
@@ -24,6 +26,41 @@ const SERVER_CPU: usize = 0;
 pub const CLIENT_CPU: usize = 1;
 /// Connections, all of them kept alive.
 pub const CONNECTIONS: usize = 64;
+
+/// What the command line of such a measurement takes.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Tidegate's binary.
+    #[arg(long, default_value = "target/release/tidegate")]
+    pub binary: PathBuf,
+    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
+    #[arg(long)]
+    pub throttlecrab: Option<PathBuf>,
+    /// Rounds; in each, every server is asked once.
+    #[arg(long, default_value_t = 9)]
+    pub rounds: usize,
+    /// How long each is asked, in seconds.
+    #[arg(long, default_value_t = 2)]
+    pub seconds: u64,
+    /// Questions a second whose answers are timed.
+    #[arg(long, default_value_t = 20_000)]
+    pub rate: u64,
+    /// Be the bare server, at this port.
+    #[arg(long, hide = true)]
+    pub bare: Option<u16>,
+}
+
+/// The places of those that are asked, one after the other: all of them in each round, which begins with another one.
+pub fn turns(rounds: usize, sides: usize) -> impl Iterator<Item = usize> {
+    (0..rounds).flat_map(move |round| (0..sides).map(move |turn| (round + turn) % sides))
+}
+
+/// Keeps this process to the processor of those who ask.
+pub fn pin_client() -> Outcome<()> {
+    let mut cpu = CpuSet::new();
+    cpu.set(CLIENT_CPU);
+    Ok(sched_setaffinity(None, &cpu)?)
+}
 
 /// A server that is asked. It ends when it is dropped.
 #[derive(Debug)]

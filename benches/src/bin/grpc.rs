@@ -12,7 +12,7 @@ use std::{
     fs,
     future::{Ready, ready},
     net::Ipv4Addr,
-    path::{Path, PathBuf},
+    path::Path,
     pin::Pin,
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -20,13 +20,12 @@ use std::{
 
 use clap::Parser;
 use prost::Message;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_benches::{
     histogram::Histogram,
     http2::{Connection, request},
-    servers::{CLIENT_CPU, Outcome, Server, free_port, pinned, spread},
+    servers::{Arguments, Outcome, Server, free_port, pin_client, pinned, spread, turns},
 };
 use tidegate_service::grpc::proto::{
     envoy::{
@@ -70,29 +69,13 @@ const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
 /// Measures checks over gRPC. Takes two processors.
 #[derive(Debug, Parser)]
-struct Arguments {
-    /// Tidegate's binary.
-    #[arg(long, default_value = "target/release/tidegate")]
-    binary: PathBuf,
-    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
-    #[arg(long)]
-    throttlecrab: Option<PathBuf>,
-    /// Rounds; in each, every server is asked once.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// How long each is asked, in seconds.
-    #[arg(long, default_value_t = 2)]
-    seconds: u64,
-    /// Requests a second whose answers are timed.
-    #[arg(long, default_value_t = 20_000)]
-    rate: u64,
-    /// Be the bare server, at this port.
-    #[arg(long, hide = true)]
-    bare: Option<u16>,
+struct Call {
+    #[command(flatten)]
+    arguments: Arguments,
 }
 
 fn main() -> Outcome<()> {
-    let arguments = Arguments::parse();
+    let Call { arguments } = Call::parse();
     if let Some(port) = arguments.bare {
         return bare(port);
     }
@@ -102,35 +85,29 @@ fn main() -> Outcome<()> {
     if let Some(binary) = &arguments.throttlecrab {
         sides.push(Side::throttlecrab(binary)?);
     }
-    let mut cpu = CpuSet::new();
-    cpu.set(CLIENT_CPU);
-    sched_setaffinity(None, &cpu)?;
+    pin_client()?;
     let length = Duration::from_secs(arguments.seconds);
     let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
-    for round in 0..arguments.rounds {
-        // Each round begins with another one.
-        for turn in 0..sides.len() {
-            let place = (round + turn) % sides.len();
-            let (side, of) = (&sides[place], &mut figures[place]);
-            side.answers_rightly()?;
-            of.single.push(side.calls(&side.checks, (CONNECTIONS, CALLS), length)?);
-            let took = side.timed(&side.checks, arguments.rate, length)?;
-            of.p50_us.push(took.quantile(0.5) as f64 / 1e3);
-            of.p99_us.push(took.quantile(0.99) as f64 / 1e3);
-            if side.speaks_ours {
-                of.streamed.push(side.stream(length)?);
-            }
-            if side.server.name == "tidegate" {
-                let calls = side.calls(&[request(BATCH, &batch())], (CONNECTIONS_OF_MUCH, 1), length)?;
-                of.batched.push(calls * USERS as f64);
-                for (descriptors, to) in [(1, &mut of.one_descriptor), (2, &mut of.two_descriptors)] {
-                    let calls: Vec<_> =
-                        (0..USERS).map(|user| request(ENVOY, &envoy(user, &DESCRIPTORS[..descriptors]))).collect();
-                    to.push(side.calls(&calls, (CONNECTIONS, CALLS), length)?);
-                    if descriptors == DESCRIPTORS.len() {
-                        let took = side.timed(&calls, arguments.rate, length)?;
-                        of.envoy_p999_us.push(took.quantile(0.999) as f64 / 1e3);
-                    }
+    for place in turns(arguments.rounds, sides.len()) {
+        let (side, of) = (&sides[place], &mut figures[place]);
+        side.answers_rightly()?;
+        of.single.push(side.calls(&side.checks, (CONNECTIONS, CALLS), length)?);
+        let took = side.timed(&side.checks, arguments.rate, length)?;
+        of.p50_us.push(took.quantile(0.5) as f64 / 1e3);
+        of.p99_us.push(took.quantile(0.99) as f64 / 1e3);
+        if side.speaks_ours {
+            of.streamed.push(side.stream(length)?);
+        }
+        if side.server.name == "tidegate" {
+            let calls = side.calls(&[request(BATCH, &batch())], (CONNECTIONS_OF_MUCH, 1), length)?;
+            of.batched.push(calls * USERS as f64);
+            for (descriptors, to) in [(1, &mut of.one_descriptor), (2, &mut of.two_descriptors)] {
+                let calls: Vec<_> =
+                    (0..USERS).map(|user| request(ENVOY, &envoy(user, &DESCRIPTORS[..descriptors]))).collect();
+                to.push(side.calls(&calls, (CONNECTIONS, CALLS), length)?);
+                if descriptors == DESCRIPTORS.len() {
+                    let took = side.timed(&calls, arguments.rate, length)?;
+                    of.envoy_p999_us.push(took.quantile(0.999) as f64 / 1e3);
                 }
             }
         }

@@ -7,17 +7,18 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::Duration,
 };
 
 use actix_web::{App, HttpResponse, HttpServer, rt, web};
 use clap::Parser;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_benches::servers::{CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pinned, spread};
+use tidegate_benches::servers::{
+    Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pin_client, pinned, spread, turns,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -29,29 +30,13 @@ const CONSTANT: &str = r#"{"allowed":true,"limit":1000000,"remaining":999999,"re
 
 /// Measures checks over HTTP. Takes `wrk` (a package of Debian) and two processors.
 #[derive(Debug, Parser)]
-struct Arguments {
-    /// Tidegate's binary.
-    #[arg(long, default_value = "target/release/tidegate")]
-    binary: PathBuf,
-    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
-    #[arg(long)]
-    throttlecrab: Option<PathBuf>,
-    /// Rounds; in each, every server is asked once.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// How long each is asked, in seconds.
-    #[arg(long, default_value_t = 2)]
-    seconds: u64,
-    /// Requests a second whose answers are timed.
-    #[arg(long, default_value_t = 20_000)]
-    rate: u64,
-    /// Be the bare server, at this port.
-    #[arg(long, hide = true)]
-    bare: Option<u16>,
+struct Call {
+    #[command(flatten)]
+    arguments: Arguments,
 }
 
 fn main() -> Outcome<()> {
-    let arguments = Arguments::parse();
+    let Call { arguments } = Call::parse();
     if let Some(port) = arguments.bare {
         return bare(port);
     }
@@ -60,23 +45,17 @@ fn main() -> Outcome<()> {
     if let Some(binary) = &arguments.throttlecrab {
         sides.push(Side::throttlecrab(binary)?);
     }
-    let mut cpu = CpuSet::new();
-    cpu.set(CLIENT_CPU);
-    sched_setaffinity(None, &cpu)?;
+    pin_client()?;
     for side in &sides {
         side.wrk(folder.path(), 1)?;
     }
     let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
-    for round in 0..arguments.rounds {
-        // Each round begins with another one.
-        for turn in 0..sides.len() {
-            let place = (round + turn) % sides.len();
-            figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
-            let Side { server, requests } = &sides[place];
-            let took = server.timed(requests, is_whole, arguments.rate, Duration::from_secs(arguments.seconds))?;
-            figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
-            figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
-        }
+    for place in turns(arguments.rounds, sides.len()) {
+        figures[place].per_second.push(sides[place].wrk(folder.path(), arguments.seconds)?);
+        let Side { server, requests } = &sides[place];
+        let took = server.timed(requests, is_whole, arguments.rate, Duration::from_secs(arguments.seconds))?;
+        figures[place].p50_us.push(took.quantile(0.5) as f64 / 1e3);
+        figures[place].p99_us.push(took.quantile(0.99) as f64 / 1e3);
     }
     for (side, of) in sides.iter().zip(&figures) {
         println!(

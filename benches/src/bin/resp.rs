@@ -7,15 +7,16 @@
 #![expect(clippy::print_stdout, reason = "it prints its figures")]
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::Duration,
 };
 
 use clap::Parser;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
-use tidegate_benches::servers::{CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pinned, spread};
+use tidegate_benches::servers::{
+    Arguments, CLIENT_CPU, CONNECTIONS, Outcome, Server, free_port, pin_client, pinned, spread, turns,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -35,29 +36,13 @@ const CONSTANT: &[u8] = b"*5\r\n:0\r\n:1000001\r\n:1000000\r\n:-1\r\n:1\r\n";
 
 /// Measures the Redis protocol. Takes `redis-benchmark` and `redis-server` (packages of Debian) and two processors.
 #[derive(Debug, Parser)]
-struct Arguments {
-    /// Tidegate's binary.
-    #[arg(long, default_value = "target/release/tidegate")]
-    binary: PathBuf,
-    /// throttlecrab's, if it is to take part: cargo install throttlecrab-server --root target/peers (needs protoc)
-    #[arg(long)]
-    throttlecrab: Option<PathBuf>,
-    /// Rounds; in each, every server is asked once.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// How long each is asked, in seconds.
-    #[arg(long, default_value_t = 2)]
-    seconds: u64,
-    /// Commands a second whose answers are timed.
-    #[arg(long, default_value_t = 20_000)]
-    rate: u64,
-    /// Be the bare server, at this port.
-    #[arg(long, hide = true)]
-    bare: Option<u16>,
+struct Call {
+    #[command(flatten)]
+    arguments: Arguments,
 }
 
 fn main() -> Outcome<()> {
-    let arguments = Arguments::parse();
+    let Call { arguments } = Call::parse();
     if let Some(port) = arguments.bare {
         return bare(port);
     }
@@ -67,9 +52,7 @@ fn main() -> Outcome<()> {
     if let Some(binary) = &arguments.throttlecrab {
         sides.push(Side::throttlecrab(binary)?);
     }
-    let mut cpu = CpuSet::new();
-    cpu.set(CLIENT_CPU);
-    sched_setaffinity(None, &cpu)?;
+    pin_client()?;
     let mut figures: Vec<Figures> = sides.iter().map(|_| Figures::default()).collect();
     // Of each, about as many commands as take so long.
     let mut counts = Vec::new();
@@ -77,23 +60,19 @@ fn main() -> Outcome<()> {
         let count = |depth| Ok(format!("{:.0}", side.benchmark(depth, "50000")?.0 * arguments.seconds as f64));
         counts.push(DEPTHS.into_iter().map(count).collect::<Outcome<Vec<_>>>()?);
     }
-    for round in 0..arguments.rounds {
-        // Each round begins with another one.
-        for turn in 0..sides.len() {
-            let place = (round + turn) % sides.len();
-            let (side, of) = (&sides[place], &mut figures[place]);
-            for (depth, count) in DEPTHS.into_iter().zip(&counts[place]) {
-                let (per_second, ns) = side.benchmark(depth, count)?;
-                let (rates, times) =
-                    if depth == 1 { (&mut of.single, &mut of.single_ns) } else { (&mut of.piped, &mut of.piped_ns) };
-                rates.push(per_second);
-                times.push(ns);
-            }
-            let length = Duration::from_secs(arguments.seconds);
-            let took = side.server.timed(&side.requests(), is_whole, arguments.rate, length)?;
-            of.p50_us.push(took.quantile(0.5) as f64 / 1e3);
-            of.p99_us.push(took.quantile(0.99) as f64 / 1e3);
+    for place in turns(arguments.rounds, sides.len()) {
+        let (side, of) = (&sides[place], &mut figures[place]);
+        for (depth, count) in DEPTHS.into_iter().zip(&counts[place]) {
+            let (per_second, ns) = side.benchmark(depth, count)?;
+            let (rates, times) =
+                if depth == 1 { (&mut of.single, &mut of.single_ns) } else { (&mut of.piped, &mut of.piped_ns) };
+            rates.push(per_second);
+            times.push(ns);
         }
+        let length = Duration::from_secs(arguments.seconds);
+        let took = side.server.timed(&side.requests(), is_whole, arguments.rate, length)?;
+        of.p50_us.push(took.quantile(0.5) as f64 / 1e3);
+        of.p99_us.push(took.quantile(0.99) as f64 / 1e3);
     }
     for (side, of) in sides.iter().zip(&figures) {
         println!(
