@@ -3,7 +3,7 @@ import { chooseFile, CLIENTS, importClients } from './clientsteps.ts';
 import { expect, test } from './fixtures.ts';
 import { Server } from './server.ts';
 import { addUser, call, signedIn } from './people.ts';
-import { limitField, publishChange } from './steps.ts';
+import { limitField, mean, publishChange } from './steps.ts';
 
 test('a file is tried first, line by line, and then imported as one version', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
@@ -23,6 +23,7 @@ test('a file is tried first, line by line, and then imported as one version', as
 
   await chooseFile(admin, CLIENTS);
   await expect(dialog.getByLabel('New 5')).toBeChecked();
+  await mean(dialog, 'Client ip:10.0.0.0/8: is no longer limited');
   await dialog.getByRole('button', { name: 'Publish v2' }).click();
   await expect(dialog.getByText('v2 in force')).toBeVisible();
   await dialog.getByRole('button', { name: 'Close' }).last().click();
@@ -46,10 +47,12 @@ test('what was tried on a policy that is no more is tried again', async ({ admin
   const dialog = admin.getByRole('dialog', { name: 'Import clients' });
   await chooseFile(admin, CLIENTS);
   await expect(dialog.getByLabel('New 5')).toBeChecked();
+  await mean(dialog, 'Client ip:10.0.0.0/8: is no longer limited');
   await importClients(other, CLIENTS.slice(0, 3));
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expect(dialog.getByText('this is what it would do now')).toBeVisible();
   await expect(dialog.getByLabel('New 3')).toBeChecked();
+  await mean(dialog, 'Client ip:10.0.0.0/8: is no longer limited');
   await dialog.getByRole('button', { name: 'Publish v3' }).click();
   await expect(dialog.getByText('v3 in force')).toBeVisible();
 });

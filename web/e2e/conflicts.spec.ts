@@ -185,7 +185,7 @@ test('a rule that two edit in different fields', async ({ admin, other }) => {
   await other.getByLabel('Cost', { exact: true }).fill('2');
   await expectLive(other);
   await admin.getByLabel('Method', { exact: true }).fill('PUT');
-  await publishChange(admin, 'another method', 2);
+  await publishChange(admin, 'another method', 2, 'is no longer for all requests that it was for');
   await expect(other.getByLabel('Method', { exact: true })).toHaveValue('PUT');
   await expect(other.getByText('changed by admin')).toBeVisible();
   await expect(other.getByLabel('Cost', { exact: true })).toHaveValue('2');

@@ -37,7 +37,7 @@ test('default tiers and the answers of doors are set by the change list', async 
   await expect(admin.getByLabel('Time zone')).toHaveAttribute('aria-invalid', 'true');
   await expect(admin.getByText('no time zone is called')).toBeVisible();
   await admin.getByLabel('Time zone').fill('Europe/Berlin');
-  await publishChange(admin, 'pro for users', 2);
+  await publishChange(admin, 'pro for users', 2, 'for each api_key without a tier of its own');
   await admin.reload();
   await expect(admin.getByLabel('tenant', { exact: true })).toHaveValue('layered');
   await expect(admin.getByLabel('Time zone')).toHaveValue('Europe/Berlin');

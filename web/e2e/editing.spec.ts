@@ -2,7 +2,7 @@
 import type { Page } from '@playwright/test';
 import { expect, test } from './fixtures.ts';
 import { call } from './people.ts';
-import { expectInForce, limitField, openTier, panel, publishChange, review } from './steps.ts';
+import { expectInForce, limitField, mean, openTier, panel, publishChange, review } from './steps.ts';
 
 async function create(page: Page, name: string): Promise<void> {
   const dialog = page.getByRole('dialog');
@@ -97,6 +97,7 @@ test('a tier that nobody uses goes; one in use takes its users elsewhere first',
   const publish = await review(admin, 'free becomes pro');
   await expect(publish.getByRole('heading', { name: 'client user:ada' })).toBeVisible();
   await expect(publish.getByRole('row', { name: 'default tier of user' })).toContainText('pro');
+  await mean(publish, 'Client user:ada, limit minute: lets 100 times as much through');
   await publish.getByRole('button', { name: 'Publish v4' }).click();
   await expectInForce(admin, 4);
   expect((await server.check('ada')).decision.limit_id).toBe('default/tier:pro/minute');

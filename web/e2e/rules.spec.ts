@@ -58,7 +58,7 @@ test('a rule is made, says itself in a sentence, and decides', async ({ admin, s
       'Each ip in tier free may POST /v1/export 2 times an hour, where ip is 192.0.2.*. A request counts 2 times.',
     ),
   ).toBeVisible();
-  await publishChange(admin, 'for some', 3);
+  await publishChange(admin, 'for some', 3, 'is no longer for all requests that it was for');
   expect(await ask(server, '/v1/export', '198.51.100.9')).not.toBe('default/rule:export/hour');
   await admin.reload();
   await expect(admin.getByLabel('Value of condition 1')).toHaveValue('192.0.2.*');

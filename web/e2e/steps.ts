@@ -30,8 +30,20 @@ export async function expectInForce(page: Page, version: number): Promise<void> 
   await expect(panel(page).getByText(`v${version} in force`)).toBeVisible();
 }
 
-export async function publishChange(page: Page, message: string, version: number): Promise<void> {
+/** What lets much more through is asked for, in these words. */
+export async function mean(dialog: Locator, said: string): Promise<void> {
+  await expect(dialog.getByText(said)).toBeVisible();
+  await dialog.getByLabel('Yes, that is meant').check();
+}
+
+export async function publishChange(
+  page: Page,
+  message: string,
+  version: number,
+  loosens?: string,
+): Promise<void> {
   const dialog = await review(page, message);
+  if (loosens !== undefined) await mean(dialog, loosens);
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(page, version);
   await dialog.getByRole('button', { name: 'Close' }).last().click();

@@ -5,12 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "it prints its figures")]
 
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use actix_web::{App, HttpResponse, HttpServer, rt, web};
 use clap::Parser;

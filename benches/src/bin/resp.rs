@@ -6,11 +6,7 @@
 
 #![expect(clippy::print_stdout, reason = "it prints its figures")]
 
-use std::{
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{path::Path, process::Command, time::Duration};
 
 use clap::Parser;
 use tempfile::TempDir;

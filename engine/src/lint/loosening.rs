@@ -85,9 +85,10 @@ impl LooseningCode {
 
 impl Policy {
     /// Looks for what a change to `after` gives up: limits that go, that only count, or that let ten times as much through;
-    /// rules that are off, or for fewer requests; tiers of clients and kinds that allow so much more. Both policies are taken
-    /// as valid. Of clients it looks at what the document says of them: where one goes that stood before a prefix or a block
-    /// of addresses, the default of its kind is taken for what holds then.
+    /// rules that are off, or for fewer requests; a default tier of a kind, or an override, that allows so much more; clients
+    /// that are no longer blocked or limited. Both policies are taken as valid. Of clients it looks at what the document says
+    /// of them: where one goes that stood before a prefix or a block of addresses, the default of its kind is taken for what
+    /// holds then.
     ///
     /// ```
     /// use tidegate::policy::Policy;
@@ -271,7 +272,7 @@ impl Change<'_, '_> {
             }
             let [was, is] = [Some(was), is].map(|tier| Held::by_tier(tier_between(before, after, tier)));
             for mut loose in was.loosened_by(&is) {
-                loose.message = format!("whoever is a {kind} without a tier: {}", loose.message);
+                loose.message = format!("for each {kind} without a tier of its own: {}", loose.message);
                 self.tell("domain", self.name, loose, 1);
             }
         }
@@ -285,7 +286,8 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Those whose tier or override is otherwise; what changed of a tier is told once, of the tier.
+    /// Those whose tier or override is otherwise. What a tier allows is what it is given for; told is who is limited no longer,
+    /// and an override that allows much more than held before. What changed of a tier is told once, of the tier.
     fn clients(&mut self, before: &Domain, after: &Domain) {
         type Id<'p> = (&'p str, &'p str);
         fn ids(domain: &Domain) -> BTreeMap<Id<'_>, &Client> {
@@ -300,11 +302,12 @@ impl Change<'_, '_> {
             if given(was) == given(is) {
                 continue;
             }
+            let has_override = is.is_some_and(|client| client.exception.is_some());
             let [was, is] = [(before, was), (after, is)].map(|(domain, client)| {
                 let own = client.and_then(|client| client.tier.as_ref()).or_else(|| domain.defaults.get(id.0));
                 Held::by_client(tier_between(before, after, own), client.and_then(|client| client.exception.as_ref()))
             });
-            for loose in was.loosened_by(&is) {
+            for loose in was.loosened_by(&is).into_iter().filter(|loose| has_override || loose.limit.is_none()) {
                 alike.entry(loose).or_insert((*id, 0)).1 += 1;
             }
         }
@@ -463,7 +466,7 @@ mod tests {
     fn of_clients_and_domains() {
         let domain = |defaults: Value, clients: Value| {
             let tier = |id: &str, number: u64| json!({ "id": id, "limits": [limit(number, &json!({}))] });
-            json!({ "defaults": defaults, "clients": clients, "tiers": [tier("free", 60), tier("pro", 6_000)] })
+            json!({ "defaults": defaults, "clients": clients, "tiers": [tier("free", 60), tier("pro", 6_000), { "id": "all", "unlimited": true }] })
         };
         let client = |value: &str, more: &Value| {
             let mut made = json!({ "kind": "user", "value": value });
@@ -480,7 +483,8 @@ mod tests {
         };
         let now = of(json!({ "tier": "free" }));
         let cases = [
-            (of(json!({ "tier": "pro" })), vec!["client:user:ada/m raised 2"]),
+            (of(json!({ "tier": "pro" })), vec![]),
+            (of(json!({ "tier": "all" })), vec!["client:user:ada unlimited 2"]),
             (of(json!({ "label": "somebody" })), vec![]),
             (of(json!({ "override": { "unlimited": true } })), vec!["client:user:ada unlimited 2"]),
             (of(json!({ "override": { "limits": [limit(600, &json!({}))] } })), vec!["client:user:ada/m raised 2"]),
