@@ -15,6 +15,18 @@ export default defineConfig({
     // The content security policy allows no inline script.
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
+    // Few files: each costs the first load more than what is in it.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: 'start', tags: ['$initial'], priority: 1 },
+            { name: 'shared', test: /app[\\/]/, minShareCount: 10 },
+          ],
+        },
+      },
+    },
   },
   server: {
     proxy: { '/api': { target: admin, changeOrigin: true }, '/docs': { target: admin, changeOrigin: true } },
