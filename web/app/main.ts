@@ -1,6 +1,7 @@
 /** Starts the dashboard. */
 import './tokens.css';
 import './base.css';
+import './ahead.ts';
 import { mount } from 'svelte';
 import App from './App.svelte';
 import { clock } from './clock.svelte.ts';

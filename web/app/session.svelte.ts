@@ -1,6 +1,7 @@
 /** Who is signed in, and what happens when the session ends under an open page. */
 import { untrack } from 'svelte';
 import { getMeta, getSession, signIn, signOut } from './api/calls.ts';
+import { known } from './api/known.ts';
 import { guardCalls, Refused, Unreachable } from './api/request.ts';
 import type { Role } from './api/schema.ts';
 import type { Meta, Session } from './api/types.ts';
@@ -35,8 +36,9 @@ class SessionKeeper {
 
   /** Looks whether the browser still has a session. */
   async start(): Promise<void> {
+    const { who, meta } = known();
     try {
-      await this.enter(await getSession());
+      await this.enter(await who, meta);
     } catch (error) {
       this.state = isSignedOut(error) ? 'out' : 'unreachable';
     }
@@ -46,11 +48,11 @@ class SessionKeeper {
     await this.enter(await signIn(name, password));
   }
 
-  async enter(who: Session): Promise<void> {
+  async enter(who: Session, meta?: Promise<Meta>): Promise<void> {
     this.who = who;
     this.other = null;
     changes.load(who.environment, who.name);
-    this.meta ??= await getMeta();
+    this.meta ??= await (meta ?? getMeta());
     this.state = 'in';
     live.start(who.name);
     follow.start();

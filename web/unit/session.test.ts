@@ -1,6 +1,7 @@
 /** Who is signed in: another user in another tab, and signing out when it does not go smoothly. */
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { askAhead } from '../app/api/known.ts';
 import { request } from '../app/api/request.ts';
 import type { Session } from '../app/api/types.ts';
 import { clock } from '../app/clock.svelte.ts';
@@ -153,6 +154,16 @@ test('signing out that fails says so, and leaves the session as it is', async ()
   ];
   await session.signOut();
   expect(session.state).toBe('out');
+});
+
+test('what a load needs to know is asked ahead, once', async () => {
+  answers = [json(200, as('ana')), json(200, {}), refusal(401, 'unauthorized'), refusal(401, 'unauthorized')];
+  askAhead();
+  expect(calls).toEqual(['GET /session', 'GET /meta']);
+  await session.start();
+  expect([session.state, calls.length]).toEqual(['in', 2]);
+  await session.start();
+  expect([session.state, calls.length]).toEqual(['out', 4]);
 });
 
 test('coming back to a tab that was hidden for long is no outage', () => {

@@ -8,7 +8,7 @@ export type Page = Component<{ id: string }>;
 
 type Read = () => Promise<{ default: unknown }>;
 
-const PAGES: Partial<Record<PageName, Read>> = {
+const PAGES: Record<PageName, Read> = {
   overview: () => import('../pages/Overview.svelte'),
   inspector: () => import('../pages/Inspector.svelte'),
   nodes: () => import('../pages/Nodes.svelte'),
@@ -27,6 +27,10 @@ const PAGES: Partial<Record<PageName, Read>> = {
   comparison: () => import('../pages/Comparison.svelte'),
   version: () => import('../pages/Version.svelte'),
   access: () => import('../pages/Access.svelte'),
+  login: () => import('../pages/Login.svelte'),
+  'signed-in': () => import('../pages/SignedIn.svelte'),
+  setup: () => import('../pages/Setup.svelte'),
+  missing: () => import('../pages/Missing.svelte'),
 };
 
 const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
@@ -38,26 +42,12 @@ const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   'signed-out': () => import('./SignedOut.svelte'),
 };
 
-const missing: Read = () => import('../pages/Missing.svelte');
-
 export async function readPage(name: PageName): Promise<Page> {
-  return (await (PAGES[name] ?? missing)()).default as Page;
+  return (await PAGES[name]()).default as Page;
 }
 
 export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
   return (await OVERLAYS[name]()).default as Page;
-}
-
-/** Pages without the frame. */
-const ALONE = {
-  login: () => import('../pages/Login.svelte'),
-  setup: () => import('../pages/Setup.svelte'),
-  'signed-in': () => import('../pages/SignedIn.svelte'),
-} satisfies Record<string, Read>;
-
-export async function readAlone(name: keyof typeof ALONE): Promise<Page> {
-  const read: Read = ALONE[name];
-  return (await read()).default as Page;
 }
 
 /** Those that are opened by keys and typed into at once, and the one that is needed when the server knows nobody any more. */
