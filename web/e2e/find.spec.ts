@@ -52,6 +52,33 @@ test('what is no name is offered to the Inspector, as each kind that the policy 
   await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
 });
 
+test('a key that is pasted leads to the Inspector, whatever else there is of the name', async ({ admin }) => {
+  await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
+  await admin.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await admin.goto('/tiers');
+  await expectLive(admin);
+  const paste = async (key: string) => {
+    await admin.evaluate((text) => navigator.clipboard.writeText(text), key);
+    await admin.keyboard.press('Control+k');
+    await expect(admin.getByRole('combobox', { name: 'Find' })).toBeFocused();
+    await admin.keyboard.press('Control+v');
+    await admin.keyboard.press('Enter');
+  };
+  for (const key of ['user:ada', 'ada']) {
+    await paste(key);
+    await expect(admin).toHaveURL(/\/inspect\?key=user%3Aada$/);
+    await expect(admin.locator('strong', { hasText: 'user:ada' })).toBeVisible();
+    await admin.goto('/tiers');
+  }
+  // What is called so is meant, and what is typed is looked for as before.
+  await paste('pro');
+  await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeFocused();
+  await admin.keyboard.press('Control+k');
+  await admin.getByRole('combobox', { name: 'Find' }).fill('user:ada');
+  const lines = admin.getByRole('listbox', { name: 'Found' }).getByRole('option');
+  await expect(lines.first()).toHaveText(/^user:ada\s*Client$/);
+});
+
 test('the bar says where the policy is in force', async ({ admin }) => {
   await admin.goto('/tiers');
   await expect(admin.getByRole('link', { name: 'Policy v1 on 1 of 1 node' })).toBeVisible();

@@ -1,6 +1,6 @@
 /** The find box: what is closest comes first, every group has its share, and no more than twelve lines. */
 import { expect, test } from 'vitest';
-import { LINES_MAX, matches, versionOf, type Source } from '../app/find/matches.ts';
+import { isName, LINES_MAX, matches, versionOf, type Source } from '../app/find/matches.ts';
 
 const source = (group: string, ...names: string[]): Source => ({
   group,
@@ -43,5 +43,16 @@ test('versions are those that there are', () => {
     null,
     null,
     null,
+  ]);
+});
+
+test('a name is one as a whole', () => {
+  const sources = [source('tiers', 'pro'), { ...source('versions', 'v12'), found: true }];
+  expect(['PRO ', 'v12', 'pr', 'profound', ''].map((typed) => isName(sources, typed))).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
   ]);
 });

@@ -57,6 +57,12 @@ function rankOf(name: string, wanted: string): number {
   return /\W|_/.test(name[at - 1] ?? '') ? 2 : 3;
 }
 
+/** Is something called exactly so? */
+export function isName(sources: Source[], typed: string): boolean {
+  const wanted = typed.trim().toLowerCase();
+  return sources.some(({ items }) => items.some(({ name }) => name.toLowerCase() === wanted));
+}
+
 /** `v12` or `12` names a version that there is. */
 export function versionOf(typed: string, newest: number): number | null {
   const match = /^v?(\d{1,9})$/i.exec(typed.trim());
