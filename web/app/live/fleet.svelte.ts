@@ -1,7 +1,9 @@
 /** The nodes, as the stream tells of them, and who decides by the newest version. */
 import { getVersions } from '../api/calls.ts';
+import { getNodes } from '../api/calls/live.ts';
 import type { NodeRow, Rollout } from '../api/schema.ts';
 import type { PublishedEvent } from '../api/types.ts';
+import { Loading } from '../ui/loading.svelte.ts';
 import { live } from './live.svelte.ts';
 import { merged, type NodesEvent } from './rows.ts';
 
@@ -27,6 +29,12 @@ class Fleet {
   /** Those that do not decide by the version that they should have. */
   behind: NodeRow[] = $derived(this.present.filter(isBehind));
 
+  /** What a page reads that cannot wait for the stream, which knows them too. */
+  readonly first = new Loading(async (signal) => {
+    const { items } = await getNodes(signal);
+    this.nodes ??= items;
+  });
+
   #publishedOf: number | null = null;
 
   constructor() {
@@ -45,6 +53,11 @@ class Fleet {
       const applied = data as Applied;
       this.applied = { ...this.applied, [applied.node]: applied };
     });
+  }
+
+  /** Reads them, unless they are known. */
+  read(): void {
+    if (this.nodes === null) void this.first.load();
   }
 
   /** Of a version that was published while nobody listened. */
