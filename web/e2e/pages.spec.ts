@@ -1,4 +1,5 @@
 /** Pages are read when they are first gone to. */
+import { docs } from '../app/text/states.ts';
 import { expect, test } from './fixtures.ts';
 
 test('a page whose script does not come says so, and comes with a second try', async ({ admin, watch }) => {
@@ -32,4 +33,12 @@ test('a page whose script takes its time is loading', async ({ admin }) => {
   await expect(admin.getByText('Loading…')).toBeVisible();
   release();
   await expect(admin.getByRole('heading', { name: 'History' })).toBeVisible();
+});
+
+test('what is empty leads to a part of the documents that there is', async ({ admin }) => {
+  const documents = await (await admin.request.get('/docs/api')).text();
+  for (const about of Object.keys(docs)) expect(documents).toContain(`id="${about}"`);
+  await admin.goto('/clients');
+  const link = admin.getByRole('link', { name: 'REST calls for clients' });
+  await expect(link).toHaveAttribute('href', '/docs/api#clients');
 });

@@ -138,7 +138,6 @@ export const tokens = {
   make: 'Make token',
   lost: 'No answer came. The token may have been made without its secret being shown: look for it in the list, and revoke it.',
   empty: 'Scripts and nodes sign in with tokens. There is none yet.',
-  docs: 'REST calls',
   replace: 'Replace…',
   revoke: 'Revoke…',
   replaceLabel: (name: string) => `Replace ${name}…`,

@@ -29,7 +29,6 @@ export const rules = {
   draft: 'draft',
   empty:
     'No rule yet: only the tiers limit. A rule limits requests to an endpoint, whatever tier they are of.',
-  docs: 'How rules are chosen',
 };
 
 export const rule = {

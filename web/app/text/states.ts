@@ -29,6 +29,16 @@ export const states = {
   goneHelp: 'It may have been deleted, or never existed. History tells which version changed what.',
 };
 
+/** By the part of the documents. */
+export const docs = {
+  clients: 'REST calls for clients',
+  explanations: 'REST calls for explanations',
+  nodes: 'REST calls for nodes',
+  rules: 'REST calls for rules',
+  tokens: 'REST calls for tokens',
+  'what-if': 'REST calls for runs',
+};
+
 export const filter = { label: 'Filter', hint: 'Filter  /' };
 
 export const time = { ago: (age: string) => `${age} ago`, now: 'just now' };
