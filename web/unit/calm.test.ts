@@ -33,6 +33,15 @@ test('under the pointer numbers change, and rows do not move until it leaves', (
   expect(calm.waiting).toBe(0);
 });
 
+test('the first rows come also to somebody who is there already', () => {
+  const { calm, element, ids } = calmWith();
+  element.dispatchEvent(new Event('pointerenter'));
+  calm.update([row('a')]);
+  expect(ids()).toEqual(['a']);
+  calm.update([row('b'), row('a')]);
+  expect(ids()).toEqual(['a']);
+});
+
 test('one that is gone stays to be read, with its last numbers', () => {
   const { calm, element, ids } = calmWith('a', 'b');
   element.dispatchEvent(new Event('focusin'));

@@ -24,7 +24,8 @@ export class Calm<Row> {
   }
 
   update(rows: Row[]): void {
-    if (!this.#isBusy()) {
+    // Where there is none, none can move.
+    if (this.rows.length === 0 || !this.#isBusy()) {
       this.show(rows);
       return;
     }
