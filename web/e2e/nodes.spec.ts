@@ -56,7 +56,10 @@ test('alone: the page says how a node joins, and it appears by itself', async ({
   await expect(admin.getByRole('dialog').getByRole('region', { name: 'Command' })).toBeVisible();
 });
 
-test('the nodes are read before the stream tells of them, and a failure is said', async ({ admin, watch }) => {
+test('the nodes are read before the stream tells of them, and a failure is said', async ({
+  admin,
+  watch,
+}) => {
   watch.allow(/status of 503/);
   // It is asked for and never answers.
   await admin.route(/\/api\/v1\/stream/, () => undefined);

@@ -2,6 +2,7 @@
 import type { Page } from '@playwright/test';
 import { expect, PASSWORD, test as base } from './fixtures.ts';
 import { Server } from './server.ts';
+import { call } from './people.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
 
 /** Keys are shown as they are, so that they can be looked up. */
@@ -31,12 +32,25 @@ const figure = (page: Page, name: string) =>
 test('the heaviest key leads to the Inspector, and rows stand still under the pointer', async ({
   admin,
   server,
+  watch,
 }) => {
+  // The client that the override is for is not there yet.
+  watch.allow(/status of 404/);
+  await call(admin, 'POST', '/rules', {
+    id: 'export',
+    endpoint: '/x',
+    per: 'user',
+    tiers: ['free', 'pro'],
+    limits: [{ id: 'hour', algorithm: 'token_bucket', limit: 1_000_000, period: '1h' }],
+  });
   await admin.goto('/');
   await expectLive(admin);
   await flow(server);
+  await expect(
+    admin.getByRole('region', { name: 'By rule' }).getByRole('row', { name: /^export/ }),
+  ).toContainText('free, pro');
   const table = admin.getByRole('region', { name: 'Most denied keys' });
-  const link = table.getByRole('link', { name: 'user:ada' });
+  const link = table.getByRole('link', { name: 'user:ada', exact: true });
   await expect(link).toBeVisible();
   await expect(table.getByRole('row', { name: /user:ada/ })).toContainText('tier:free/minute');
   await expect
@@ -51,6 +65,10 @@ test('the heaviest key leads to the Inspector, and rows stand still under the po
   await admin.mouse.move(0, 0);
   await expect(table.getByRole('row', { name: /mallory/ })).toBeVisible();
 
+  await table.getByRole('link', { name: 'Override… of user:ada' }).click();
+  await expect(admin.getByRole('heading', { name: 'Client user:ada' })).toBeFocused();
+  await expect(admin.getByRole('radio', { name: /^blocked/ })).toBeVisible();
+  await admin.goBack();
   await link.click();
   await expect(admin).toHaveURL(/\/inspect\?key=user%3Aada$/);
 });
@@ -99,7 +117,7 @@ test('ranges, a filter, the table and earlier times by keys; all in the address'
   await admin.getByLabel('Tier', { exact: true }).selectOption('free');
   await expect(admin).toHaveURL(/tier=free/);
   await expect(admin).not.toHaveURL(/rule=/);
-  await expect(admin.getByRole('link', { name: 'user:ada' })).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'user:ada', exact: true })).toBeVisible();
   const flowing = setInterval(() => void server.check('grace').catch(() => undefined), 25);
   try {
     await expect
