@@ -1,6 +1,6 @@
 /**
  * Every page and dialog, light and dark: no accessibility violation at 1200 and 360, no page that scrolls sideways,
- * and pictures at 360, 1024 and 1440 in screenshots/.
+ * and pictures at 360, 700, 1024 and 1440 in screenshots/.
  */
 import { expect, test } from './fixtures.ts';
 import { look } from './look.ts';
