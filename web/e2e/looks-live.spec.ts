@@ -28,7 +28,7 @@ for (const theme of ['light', 'dark'] as const) {
     try {
       await admin.goto('/');
       await expectLive(admin);
-      await expect(admin.getByRole('link', { name: 'user:acct_9f31' })).toBeVisible({ timeout: 20_000 });
+      await expect(admin.getByRole('link', { name: 'user:acct_9f31', exact: true })).toBeVisible({ timeout: 20_000 });
       await look(admin, 'overview-live', theme);
       await admin.getByLabel('Tier', { exact: true }).selectOption('free');
       await admin.getByRole('group', { name: 'Range of time' }).getByText('1h').click();
@@ -42,9 +42,9 @@ for (const theme of ['light', 'dark'] as const) {
       await admin.keyboard.press('Escape');
 
       await admin.goto('/inspect');
-      await expect(admin.getByRole('link', { name: 'user:acct_9f31' })).toBeVisible();
+      await expect(admin.getByRole('link', { name: 'user:acct_9f31', exact: true })).toBeVisible();
       await look(admin, 'inspector-empty', theme);
-      await admin.getByRole('link', { name: 'user:acct_9f31' }).click();
+      await admin.getByRole('link', { name: 'user:acct_9f31', exact: true }).click();
       await admin.getByLabel('Path').fill('/login');
       await admin.getByLabel('Method').selectOption('POST');
       await admin.getByRole('button', { name: /^Look up/ }).click();

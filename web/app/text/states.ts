@@ -23,6 +23,7 @@ export const states = {
   missingPageHelp: (path: string) => `Nothing lives at ${path}.`,
   toOverview: 'Go to the Overview',
   everyone: 'everyone',
+  rest: (row: string) => `More of ${row}`,
   rowsWait: (count: number) => `${count} ${count === 1 ? 'row' : 'rows'} would move`,
   goneTier: (id: string) => `There is no tier ${id}`,
   goneRule: (id: string) => `There is no rule ${id}`,
