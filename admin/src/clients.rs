@@ -223,6 +223,8 @@ pub(crate) struct Filter {
     #[serde(default)]
     pub(crate) q: String,
     pub(crate) tier: Option<String>,
+    /// Among those of the client.
+    pub(crate) tag: Option<String>,
     pub(crate) has_override: Option<bool>,
     /// Only these.
     pub(crate) ids: Option<BTreeSet<String>>,
@@ -234,6 +236,7 @@ impl Filter {
             && client.value.starts_with(&self.prefix)
             && (has_text(&client.value, &self.q) || client.label.as_ref().is_some_and(|label| has_text(label, &self.q)))
             && self.tier.as_ref().is_none_or(|tier| client.tier.as_ref() == Some(tier))
+            && self.tag.as_ref().is_none_or(|tag| client.tags.contains(tag))
             && self.has_override.is_none_or(|wanted| client.exception.is_some() == wanted)
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client_id(client)))
     }
@@ -262,7 +265,8 @@ impl Filter {
 
     /// Is everything in the stretches wanted?
     pub(crate) fn is_by_name(&self) -> bool {
-        self.q.is_empty() && self.tier.is_none() && self.has_override.is_none() && self.ids.is_none()
+        let Self { kind: _, prefix: _, q, tier, tag, has_override, ids } = self;
+        q.is_empty() && (tier, tag, has_override, ids) == (&None, &None, &None, &None)
     }
 }
 
@@ -352,18 +356,26 @@ mod tests {
     fn stretches_have_all_that_match_and_by_name_nothing_else() {
         let values = ["", "a", "ab", "abc", "b", "ba", "c"];
         let clients = ["ip", "tenant", "user"].into_iter().flat_map(|kind| {
-            values[1..].iter().map(move |value| json!({ "kind": kind, "value": value, "tier": if value.len() > 1 { "pro" } else { "free" } }))
+            values[1..].iter().map(move |value| {
+                let tier = if value.len() > 1 { "pro" } else { "free" };
+                json!({ "kind": kind, "value": value, "tier": tier, "tags": if value.contains('b') { &["beta"][..] } else { &[] } })
+            })
         });
         let clients: Vec<Client> = clients.map(|client| serde_json::from_value(client).expect("a client")).collect();
         for kind in [None, Some("ip"), Some("user"), Some("none"), Some("zone")] {
             for prefix in values.into_iter().chain(["d", "abcd"]) {
                 let ids = || ["user:ab", "ip:c", "ip:none", "user"].map(str::to_owned).into_iter().collect();
-                for (tier, q, ids) in
-                    [(None, "", None), (Some("pro"), "", None), (None, "B", None), (None, "", Some(ids()))]
-                {
+                for (tier, tag, q, ids) in [
+                    (None, None, "", None),
+                    (Some("pro"), None, "", None),
+                    (None, Some("beta"), "", None),
+                    (None, None, "B", None),
+                    (None, None, "", Some(ids())),
+                ] {
                     let owned = |text: Option<&str>| text.map(str::to_owned);
                     let (prefix, q) = (prefix.to_owned(), q.to_owned());
-                    let filter = Filter { kind: owned(kind), prefix, q, tier: owned(tier), has_override: None, ids };
+                    let (kind, tier, tag) = (owned(kind), owned(tier), owned(tag));
+                    let filter = Filter { kind, prefix, q, tier, tag, has_override: None, ids };
                     let stretches = filter.stretches(&clients);
                     let found: Vec<_> = stretches.into_iter().flatten().collect();
                     let expected: Vec<_> = clients.iter().filter(|client| filter.matches(client)).collect();

@@ -44,8 +44,8 @@ pub(crate) fn check_only(present: &Policy, edited: &Edited) -> Result<(), Proble
         check_short(take(&mut before).as_ref(), now)?;
         check_short(take(&mut after).as_ref(), now)?;
         // A client that has nothing but an override comes and goes with it.
-        let rest =
-            |client: Option<Client>| client.filter(|it| (&it.tier, &it.label, &it.note) != (&None, &None, &None));
+        let has_more = |it: &Client| (&it.tier, &it.label, &it.note) != (&None, &None, &None) || !it.tags.is_empty();
+        let rest = |client: Option<Client>| client.filter(has_more);
         if key.kind != Kind::Client || rest(before) != rest(after) {
             return Err(Problem::Forbidden(format!("Changing {key} needs the role `editor`; yours is `operator`.")));
         }

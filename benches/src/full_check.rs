@@ -140,6 +140,7 @@ pub fn snapshot(tier: &str, limit: u64) -> Arc<Snapshot> {
             value,
             tier: Some(tier.to_owned()),
             label: None,
+            tags: Vec::new(),
             note: None,
             exception: None,
         })

@@ -17,7 +17,7 @@ use crate::{
     hash::kind_hash,
     limit::numbers,
     pattern::{Pattern, PatternTree},
-    policy::{self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DoorSettings, EVERYONE, Per, Policy, is_id},
+    policy::{self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DoorSettings, EVERYONE, Per, Policy, TAGS_MAX, is_id},
     problem::{Problems, Report},
     request::{IDENTITIES_MAX, VALUE_BYTES_MAX, is_kind},
     snapshot::{
@@ -186,6 +186,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             if client.tier.is_none() && client.exception.is_none() {
                 report.wrong("a client needs a tier or an override");
             }
+            check_tags(report, client.tags);
             let exception = client.exception.and_then(|exception| {
                 let owner = format!("{}/client:{}:{}", self.name, client.kind, client.value);
                 self.exception(&mut report.field("override"), &owner, tier, exception)
@@ -493,6 +494,18 @@ fn check_description(report: &mut Report<'_>, text: &str) {
             "the control character U+{:04X} cannot be part of it; take it out (line feeds may stay)",
             u32::from(control)
         ));
+    }
+}
+
+fn check_tags(report: &mut Report<'_>, tags: &[String]) {
+    if tags.len() > TAGS_MAX {
+        report.field("tags").wrong(format!("{} tags; at most {TAGS_MAX} fit", tags.len()));
+    }
+    let mut known = HashSet::new();
+    for (place, tag) in tags.iter().enumerate() {
+        let report = &mut report.item("tags", place);
+        check_id(report, tag);
+        check_unique(report, &mut known, tag, "tag");
     }
 }
 

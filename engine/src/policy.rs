@@ -28,11 +28,14 @@ pub use differences::{Difference, differences};
 use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
-/// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules.
-pub const SCHEMA: u32 = 3;
+/// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients.
+pub const SCHEMA: u32 = 4;
 
 /// The longest description of a tier, in characters.
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
+
+/// The most tags of a client.
+pub const TAGS_MAX: usize = 16;
 
 /// The whole document.
 ///
@@ -62,6 +65,9 @@ impl Policy {
             let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
             let mut limits = tiers.chain(rules).chain(own.map(|exception| &exception.limits)).flatten();
             let is_of_second = |limit: &Limit| limit.algorithm == Algorithm::SlidingWindowLog || limit.is_of_calendar();
+            if domain.clients.iter().any(|client| !client.tags.is_empty()) {
+                return 4;
+            }
             if domain.tiers.iter().any(|tier| tier.description.is_some())
                 || domain.rules.iter().any(|rule| rule.note.is_some())
             {
@@ -310,6 +316,13 @@ pub struct Client {
     /// A name for people.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub label: Option<String>,
+    /// By which people find it, in their order, none twice; they decide nothing.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = TAGS_MAX), inner(regex(pattern = "^[a-z][a-z0-9_-]{0,63}$")), extend("uniqueItems" = true))
+    )]
+    pub tags: Vec<String>,
     /// A note for people.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub note: Option<String>,
@@ -325,12 +338,14 @@ pub(crate) struct ClientRef<'p> {
     pub(crate) value: &'p str,
     pub(crate) tier: Option<&'p str>,
     pub(crate) exception: Option<&'p Override>,
+    /// Looked at, and not kept.
+    pub(crate) tags: &'p [String],
 }
 
 impl<'p> From<&'p Client> for ClientRef<'p> {
     fn from(client: &'p Client) -> Self {
-        let Client { kind, value, tier, exception, label: _, note: _ } = client;
-        Self { kind, value, tier: tier.as_deref(), exception: exception.as_ref() }
+        let Client { kind, value, tier, exception, tags, label: _, note: _ } = client;
+        Self { kind, value, tier: tier.as_deref(), exception: exception.as_ref(), tags }
     }
 }
 

@@ -58,6 +58,7 @@ fn clients(tiers: usize) -> impl Strategy<Value = Vec<Client>> {
         value: id.1.to_owned(),
         tier: tier.or(exception.is_none().then_some(0)).map(|tier| TIERS[tier].to_owned()),
         label: None,
+        tags: Vec::new(),
         note: None,
         exception,
     };

@@ -40,6 +40,7 @@ fn policy(limit_of_tier: impl Fn(usize) -> u64) -> Policy {
         value: name(client),
         tier: Some(format!("t{}", client % 10)),
         label: None,
+        tags: Vec::new(),
         note: None,
         exception: (client % 10 == 3).then(|| match client / 10 % 3 {
             0 => Override { blocked: true, ..Override::default() },

@@ -1,7 +1,8 @@
 //! Policy documents: what is refused, with field and line, in every format; and what is read.
 
 use tidegate::{
-    Problem, Snapshot,
+    Engine, Identity, Problem, Publish, Request, Snapshot,
+    clock::ManualClock,
     formats::Format::{self, Json, Toml, Yaml},
     policy::Policy,
 };
@@ -82,6 +83,26 @@ const BAD: &[Bad] = &[
         change: |d| domain(d)["tiers"][1]["description"] = "for\tus".into(),
         path: "domains.default.tiers[1].description",
         says: "U+0009",
+    },
+    Bad {
+        what: "a tag that is no id",
+        change: |d| domain(d)["clients"][0]["tags"] = vec!["beta", "Not One"].into(),
+        path: "domains.default.clients[0].tags[1]",
+        says: "`Not One` is not an id",
+    },
+    Bad {
+        what: "a tag twice",
+        change: |d| domain(d)["clients"][0]["tags"] = vec!["beta", "eu", "beta"].into(),
+        path: "domains.default.clients[0].tags[2]",
+        says: "another tag here is called `beta`",
+    },
+    Bad {
+        what: "more tags than fit",
+        change: |d| {
+            domain(d)["clients"][0]["tags"] = (0..17).map(|n| format!("t{n}")).collect::<Vec<_>>().into();
+        },
+        path: "domains.default.clients[0].tags",
+        says: "17 tags; at most 16 fit",
     },
     Bad {
         what: "an unknown key of a domain",
@@ -454,7 +475,8 @@ fn what_is_wrong_is_refused_with_field_and_line_in_every_format() {
             let line = line.unwrap_or_else(|| panic!("{what} in {format:?}: line {:?} does not exist", problem.line));
             let field = path.rsplit('.').next().expect("a field");
             let is_item = field.contains('[')
-                || matches!(*path, "domains" | "domains.default" | "domains.default.clients[0].override");
+                || matches!(*path, "domains" | "domains.default")
+                || ["domains.default.clients[0].override", "domains.default.clients[0].tags"].contains(path);
             assert!(
                 is_item || line.contains(field),
                 "{what} in {format:?}: line {:?} is `{line}`\n{text}",
@@ -572,6 +594,31 @@ fn descriptions_and_notes_are_for_people_alone() {
         assert_eq!(of(&noted), of(&plain));
         assert_eq!([plain.schema(), described.schema(), noted.schema()], [1, 3, 3]);
     }
+}
+
+/// They keep their order in every format, change nothing that is decided, and need a reader that knows them.
+#[test]
+fn tags_are_for_people_alone() {
+    let mut document = good();
+    let plain = Policy::parse(&write(&document, Json), Json).expect("good");
+    domain(&mut document)["clients"][0]["tags"] = (0..16).rev().map(|n| format!("t{n}")).collect::<Vec<_>>().into();
+    let tagged = Policy::parse(&write(&document, Json), Json).expect("good");
+    assert_eq!(tagged.domains["default"].clients[0].tags[..2], ["t15", "t14"]);
+    assert_eq!([plain.schema(), tagged.schema()], [1, 4]);
+    for format in [Toml, Yaml, Json] {
+        let written = tagged.write(format).expect("it can be written");
+        assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&tagged), "{written}");
+        assert!(!plain.write(format).expect("it can be written").contains("tags"));
+    }
+    let engines = [&plain, &tagged].map(|policy| {
+        let engine = Engine::with_clock(64, ManualClock::at(1_790_035_200_000_000_000));
+        engine.publish(Publish::of(Snapshot::compile(policy).expect("right"))).expect("it fits");
+        engine
+    });
+    let who = [Identity::new("ip", "10.0.0.1").expect("valid")];
+    let request = Request::new(&who).expect("valid").endpoint("/search").expect("valid");
+    let [found, same] = engines.each_ref().map(|engine| format!("{:?}", engine.inspect(&request)));
+    assert_eq!(found, same);
 }
 
 /// The example of the format's description, with everything that it shows.

@@ -146,8 +146,9 @@ fn client() -> impl Strategy<Value = Client> {
     let exception = (any::<bool>(), any::<bool>(), vec(limit(), 0..3), option::of(text()), option::of(text()))
         .prop_map(|(blocked, unlimited, limits, until, reason)| Override { blocked, unlimited, limits, until, reason });
     let words = || option::of(text());
-    (text(), text(), words(), words(), words(), option::of(exception))
-        .prop_map(|(kind, value, tier, label, note, exception)| Client { kind, value, tier, label, note, exception })
+    (text(), text(), words(), words(), vec(text(), 0..3), words(), option::of(exception)).prop_map(
+        |(kind, value, tier, label, tags, note, exception)| Client { kind, value, tier, label, tags, note, exception },
+    )
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
@@ -295,6 +296,7 @@ kind = "api_key"
 value = "k-123"
 tier = "free"
 label = "Acme"
+tags = ["beta", "eu"]
 override = { blocked = true, until = "2027-01-01T00:00:00Z", reason = "abuse" }
 
 [[domains.default.rules]]
@@ -352,6 +354,7 @@ fn a_hundred_thousand_clients_come_back() {
         value: format!("user-{place}"),
         tier: Some("free".to_owned()),
         label: None,
+        tags: Vec::new(),
         note: None,
         exception: None,
     };

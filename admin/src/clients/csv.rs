@@ -1,7 +1,7 @@
 //! Clients as lines of CSV (RFC 4180): reading, writing, and what one line makes of a client.
 //!
-//! Columns are known by the names in the first line: `kind` and `value` are needed, `tier`, `label`, `note`, `override`,
-//! `until` and `reason` are there if wanted. `override` is `blocked`, `unlimited`, a JSON list of limits, or empty for none;
+//! Columns are known by the names in the first line: `kind` and `value` are needed, `tier`, `label`, `tags`, `note`,
+//! `override`, `until` and `reason` are there if wanted. `tags` stand with spaces between them. `override` is `blocked`, `unlimited`, a JSON list of limits, or empty for none;
 //! `until` an instant (RFC 3339), `never`, or empty for the end that it has or a week from now. A column that is absent leaves
 //! what a client has.
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// In the order in which they are written.
-const COLUMNS: [&str; 8] = ["kind", "value", "tier", "label", "note", "override", "until", "reason"];
+const COLUMNS: [&str; 9] = ["kind", "value", "tier", "label", "tags", "note", "override", "until", "reason"];
 /// What stands in `until` where an override has no end.
 const NEVER: &str = "never";
 
@@ -113,6 +113,7 @@ impl Line {
             value: value.to_owned(),
             tier: None,
             label: None,
+            tags: Vec::new(),
             note: None,
             exception: None,
         };
@@ -126,6 +127,9 @@ impl Line {
             if let Some(cell) = cell(name) {
                 *field = text(cell);
             }
+        }
+        if let Some(cell) = cell("tags") {
+            client.tags = cell.split_whitespace().map(str::to_owned).collect();
         }
         let had = before.and_then(|before| before.exception.clone());
         let mut made = match cell("override") {
@@ -193,6 +197,7 @@ pub(super) fn write<'c>(clients: impl Iterator<Item = &'c Client>) -> Result<Vec
             &client.value,
             text(&client.tier),
             text(&client.label),
+            &client.tags.join(" "),
             text(&client.note),
             &kind_of_override,
             until,

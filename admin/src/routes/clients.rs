@@ -109,6 +109,8 @@ struct OfClients {
     q: String,
     /// Only those that were given this tier.
     tier: Option<String>,
+    /// Only those with this tag.
+    tag: Option<String>,
     /// Only those with an override, or without one.
     has_override: Option<bool>,
     /// Only those that were denied within the last minute, as far as they are among the 256 keys that are denied most: estimated
@@ -129,12 +131,12 @@ async fn list(
 ) -> Listed<Client> {
     let published = state.publisher.published();
     let clients = &domain.of(&published)?.clients;
-    let OfClients { kind, prefix, q, tier, has_override, denied_now, sort } = query.0;
+    let OfClients { kind, prefix, q, tier, tag, has_override, denied_now, sort } = query.0;
     let ids = denied_now.then(|| {
         let denied = state.figures.denied_in(&domain.domain).into_iter().filter(|(_, denied)| denied.is_now);
         denied.map(|((kind, value), _)| format!("{kind}:{value}")).collect()
     });
-    let filter = Filter { kind, prefix, q, tier, has_override, ids };
+    let filter = Filter { kind, prefix, q, tier, tag, has_override, ids };
     let matches = |client: &&Client| filter.matches(client);
     let after = page.after(|cursor| {
         let (kind, value) = cursor.split_once(':')?;

@@ -366,6 +366,51 @@ fn clients_are_found_by_a_part_of_their_value_or_label() {
 }
 
 #[test]
+fn clients_have_tags_by_which_they_are_found() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let text = "kind,value,tier,tags\nuser,acme,pro,beta eu\nuser,bob,free,eu\nuser,eve,free,\n";
+    assert_eq!(import(&ana, "", text).status, 201);
+    assert_eq!(found(&ana, "tag=eu"), ["user:acme", "user:bob"]);
+    assert_eq!(found(&ana, "tag=beta&sort=-name"), ["user:acme"]);
+    assert_eq!(found(&ana, "tag=eu&tier=free"), ["user:bob"]);
+    assert_eq!((found(&ana, "tag=e").len(), found(&ana, "tag=EU").len()), (0, 0));
+    let mut acme = json!({ "kind": "user", "value": "acme", "tier": "pro", "tags": ["beta", "eu"] });
+    assert_eq!(ana.get("/api/v1/clients/user:acme").json()["value"], acme);
+    // What a file says nothing of stays; an empty cell takes it away.
+    assert_eq!(import(&ana, "", "kind,value,tier\nuser,bob,pro\n").status, 201);
+    assert_eq!(import(&ana, "", "kind,value,tags\nuser,acme,eu  gold \n").status, 201);
+    acme["tags"] = json!(["eu", "gold"]);
+    assert_eq!(ana.get("/api/v1/clients/user:acme").json()["value"], acme);
+    assert_eq!(found(&ana, "tag=eu"), ["user:acme", "user:bob"]);
+    let exported = ana.get("/api/v1/clients/export").text;
+    assert!(exported.contains("user,acme,pro,,eu gold,,,,"), "{exported}");
+    assert_eq!(import(&ana, "", &exported).json()["report"]["unchanged"], 3);
+    let version = server.engine.version();
+    let differs = ana.get(&format!("/api/v1/policy/diff?from={}&to={version}", version - 1)).json();
+    let tags = json!([{
+        "domain": "default", "kind": "client", "id": "user:acme", "field": "tags",
+        "from": ["beta", "eu"], "to": ["eu", "gold"],
+    }]);
+    assert_eq!(differs["differences"], tags);
+    // What is wrong stands at its place, in a file at its column.
+    let wrong = "kind,value,tags\nuser,acme,eu Gold\nuser,bob,a a\n";
+    assert_eq!(import(&ana, "", wrong).pointers(), ["/2/tags", "/3/tags"]);
+    let patch = |tags: &Value| {
+        let body = json!({ "tags": tags }).to_string().into_bytes();
+        ana.send("PATCH", "/api/v1/clients/user:bob", &[("if-match", "*")], Some(body))
+    };
+    assert_eq!(patch(&json!(["a", "b", "a"])).pointers(), ["/tags/2"]);
+    let many: Vec<_> = (0..17).map(|number| format!("t{number}")).collect();
+    assert_eq!(patch(&json!(many)).pointers(), ["/tags"]);
+    // All that have one are changed at once.
+    let bulk = json!({ "matching": { "tag": "eu" }, "patch": { "tags": null }, "expected": 2, "message": "m" });
+    assert_eq!(ana.post("/api/v1/clients/bulk", &bulk).status, 201);
+    assert_eq!(found(&ana, "tag=eu"), Vec::<String>::new());
+    assert_eq!(ana.get("/api/v1/clients/user:bob").json()["value"].get("tags"), None);
+}
+
+#[test]
 fn how_clients_stand_is_told_in_one_answer() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

@@ -55,8 +55,8 @@ pub(crate) struct BorrowedDomain<'t> {
 impl BorrowedDomain<'_> {
     pub(crate) fn clients(&self) -> impl Iterator<Item = ClientRef<'_>> + Clone {
         self.clients.0.iter().flatten().map(|client| {
-            let Client { kind, value, tier, exception, .. } = client;
-            ClientRef { kind, value, tier: tier.as_deref(), exception: exception.as_deref() }
+            let Client { kind, value, tier, exception, tags, .. } = client;
+            ClientRef { kind, value, tier: tier.as_deref(), exception: exception.as_deref(), tags }
         })
     }
 }
@@ -109,6 +109,8 @@ pub(crate) struct Client<'t> {
     tier: Option<Text<'t>>,
     #[serde(default, rename = "label")]
     _label: Option<ForPeople>,
+    #[serde(default)]
+    tags: Vec<String>,
     #[serde(default, rename = "note")]
     _note: Option<ForPeople>,
     #[serde(default, rename = "override")]

@@ -175,8 +175,8 @@ impl Made {
             if let Some(client) = domain.clients.iter_mut().find(is_it) {
                 client.tier = tier;
             } else {
-                let kind = row.kind.clone();
-                domain.clients.push(Client { kind, value, tier, label: None, note: None, exception: None });
+                let (kind, tags) = (row.kind.clone(), Vec::new());
+                domain.clients.push(Client { kind, value, tier, label: None, tags, note: None, exception: None });
             }
         }
     }
