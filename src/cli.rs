@@ -97,7 +97,7 @@ pub(crate) enum PolicyCommand {
 #[command(after_help = "\
 Examples:
   tidegate serve
-  tidegate serve --data /var/lib/tidegate --environment prod-eu
+  tidegate serve --data /var/lib/tidegate --environment prod-eu --production
   tidegate serve --admin 127.0.0.1:0 --http 127.0.0.1:0    any free ports; they are printed
 
 Ctrl+C or SIGTERM lets open requests end and stops. What was published survives a crash at any time.")]
@@ -144,6 +144,9 @@ pub(crate) struct ControlArguments {
     /// A name that the dashboard shows, so that nobody takes production for a test.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_ENVIRONMENT")]
     pub(crate) environment: Option<String>,
+    /// This is production: the dashboard has a stripe over each page.
+    #[arg(long, env = "TIDEGATE_PRODUCTION", value_parser = FalseyValueParser::new())]
+    pub(crate) production: bool,
     /// Name of this node in the figures; that of the machine unless given. Servers with the same database have different ones.
     #[arg(long, value_name = "NAME", env = "TIDEGATE_NODE", value_parser = node)]
     pub(crate) node: Option<String>,

@@ -76,6 +76,7 @@ async fn serve(
         listener,
         engine: node.engine,
         environment: arguments.environment.clone(),
+        production: arguments.production,
         is_node: doors.is_some(),
         node: node_name(arguments),
         figures_clock: FiguresClock::default(),

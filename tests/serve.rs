@@ -412,6 +412,30 @@ fn what_is_recorded_and_how_it_is_shown_are_settings() {
     }
 }
 
+/// Whatever its name is: only the setting makes it production.
+#[test]
+fn production_is_what_the_settings_say() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, "environment = \"eu\"\nproduction = true\n").expect("it is written");
+    let config = file.to_str().expect("text");
+    for (arguments, environment, production) in [
+        (&[][..], json!(null), false),
+        (&["--environment", "prod-eu"], json!("prod-eu"), false),
+        (&["--environment", "prod-eu", "--production"], json!("prod-eu"), true),
+        (&["--config", config], json!("eu"), true),
+    ] {
+        let data = TempDir::new().expect("a folder");
+        let served = Served::start_with(&data.path().join("data"), arguments);
+        let session = Session::of_first_administrator(&served).get(&served, "/session");
+        assert_eq!(
+            (&session["environment"], &session["production"]),
+            (&environment, &json!(production)),
+            "{arguments:?}"
+        );
+    }
+}
+
 /// Somebody else's database, in a folder of ours, with a mode that lets its owner write: only who is not root can be kept
 /// from writing.
 #[test]

@@ -99,6 +99,8 @@ pub struct Settings {
     pub engine: Arc<Engine>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
+    /// Is it the one that must not be taken for another? The page has a stripe then.
+    pub production: bool,
     /// Does that engine answer checks in this process? If not, this is the control plane alone.
     pub is_node: bool,
     /// Name of this node in the figures; others with the same database have others.
@@ -187,6 +189,7 @@ pub(crate) struct State {
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) session_life: SessionLife,
     pub(crate) environment: Option<String>,
+    pub(crate) production: bool,
     pub(crate) check_url: Option<String>,
     /// Name of the session's cookie: browsers keep cookies by host, whatever the port.
     pub(crate) cookie: String,
@@ -245,6 +248,7 @@ impl Admin {
             listener,
             engine,
             environment,
+            production,
             is_node,
             node,
             figures_clock,
@@ -317,6 +321,7 @@ impl Admin {
             trusted_proxies: access.trusted_proxies.clone(),
             session_life: access.session_life(),
             environment,
+            production,
             check_url,
             document: routes::document(&cookie),
             cookie,

@@ -75,6 +75,8 @@ struct Shown {
     expires_at: String,
     /// Name of this installation, as the page shows it.
     environment: Option<String>,
+    /// Is it production, by its settings? The page has a stripe then.
+    production: bool,
 }
 
 async fn show(by: By<Person>, state: Data<State>) -> Result<Json<Shown>, Problem> {
@@ -90,6 +92,7 @@ fn shown(state: &State, session: &Session) -> Shown {
         csrf: csrf.clone(),
         expires_at: instant(end),
         environment: state.environment.clone(),
+        production: state.production,
     }
 }
 

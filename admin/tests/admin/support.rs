@@ -81,6 +81,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         listener,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
+        production: false,
         is_node: true,
         node: "here".to_owned(),
         figures_clock: FiguresClock::default(),
