@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Meter, Verdict},
+    policy::Algorithm,
     registry::{LimitIndex, Order, Registry},
     time::Nanos,
 };
@@ -88,6 +89,18 @@ impl Outcome {
             Some(meter) if self.is_allowed() => meter.delay_ns(self.word, self.now, self.cost),
             _ => 0,
         }
+    }
+
+    /// How the limit counts; `None`: it admits nothing.
+    #[must_use]
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        self.meter.map(|meter| match meter {
+            Meter::TokenBucket(_) => Algorithm::TokenBucket,
+            Meter::LeakyBucket(_) => Algorithm::LeakyBucket,
+            Meter::FixedWindow(_) => Algorithm::FixedWindow,
+            Meter::SlidingWindowCounter(_) => Algorithm::SlidingWindowCounter,
+            Meter::SlidingWindowLog(_) => Algorithm::SlidingWindowLog,
+        })
     }
 
     /// The most that the limit admits at once: the burst of a bucket, the limit of a window; 0 if it admits nothing.

@@ -7,6 +7,7 @@ use tidegate::{Engine, Identity, Inspected, Request, RequestError, Retry};
 use crate::{
     lookout::Lookout,
     wire::{Ask, FULLEST_MAX, PeekedLimit, Question, Told, WATCH_MS_MAX, Who},
+    words::standing,
 };
 
 /// Answers for one engine.
@@ -80,6 +81,7 @@ fn peeked(limit: &Inspected<'_>) -> PeekedLimit {
         retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
         remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
         is_shadow: limit.is_shadow,
+        says: standing(limit),
     }
 }
 
@@ -204,6 +206,7 @@ mod tests {
                 assert_eq!((limits[0].retry_after_ms, limits[0].remaining_after), (retry_after_ms, 0));
                 assert_eq!((limits.len(), limits[0].limit, limits[0].remaining), (1, 3, 0));
                 assert_eq!(limits[0].limit_id, "default/tier:free/minute");
+                assert!(limits[0].says.starts_with("Fixed window: 3 of 3 are used"), "{limits:?}");
             }
             assert_eq!(answers.answer(Ask::Reset { request: question("ada") }).await, Told::Reset { keys: 1 });
             assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
@@ -244,6 +247,7 @@ mod tests {
             retry_after_ms: Some(0),
             remaining_after: 0,
             is_shadow: false,
+            says: String::new(),
         };
         assert!(limit(10, 1).is_fuller(&limit(1_000, 101)) && !limit(10, 1).is_fuller(&limit(1_000, 99)));
         assert!(!limit(10, 1).is_fuller(&limit(20, 2)), "as full");

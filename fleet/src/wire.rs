@@ -538,6 +538,9 @@ pub struct PeekedLimit {
     pub remaining_after: u64,
     /// It counts, and never denies.
     pub is_shadow: bool,
+    /// By which algorithm it counts, and how it stands, in words. Builds before these have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub says: String,
 }
 
 /// Decisions that were seen.

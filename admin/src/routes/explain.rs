@@ -15,6 +15,7 @@ use tidegate::{
     Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
     policy::{DoorSettings, Override, Rule},
 };
+use tidegate_fleet::words::standing;
 use tidegate_middleware::headers;
 use tokio::time::sleep;
 
@@ -145,6 +146,8 @@ struct LimitState<'a> {
     retry_after_ms: Option<u64>,
     /// What would be left then.
     remaining_after: u64,
+    /// By which algorithm it counts, and how it stands, in words.
+    says: String,
 }
 
 /// Charges nothing.
@@ -298,6 +301,7 @@ fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who]) -> LimitState<'a> 
         allowed: outcome.is_none_or(|outcome| outcome.is_allowed()),
         retry_after_ms: outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
         remaining_after: outcome.map_or(state.remaining(), |outcome| outcome.remaining()),
+        says: standing(limit),
     }
 }
 

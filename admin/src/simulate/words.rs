@@ -8,6 +8,7 @@ use tidegate::{
     policy::{Algorithm, Limit, Mode, OnFailure, Per, Rule, Sharing, Tier},
     time::parse_period,
 };
+use tidegate_fleet::words::{count, length};
 
 /// An object in plain words.
 #[derive(PartialEq, Debug, Serialize, JsonSchema)]
@@ -210,30 +211,6 @@ fn period(period: &str) -> String {
     }
 }
 
-/// With commas between thousands.
-fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let grouped = digits.bytes().enumerate().flat_map(|(at, digit)| {
-        let comma = (at > 0 && (digits.len() - at).is_multiple_of(3)).then_some(',');
-        comma.into_iter().chain([char::from(digit)])
-    });
-    grouped.collect()
-}
-
-/// Nanoseconds in the largest unit of which there are two, or one exactly; rounded up to a tenth.
-fn length(ns: u128) -> String {
-    const UNITS: [(&str, u128); 5] = [("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
-    let ms = ns.div_ceil(1_000_000);
-    let fits = |(_, unit): &&(&str, u128)| ms >= 2 * unit || ms == *unit;
-    let &(name, unit) = UNITS.iter().find(fits).unwrap_or(&UNITS[4]);
-    let tenths = (10 * ms).div_ceil(unit);
-    let name = if name == "days" && tenths == 10 { "day" } else { name };
-    match tenths % 10 {
-        0 => format!("{} {name}", count(u64::try_from(tenths / 10).unwrap_or(u64::MAX))),
-        tenth => format!("{}.{tenth} {name}", tenths / 10),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -367,23 +344,5 @@ mod tests {
             "Switched off: Each ip + user in tier free or pro may ask /login 1 time in 90s and 50,000 times a day (only \
              counted), where api_key is x* and plan is y. A request counts 3 times."
         );
-    }
-
-    #[test]
-    fn lengths_are_in_a_unit_that_people_use() {
-        for (ms, said) in [
-            (1, "1 ms"),
-            (1_999, "1,999 ms"),
-            (2_000, "2 s"),
-            (1_000, "1 s"),
-            (3_333, "3.4 s"),
-            (60_000, "1 min"),
-            (90_000, "90 s"),
-            (7_200_000, "2 h"),
-            (86_400_000, "1 day"),
-            (216_000_000, "2.5 days"),
-        ] {
-            assert_eq!(length(ms * 1_000_000), said, "{ms} ms");
-        }
     }
 }
