@@ -64,6 +64,7 @@ pub(crate) struct LineReport {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "LineOutcome")]
 pub(crate) enum Outcome {
     New,
     Changed,

@@ -53,6 +53,7 @@ pub(super) struct Rates {
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LimitCounts")]
 pub(super) struct LimitFigures {
     pub(super) limit_id: String,
     #[serde(flatten)]

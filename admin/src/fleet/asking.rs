@@ -31,6 +31,7 @@ struct Waiting {
 
 /// What came of a question.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "NodeAnswers")]
 pub(crate) struct Outcome {
     /// The nodes that answered, each with what it said.
     pub(crate) answers: BTreeMap<String, Told>,

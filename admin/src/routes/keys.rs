@@ -58,6 +58,7 @@ fn example() -> Value {
 /// A request, and whom to ask about it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AskedKeys")]
 struct Asked {
     request: Question,
     /// Names of nodes; all unless given.
@@ -67,6 +68,7 @@ struct Asked {
 /// What is to be forgotten, and why.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AskedReset")]
 struct Reset {
     request: Question,
     /// Names of nodes; all unless given.

@@ -68,6 +68,7 @@ enum Chosen {
 /// Some traffic.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "AskedTraffic")]
 enum Asked {
     /// Made up from rows.
     Made(MadeAsk),
