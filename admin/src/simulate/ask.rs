@@ -1,13 +1,13 @@
 //! What somebody wants to know: two policies and some traffic, named in one of several ways, made ready here.
 
-use std::{fs::File, sync::Arc};
+use std::{collections::BTreeMap, fs::File, sync::Arc};
 
 use actix_web::web::Data;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate::{NamedValues, Problems, Snapshot, policy::Policy, time::Nanos};
+use tidegate::{Identity, NamedValues, Problems, Snapshot, policy::Policy, time::Nanos};
 use tidegate_replay::{
     LogReading, Utc,
     compare::{as_one_node, room_for},
@@ -101,6 +101,10 @@ struct LogAsk {
     /// Where its requests go.
     #[serde(default = "default_domain")]
     domain: String,
+    /// By kind of identity, the tier of all of that kind, as far as a policy has it; of other kinds each is looked up in the
+    /// policy.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tiers: BTreeMap<String, String>,
 }
 
 pub(super) fn first_seed() -> u32 {
@@ -134,6 +138,8 @@ pub(crate) enum Prepare {
         file: File,
         reading: LogReading,
         domain: String,
+        /// By kind of identity, the tier of all of that kind.
+        tiers: BTreeMap<String, String>,
         upload: String,
     },
     Recorded {
@@ -201,7 +207,11 @@ fn ready(state: &State, present: &Shared, ask: Ask, stored: [Option<String>; 2])
         Prepare::Recorded { hidden, .. } if state.privacy.keys != Keys::Clear => {
             *hidden = Some(only_live_values(present, &policies)?);
         }
-        Prepare::Log { .. } | Prepare::Recorded { .. } => {}
+        Prepare::Log { domain, tiers, .. } => {
+            check_tiers_of_log(&policies, domain, tiers)?;
+            policies.iter_mut().flatten().for_each(|(policy, _)| give_tiers(policy, domain, tiers));
+        }
+        Prepare::Recorded { .. } => {}
     }
     let identities = match &traffic {
         Prepare::Made { made, .. } => made.clients(),
@@ -240,7 +250,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
             let domain = Some((domain, "/traffic/made/domain"));
             Gathered { traffic, of, about: About::default(), start, domain }
         }
-        Asked::Log(LogAsk { upload, domain }) => {
+        Asked::Log(LogAsk { upload, domain, tiers }) => {
             let pointer = "/traffic/log/upload";
             let found = state.uploads.open_file(&upload).map_err(|error| {
                 Problem::field(pointer, format!("the upload cannot be read: {error}; send it again"))
@@ -248,7 +258,7 @@ fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
             let absent = || Problem::field(pointer, "there is no such upload; it may have expired");
             let (found, file) = found.ok_or_else(absent)?;
             let (of, about) = (found.look.requests, About { refused: Some(found.look.refused), ..About::default() });
-            let traffic = Prepare::Log { file, reading: found.reading, domain: domain.clone(), upload };
+            let traffic = Prepare::Log { file, reading: found.reading, domain: domain.clone(), tiers, upload };
             let start = found.look.from.unwrap_or_else(now);
             Gathered { traffic, of, about, start, domain: Some((domain, "/traffic/log/domain")) }
         }
@@ -279,6 +289,40 @@ fn check_tiers(policies: &[Option<Ready>; 2], made: &Made) -> Result<(), Problem
         return Err(Problem::field(pointer, "none of the policies has this tier"));
     }
     Ok(())
+}
+
+/// One of the policies has the tier of each kind.
+fn check_tiers_of_log(
+    policies: &[Option<Ready>; 2],
+    domain: &str,
+    tiers: &BTreeMap<String, String>,
+) -> Result<(), Problem> {
+    for (kind, tier) in tiers {
+        Identity::new(kind, "x").map_err(|error| Problem::field("/traffic/log/tiers", error.to_string()))?;
+        let mut policies = policies.iter().flatten().peekable();
+        if policies.peek().is_some() && policies.all(|(policy, _)| !has_tier(policy, domain, tier)) {
+            let pointer = format!("/traffic/log/tiers/{kind}");
+            return Err(Problem::field(pointer, "none of the policies has this tier"));
+        }
+    }
+    Ok(())
+}
+
+fn has_tier(policy: &Policy, domain: &str, tier: &str) -> bool {
+    policy.domains.get(domain).is_some_and(|domain| domain.tiers.iter().any(|it| it.id == tier))
+}
+
+/// Gives all of a kind its tier, as far as the policy has it; overrides stay.
+fn give_tiers(policy: &mut Policy, name: &str, tiers: &BTreeMap<String, String>) {
+    for (kind, tier) in tiers {
+        if !has_tier(policy, name, tier) {
+            continue;
+        }
+        let Some(domain) = policy.domains.get_mut(name) else { continue };
+        domain.defaults.insert(kind.clone(), tier.clone());
+        let of_kind = domain.clients.iter_mut().filter(|client| client.kind == *kind);
+        of_kind.filter(|client| client.tier.is_some()).for_each(|client| client.tier = Some(tier.clone()));
+    }
 }
 
 /// The values that tell one identity from another in the policy in force. Refuses policies with others: whoever may choose

@@ -378,6 +378,37 @@ fn a_log_is_sent_looked_at_and_used() {
     assert_eq!(files(&folder, "uploads"), 0);
 }
 
+/// Looked up in each policy, or one for all of a kind, as far as a policy has it.
+#[test]
+fn the_tiers_of_a_log_are_looked_up_or_given() {
+    let folder = Folder::with_file();
+    let server = Server::start(folder.home());
+    let ana = server.administrator();
+    let bob = json!({ "op": "create", "kind": "client", "id": "user:bob", "value": { "kind": "user", "value": "bob", "tier": "free" } });
+    let list = json!({ "base_version": 1, "message": "m", "changes": [bob] });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    let log: String = (0..110).map(|second| line(second, "192.0.2.7", "bob")).collect();
+    let sent = upload(&ana, "?save=true", log.as_bytes()).json();
+    let ask =
+        |b: Value, tiers: Value| json!({ "b": b, "traffic": { "log": { "upload": sent["id"], "tiers": tiers } } });
+    let denied = |b: Value, tiers: Value| {
+        let run = done(&ana, &ask(b, tiers));
+        [run["summary"]["a"]["denied"].clone(), run["summary"]["b"]["denied"].clone()]
+    };
+    assert_eq!(denied(tighter(), json!({})), [json!(0), json!(82)]);
+    assert_eq!(denied(tighter(), json!({ "user": "pro" })), [json!(0), json!(82)], "of the address");
+    assert_eq!(denied(tighter(), json!({ "ip": "internal", "user": "pro" })), [json!(0), json!(0)]);
+    let tiny =
+        json!({ "id": "tiny", "limits": [{ "id": "hour", "algorithm": "token_bucket", "limit": 1, "period": "1h" }] });
+    let more = json!({ "changes": { "changes": [{ "op": "create", "kind": "tier", "id": "tiny", "value": tiny }] } });
+    assert_eq!(denied(more, json!({ "user": "tiny" })), [json!(0), json!(109)], "the live one has no such tier");
+    for (tiers, pointer) in
+        [(json!({ "user": "gold" }), "/traffic/log/tiers/user"), (json!({ "No kind": "pro" }), "/traffic/log/tiers")]
+    {
+        assert_eq!(ana.post(SIMULATIONS, &ask(json!("live"), tiers)).pointers(), [pointer]);
+    }
+}
+
 #[test]
 fn a_log_in_csv_is_read_and_a_field_of_it_says_who_came() {
     let folder = Folder::with_file();
