@@ -62,6 +62,9 @@ test('why is this client refused: Ctrl K, paste, Enter', async ({ admin, server 
   await expect(row).toContainText('100 / 1h');
   await expect(row).toContainText(/in 0:[0-3]\d/);
   await expect(row).toContainText('1 node');
+  await expect(row).toContainText(
+    /Token bucket: none of 100 tokens is left; one comes back every 36 s; full in/,
+  );
   const headers = admin.getByRole('region', { name: 'Headers of the answer' });
   await expect(headers).toContainText('x-ratelimit-limit: 100');
   await expect(headers).toContainText('x-ratelimit-remaining: 0');

@@ -7,7 +7,7 @@ import { expectLive, limitField, openTier, publishChange } from './steps.ts';
 
 const test = base.extend({
   server: async ({}, use) => {
-    const server = new Server('--keys', 'clear', '--environment', 'prod-eu');
+    const server = new Server('--keys', 'clear', '--environment', 'prod-eu', '--production');
     await server.start();
     await use(server);
     await server.remove();

@@ -258,6 +258,27 @@ test('a log: what was understood of it, its run, and then it is gone', async ({ 
   await expect(admin.getByLabel('Which log')).toHaveCount(0);
 });
 
+test('the tiers of a log are looked up, or one for all of a kind', async ({ admin }) => {
+  const line = (at: number) =>
+    `192.0.2.1 - ada [12/Oct/2026:06:25:${String(at % 60).padStart(2, '0')} +0000] "GET /v1/x HTTP/1.1" 200 1`;
+  const log = [...Array.from({ length: 180 }, (_, at) => line(Math.floor(at / 3))), ''].join('\n');
+  await openSimulator(admin);
+  await admin.getByRole('radio', { name: 'Log file' }).check();
+  const group = admin.getByRole('group', { name: 'Log file' });
+  await group.getByLabel('Keep it for more runs').check();
+  await group
+    .getByLabel('Log file')
+    .setInputFiles({ name: 'access.log', mimeType: 'text/plain', buffer: Buffer.from(log) });
+  await expect(group.getByLabel('Tier of each user')).toHaveValue('');
+  await runToEnd(admin);
+  await expect(result(admin).getByRole('row', { name: /^B v1/ })).not.toContainText('180 0');
+  await admin.getByRole('button', { name: 'Change and run again' }).click();
+  for (const kind of ['ip', 'user']) await group.getByLabel(`Tier of each ${kind}`).selectOption('internal');
+  await runToEnd(admin);
+  await expect(admin.getByText('a log, each ip in tier internal, each user in tier internal')).toBeVisible();
+  await expect(result(admin).getByRole('row', { name: /^B v1 .*180 180 0/ })).toBeVisible();
+});
+
 test('a log in CSV, of which a field says who came', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
   const line = (at: number) => `2026-10-12T06:25:${String(at).padStart(2, '0')}Z,"/v1/x,${at}",key-${at % 2}`;

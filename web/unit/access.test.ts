@@ -77,7 +77,14 @@ describe('roles', () => {
     vi.stubGlobal('BroadcastChannel', vi.fn());
     const { ROLES, session } = await import('../app/session.svelte.ts');
     const may = (role: string) => {
-      session.who = { name: 'ana', role, csrf: '', expires_at: '', environment: null } as typeof session.who;
+      session.who = {
+        name: 'ana',
+        role,
+        csrf: '',
+        expires_at: '',
+        environment: null,
+        production: false,
+      } as typeof session.who;
       return ROLES.filter((one) => session.may(one));
     };
     expect(may('viewer')).toEqual(['viewer']);

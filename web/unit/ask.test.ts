@@ -9,6 +9,8 @@ import {
   questionFaults,
   type QuestionForm,
 } from '../app/simulate/question.ts';
+import { kindsOfLog } from '../app/simulate/logkinds.ts';
+import { trafficInWords } from '../app/simulate/words.ts';
 import { newRow, PATTERN_NAMES, usual, type TrafficRow } from '../app/simulate/traffic.ts';
 
 const LIST = { changes: [{ op: 'delete' as const, kind: 'tier' as const, id: 'free' }] };
@@ -81,10 +83,21 @@ describe('what is asked', () => {
     });
   });
 
+  it('the kinds of a log are its addresses and whom its field names', () => {
+    expect(kindsOfLog({ clients: 2, users: 1, key: null })).toEqual(['ip', 'user']);
+    expect(kindsOfLog({ clients: 0, users: 1, key: { field: 'k', kind: 'api_key' } })).toEqual(['api_key']);
+    expect(kindsOfLog({ clients: 3, users: 0, key: { field: 'k', kind: 'ip' } })).toEqual(['ip']);
+  });
+
   it('a log, and what was recorded', () => {
     const log: QuestionForm = { ...example('default', 'live'), source: 'log', upload: 'x' };
     expect(askOf(log, null)?.traffic).toEqual({ log: { upload: 'x', domain: 'default' } });
     expect(askOf({ ...log, source: 'recorded' }, null)?.traffic).toBe('recorded');
+    const fixed = { ...log, tiers: { user: 'pro', ip: '' } };
+    const ask = askOf(fixed, null);
+    expect(ask?.traffic).toEqual({ log: { upload: 'x', domain: 'default', tiers: { user: 'pro' } } });
+    expect(ask && formOfAsk(ask).tiers).toEqual({ user: 'pro' });
+    expect(trafficInWords(ask)).toBe('a log, each user in tier pro');
   });
 });
 
@@ -137,5 +150,7 @@ describe('asked again', () => {
 it('what is kept is read again, and what is no question is not', () => {
   const form = example('default', 'live');
   expect(parseQuestion(JSON.stringify(form))).toEqual(form);
+  // Of before there were tiers of a log.
+  expect(parseQuestion(JSON.stringify({ ...form, tiers: undefined }))?.tiers).toEqual({});
   for (const text of ['', 'null', '{}', '{"rows":[{}]}', '[]']) expect(parseQuestion(text)).toBeNull();
 });

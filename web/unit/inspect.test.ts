@@ -1,6 +1,6 @@
 /** The Inspector: what is typed, how limits stand node by node, how waits are written. */
 import { expect, test } from 'vitest';
-import type { Explained, LimitState, Outcome2 as Outcome } from '../app/api/schema.ts';
+import type { Explained, LimitState, NodeAnswers } from '../app/api/schema.ts';
 import { countdown } from '../app/inspect/countdown.ts';
 import { faultsOf, questionFrom, type Draft } from '../app/inspect/draft.ts';
 import { asked } from '../app/inspect/question.ts';
@@ -63,6 +63,7 @@ const limit = (limit_id: string, remaining: number) => ({
   retry_after_ms: remaining > 0 ? 0 : 600,
   remaining_after: Math.max(0, remaining - 1),
   is_shadow: false,
+  says: `${remaining} left`,
 });
 const about = (limit_id: string) =>
   ({
@@ -72,9 +73,10 @@ const about = (limit_id: string) =>
     remaining: 3,
     reset_after_ms: 9_000,
     retry_after_ms: 0,
+    says: '3 left',
   }) as LimitState;
 const says = (...ids: string[]) => ({ limits: ids.map(about) }) as Explained;
-const peeked = (answers: Record<string, [string, number][]>): Outcome => ({
+const peeked = (answers: Record<string, [string, number][]>): NodeAnswers => ({
   answers: Object.fromEntries(
     Object.entries(answers).map(([node, limits]) => [
       node,
@@ -86,15 +88,17 @@ const peeked = (answers: Record<string, [string, number][]>): Outcome => ({
 
 test('nodes that say the same stand together, others apart', () => {
   const [state] = statesOf(says('a'), peeked({ n1: [['a', 4]], n2: [['a', 4]], n3: [['a', 10]] }));
-  expect(state?.at.map(({ nodes, remaining }) => [nodes, remaining])).toEqual([
-    [['n1', 'n2'], 4],
-    [['n3'], 10],
+  expect(state?.at.map(({ nodes, remaining, says }) => [nodes, remaining, says])).toEqual([
+    [['n1', 'n2'], 4, '4 left'],
+    [['n3'], 10, '10 left'],
   ]);
 });
 
 test('without an answer of the nodes stands what this server says', () => {
   const [state] = statesOf(says('a'), null);
-  expect(state?.at).toEqual([{ nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000, retryAfterMs: 0 }]);
+  expect(state?.at).toEqual([
+    { nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000, retryAfterMs: 0, says: '3 left' },
+  ]);
 });
 
 test('a limit that only a node knows is shown too, and unused ones are unused', () => {

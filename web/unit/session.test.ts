@@ -48,6 +48,7 @@ const as = (name: string): Session => ({
   csrf: `of ${name}`,
   expires_at: '2026-11-22T00:00:00Z',
   environment: null,
+  production: false,
 });
 const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
 const refusal = (status: number, code: string) => json(status, { code, status, title: code });

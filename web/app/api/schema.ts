@@ -106,11 +106,11 @@ export type Ask = {
   /** The policy in question. */
   b: Chosen;
   /** What both are asked with. */
-  traffic: Asked;
+  traffic: AskedTraffic;
 };
 
 /** Some traffic. */
-export type Asked =
+export type AskedTraffic =
   | {
       made: MadeAsk;
     }
@@ -120,7 +120,7 @@ export type Asked =
   | 'recorded';
 
 /** A request, and whom to ask about it. */
-export type Asked2 = {
+export type AskedKeys = {
   /** Names of nodes; all unless given. */
   nodes?: string[] | null;
   request: Question;
@@ -320,6 +320,8 @@ export type Client = {
   note?: string | null;
   /** What it gets for a while instead of what its tier says. */
   override?: Override | null;
+  /** By which people find it, in their order, none twice; they decide nothing. */
+  tags?: string[];
   /** Its tier; the default of its kind unless given. */
   tier?: string | null;
   /** Its value, a prefix with `*` at the end, or for `ip` a CIDR block. The longest wins. */
@@ -336,6 +338,8 @@ export type ClientFilter = {
   prefix?: string;
   /** A text in the value or the label; A to Z and a to z are the same. */
   q?: string;
+  /** Among those of the client. */
+  tag?: string | null;
   tier?: string | null;
 };
 
@@ -868,7 +872,7 @@ export type LimitFigures = {
 };
 
 /** Since the process started, and per second. */
-export type LimitFigures2 = {
+export type LimitCounts = {
   allowed: number;
   allowed_rate: number;
   denied: number;
@@ -907,6 +911,7 @@ export type LimitState = {
   /** 0 now, null never. */
   retry_after_ms: number | null;
   used: number;
+  says: string;
 };
 
 /** A limit in plain words. */
@@ -925,7 +930,7 @@ export type LineReport = {
   /** From 1, that of the columns' names. */
   line: number;
   message?: string | null;
-  outcome: Outcome;
+  outcome: LineOutcome;
 };
 
 export type Lint = {
@@ -1120,6 +1125,8 @@ export type ListOfVersion = {
 export type LogAsk = {
   /** Where its requests go. */
   domain?: string;
+  /** By kind. */
+  tiers?: Record<string, string>;
   /** Id of an upload. */
   upload: string;
 };
@@ -1463,10 +1470,10 @@ export type OpenRollout = {
   version: number;
 };
 
-export type Outcome = 'new' | 'changed' | 'unchanged' | 'wrong';
+export type LineOutcome = 'new' | 'changed' | 'unchanged' | 'wrong';
 
 /** What came of a question. */
-export type Outcome2 = {
+export type NodeAnswers = {
   /** The nodes that answered, each with what it said. */
   answers: Record<string, Told>;
   /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
@@ -1570,6 +1577,7 @@ export type PeekedLimit = {
   reset_after_ms: number;
   /** When this limit would let the request pass, milliseconds from now; `null`: never. */
   retry_after_ms?: number | null;
+  says?: string;
 };
 
 /** Whom a rule counts. */
@@ -1850,7 +1858,7 @@ export type Report = {
 export type Reset = 'epoch' | 'delta';
 
 /** What is to be forgotten, and why. */
-export type Reset2 = {
+export type AskedReset = {
   /** Names of nodes; all unless given. */
   nodes?: string[] | null;
   /** One line, for the audit log. */
@@ -2036,7 +2044,7 @@ export type Sample = {
   /** Keys that were denied within the last minute, as far as the sketch of the most denied knows: at most 256. */
   keys_limited: number;
   /** The limits of tiers and rules, in the policy's order. */
-  limits: LimitFigures2[];
+  limits: LimitCounts[];
   /** Decisions that were measured: one in 16. */
   measured: number;
   /** Charges to overflow buckets, because the engine's table was full. */
@@ -2105,6 +2113,8 @@ export type Session = {
   /** When it ends unless it is used until then; RFC 3339. */
   expires_at: string;
   name: string;
+  /** Is it production */
+  production: boolean;
   role: Role;
 };
 

@@ -25,7 +25,7 @@ export type {
   Warned,
 } from './schema.ts';
 export type { ListOfVersion as VersionPage, Second as Point } from './schema.ts';
-export type { AllTotals as Totals, LimitFigures2 as LimitFigures } from './schema.ts';
+export type { AllTotals as Totals, LimitCounts as LimitFigures } from './schema.ts';
 
 /** Names of fields that this build does not know: kept as they came. */
 type Unknown = Record<string, unknown>;

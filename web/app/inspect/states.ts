@@ -1,5 +1,5 @@
 /** The limits of a request with what of them is used, node by node. */
-import type { Explained, LimitState, Outcome2 as Outcome, PeekedLimit } from '../api/schema.ts';
+import type { Explained, LimitState, NodeAnswers, PeekedLimit } from '../api/schema.ts';
 import { inspector } from '../text/inspector.ts';
 
 export interface NodeState {
@@ -10,6 +10,8 @@ export interface NodeState {
   resetAfterMs: number;
   /** When it would let the request pass; null: never. */
   retryAfterMs: number | null;
+  /** The server's words. */
+  says: string;
 }
 
 export interface State {
@@ -21,7 +23,7 @@ export interface State {
 }
 
 /** In the order in which they are checked. Nodes that say the same stand together. */
-export function statesOf(explained: Explained, peeked: Outcome | null): State[] {
+export function statesOf(explained: Explained, peeked: NodeAnswers | null): State[] {
   const states = new Map<string, State>();
   for (const about of explained.limits) {
     const { limit_id, mode } = about;
@@ -59,12 +61,12 @@ function enter(at: NodeState[], node: string, limit: PeekedLimit): void {
 }
 
 function stateOf(limit: PeekedLimit | LimitState): Omit<NodeState, 'nodes'> {
-  const { remaining, reset_after_ms, retry_after_ms = null } = limit;
-  return { limit: limit.limit, remaining, resetAfterMs: reset_after_ms, retryAfterMs: retry_after_ms };
+  const { remaining, reset_after_ms, retry_after_ms = null, says = '' } = limit;
+  return { limit: limit.limit, remaining, resetAfterMs: reset_after_ms, retryAfterMs: retry_after_ms, says };
 }
 
 /** What nodes say that could not answer. */
-export function failuresOf(answers: Outcome['answers']): string[] {
+export function failuresOf(answers: NodeAnswers['answers']): string[] {
   return Object.entries(answers).flatMap(([node, told]) =>
     told.what === 'failed' ? [inspector.limits.failed(node, told.why)] : [],
   );

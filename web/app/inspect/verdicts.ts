@@ -1,5 +1,5 @@
 /** What a request would be told, node by node: each decides by what it has counted. */
-import type { Explained, Outcome2 as Outcome } from '../api/schema.ts';
+import type { Explained, NodeAnswers } from '../api/schema.ts';
 
 export interface VerdictOfNodes {
   /** Those that say the same; empty: this server, by its own word. */
@@ -18,7 +18,7 @@ interface Left {
   remaining_after?: number;
 }
 
-export function verdictsOf(explained: Explained, peeked: Outcome | null): VerdictOfNodes[] {
+export function verdictsOf(explained: Explained, peeked: NodeAnswers | null): VerdictOfNodes[] {
   const { allowed, limit_id, allowed_after_ms } = explained.decision;
   const found: VerdictOfNodes[] = [];
   for (const [node, told] of Object.entries(peeked?.answers ?? {})) {

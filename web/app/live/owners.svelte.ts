@@ -1,9 +1,9 @@
 /** What each tier or each rule lets through and denies a second, as the stream tells it. */
-import type { LimitFigures2 } from '../api/schema.ts';
+import type { LimitCounts } from '../api/schema.ts';
 import { ownerName } from '../policy/limitname.ts';
 import { live } from './live.svelte.ts';
 
-type Figures = Pick<LimitFigures2, 'allowed_rate' | 'denied_rate' | 'shadow_denied_rate'>;
+type Figures = Pick<LimitCounts, 'allowed_rate' | 'denied_rate' | 'shadow_denied_rate'>;
 
 export class Owners {
   readonly #kind: 'tier' | 'rule';

@@ -1,6 +1,6 @@
 /** The rates that the chart shows: live seconds, or steps of a range that are read anew as they come. */
 import { getRange } from '../api/calls/live.ts';
-import type { FiguresPoint, LimitFigures2 as PartFigures } from '../api/schema.ts';
+import type { FiguresPoint, LimitCounts as PartFigures } from '../api/schema.ts';
 import { Growing } from '../live/growing.svelte.ts';
 import { live } from '../live/live.svelte.ts';
 import { Series } from '../live/series.ts';

@@ -33,6 +33,8 @@ export interface QuestionForm {
   start: string;
   domain: string;
   upload: string;
+  /** Of a log: by kind of identity, the tier of all of that kind; looked up where it is absent or empty. */
+  tiers: Record<string, string>;
   a: PolicyForm;
   b: PolicyForm;
 }
@@ -54,6 +56,7 @@ export function example(domain: string, b: string): QuestionForm {
     start: '',
     domain,
     upload: '',
+    tiers: {},
     a: { choice: b === 'live' ? 'none' : 'live', document: '', given: null },
     b: { choice: b, document: '', given: null },
   };
@@ -112,7 +115,10 @@ function chosenOf({ choice, document, given }: PolicyForm, mine: TriedList | nul
 function trafficOf(form: QuestionForm): Ask['traffic'] {
   const { domain } = form;
   if (form.source === 'recorded') return 'recorded';
-  if (form.source === 'log') return { log: { upload: form.upload, domain } };
+  if (form.source === 'log') {
+    const tiers = Object.fromEntries(Object.entries(form.tiers).filter(([, tier]) => tier !== ''));
+    return { log: { upload: form.upload, domain, ...(Object.keys(tiers).length > 0 ? { tiers } : {}) } };
+  }
   const start = instantOf(form.start);
   return {
     made: {
@@ -133,7 +139,7 @@ export function parseQuestion(text: string): QuestionForm | null {
     [form.source, form.a?.choice, form.b?.choice, form.seed, form.upload].every(
       (one) => typeof one === 'string',
     );
-  return isWhole ? (form as QuestionForm) : null;
+  return isWhole ? { tiers: {}, ...(form as Omit<QuestionForm, 'tiers'>) } : null;
 }
 
 /** The fields of a question that was asked. */
@@ -141,8 +147,8 @@ export function formOfAsk(ask: Ask): QuestionForm {
   const form = { ...example('default', 'live'), a: policyForm(ask.a ?? 'live'), b: policyForm(ask.b) };
   if (ask.traffic === 'recorded') return { ...form, source: 'recorded' };
   if ('log' in ask.traffic) {
-    const { upload, domain = 'default' } = ask.traffic.log;
-    return { ...form, source: 'log', upload, domain };
+    const { upload, domain = 'default', tiers = {} } = ask.traffic.log;
+    return { ...form, source: 'log', upload, domain, tiers };
   }
   const { rows, seed = 1, start, domain = 'default' } = ask.traffic.made;
   return {

@@ -13,7 +13,10 @@ export function trafficInWords(ask: Ask | null): string {
   if (ask === null) return t.words.unkept;
   const { traffic } = ask;
   if (traffic === 'recorded') return t.words.recorded;
-  if ('log' in traffic) return t.words.log;
+  if ('log' in traffic) {
+    const tiers = Object.entries(traffic.log.tiers ?? {}).map(([kind, tier]) => t.words.tierOf(kind, tier));
+    return tiers.length === 0 ? t.words.log : t.words.logTiers(tiers.join(', '));
+  }
   const { rows } = traffic.made;
   const told = rows.slice(0, SOURCES_MAX).map(sourceInWords);
   return [...told, ...(rows.length > SOURCES_MAX ? [t.words.more(rows.length - SOURCES_MAX)] : [])].join(

@@ -19,6 +19,8 @@ export const simulation = {
       `${many(clients, 'client', 'clients')}${tier === '' ? '' : ` of ${tier}`}, ${pattern}, ${rate} for ${length}`,
     more: (count: number) => `${count} more`,
     log: 'a log',
+    logTiers: (tiers: string) => `a log, ${tiers}`,
+    tierOf: (kind: string, tier: string) => `each ${kind} in tier ${tier}`,
     recorded: 'recorded sample',
     unkept: 'too long to be kept',
   },

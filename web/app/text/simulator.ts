@@ -60,6 +60,8 @@ export const simulator = {
     keyHelp:
       'Addresses and users are known by their names; another field of JSON lines or CSV may say who came: name it before you choose the file.',
     kind: 'Kind of identity',
+    tierOf: (kind: string) => `Tier of each ${kind}`,
+    lookedUp: 'as each policy has it',
     save: 'Keep it for more runs',
     privacy:
       'The file is used for one run and then removed, unless “keep” is ticked; in any case after an hour. Its identities are shown as they are.',

@@ -8,7 +8,7 @@ import type {
   ImportReport,
   Imported,
   ListOfClientItem,
-  Outcome2 as Peeked,
+  NodeAnswers as Peeked,
   PeekedLimit,
   Standing,
   Standings,

@@ -2,7 +2,7 @@
 import { withQuery } from '../query.ts';
 import { request } from '../request.ts';
 import type {
-  Asked2 as AskedKeys,
+  AskedKeys,
   AskedRequest,
   Explained,
   FiguresOfRange,
@@ -14,8 +14,8 @@ import type {
   ListOfNodeSecond,
   NodeDetails,
   OpenRollout,
-  Reset2 as Reset,
-  Outcome2 as Outcome,
+  AskedReset,
+  NodeAnswers,
   Watched,
   WentOn,
 } from '../schema.ts';
@@ -28,17 +28,18 @@ export const getNode = (name: string, signal: AbortSignal) =>
 export const getNodeHistory = (name: string, signal: AbortSignal) =>
   request<ListOfNodeSecond>(`${nodePath(name)}/history`, { signal });
 export const forgetNode = (name: string) => request<undefined>(nodePath(name), { method: 'DELETE' });
-export const resyncNode = (name: string) => request<Outcome>(`${nodePath(name)}/resync`, { method: 'POST' });
+export const resyncNode = (name: string) =>
+  request<NodeAnswers>(`${nodePath(name)}/resync`, { method: 'POST' });
 export const getRollout = (signal: AbortSignal) => request<OpenRollout>('/rollout', { signal });
 export const goOnWithRollout = (body: GoOn) => request<WentOn>('/rollout', { method: 'POST', body });
 
 export const explain = (body: AskedRequest, signal: AbortSignal) =>
   request<Explained>('/explain', { method: 'POST', body, signal });
 export const peekKeys = (body: AskedKeys, signal: AbortSignal) =>
-  request<Outcome>('/keys/peek', { method: 'POST', body, signal });
+  request<NodeAnswers>('/keys/peek', { method: 'POST', body, signal });
 export const watchKey = (body: Watched, signal: AbortSignal) =>
-  request<Outcome>('/keys/watch', { method: 'POST', body, signal });
-export const resetKeys = (body: Reset) => request<Outcome>('/keys/reset', { method: 'POST', body });
+  request<NodeAnswers>('/keys/watch', { method: 'POST', body, signal });
+export const resetKeys = (body: AskedReset) => request<NodeAnswers>('/keys/reset', { method: 'POST', body });
 
 export const getHeaviest = (limit: number, signal: AbortSignal) =>
   request<ListOfHeaviest>(`/metrics/top?by=key&of=denied&limit=${limit}`, { signal });
