@@ -105,6 +105,28 @@ test('clients are found by a part of their id or label, by tier and by override'
   await expect(admin.getByRole('link', { name: /:/ }).first()).toHaveText('user:whale');
 });
 
+test('clients have tags: typed, published, filtered by', async ({ admin }) => {
+  await importClients(admin, CLIENTS);
+  await admin.goto('/clients/user%3Aacme');
+  const tags = admin.getByLabel('Tags');
+  await tags.pressSequentially('beta  eu Gold');
+  await expect(tags).toHaveValue('beta  eu Gold');
+  await tags.blur();
+  await expect(admin.getByText('Small letters, digits, _ and -, each tag')).toBeVisible();
+  await tags.fill('beta eu');
+  await publishChange(admin, 'tags for acme', 3);
+  await expect(tags).toHaveValue('beta eu');
+  await admin.getByRole('link', { name: 'eu', exact: true }).click();
+  await expect(admin.getByRole('heading', { level: 1, name: 'Clients' })).toBeVisible();
+  await expect(admin.getByText('1 client', { exact: true })).toBeVisible();
+  await expect(admin.getByRole('row', { name: /user:acme beta eu/ })).toBeVisible();
+  await expect(admin.getByLabel('Tag', { exact: true })).toHaveValue('eu');
+  await admin.getByLabel('Tag', { exact: true }).fill('gold');
+  await expect(admin.getByText('No client matches tag gold')).toBeVisible();
+  await admin.goto('/history/3');
+  await expect(admin.getByText('tags', { exact: true })).toBeVisible();
+});
+
 test('who is denied now is found; the rows say how they stand, in one call', async ({ admin, server }) => {
   await importClients(admin, CLIENTS);
   for (let at = 0; at < 400; at += 1) await server.check('whale');

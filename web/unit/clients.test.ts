@@ -4,6 +4,7 @@ import type { Peeked } from '../app/api/calls/clients.ts';
 import { exactly, filterOf, isSingle, partsOf, showOf } from '../app/clients/find.ts';
 import { nearest } from '../app/clients/fullest.ts';
 import { grant, grantOf } from '../app/clients/grants.ts';
+import { tagsOf, tagsOfAll } from '../app/clients/tags.ts';
 import { ahead, DAY_MS, endIn, fieldOf, HOUR_MS, instantOf } from '../app/clients/until.ts';
 import { filterInWords, overrideInWords, tierOf } from '../app/clients/words.ts';
 import { faultsOf } from '../app/policy/faults.ts';
@@ -27,6 +28,27 @@ test('what is typed is a kind and how the value begins, or a part of a value or 
   for (const address of ['2001:db8::', 'fe80::1', '10.0.0.0/8', 'URN:x', ':x']) {
     expect(filterOf(address, '', 'all')).toEqual({ q: address });
   }
+});
+
+test('a tag is asked for, said, and makes the number one that is counted', () => {
+  const filter = filterOf('ac', '', 'all', 'beta');
+  expect(filter).toEqual({ q: 'ac', tag: 'beta' });
+  expect(filterInWords(filter)).toBe('“ac”, tag beta');
+  expect(exactly(10_001, { kind: 'user', tag: 'beta' })).toBeNull();
+});
+
+test('tags are written with spaces between them, and each is an id', () => {
+  expect(tagsOf('  beta   eu ')).toEqual(['beta', 'eu']);
+  expect(tagsOf(' ')).toEqual([]);
+  const rows = [{ value: { tags: ['eu', 'beta'] } }, { value: {} }, { value: { tags: ['eu'] } }];
+  expect(tagsOfAll(rows)).toEqual(['beta', 'eu']);
+  const form = formOf('client', { kind: 'user', value: 'bob', tier: 'pro', tags: ['beta', 'eu'] });
+  expect(faultsOf('client', form, grammar)).toEqual({});
+  expect(valueOf('client', 'user:bob', form, grammar)).toMatchObject({ tags: ['beta', 'eu'] });
+  form.fields['tags'] = ['beta', 'Not'];
+  expect(faultsOf('client', form, grammar)).toEqual({ tags: { why: 'tag' } });
+  form.fields['tags'] = ['beta', 'beta'];
+  expect(faultsOf('client', form, grammar)).toEqual({ tags: { why: 'tag-twice' } });
 });
 
 test('an unknown choice in the address is none', () => {

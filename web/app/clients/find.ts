@@ -9,12 +9,13 @@ const KIND = /^([a-z][a-z0-9_]{0,31}):(.*)$/s;
 const GROUP = /^[0-9a-f]{1,4}$/;
 
 /** `user:ad` is the kind and how the value begins, anything else a part of a value or label. */
-export function filterOf(typed: string, tier: string, show: Show): ClientFilter {
+export function filterOf(typed: string, tier: string, show: Show, tag = ''): ClientFilter {
   const [, kind = '', value = ''] = KIND.exec(typed.trim()) ?? [];
   const named = kind === '' || GROUP.test(kind) ? { q: typed.trim() } : { kind, prefix: value };
   return {
     ...named,
     ...(tier === '' ? {} : { tier }),
+    ...(tag === '' ? {} : { tag }),
     ...(show === 'with' || show === 'without' ? { has_override: show === 'with' } : {}),
   };
 }
@@ -28,8 +29,8 @@ const COUNTED_MAX = 10_000;
 
 /** How many match; null when they are only known to be many. */
 export function exactly(matching: number, filter: ClientFilter): number | null {
-  const { q = '', tier, has_override } = filter;
-  const isByName = q === '' && tier === undefined && has_override === undefined;
+  const { q = '', tier, tag, has_override } = filter;
+  const isByName = q === '' && [tier, tag, has_override].every((one) => one === undefined);
   return isByName || matching <= COUNTED_MAX ? matching : null;
 }
 

@@ -22,13 +22,14 @@ export function tierOf(
 }
 
 /** Empty where everybody is meant. */
-export function filterInWords({ kind, prefix, q, tier, has_override }: ClientFilter): string {
+export function filterInWords({ kind, prefix, q, tier, tag, has_override }: ClientFilter): string {
   const t = words.filters;
   return [
     kind ? t.kind(kind) : '',
     prefix ? t.typed(prefix) : '',
     q ? t.typed(q) : '',
     tier ? t.tier(tier) : '',
+    tag ? t.tag(tag) : '',
     has_override === undefined || has_override === null ? '' : has_override ? t.with : t.without,
   ]
     .filter(Boolean)

@@ -8,6 +8,8 @@ export interface Fault {
     | WrongRate
     | 'id'
     | 'id-twice'
+    | 'tag'
+    | 'tag-twice'
     | 'burst-number'
     | 'burst-zero'
     | 'algorithm'
@@ -37,8 +39,21 @@ export function faultsOf(kind: Kind, form: Form, grammar: Grammar): Faults {
   }
   const { cost } = form.fields;
   if (cost !== undefined && (typeof cost !== 'number' || cost < 1)) faults['cost'] = { why: 'cost' };
+  const why = tagFault(form.fields['tags'], grammar);
+  if (kind === 'client' && why) faults['tags'] = { why };
   if (!isUnlimited(form)) Object.assign(faults, limitFaults(kind, form, grammar));
   return faults;
+}
+
+function tagFault(tags: unknown, { bounds }: Grammar): Fault['why'] | null {
+  if (!Array.isArray(tags)) return null;
+  const idPattern = idPatternOf(bounds);
+  if (!tags.every((tag) => idPattern.test(String(tag)))) return 'tag';
+  return new Set(tags).size < tags.length ? 'tag-twice' : null;
+}
+
+function idPatternOf({ id_pattern }: Grammar['bounds']): RegExp {
+  return new RegExp(`^(?:${id_pattern})$`);
 }
 
 function limitFaults(kind: Kind, form: Form, grammar: Grammar): Faults {
@@ -47,7 +62,7 @@ function limitFaults(kind: Kind, form: Form, grammar: Grammar): Faults {
   if (form.limits.length === 0 && (kind === 'tier' || kind === 'rule' || hasOverride(form)))
     faults['limits'] = { why: 'no-limits' };
   if (form.limits.length > bounds.limits_max) faults['limits'] = { why: 'many-limits' };
-  const idPattern = new RegExp(`^(?:${bounds.id_pattern})$`);
+  const idPattern = idPatternOf(bounds);
   for (const row of form.limits) {
     const note = (field: RowField | 'on_failure', why: Fault['why']) =>
       (faults[`${row.key}/${field}`] = { why });

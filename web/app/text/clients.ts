@@ -8,6 +8,8 @@ export const clients = {
   many: 'more than 10,000 clients',
   tier: 'Tier',
   anyTier: 'All tiers',
+  tag: 'Tag',
+  tagged: (tag: string) => `Clients with the tag ${tag}`,
   show: 'Show',
   shows: {
     all: 'All clients',
@@ -74,6 +76,8 @@ export const client = {
     tier === '' ? 'the default of its kind' : `${tier}, the default of its kind`,
   label: 'Label',
   labelHint: 'a name for people',
+  tags: 'Tags',
+  tagsHint: 'beta eu',
   note: 'Note',
   override: 'Override',
   noOverride: 'None: it has what its tier has.',
@@ -171,7 +175,7 @@ export const newClient = {
 
 export const importing = {
   title: 'Import clients',
-  help: 'A CSV file, as Export writes it. Its first line names the columns: kind and value, and any of tier, label, note, override, until, reason. All of it becomes one version, or nothing does.',
+  help: 'A CSV file, as Export writes it. Its first line names the columns: kind and value, and any of tier, label, tags, note, override, until, reason. All of it becomes one version, or nothing does.',
   file: 'File',
   missing: 'Clients that the file does not have',
   missings: { keep: 'stay', remove: 'are removed' },
@@ -228,6 +232,7 @@ export const filters = {
   typed: (text: string) => `“${text}”`,
   kind: (kind: string) => `kind ${kind}`,
   tier: (tier: string) => `tier ${tier}`,
+  tag: (tag: string) => `tag ${tag}`,
   with: 'with override',
   without: 'without override',
 };

@@ -8,6 +8,8 @@ export const faults = {
   period: 'The period is not one: 250ms, 1s, 15m, 1h, 1d; a fixed window also takes day, week, month',
   id: 'Small letters, digits, _ and -, beginning with a letter',
   'id-twice': 'Another limit has this name',
+  tag: 'Small letters, digits, _ and -, each tag beginning with a letter, spaces between them',
+  'tag-twice': 'A tag stands here twice',
   'burst-number': 'A whole number, or nothing',
   'burst-zero': 'At least 1, or nothing',
   algorithm: 'Choose one',

@@ -58,6 +58,7 @@ export const getClients = (
       prefix: filter.prefix ?? null,
       q: filter.q ?? null,
       tier: filter.tier ?? null,
+      tag: filter.tag ?? null,
       has_override: filter.has_override?.toString() ?? null,
       denied_now: deniedNow ? 'true' : null,
       sort: page.backwards ? '-name' : 'name',
