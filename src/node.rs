@@ -11,6 +11,7 @@ use std::{
 
 use tidegate_fleet::{ErrorCounts, Follower, Following, Source, Status, Token};
 use tidegate_service::{self as service, Errors, grpc::Admin};
+use tokio::sync::watch;
 
 use crate::{
     cli::NodeArguments,
@@ -48,15 +49,14 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
     let count = move || counted.get().map(Errors::by_kind).unwrap_or_default();
     let follower = follower.running_as(listeners.process(), ErrorCounts::of(count));
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
-    let following = Arc::new(Followed(following));
     // Ends after the doors.
-    let sending = arguments.door.traces.start(following.0.name())?;
-    let source = Arc::clone(&following) as Arc<dyn service::Source>;
+    let sending = arguments.door.traces.start(following.name())?;
+    let source = Arc::new(Followed(following.watch())) as Arc<dyn service::Source>;
     let doors = listeners.doors(&engine, admin, Some(source), sending.as_ref().map(Sending::traces))?;
     errors.get_or_init(|| doors.errors());
     let doors = doors.serve().map_err(failure)?;
     let mut stopping = Stopping::new().map_err(failure)?;
-    say(greeting(arguments, &following.0, &urls).as_bytes())?;
+    say(greeting(arguments, &following, &urls).as_bytes())?;
     let handle = doors.handle();
     let drain = async {
         let delay = stopping.told(arguments.door.drain_delay()).await;
@@ -64,18 +64,20 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
         pending::<Infallible>().await
     };
     tokio::select! {
-        served = doors => served.map(|()| Ended::Well).map_err(failure),
+        served = doors => served.map_err(failure)?,
         never = drain => match never {},
     }
+    following.leave().await;
+    Ok(Ended::Well)
 }
 
 /// The admin server, as the door's health sees it.
 #[derive(Debug)]
-struct Followed(Following);
+struct Followed(watch::Receiver<Status>);
 
 impl service::Source for Followed {
     fn is_heard(&self) -> bool {
-        self.0.status().is_connected
+        self.0.borrow().is_connected
     }
 }
 

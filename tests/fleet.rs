@@ -495,6 +495,32 @@ fn a_node_that_hangs_is_seen_within_seconds() {
     wait_until("it is there again", || fleet.row("n-1")["presence"] == "connected");
 }
 
+#[test]
+fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not() {
+    let fleet = Fleet::start();
+    let (mut dies, mut goes, stops) = (fleet.node("dies"), fleet.node("goes"), fleet.node("stops"));
+    let is = |name: &str, presence: &str| wait_until(presence, || fleet.row(name)["presence"] == presence);
+    ["dies", "goes", "stops"].map(|name| is(name, "connected"));
+    let missed = || {
+        let alerts = fleet.ana.get(&fleet.admin, "/alerts");
+        let gone = alerts["items"].as_array().expect("a list").iter().filter(|alert| alert["code"] == "node_gone");
+        gone.map(|alert| alert["node"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    signal(&stops, "-TERM");
+    assert_eq!(stops.wait(), Some(0));
+    assert_eq!(fleet.row("stops")["presence"], "stopped", "it said so before it ended");
+    dies.kill();
+    goes.kill();
+    ["dies", "goes"].map(|name| is(name, "gone"));
+    wait_until("they are missed", || missed() == ["dies", "goes"]);
+    let dies = fleet.node("dies");
+    follows(&dies, 1, 100);
+    wait_until("it is back", || missed() == ["goes"]);
+    assert_eq!(fleet.ana.send(&fleet.admin, "DELETE", "/nodes/goes", &json!({})).0, 204);
+    assert_eq!(missed(), Vec::<String>::new());
+    assert_eq!(fleet.row("stops")["presence"], "stopped");
+}
+
 /// Memory of a process that is really there, in MiB.
 fn memory(served: &Served) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", served.id())).expect("it runs");

@@ -23,7 +23,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 use crate::{
     events::{Events, Topic},
     figures::{Counts, Figures, HOUR, Owner, Sample},
-    fleet::{Fleet, NodeRow, Trouble},
+    fleet::{Fleet, Trouble},
     objects::{Kind, ObjectKey, client_id},
     problem::Problem,
     published::{Published, Shared},
@@ -47,8 +47,8 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of
-    /// a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_clock_apart`, or
+    /// the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -194,7 +194,7 @@ impl Alerts {
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
-            troubles: fleet.rows(&publisher.targets()).iter().flat_map(NodeRow::troubles).collect(),
+            troubles: fleet.troubles(store, &publisher.targets()).await?,
             tokens,
         };
         let find = move || {

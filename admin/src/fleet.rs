@@ -21,7 +21,7 @@ use serde_json::json;
 use tidegate::Engine;
 use tidegate_fleet::{
     Answers, ErrorCounts,
-    wire::{Acknowledgement, ErrorCount, Hello, Process, Report, bounded_errors, is_name},
+    wire::{Acknowledgement, ErrorCount, Goodbye, Hello, Process, Report, bounded_errors, is_name},
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -44,6 +44,8 @@ use crate::{
 const GONE: Duration = Duration::from_secs(5);
 /// A node reports every second: whoever does not, has lost its name to a process that asks for it.
 const TAKEN_FOR: Duration = Duration::from_secs(3);
+/// Whoever ended without a word and is back sooner, lost its connection and nothing else.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
 /// How long one that is gone is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 /// Nodes that are known at once; the ones that are gone longest make room for others.
@@ -55,7 +57,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between the name of a server and when it started.
 const SINCE: &str = " since ";
 /// Names that the addresses of calls have for themselves.
-const TAKEN: [&str; 3] = ["acknowledgements", "answers", "reports"];
+const TAKEN: [&str; 4] = ["acknowledgements", "answers", "goodbyes", "reports"];
 
 /// All of them.
 #[derive(Debug)]
@@ -108,6 +110,8 @@ struct Node {
     errors: Vec<ErrorCount>,
     past: Past,
     was_silent: bool,
+    /// Its process said that it stops.
+    has_stopped: bool,
     acknowledged: Option<Acknowledgement>,
     acknowledged_at: jiff::Timestamp,
 }
@@ -240,6 +244,16 @@ impl Fleet {
         Ok(())
     }
 
+    /// A node stops, and said so: it is not missed.
+    pub(crate) fn goodbye(&self, goodbye: &Goodbye) -> Result<(), Problem> {
+        self.of(&goodbye.name, &goodbye.instance, |node| {
+            node.has_stopped = true;
+            // Its stream ends before its connection is seen to.
+            node.connection = None;
+            node.past.says("stopped", "It stopped");
+        })
+    }
+
     /// Prepares what nodes are sent of a version, if there are any.
     pub(crate) async fn has_changed(&self, before: &Targets, after: &Targets) {
         let (had, newest) = (&before.newest.version, &after.newest.version);
@@ -357,6 +371,7 @@ impl Node {
             errors: Vec::new(),
             past: Past::default(),
             was_silent: false,
+            has_stopped: false,
             acknowledged: None,
             acknowledged_at: jiff::Timestamp::UNIX_EPOCH,
         }
@@ -365,6 +380,11 @@ impl Node {
     /// Connected, and heard lately.
     fn is_there(&self) -> bool {
         self.connection.is_some() && self.heard.elapsed() < GONE
+    }
+
+    /// Its connection ended without a word, and it has not come back.
+    fn is_missed(&self) -> bool {
+        self.connection.is_none() && !self.has_stopped && self.heard.elapsed() >= BACK_WITHIN
     }
 
     /// Is its stream the one of this number?

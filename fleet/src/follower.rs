@@ -43,13 +43,14 @@ pub struct Follower {
     errors: ErrorCounts,
 }
 
-/// An engine that follows. It goes on until this is dropped; the engine then keeps the policy that it has.
+/// An engine that follows. It goes on until this is dropped; the engine then keeps the policy that it has. Who stops on purpose
+/// says so by [`leave`](Self::leave): otherwise the admin server takes it for dead.
 #[derive(Debug)]
 pub struct Following {
-    name: String,
+    node: Arc<Node>,
     status: watch::Receiver<Status>,
     // Dropped, they end.
-    _tasks: JoinSet<Infallible>,
+    tasks: JoinSet<Infallible>,
 }
 
 /// How a follower is.
@@ -179,7 +180,7 @@ impl Follower {
         let calls = Calls::to(&self.url, self.token, self.trusted.as_deref()).map_err(StartError::Tls)?;
         let (status, seen) = watch::channel(Status::default());
         let node = Arc::new(Node {
-            name: name.clone(),
+            name,
             instance: random,
             calls,
             answers: Answers::of(Arc::clone(&engine)),
@@ -199,8 +200,8 @@ impl Follower {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&node).report());
-        tasks.spawn(node.follow(has));
-        Ok(Following { name, status: seen, _tasks: tasks })
+        tasks.spawn(Arc::clone(&node).follow(has));
+        Ok(Following { node, status: seen, tasks })
     }
 }
 
@@ -208,7 +209,7 @@ impl Following {
     /// Under which the admin server knows it.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.node.name
     }
 
     /// How it is.
@@ -227,6 +228,13 @@ impl Following {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// Ends, and says so to the admin server, which raises no alert then. Waits two seconds for that at the most.
+    pub async fn leave(mut self) {
+        // First, so that it does not connect again.
+        self.tasks.shutdown().await;
+        self.node.say_goodbye().await;
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     reports::Reporter,
     sse::{Event, EventReader},
     steps::{Ended, Steps},
-    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Hello, Process, Snapshot, Told},
+    wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, Told},
 };
 
 /// The admin server says that it is alive every ten seconds; after this it is not.
@@ -31,6 +31,9 @@ const SILENCE: Duration = Duration::from_secs(25);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// An acknowledgement that is lost is told by the next report too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
+/// For the admin server to hear that the node stops, which waits for it.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// What the tasks share.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -397,6 +400,16 @@ impl Node {
                     pending = Some(report);
                 }
             }
+        }
+    }
+
+    /// Says that it stops.
+    pub(crate) async fn say_goodbye(&self) {
+        let goodbye = Goodbye { name: self.name.clone(), instance: self.instance.clone() };
+        match timeout(GOODBYE, self.calls.post(wire::GOODBYES, &goodbye)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the admin server does not know that this node stops"),
+            Err(_) => tracing::warn!("the admin server does not know that this node stops: it does not answer"),
         }
     }
 

@@ -21,6 +21,8 @@ pub const STREAM: &str = "/api/v1/snapshots/stream";
 pub const ACKNOWLEDGEMENTS: &str = "/api/v1/nodes/acknowledgements";
 /// Where a node tells what it counted.
 pub const REPORTS: &str = "/api/v1/nodes/reports";
+/// Where a node says that it stops.
+pub const GOODBYES: &str = "/api/v1/nodes/goodbyes";
 /// Where a node answers.
 pub const ANSWERS: &str = "/api/v1/nodes/answers";
 
@@ -95,6 +97,16 @@ pub struct Hello {
     /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
     /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
     pub deltas: Option<u32>,
+}
+
+/// A node stops because it was told to: nobody has to look after it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct Goodbye {
+    /// Its name.
+    pub name: String,
+    /// Which start of it.
+    pub instance: String,
 }
 
 /// A published policy, on its way to a node.

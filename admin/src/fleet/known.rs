@@ -9,9 +9,10 @@ use std::{
 use sqlx::AnyConnection;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{Connection, Fleet, LOOK_EVERY, Node, SINCE, absent};
+use super::{Connection, Fleet, LOOK_EVERY, Node, NodeRow, SINCE, Trouble, absent};
 use crate::{
     problem::Problem,
+    rollout::Targets,
     secrets::now,
     store::{Elsewhere, Forgotten, KnownNode, Store},
 };
@@ -120,6 +121,18 @@ impl Fleet {
                 Ok(())
             }
         }
+    }
+
+    /// What is the matter with nodes. That one is gone tells the server that it was connected to last, until it is forgotten.
+    pub(crate) async fn troubles(&self, store: &Store, targets: &Targets) -> sqlx::Result<Vec<Trouble>> {
+        let mut troubles: Vec<Trouble> = self.rows(targets).iter().flat_map(NodeRow::troubles).collect();
+        let gone: Vec<Trouble> = self.nodes().by_name.values().filter_map(Node::is_gone).collect();
+        if !gone.is_empty() {
+            let own = store.nodes_of(&self.server).await?;
+            let is_own = |trouble: &Trouble| own.as_ref().is_none_or(|own| own.contains(&trouble.node));
+            troubles.extend(gone.into_iter().filter(is_own));
+        }
+        Ok(troubles)
     }
 
     /// Those whose names are this server's or were.

@@ -54,7 +54,7 @@ pub(crate) struct NodeEvent {
     /// When this server heard of it.
     #[schemars(extend("format" = "date-time"))]
     pub(crate) at: String,
-    /// Stable: `connected`, `silent`, `heard`, `disconnected`, `applied`, `refused` or `not_kept`.
+    /// Stable: `connected`, `silent`, `heard`, `disconnected`, `stopped`, `applied`, `refused` or `not_kept`.
     pub(crate) code: &'static str,
     /// For people: what happened.
     pub(crate) message: String,

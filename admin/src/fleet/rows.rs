@@ -28,7 +28,9 @@ pub(crate) enum Presence {
     Connected,
     /// Its stream is open, and it has not reported for five seconds.
     Silent,
-    /// It is remembered for a day.
+    /// It said that it stops. It is remembered for a day.
+    Stopped,
+    /// Its connection ended without a word. It is remembered for a day.
     Gone,
 }
 
@@ -156,8 +158,16 @@ impl Figures {
 }
 
 impl Node {
+    /// That it ended without a word, if it did.
+    pub(super) fn is_gone(&self) -> Option<Trouble> {
+        let (node, since) = (self.hello.name.clone(), self.heard_at.to_string());
+        let message = format!("Node {node} is gone without a word, and was heard last at {since}");
+        self.is_missed().then_some(Trouble { code: "node_gone", node, since: Some(since), message })
+    }
+
     pub(super) fn row(&self, target_version: u64) -> NodeRow {
         let presence = match &self.connection {
+            None if self.has_stopped => Presence::Stopped,
             None => Presence::Gone,
             Some(_) if self.is_there() => Presence::Connected,
             Some(_) => Presence::Silent,
@@ -183,13 +193,13 @@ impl Node {
 }
 
 impl NodeRow {
-    /// What is the matter with it. Who is gone may have been stopped.
+    /// What is the matter with it while it is connected.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let (node, version, target) = (&self.node, self.figures.policy_version, self.target_version);
         let trouble = |code, since, message| Trouble { code, node: node.clone(), since, message };
         let mut troubles = Vec::new();
         match (self.presence, &self.refused) {
-            (Presence::Gone, _) => return troubles,
+            (Presence::Stopped | Presence::Gone, _) => return troubles,
             (Presence::Silent, _) => {
                 let message = format!("Node {node} is connected and does not report");
                 troubles.push(trouble("node_silent", self.seen_at.clone(), message));

@@ -9,7 +9,7 @@ use actix_web::{
     rt,
     web::{Data, Json, Path},
 };
-use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Hello, Report, Told};
+use tidegate_fleet::wire::{Acknowledgement, Answer, Ask, Goodbye, Hello, Report, Told};
 
 use crate::{
     access::{self, By},
@@ -51,9 +51,12 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/nodes/answers", answer)
         .says("Answer a command", "Within its deadline; later nobody waits for it.")
         .refuses(&[Code::NotFound]);
+    api.post("/nodes/goodbyes", goodbye)
+        .says("Say that a node stops", "Its stream ends. A node that ends without it is missed: the alert `node_gone` is opened.")
+        .refuses(&[Code::NotFound]);
     api.get("/nodes", list).says(
         "Nodes",
-        "This server if it decides, then those that follow it, by name. One that is gone is remembered for a day.",
+        "This server if it decides, then those that follow it, by name. One that stopped or is gone is remembered for a day.",
     );
     api.get("/nodes/{name}", show)
         .says("A node", "As in the list, with what process it is, its errors by kind, and what happened to it lately.")
@@ -108,6 +111,10 @@ async fn report(_: By<Node>, state: Data<State>, body: Body<Report>) -> Result<N
 
 async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<NoContent, Problem> {
     state.fleet.answer(body.value).map(|()| NoContent)
+}
+
+async fn goodbye(_: By<Node>, state: Data<State>, body: Body<Goodbye>) -> Result<NoContent, Problem> {
+    state.fleet.goodbye(&body.value).map(|()| NoContent)
 }
 
 async fn list(_: By<Viewer>, state: Data<State>) -> Json<List<NodeRow>> {

@@ -1,6 +1,6 @@
 //! The nodes of every server, as the others know them.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use sqlx::{Any, AnyConnection, any::AnyArguments, query, query::Query, query_as, query_scalar};
 
@@ -120,6 +120,15 @@ impl Store {
             .bind(now - SURE_FOR_S)
             .fetch_all(&self.pool)
             .await
+    }
+
+    /// Names of those that are connected to this server or were last; `None`: all that it knows of.
+    pub(crate) async fn nodes_of(&self, server: &str) -> sqlx::Result<Option<HashSet<String>>> {
+        // Nobody else has nodes of a file.
+        let Place::Server(_) = &self.place else { return Ok(None) };
+        let names: Vec<String> =
+            query_scalar("SELECT name FROM nodes WHERE server = $1").bind(server).fetch_all(&self.pool).await?;
+        Ok(Some(names.into_iter().collect()))
     }
 
     /// Names of those that are connected, to whichever server.

@@ -6,7 +6,7 @@ use tidegate::{Identity, Request};
 use crate::{
     figures::wait_for,
     home::Folder,
-    nodes::{hello, minute, node_of, publish, wait_until},
+    nodes::{hello, minute, node_of, publish, row},
     stream::Events,
     support::{Server, Time},
 };
@@ -190,14 +190,30 @@ fn nodes_that_need_a_look_are_told_with_since_when() {
         }
     }
     assert_eq!(closed, ["node_behind", "node_refused"]);
-    // One that hangs, until it is heard again; who is gone may have been stopped.
+    // One that hangs, until it is heard again.
     let silent = wait_for(&ana, "/api/v1/alerts", |alerts| of_code(alerts, "node_silent").len() == 3);
     let silent = of_code(&silent, "node_silent");
     assert!((jiff::Timestamp::now() - since(silent[0])).get_seconds() >= 5);
     took("n-1", 2, 4, &Value::Null);
     assert_eq!(of_nodes().len(), 2);
+    // One that stops and says so is not missed; who ends without a word is, until it is back or forgotten.
+    let goodbye = |instance: &str| node.post("/api/v1/nodes/goodbyes", &json!({ "name": "n-1", "instance": instance })).status;
+    assert_eq!((goodbye("b"), goodbye("a")), (404, 204));
+    assert_eq!(row(&ana, "n-1")["presence"], "stopped");
+    assert_eq!((&row(&ana, "n-1")["events"][0]["code"], events[0].next_called("restart")), (&json!("stopped"), json!({})));
+    assert_eq!(events[0].next(), None);
     drop(events);
-    wait_until("they are gone", || of_nodes().is_empty());
+    let gone = wait_for(&ana, "/api/v1/alerts", |alerts| of_code(alerts, "node_gone").len() == 2);
+    let gone = of_code(&gone, "node_gone");
+    assert_eq!((&gone[0]["node"], &gone[1]["node"]), (&json!("n-2"), &json!("n-3")));
+    assert!((jiff::Timestamp::now() - since(gone[0])).get_seconds() >= 10);
+    let message = gone[0]["message"].as_str().expect("text");
+    assert!(message.starts_with("Node n-2 is gone without a word, and was heard last at "), "{message}");
+    assert_eq!(of_nodes().len(), 2, "{:?}", of_nodes());
+    let mut back = Events::of_node(&server.url, &node, &hello("n-2", "b"));
+    let _ = back.next_called("snapshot");
+    assert_eq!(ana.send("DELETE", "/api/v1/nodes/n-3", &[], None).status, 204);
+    assert!(of_nodes().iter().all(|alert| alert["code"] != "node_gone"), "{:?}", of_nodes());
 }
 
 /// Which is told once enough reports came, and has been so for a while.

@@ -142,7 +142,16 @@ const TABLE: &[(&str, &[&str])] = &[
             "DELETE /users/{id}/sessions/{session}",
         ],
     ),
-    ("node", &["GET /snapshots/stream", "POST /nodes/acknowledgements", "POST /nodes/answers", "POST /nodes/reports"]),
+    (
+        "node",
+        &[
+            "GET /snapshots/stream",
+            "POST /nodes/acknowledgements",
+            "POST /nodes/answers",
+            "POST /nodes/goodbyes",
+            "POST /nodes/reports",
+        ],
+    ),
 ];
 
 /// What each caller may, by the names of the table.

@@ -1600,7 +1600,7 @@ export type PolicyFile = {
 };
 
 /** Is it there? */
-export type Presence = 'here' | 'connected' | 'silent' | 'gone';
+export type Presence = 'here' | 'connected' | 'silent' | 'stopped' | 'gone';
 
 /** An object as it is now. */
 export type Present = {

@@ -5,7 +5,7 @@ import type { NodeRow, Rollout } from '../api/schema.ts';
 import type { PublishedEvent } from '../api/types.ts';
 import { Loading } from '../ui/loading.svelte.ts';
 import { live } from './live.svelte.ts';
-import { merged, type NodesEvent } from './rows.ts';
+import { isAway, merged, type NodesEvent } from './rows.ts';
 
 /** What became of a version on a node, as far as this tab was told. */
 export interface Applied {
@@ -25,7 +25,7 @@ class Fleet {
   /** Of the newest version, by node. */
   applied = $state.raw<Record<string, Applied>>({});
   /** Those that are there. */
-  present: NodeRow[] = $derived((this.nodes ?? []).filter(({ presence }) => presence !== 'gone'));
+  present: NodeRow[] = $derived((this.nodes ?? []).filter((node) => !isAway(node)));
   /** Those that do not decide by the version that they should have. */
   behind: NodeRow[] = $derived(this.present.filter(isBehind));
 
@@ -77,7 +77,7 @@ class Fleet {
 
 /** A node of a refused version is behind too, and says why. */
 export function isBehind(node: NodeRow): boolean {
-  return node.presence !== 'gone' && node.policy_version !== node.target_version;
+  return !isAway(node) && node.policy_version !== node.target_version;
 }
 
 export const fleet = new Fleet();

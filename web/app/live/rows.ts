@@ -9,6 +9,11 @@ export interface NodesEvent {
   removed?: string[];
 }
 
+/** Stopped, or gone without a word: of such a one nothing is so now. */
+export function isAway({ presence }: NodeRow): boolean {
+  return presence === 'stopped' || presence === 'gone';
+}
+
 /** This server first, then by name, as the list of the API has them. */
 export function merged(known: NodeRow[] | null, { items, whole, removed = [] }: NodesEvent): NodeRow[] {
   if (whole || known === null) return items;

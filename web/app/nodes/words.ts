@@ -1,5 +1,6 @@
 /** What a row of the nodes means. Pure: words are in `text/nodes.ts`. */
 import type { NodeRow, NodeSecond } from '../api/schema.ts';
+import { isAway } from '../live/rows.ts';
 
 export type Standing =
   | { what: 'has'; tookMs: number | null }
@@ -25,7 +26,7 @@ export function standing(
   if (node.policy_version > version) return { what: 'beyond', version: node.policy_version };
   const refused = said?.refused ?? (node.refused?.version === version ? node.refused.why : null);
   if (refused) return { what: 'refused', why: refused };
-  if (node.presence === 'gone') return { what: 'gone' };
+  if (isAway(node)) return { what: 'gone' };
   if (node.target_version < version) return { what: 'keeps', version: node.policy_version };
   return node.presence === 'silent' ? { what: 'silent' } : { what: 'waits' };
 }
@@ -36,7 +37,7 @@ export function lagS(
   newest: { version: number | null; publishedAt: number | null },
   nowMs: number,
 ): number | null {
-  if (node.presence === 'gone') return null;
+  if (isAway(node)) return null;
   if (node.policy_version === node.target_version) return 0;
   if (node.target_version !== newest.version || newest.publishedAt === null) return null;
   return Math.max(0, Math.floor((nowMs - newest.publishedAt) / 1000));

@@ -3,7 +3,8 @@
 export const nodes = {
   title: 'Nodes',
   one: 'node',
-  count: (here: number, gone: number) => `${here} connected${gone === 0 ? '' : `, ${gone} gone`}`,
+  count: (here: number, gone: number, stopped: number) =>
+    `${here} connected${gone === 0 ? '' : `, ${gone} gone`}${stopped === 0 ? '' : `, ${stopped} stopped`}`,
   node: 'Node',
   here: 'this server',
   address: 'Address',
@@ -21,7 +22,6 @@ export const nodes = {
   now: 'now',
   none: '–',
   ok: 'ok',
-  silent: 'silent',
   lastGood: 'from its disk',
   micro: (count: string) => `${count} µs`,
   perSecond: (rate: string) => `${rate}/s`,
@@ -31,7 +31,13 @@ export const nodes = {
   ahead: (ms: number | null) =>
     ms === null ? '–' : ms === 0 ? '0 ms' : `${ms > 0 ? '+' : '−'}${Math.abs(ms)} ms`,
   absent: (id: string) => `There is no node ${id}`,
-  presences: { here: 'this server', connected: 'connected', silent: 'silent', gone: 'gone' },
+  presences: {
+    here: 'this server',
+    connected: 'connected',
+    silent: 'silent',
+    stopped: 'stopped',
+    gone: 'gone',
+  },
   facts: {
     title: 'What it told last',
     thisServer: 'this process',
