@@ -37,7 +37,7 @@ use crate::{
     figures::Figures,
     problem::Problem,
     rollout::Targets,
-    store::Store,
+    store::{Store, Version},
 };
 
 /// A node reports every second: without a word for so long, something is wrong with it.
@@ -221,7 +221,7 @@ impl Fleet {
     }
 
     /// What became of a snapshot.
-    pub(crate) fn acknowledge(&self, acknowledgement: Acknowledgement) -> Result<(), Problem> {
+    pub(crate) fn acknowledge(&self, targets: &Targets, acknowledgement: Acknowledgement) -> Result<(), Problem> {
         let name = acknowledgement.name.clone();
         let told = json!({
             "version": acknowledgement.version, "node": name, "took_ms": acknowledgement.took_ms,
@@ -239,6 +239,7 @@ impl Fleet {
             node.past.acknowledged(&acknowledgement);
             node.acknowledged = Some(acknowledgement);
             node.acknowledged_at = jiff::Timestamp::now();
+            node.compares(&targets.of(Some(&name)).version);
         })?;
         self.events.put(Topic::Policy, "policy.applied", &told, |_, _| {});
         Ok(())
@@ -267,7 +268,7 @@ impl Fleet {
     }
 
     /// What a node counted. One that was counted already is not counted again.
-    pub(crate) fn report(&self, report: &Report) -> Result<(), Problem> {
+    pub(crate) fn report(&self, targets: &Targets, report: &Report) -> Result<(), Problem> {
         let is_new = self.of(&report.name, &report.instance, |node| {
             let is_new = report.sequence > node.reported;
             if is_new {
@@ -276,6 +277,7 @@ impl Fleet {
                 node.ahead.add(report.at_ms, jiff::Timestamp::now().as_millisecond());
                 let interval_ms = report.at_ms.saturating_sub(before_ms).max(1);
                 node.figures = NodeFigures::of_report(report, interval_ms, &node.ahead);
+                node.compares(&targets.of(Some(&report.name)).version);
                 node.errors = bounded_errors(report.errors.clone());
                 if let Some(process) = &report.process {
                     node.process = Some(process.clone().bounded());
@@ -292,8 +294,12 @@ impl Fleet {
 
     /// All, by name.
     pub(crate) fn rows(&self, targets: &Targets) -> Vec<NodeRow> {
-        let target = |name: &str| targets.of(Some(name)).version.version;
-        let here = self.here.as_ref().map(|_| NodeRow::of_this_one(&self.figures, target(self.figures.node())));
+        let target = |name: &str| &targets.of(Some(name)).version;
+        let here = self.here.as_ref().map(|_| {
+            let target = target(self.figures.node());
+            let behind_since = self.nodes().here.behind_since(self.figures.engine().version(), target, None);
+            NodeRow::of_this_one(&self.figures, target, behind_since)
+        });
         let nodes = self.nodes();
         here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target(&node.hello.name)))).collect()
     }
@@ -390,6 +396,16 @@ impl Node {
     /// Is its stream the one of this number?
     fn has(&self, connection: u64) -> bool {
         self.connection.as_ref().is_some_and(|sender| sender.number == connection)
+    }
+
+    /// `None`: it is not.
+    fn connected_at(&self) -> Option<jiff::Timestamp> {
+        self.connection.as_ref().map(|sender| sender.since)
+    }
+
+    /// Sees whether it has what it should have.
+    fn compares(&mut self, target: &Version) {
+        self.past.compares(self.figures.policy_version, target, self.connected_at());
     }
 
     fn hears(&mut self) {

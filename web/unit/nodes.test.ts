@@ -11,6 +11,7 @@ const row = (over: Partial<NodeRow>): NodeRow => ({
   version: '1',
   schema: 1,
   target_version: 5,
+  behind_since: null,
   policy_version: 5,
   refused: null,
   not_kept: null,
@@ -54,13 +55,13 @@ test('who is not meant, silent or gone is not waited for', () => {
   expect(standing(row({ policy_version: 4, presence: 'gone' }), 5)).toEqual({ what: 'gone' });
 });
 
-test('lag counts from the publish, as far as that is known', () => {
-  const newest = { version: 5, publishedAt: 1_000 };
-  expect(lagS(row({}), newest, 9_000)).toBe(0);
-  expect(lagS(row({ policy_version: 4 }), newest, 9_500)).toBe(8);
-  expect(lagS(row({ policy_version: 4 }), { ...newest, publishedAt: null }, 9_000)).toBeNull();
-  expect(lagS(row({ policy_version: 3, target_version: 4 }), newest, 9_000)).toBeNull();
-  expect(lagS(row({ policy_version: 4, presence: 'gone' }), newest, 9_000)).toBeNull();
+test('lag counts from when it fell behind, as the server tells it', () => {
+  const behind_since = '1970-01-01T00:00:01Z';
+  expect(lagS(row({}), 9_000)).toBe(0);
+  expect(lagS(row({ policy_version: 4, behind_since }), 9_500)).toBe(8);
+  expect(lagS(row({ policy_version: 4, behind_since }), 500)).toBe(0);
+  expect(lagS(row({ policy_version: 4, behind_since, presence: 'gone' }), 9_000)).toBeNull();
+  expect(lagS(row({ policy_version: 4, behind_since, presence: 'stopped' }), 9_000)).toBeNull();
   expect([duration(119), duration(120), duration(7_200), duration(200_000)]).toEqual([
     '119 s',
     '2 min',

@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate_fleet::wire::Acknowledgement;
+
+use crate::store::Version;
 
 /// How long seconds are kept, in seconds.
 const KEPT_S: i64 = 900;
@@ -22,6 +25,8 @@ pub(super) struct Past {
     seconds: VecDeque<Second>,
     /// Oldest first.
     events: VecDeque<NodeEvent>,
+    /// Since when it was not seen to have what it should have.
+    behind: Option<Timestamp>,
 }
 
 /// A second as it is kept.
@@ -44,7 +49,7 @@ pub(crate) struct NodeSecond {
     pub(crate) denied: f64,
     /// `null`: none was measured.
     pub(crate) p99_us: Option<u64>,
-    /// How long before it the version was published that the node should have had, whole seconds; 0: it had it.
+    /// For how long the node had not decided by the version that it should have, whole seconds; 0: it did.
     pub(crate) lag_s: u64,
 }
 
@@ -92,6 +97,18 @@ impl Past {
             lag_s: second.lag_s.into(),
         };
         self.seconds.iter().map(shown).collect()
+    }
+
+    /// Since when it has been behind without a break, deciding by the version `has`: from the publish of the first version that it
+    /// lacked, or from when it `connected`, if that was later.
+    pub(super) fn behind_since(&self, has: u64, target: &Version, connected: Option<Timestamp>) -> Option<Timestamp> {
+        let since = || target.published_at.parse().unwrap_or_default().max(connected.unwrap_or_default());
+        (has != target.version).then(|| self.behind.unwrap_or_else(since))
+    }
+
+    /// The same, looked at and remembered.
+    pub(super) fn compares(&mut self, has: u64, target: &Version, connected: Option<Timestamp>) {
+        self.behind = self.behind_since(has, target, connected);
     }
 
     /// Something happened just now.
@@ -147,6 +164,34 @@ mod tests {
         assert_eq!(past.seconds().len(), 90);
         past.add(second(3_400), 1_000_000);
         assert_eq!(past.seconds().len(), SECONDS_MIN);
+    }
+
+    #[test]
+    fn who_stays_behind_is_behind_since_the_first_version_that_it_lacked() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("an instant");
+        let version = |version: u64, published_at: &str| Version {
+            version,
+            sha256: String::new(),
+            author: String::new(),
+            message: String::new(),
+            published_at: published_at.to_owned(),
+            carry: crate::store::Carries::default(),
+        };
+        let (second, third) = (version(2, "2026-03-01T10:00:00Z"), version(3, "2026-03-01T10:05:00Z"));
+        let connected = Some(at("2026-03-01T09:00:00Z"));
+        let mut past = Past::default();
+        let mut look = |has, target| {
+            past.compares(has, target, connected);
+            past.behind_since(has, target, connected)
+        };
+        assert_eq!(look(1, &second), Some(at("2026-03-01T10:00:00Z")));
+        // Another publish, and the one before it comes to be in force: it lacked one all the time.
+        assert_eq!(look(1, &third), Some(at("2026-03-01T10:00:00Z")));
+        assert_eq!(look(2, &third), Some(at("2026-03-01T10:00:00Z")));
+        assert_eq!(look(3, &third), None);
+        assert_eq!(look(2, &third), Some(at("2026-03-01T10:05:00Z")));
+        let late = Some(at("2026-03-01T12:00:00Z"));
+        assert_eq!(Past::default().behind_since(0, &third, late), late, "before it connected nobody knows");
     }
 
     #[test]

@@ -13,7 +13,10 @@ use super::{
     clock::Ahead,
     past::{NodeEvent, NodeSecond},
 };
-use crate::figures::{Figures as OwnFigures, Own, Whole};
+use crate::{
+    figures::{Figures as OwnFigures, Own, Whole},
+    store::Version,
+};
 
 /// Memory is told in such steps, bytes: less changes all the time.
 const MEMORY_STEP: u64 = 1 << 20;
@@ -47,6 +50,9 @@ pub(crate) struct NodeRow {
     schema: u32,
     /// The version that it should have.
     target_version: u64,
+    /// Since when it has not decided by the version that it should have, whichever that was, without a break; `null`: it does.
+    #[schemars(extend("format" = "date-time"))]
+    behind_since: Option<String>,
     /// The policy that it was sent last, if it did not take it, and why.
     refused: Option<Refused>,
     /// Why its policy is not kept for its next start.
@@ -165,7 +171,12 @@ impl Node {
         self.is_missed().then_some(Trouble { code: "node_gone", node, since: Some(since), message })
     }
 
-    pub(super) fn row(&self, target_version: u64) -> NodeRow {
+    /// Since when it has been behind without a break, as far as this server knows.
+    fn behind_since(&self, target: &Version) -> Option<jiff::Timestamp> {
+        self.past.behind_since(self.figures.policy_version, target, self.connected_at())
+    }
+
+    pub(super) fn row(&self, target: &Version) -> NodeRow {
         let presence = match &self.connection {
             None if self.has_stopped => Presence::Stopped,
             None => Presence::Gone,
@@ -182,7 +193,8 @@ impl Node {
             address: self.address.clone(),
             version: self.hello.build.clone(),
             schema: self.hello.schema,
-            target_version,
+            target_version: target.version,
+            behind_since: self.behind_since(target).map(|since| since.to_string()),
             refused,
             not_kept: self.acknowledged.as_ref().and_then(|acknowledged| acknowledged.not_kept.clone()),
             took_ms: self.acknowledged.as_ref().map(|acknowledged| acknowledged.took_ms),
@@ -236,24 +248,26 @@ impl NodeRow {
         matches!(self.presence, Presence::Here | Presence::Connected)
     }
 
-    /// As it is now; `published_at`: the version that it should have, RFC 3339.
-    pub(super) fn second(&self, published_at: &str, now: jiff::Timestamp) -> NodeSecond {
-        let Figures { policy_version, decisions_per_second, denied_share, p99_us, .. } = self.figures;
-        let lag_s = || {
-            let published_at: jiff::Timestamp = published_at.parse().ok()?;
-            u64::try_from(now.duration_since(published_at).as_secs()).ok()
-        };
+    /// As it is now.
+    pub(super) fn second(&self, now: jiff::Timestamp) -> NodeSecond {
+        let Figures { decisions_per_second, denied_share, p99_us, .. } = self.figures;
+        let behind_since = self.behind_since.as_ref().and_then(|since| since.parse::<jiff::Timestamp>().ok());
+        let lag_s = behind_since.and_then(|since| u64::try_from(now.duration_since(since).as_secs()).ok());
         NodeSecond {
             t: now.as_millisecond(),
             allowed: decisions_per_second * (1.0 - denied_share),
             denied: decisions_per_second * denied_share,
             p99_us,
-            lag_s: if policy_version == self.target_version { 0 } else { lag_s().unwrap_or(0) },
+            lag_s: lag_s.unwrap_or(0),
         }
     }
 
     /// That of the process that answers.
-    pub(super) fn of_this_one(figures: &OwnFigures, target_version: u64) -> Self {
+    pub(super) fn of_this_one(
+        figures: &OwnFigures,
+        target: &Version,
+        behind_since: Option<jiff::Timestamp>,
+    ) -> Self {
         let Own { interval_ms, whole } = figures.own();
         Self {
             node: figures.node().to_owned(),
@@ -261,7 +275,8 @@ impl NodeRow {
             address: String::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema: SCHEMA,
-            target_version,
+            target_version: target.version,
+            behind_since: behind_since.map(|since| since.to_string()),
             refused: None,
             not_kept: None,
             took_ms: None,
@@ -298,6 +313,7 @@ impl NodeRow {
             version: "1.4.2".to_owned(),
             schema: SCHEMA,
             target_version: 7,
+            behind_since: None,
             refused: None,
             not_kept: None,
             took_ms: Some(7),
@@ -317,11 +333,10 @@ mod tests {
         row.figures.decisions_per_second = 10.0;
         row.figures.denied_share = 0.25;
         let now: jiff::Timestamp = "2026-03-01T10:00:40Z".parse().expect("an instant");
-        let second = row.second("2026-03-01T10:00:00Z", now);
+        let second = row.second(now);
         assert_eq!((second.allowed, second.denied, second.lag_s), (7.5, 2.5, 0));
-        row.target_version = 8;
-        assert_eq!(row.second("2026-03-01T10:00:00Z", now).lag_s, 40);
-        assert_eq!(row.second("never", now).lag_s, 0);
+        row.behind_since = Some("2026-03-01T10:00:00Z".to_owned());
+        assert_eq!(row.second(now).lag_s, 40);
     }
 
     #[test]

@@ -53,15 +53,17 @@ impl Fleet {
         let mut nodes = self.nodes();
         let known = rows.len();
         for row in rows {
-            let published_at = &targets.of(Some(&row.node)).version.published_at;
-            let second = row.is_there().then(|| row.second(published_at, now));
+            let target = &targets.of(Some(&row.node)).version;
+            let second = row.is_there().then(|| row.second(now));
             if row.is_here() {
+                nodes.here.compares(self.figures.engine().version(), target, None);
                 if let Some(second) = second {
                     nodes.here.add(second, known);
                 }
                 continue;
             }
             let Some(node) = nodes.by_name.get_mut(&row.node) else { continue };
+            node.compares(target);
             if let Some(second) = second {
                 node.past.add(second, known);
             }

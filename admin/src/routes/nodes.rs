@@ -102,11 +102,11 @@ async fn stream(
 }
 
 async fn acknowledge(_: By<Node>, state: Data<State>, body: Body<Acknowledgement>) -> Result<NoContent, Problem> {
-    state.fleet.acknowledge(body.value).map(|()| NoContent)
+    state.fleet.acknowledge(&state.publisher.targets(), body.value).map(|()| NoContent)
 }
 
 async fn report(_: By<Node>, state: Data<State>, body: Body<Report>) -> Result<NoContent, Problem> {
-    state.fleet.report(&body.value).map(|()| NoContent)
+    state.fleet.report(&state.publisher.targets(), &body.value).map(|()| NoContent)
 }
 
 async fn answer(_: By<Node>, state: Data<State>, body: Body<Answer>) -> Result<NoContent, Problem> {

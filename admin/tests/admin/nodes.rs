@@ -608,6 +608,46 @@ fn a_node_is_shown_with_its_process_its_errors_and_what_happened() {
 }
 
 #[test]
+fn a_node_is_behind_since_the_first_version_that_it_lacked_until_it_has_the_newest() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    let _ = events.next_called("snapshot");
+    let has = |version: u64| {
+        let took = json!({ "name": "n-1", "instance": "a", "version": version, "at_ms": version, "took_ms": 7 });
+        assert_eq!(node.post("/api/v1/nodes/acknowledgements", &took).status, 204);
+    };
+    let behind_since = || row(&ana, "n-1")["behind_since"].clone();
+    let published_at = || ana.get("/api/v1/policy/versions?limit=1").json()["items"][0]["published_at"].clone();
+    assert!(behind_since().is_string(), "it has no policy yet");
+    has(1);
+    assert_eq!(behind_since(), Value::Null);
+    assert_eq!(publish(&ana, &minute(500), false).status, 201);
+    let since = behind_since();
+    let instant = |text: &Value| text.as_str().expect("text").parse::<jiff::Timestamp>().expect("an instant");
+    assert_eq!(instant(&since), instant(&published_at()));
+    // Looked at once a second.
+    let lags = |at_least: u64| {
+        wait_until("it lags", || {
+            let seconds = ana.get("/api/v1/nodes/n-1/history").json();
+            seconds["items"].as_array().and_then(|all| all.last()?["lag_s"].as_u64()) >= Some(at_least)
+        });
+    };
+    lags(1);
+    // With every publish one more is lacking, also where those before come to be in force.
+    assert_eq!(publish(&ana, &minute(600), false).status, 201);
+    assert_eq!(behind_since(), since);
+    has(2);
+    assert_eq!(behind_since(), since);
+    lags(2);
+    has(3);
+    assert_eq!(behind_since(), Value::Null);
+    assert_eq!(publish(&ana, &minute(700), false).status, 201);
+    assert_eq!(instant(&behind_since()), instant(&published_at()));
+}
+
+#[test]
 fn streams_are_told_the_rows_that_changed_and_who_was_forgotten() {
     let (_folder, server) = fresh();
     let ana = server.administrator();

@@ -1364,6 +1364,8 @@ export type NodeEvent = {
 
 /** A node, as it is now. */
 export type NodeRow = {
+  /** X */
+  behind_since: string | null;
   /** Of its connection; empty for this process. */
   address: string;
   /** By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server, or not known. */

@@ -31,16 +31,11 @@ export function standing(
   return node.presence === 'silent' ? { what: 'silent' } : { what: 'waits' };
 }
 
-/** Whole seconds since the version that it should have was published; 0: it has it; null: not known. */
-export function lagS(
-  node: NodeRow,
-  newest: { version: number | null; publishedAt: number | null },
-  nowMs: number,
-): number | null {
+/** Whole seconds for which it has not had the version that it should have; 0: it has it; null: it is not there. */
+export function lagS(node: NodeRow, nowMs: number): number | null {
   if (isAway(node)) return null;
-  if (node.policy_version === node.target_version) return 0;
-  if (node.target_version !== newest.version || newest.publishedAt === null) return null;
-  return Math.max(0, Math.floor((nowMs - newest.publishedAt) / 1000));
+  if (node.behind_since === null) return 0;
+  return Math.max(0, Math.floor((nowMs - Date.parse(node.behind_since)) / 1000));
 }
 
 /** In one unit. */

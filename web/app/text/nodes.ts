@@ -11,7 +11,6 @@ export const nodes = {
   build: 'Version',
   policy: 'Policy',
   lag: 'Lag',
-  lagUnknown: '?',
   rate: 'Dec/s',
   p99: 'p99',
   denied: 'Denied',

@@ -26,7 +26,6 @@ export const bar = {
   partly: (version: number, on: number, all: number, trouble: string) =>
     `! Policy v${version} on ${on} of ${all}, ${trouble}`,
   refused: (node: string) => `${node} refused it`,
-  behind: (node: string) => `${node} is behind`,
   behindFor: (node: string, seconds: number) =>
     `${node} behind ${seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min`}`,
   severalBehind: (count: number) => `${count} nodes behind`,
