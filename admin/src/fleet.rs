@@ -388,6 +388,11 @@ impl Node {
         self.connection.is_some() && self.heard.elapsed() < GONE
     }
 
+    /// It said that it stops, and its connection ended.
+    fn is_stopped(&self) -> bool {
+        self.connection.is_none() && self.has_stopped
+    }
+
     /// Its connection ended without a word, and it has not come back.
     fn is_missed(&self) -> bool {
         self.connection.is_none() && !self.has_stopped && self.heard.elapsed() >= BACK_WITHIN

@@ -55,6 +55,7 @@ mod store;
 mod telemetry;
 mod tries;
 mod undo;
+mod watches;
 
 pub use figures::FiguresClock;
 pub use ipnet::IpNet;

@@ -65,6 +65,7 @@ use crate::{
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
     tries::Tries,
+    watches::Watches,
 };
 
 /// What the page may do: nothing but be itself and ask this server.
@@ -177,6 +178,7 @@ pub(crate) struct State {
     pub(crate) heavy: Heavy,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
+    pub(crate) watches: Watches,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
     pub(crate) provider: Option<Provider>,
@@ -310,6 +312,7 @@ impl Admin {
             heavy: Heavy::default(),
             uploads: Arc::new(uploads),
             runs: Arc::new(runs),
+            watches: Watches::default(),
             setup,
             tries: Tries::new(),
             provider,

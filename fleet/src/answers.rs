@@ -36,11 +36,13 @@ impl Answers {
                 // That the keys are used no more is told with the answer, so it is done before.
                 Told::Reset { keys: self.engine.reset(request) as u64 }
             }),
-            Ask::Watch { who, for_ms } => {
-                match self.lookout.see(&self.engine, Some(who), usize::MAX, time(for_ms)).await {
-                    Ok(decisions) => Told::Watch(decisions),
-                    Err(why) => failed(why),
-                }
+            Ask::Watch { who, for_ms, goes_on } => {
+                let (engine, within) = (&self.engine, time(for_ms));
+                let watched = match goes_on {
+                    Some(goes_on) => self.lookout.go_on(engine, who, goes_on, within).await,
+                    None => self.lookout.see(engine, Some(who), usize::MAX, within).await,
+                };
+                watched.map_or_else(failed, Told::Watch)
             }
             Ask::Sample { count, for_ms } => match self.lookout.see(&self.engine, None, count, time(for_ms)).await {
                 Ok(decisions) => Told::Sample(decisions),
@@ -128,6 +130,12 @@ impl Question {
         self.of(&each.collect::<Result<Vec<_>, _>>()?).map(drop)
     }
 
+    /// About this identity alone.
+    #[must_use]
+    pub fn of_one(who: Who) -> Self {
+        Self { domain: None, identities: vec![who], endpoint: None, method: None, cost: None }
+    }
+
     /// As a request of these identities.
     fn of<'q>(&'q self, identities: &'q [Identity<'q>]) -> Result<Request<'q>, RequestError> {
         let mut request = Request::new(identities)?;
@@ -158,10 +166,13 @@ fn failed(why: impl Display) -> Told {
 #[cfg(test)]
 mod tests {
     use tidegate::Snapshot;
-    use tokio::{runtime, time::sleep};
+    use tokio::{
+        runtime,
+        time::{Instant, sleep},
+    };
 
     use super::*;
-    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX};
+    use crate::wire::{BODY_BYTES_MAX, DECISIONS_MAX, Decisions, GoesOn, SeenDecision};
 
     fn engine() -> Arc<Engine> {
         let engine = Engine::with_max_keys(100);
@@ -282,7 +293,7 @@ mod tests {
         run(async {
             let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
             let (watched, sampled, ()) = tokio::join!(
-                answers.answer(Ask::Watch { who, for_ms: 300 }),
+                answers.answer(Ask::Watch { who, for_ms: 300, goes_on: None }),
                 answers.answer(Ask::Sample { count: 2, for_ms: 300 }),
                 async {
                     sleep(Duration::from_millis(50)).await;
@@ -298,6 +309,87 @@ mod tests {
             let Told::Sample(sampled) = sampled else { panic!("{sampled:?}") };
             assert_eq!((sampled.seen, sampled.decisions.len()), (5, 2));
             assert_eq!(sampled.decisions[1].identities[0].value, "bob");
+        });
+    }
+
+    fn who(user: &str) -> Who {
+        Who { kind: "user".to_owned(), value: user.to_owned() }
+    }
+
+    /// What a watch of ada saw after the decision of this number.
+    async fn goes_on(answers: &Answers, after: u64) -> Decisions {
+        let goes_on = Some(GoesOn { watch: "a".to_owned(), after });
+        match answers.answer(Ask::Watch { who: who("ada"), for_ms: 300, goes_on }).await {
+            Told::Watch(decisions) => decisions,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_watch_that_goes_on_misses_nothing_between_two_questions() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        run(async {
+            let nothing = goes_on(&answers, 0).await;
+            assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
+            // Nobody asks just now.
+            let identities = [Identity::new("user", "ada").expect("valid")];
+            let request = Request::new(&identities).expect("valid").method("POST").endpoint("/a").expect("valid");
+            let _ = engine.check(&request.cost(2).expect("valid"));
+            check(&engine, "bob");
+            let told = goes_on(&answers, 0).await;
+            assert_eq!((told.seen, told.last, told.since_ms), (1, 1, nothing.since_ms));
+            let SeenDecision { method, endpoint, cost, .. } = &told.decisions[0];
+            assert_eq!((method.as_deref(), endpoint.as_deref(), *cost), (Some("POST"), Some("/a"), Some(2)));
+            // An answer that was lost is told again; what had no room is counted.
+            for _ in 0..DECISIONS_MAX + 50 {
+                check(&engine, "ada");
+            }
+            for _ in 0..2 {
+                let told = goes_on(&answers, 1).await;
+                assert_eq!((told.seen, told.last), (DECISIONS_MAX as u64 + 50, DECISIONS_MAX as u64 + 51));
+                assert_eq!(told.decisions.len(), DECISIONS_MAX);
+            }
+            let now = Instant::now();
+            let later = async {
+                sleep(Duration::from_millis(20)).await;
+                check(&engine, "ada");
+            };
+            let last = DECISIONS_MAX as u64 + 51;
+            let goes_on_with = Some(GoesOn { watch: "a".to_owned(), after: last });
+            let asked = Ask::Watch { who: who("ada"), for_ms: 1_500, goes_on: goes_on_with };
+            let (told, ()) = tokio::join!(answers.answer(asked), later);
+            assert!(matches!(&told, Told::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
+            assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
+            // For whoever does not come back nothing is watched any more.
+            assert!(format!("{engine:?}").contains("observers: 1"));
+            sleep(Duration::from_millis(10_500)).await;
+            assert!(format!("{engine:?}").contains("observers: 0"));
+            assert_ne!(goes_on(&answers, last + 1).await.since_ms, nothing.since_ms);
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_next() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        run(async {
+            let _ = goes_on(&answers, 0).await;
+            let long = "\u{1}".repeat(1_024);
+            let kinds: Vec<String> = (0..7).map(|kind| format!("kind{kind}")).collect();
+            let mut identities: Vec<_> = kinds.iter().map(|kind| Identity::new(kind, &long).expect("valid")).collect();
+            identities.push(Identity::new("user", "ada").expect("valid"));
+            for _ in 0..DECISIONS_MAX {
+                let _ = engine.check(&Request::new(&identities).expect("valid"));
+            }
+            let first = goes_on(&answers, 0).await;
+            assert!(first.last < DECISIONS_MAX as u64 && first.seen == first.decisions.len() as u64, "{}", first.seen);
+            let mut last = first.last;
+            while last < DECISIONS_MAX as u64 {
+                let told = goes_on(&answers, last).await;
+                assert_eq!((told.seen, told.last), (told.decisions.len() as u64, last + told.seen));
+                last = told.last;
+            }
         });
     }
 }

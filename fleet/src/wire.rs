@@ -437,6 +437,9 @@ pub enum Ask {
         /// For how long, milliseconds.
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = WATCH_MS_MAX)))]
         for_ms: u64,
+        /// Whoever asks again and again misses nothing in between. It is answered as soon as there is something to tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        goes_on: Option<GoesOn>,
     },
     /// The next decisions, whomever they are about.
     Sample {
@@ -449,6 +452,17 @@ pub enum Ask {
     },
     /// Connect again, and take the policy anew.
     Resync {},
+}
+
+/// Where a watch is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GoesOn {
+    /// Whoever asks chooses it, another for each watch: under it the node goes on to watch for ten seconds after each question.
+    pub watch: String,
+    /// The `last` of its last answer; 0 at first.
+    pub after: u64,
 }
 
 /// A request that is asked about.
@@ -563,6 +577,13 @@ pub struct Decisions {
     pub decisions: Vec<SeenDecision>,
     /// How many came, also those for which there was no room.
     pub seen: u64,
+    /// Of a watch that goes on: the number of the last that was told or counted.
+    #[serde(default)]
+    pub last: u64,
+    /// Since when is watched, by the node's clock, Unix milliseconds. Another than before: the watch that went on had ended, and this
+    /// is a new one.
+    #[serde(default)]
+    pub since_ms: u64,
 }
 
 /// A decision that was seen.
@@ -581,6 +602,12 @@ pub struct SeenDecision {
     pub identities: Vec<SeenIdentity>,
     /// Its path, if it had one; its first 512 characters.
     pub endpoint: Option<String>,
+    /// Its method, if it had one.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// Tokens; `null`: it was no request, or the node does not say.
+    #[serde(default)]
+    pub cost: Option<u64>,
 }
 
 #[cfg(test)]

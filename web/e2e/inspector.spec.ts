@@ -164,6 +164,8 @@ test('watching shows decisions as they are made, and the state with them', async
     await expect(limits(admin).getByRole('row', { name: /tier:free\/minute/ })).toContainText(
       /(9\d|100) of 100/,
     );
+    await expect(seen.getByRole('columnheader', { name: 'Cost' })).toBeVisible();
+    await expect(seen.getByRole('row', { name: /\/v1\/export 1 (allowed|denied)/ }).first()).toBeVisible();
   } finally {
     clearInterval(flowing);
   }

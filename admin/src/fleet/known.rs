@@ -123,6 +123,28 @@ impl Fleet {
         }
     }
 
+    /// Names of those that can be asked, this process among them if it decides, and of those that are connected to other servers.
+    /// Who has stopped is neither.
+    pub(crate) async fn names(&self, store: &Store) -> (Vec<String>, Vec<String>) {
+        let here = self.here.as_ref().map(|_| self.figures.node().to_owned());
+        let (stopped, followers): (Vec<String>, Vec<String>) = {
+            let nodes = self.nodes();
+            let names = |has_stopped| {
+                let all = nodes.by_name.iter().filter(move |(_, node)| node.is_stopped() == has_stopped);
+                all.map(|(name, _)| name.clone()).collect()
+            };
+            (names(true), names(false))
+        };
+        let own: Vec<String> = here.into_iter().chain(followers).collect();
+        let connected = store.connected_nodes(now()).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "nodes of other servers are not named");
+            Vec::new()
+        });
+        let is_elsewhere = |name: &String| !own.contains(name) && !stopped.contains(name);
+        let elsewhere = connected.into_iter().filter(is_elsewhere).collect();
+        (own, elsewhere)
+    }
+
     /// What is the matter with nodes. That one is gone tells the server that it was connected to last, until it is forgotten.
     pub(crate) async fn troubles(&self, store: &Store, targets: &Targets) -> sqlx::Result<Vec<Trouble>> {
         let mut troubles: Vec<Trouble> = self.rows(targets).iter().flat_map(NodeRow::troubles).collect();

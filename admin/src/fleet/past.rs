@@ -102,7 +102,7 @@ impl Past {
     /// Since when it has been behind without a break, deciding by the version `has`: from the publish of the first version that it
     /// lacked, or from when it `connected`, if that was later.
     pub(super) fn behind_since(&self, has: u64, target: &Version, connected: Option<Timestamp>) -> Option<Timestamp> {
-        let since = || target.published_at.parse().unwrap_or_default().max(connected.unwrap_or_default());
+        let since = || target.published_at.parse::<Timestamp>().unwrap_or_default().max(connected.unwrap_or_default());
         (has != target.version).then(|| self.behind.unwrap_or_else(since))
     }
 
@@ -116,7 +116,7 @@ impl Past {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }
-        let at = jiff::Timestamp::now().to_string();
+        let at = Timestamp::now().to_string();
         self.events.push_back(NodeEvent { at, code, message: message.into() });
     }
 

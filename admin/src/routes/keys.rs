@@ -7,7 +7,7 @@ use actix_web::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, SeenIdentity, Told, WATCH_MS_MAX, Who};
+use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
 
 use crate::{
     access::By,
@@ -18,6 +18,7 @@ use crate::{
     problem::{Code, Problem},
     roles::{Operator, Viewer},
     server::State,
+    watches::shown,
 };
 
 /// Longest line that the audit log has of a reset, in characters.
@@ -44,7 +45,7 @@ pub(super) fn calls(api: &mut Api) {
         }))
         .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
-        .says("Watch one identity", "The decisions about it that nodes make within `for_ms`.")
+        .says("Watch one identity", "The decisions about it that nodes make within `for_ms`. The event stream shows them as they are made.")
         .refuses(&[Code::NotFound]);
     api.post("/keys/sample", sample)
         .says("See the next decisions", "Of each node, whomever they are about.")
@@ -136,10 +137,10 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reset>) -> Resul
 
 async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {
     let Watched { who, for_ms, nodes } = body.value;
-    let request = Question { domain: None, identities: vec![who.clone()], endpoint: None, method: None, cost: None };
-    check(&request)?;
+    check(&Question::of_one(who.clone()))?;
     check_time(for_ms)?;
-    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Watch { who: who.clone(), for_ms }).await?;
+    let ask = Ask::Watch { who: who.clone(), for_ms, goes_on: None };
+    let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask).await?;
     Ok(Json(shown(&state, outcome, Some(&who))))
 }
 
@@ -163,24 +164,4 @@ fn check_time(for_ms: u64) -> Result<(), Problem> {
 /// Is it a request? Every node would say the same.
 fn check(request: &Question) -> Result<(), Problem> {
     request.check().map_err(|error| Problem::field("/request", error.to_string()))
-}
-
-/// Identities that were seen in traffic, as they may be shown; whom somebody named, he knows.
-fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) -> Outcome {
-    for told in outcome.answers.values_mut() {
-        let (Told::Watch(decisions) | Told::Sample(decisions)) = told else { continue };
-        for decision in &mut decisions.decisions {
-            let is_named =
-                |who: &SeenIdentity| named.is_some_and(|Who { kind, value }| (kind, value) == (&who.kind, &who.value));
-            for who in decision.identities.iter_mut().filter(|who| !is_named(who)) {
-                who.value = state.privacy.show(&who.kind, &who.value);
-            }
-            decision.limit_id = decision.limit_id.take().map(|limit| state.figures.shown(&limit));
-            // A path may name somebody.
-            if named.is_none() && !state.privacy.is_clear() {
-                decision.endpoint = None;
-            }
-        }
-    }
-    outcome
 }

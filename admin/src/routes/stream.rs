@@ -1,7 +1,7 @@
 //! The event stream: the state of each topic first, then what happens. A reader that is slow misses states, is told so, and
 //! gets the newest; the server never waits for it.
 
-use std::{collections::VecDeque, convert::Infallible, rc::Rc, str::FromStr, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, future::pending, rc::Rc, str::FromStr, time::Duration};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -15,6 +15,8 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use tidegate::RequestError;
+use tidegate_fleet::wire::{Question, Who as Watched};
 use tokio::{
     sync::watch,
     time::{self, Instant, Interval},
@@ -27,10 +29,11 @@ use crate::{
     events::{Told, Topic},
     problem::Problem,
     query::Query,
-    roles::Viewer,
+    roles::{Need, Role, Viewer},
     secrets::instant,
     server::State,
     simulate as run,
+    watches::Looking,
 };
 
 /// The most runs that a stream tells of.
@@ -57,6 +60,8 @@ that were forgotten (`removed`); first the rows of all, with `whole` |
 | `audit` | `audit`, a line; first the last ones |
 | `sim:ID` | `sim.progress` and `sim.done` of a what-if run |
 
+With `key`, which takes the role of an operator, also the decisions about that identity as nodes make them: `decision`, four times a second at most, the newest 50 since the last such event, numbered, and how many more there were (`missed`); first those that are known, where somebody watches already. `key` says since when, and of which nodes not all is seen: each has since when it is asked in `nodes`, and is among `silent` or `failed` where it does not answer.
+
 A reader that is too slow for `metrics` and other states gets the newest, with `gap`; of `node` the rows of all. One that comes back with \
 `Last-Event-ID`, as browsers do, is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
 says which.";
@@ -75,6 +80,8 @@ struct Topics {
     /// Separated by commas; of what-if runs eight at most.
     #[serde(default)]
     topics: String,
+    /// An identity to watch, such as `user:ada`.
+    key: Option<String>,
 }
 
 async fn open(
@@ -85,11 +92,12 @@ async fn open(
     last: LastEventId,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
+    let watched = query.key.as_deref().map(|key| watched(&request, key)).transpose()?;
     let last = last.0.and_then(|id| state.events.sequence(&id));
     if let Some(connection) = request.conn_data::<Connection>() {
         connection.is_stream();
     }
-    let reader = Reader::new(state, by.who(), asked, last);
+    let reader = Reader::new(state, by.who(), asked, watched, last);
     let events = stream::unfold(reader, async |mut reader| {
         reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
     });
@@ -99,6 +107,16 @@ async fn open(
         // For proxies that hold back what comes in small pieces.
         .insert_header((header::HeaderName::from_static("x-accel-buffering"), "no"))
         .streaming(Box::pin(events)))
+}
+
+/// Whom the decisions are to be about.
+fn watched(request: &HttpRequest, key: &str) -> Result<Watched, Problem> {
+    access::check(request, Need::Role(Role::Operator))?;
+    let (kind, value) = key.split_once(':').unwrap_or((key, ""));
+    let who = Watched { kind: kind.to_owned(), value: value.to_owned() };
+    let wrong = |error: RequestError| Problem::parameter("key", format!("key: {error}"));
+    Question::of_one(who.clone()).check().map_err(wrong)?;
+    Ok(who)
 }
 
 /// What a stream is to be about.
@@ -138,6 +156,8 @@ struct Reader {
     /// Ids of the runs that it wants to be told of, and what it was told last; those that are over are not in it any more.
     runs: Vec<(String, Option<RunTold>)>,
     runs_changed: watch::Receiver<()>,
+    /// Whose decisions it looks at.
+    looking: Option<Looking>,
     session_ended: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     heartbeat: Interval,
@@ -152,20 +172,31 @@ type RunTold = (run::State, u64, Option<usize>);
 
 enum Happened {
     Run,
+    Decisions,
     Stop,
     News,
     SessionEnd,
     Heartbeat,
 }
 
+/// Waits for what is to be told of a key; for ever where there is none.
+async fn has_news(looking: &mut Option<Looking>) {
+    match looking {
+        Some(looking) => looking.has_news().await,
+        None => pending().await,
+    }
+}
+
 impl Reader {
     /// `last`: number of the event up to which it was told everything, if it was here before.
-    fn new(state: Data<State>, who: Rc<Who>, asked: Asked, last: Option<u64>) -> Self {
+    fn new(state: Data<State>, who: Rc<Who>, asked: Asked, watched: Option<Watched>, last: Option<u64>) -> Self {
+        let looking = watched.clone().and_then(|watched| state.watches.look(&state, watched));
         let mut reader = Self {
             // First, so that nothing falls between it and the state.
             news: state.events.subscribe(),
             runs: asked.runs.into_iter().map(|id| (id, None)).collect(),
             runs_changed: state.runs.subscribe(),
+            looking,
             session_ended: state.session_ended.subscribe(),
             stopping: state.stopping.subscribe(),
             heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
@@ -195,6 +226,10 @@ impl Reader {
             reader.seen = newest;
         }
         reader.tell_of_runs();
+        if let (Some(watched), None) = (watched, &reader.looking) {
+            reader.say("key", &json!({ "who": watched, "refused": "too many are watched at once" }));
+        }
+        reader.tell_of_key();
         reader
     }
 
@@ -217,6 +252,7 @@ impl Reader {
                 _ = self.stopping.changed() => Happened::Stop,
                 _ = self.news.changed() => Happened::News,
                 _ = self.runs_changed.changed(), if !self.runs.is_empty() => Happened::Run,
+                () = has_news(&mut self.looking) => Happened::Decisions,
                 _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
@@ -229,6 +265,7 @@ impl Reader {
                     self.runs_changed.borrow_and_update();
                     self.tell_of_runs();
                 }
+                Happened::Decisions => self.tell_of_key(),
                 // Somebody's session, this one perhaps; or its time is up.
                 Happened::SessionEnd | Happened::Heartbeat => match access::still(&self.state, &self.who).await {
                     Ok(Some(reason)) => self.end(reason),
@@ -271,6 +308,13 @@ impl Reader {
     fn say(&mut self, name: &str, data: &serde_json::Value) {
         let id = self.state.events.id(self.seen);
         self.waiting.push_back(format!("event: {name}\nid: {id}\ndata: {data}\n\n"));
+    }
+
+    /// Tells of decisions about the key that it looks at.
+    fn tell_of_key(&mut self) {
+        for (name, data) in self.looking.as_mut().map(Looking::news).unwrap_or_default() {
+            self.say(name, &data);
+        }
     }
 
     /// Tells of runs that are not as they were told. A reader that is slow is told of the newest state alone.

@@ -37,3 +37,4 @@ mod support;
 mod tokens;
 mod two_servers;
 mod versions;
+mod watches;

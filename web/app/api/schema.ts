@@ -2084,6 +2084,10 @@ export type Second = {
 
 /** A decision that was seen. */
 export type SeenDecision = {
+  /** Tokens; `null`: it was no request, or the node does not say. */
+  cost: number | null;
+  /** Its method, if it had one. */
+  method: string | null;
   /** Was it allowed? */
   allowed: boolean;
   /** By the node's clock, Unix milliseconds. */

@@ -129,6 +129,32 @@ export interface PublishedEvent {
   removed_count: number;
 }
 
+/** A decision about a key that is watched. */
+export interface Seen extends schema.SeenDecision {
+  /** One more for each, over all nodes. */
+  number: number;
+  node: string;
+}
+
+/** Since when a key is watched, and of which nodes not all is seen; or that it is not. */
+export type KeyEvent =
+  | {
+      since_ms: number;
+      /** Of those that are seen, since when, Unix milliseconds. */
+      nodes: Record<string, number>;
+      silent: string[];
+      /** By node, why it cannot. */
+      failed: Record<string, string>;
+    }
+  | { refused: string };
+
+export interface DecisionEvent {
+  /** In the order of their numbers. */
+  decisions: Seen[];
+  /** Since the last such event, beside them. */
+  missed: number;
+}
+
 export interface ByeEvent {
   reason: string;
 }

@@ -1,88 +1,97 @@
-/** Watches one identity: asks nodes again and again for the decisions about it, for ten minutes at most. */
-import { watchKey } from '../api/calls/live.ts';
-import type { Identity, SeenDecision } from '../api/schema.ts';
+/** Watches one identity: the stream tells of the decisions about it, for ten minutes at most. */
+import type { Identity } from '../api/schema.ts';
+import type { DecisionEvent, KeyEvent, Seen } from '../api/types.ts';
 import { Calm } from '../live/calm.svelte.ts';
-import { failuresOf } from './states.ts';
-
-export interface Seen extends SeenDecision {
-  /** One more for each. */
-  id: number;
-  node: string;
-}
+import { live } from '../live/live.svelte.ts';
+import { inspector } from '../text/inspector.ts';
 
 const ROUND_MS = 1_500;
 const MOST_MS = 600_000;
 const KEPT = 50;
+/** A node that joined later than that after the others is named. */
+const LATER_MS = 3_000;
 
 export class Watch {
   state = $state<'off' | 'on' | 'ended'>('off');
+  /** By the server's clock. */
   since = $state<number | null>(null);
-  failure = $state.raw<unknown>(null);
   /** Came, and had no room. */
   missed = $state(0);
   silent = $state.raw<string[]>([]);
   /** Of nodes that cannot, and why. */
   failed = $state.raw<string[]>([]);
-  readonly calm = new Calm<Seen>(({ id }) => String(id));
+  /** Of which not all is seen since then. */
+  later = $state.raw<[node: string, sinceMs: number][]>([]);
+  readonly calm = new Calm<Seen>(({ number }) => String(number));
   readonly #onRound: () => void;
-  #call: AbortController | null = null;
+  #leave: (() => void) | null = null;
+  #end: ReturnType<typeof setTimeout> | undefined;
+  #rounds: ReturnType<typeof setInterval> | undefined;
   #seen: Seen[] = [];
+  /** Number of the newest decision, and how many of them came. */
   #last = 0;
+  #came = 0;
 
-  /** `onRound` is called after each answer. */
+  /** `onRound` is called again and again while somebody watches. */
   constructor(onRound: () => void) {
     this.#onRound = onRound;
   }
 
-  start(who: Identity): void {
+  start({ kind, value }: Identity): void {
     this.stop();
-    [this.#seen, this.missed, this.failure] = [[], 0, null];
-    this.calm.update([]);
-    this.since = Date.now();
+    this.#begin(null);
     this.state = 'on';
-    const call = new AbortController();
-    this.#call = call;
-    void this.#run(who, call.signal, Date.now() + MOST_MS);
+    this.#leave = live.listen(`key:${kind}:${value}`, ['key', 'decision'], (data, name) => {
+      if (name === 'key') this.#know(data as KeyEvent);
+      else this.#see(data as DecisionEvent);
+    });
+    this.#rounds = setInterval(() => {
+      if (!document.hidden) this.#onRound();
+    }, ROUND_MS);
+    this.#end = setTimeout(() => {
+      this.stop();
+      this.state = 'ended';
+    }, MOST_MS);
   }
 
   stop(): void {
-    this.#call?.abort();
-    this.#call = null;
+    clearTimeout(this.#end);
+    clearInterval(this.#rounds);
+    this.#leave?.();
+    this.#leave = null;
     this.state = 'off';
   }
 
-  async #run(who: Identity, signal: AbortSignal, until: number): Promise<void> {
-    try {
-      while (Date.now() < until) {
-        await visible(signal);
-        const { answers, did_not_answer } = await watchKey({ who, for_ms: ROUND_MS }, signal);
-        if (signal.aborted) return;
-        this.silent = did_not_answer;
-        this.failed = failuresOf(answers);
-        for (const [node, told] of Object.entries(answers)) {
-          if (told.what !== 'watch') continue;
-          this.missed += told.seen - told.decisions.length;
-          for (const decision of told.decisions)
-            this.#seen.push({ ...decision, node, id: (this.#last += 1) });
-        }
-        this.#seen.sort((one, other) => other.at_ms - one.at_ms || other.id - one.id);
-        this.#seen = this.#seen.slice(0, KEPT);
-        this.calm.update(this.#seen);
-        this.#onRound();
-      }
-      this.state = 'ended';
-    } catch (error) {
-      if (signal.aborted) return;
-      this.failure = error;
-      this.state = 'off';
-    }
+  /** What came before, if anything did, is not all that was decided since. */
+  #begin(since: number | null): void {
+    [this.#seen, this.#last, this.#came] = [[], 0, 0];
+    [this.since, this.missed, this.silent, this.failed, this.later] = [since, 0, [], [], []];
+    this.calm.show([]);
   }
-}
 
-/** A tab that nobody sees asks nothing. */
-function visible(signal: AbortSignal): Promise<void> {
-  if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => {
-    document.addEventListener('visibilitychange', () => resolve(), { once: true, signal });
-  });
+  #know(event: KeyEvent): void {
+    if ('refused' in event) {
+      this.stop();
+      this.failed = [event.refused];
+      return;
+    }
+    const { since_ms, nodes, silent, failed } = event;
+    if (since_ms !== this.since) this.#begin(since_ms);
+    this.silent = silent;
+    this.failed = Object.entries(failed).map(([node, why]) => inspector.limits.failed(node, why));
+    this.later = Object.entries(nodes).filter(([, since]) => since - since_ms > LATER_MS);
+  }
+
+  #see({ decisions }: DecisionEvent): void {
+    // A stream that was opened anew tells again what is known.
+    const fresh = decisions.filter(({ number }) => number > this.#last);
+    this.#last = fresh.at(-1)?.number ?? this.#last;
+    this.#came += fresh.length;
+    this.missed = this.#last - this.#came;
+    this.#seen = this.#seen
+      .concat(fresh)
+      .sort((one, other) => other.at_ms - one.at_ms || other.number - one.number)
+      .slice(0, KEPT);
+    this.calm.update(this.#seen);
+  }
 }

@@ -32,6 +32,8 @@ export type Listener = (data: unknown, name: string) => void;
 
 /** Topics of every page: figures, and how the nodes are. */
 const TOPICS = ['metrics', 'node'];
+/** Before the identity that a topic is about. */
+const KEY = 'key:';
 /** Events of figures: these stand still while somebody looks at them as they were. */
 const FIGURES = new Set(['metrics', 'metrics.tier', 'metrics.rule', 'top']);
 /** Later than this a chart has a gap that the history may fill. */
@@ -71,7 +73,7 @@ class Live {
   #heard = new Map<string, Set<Listener>>();
   #renewal: ReturnType<typeof setTimeout> | undefined;
   readonly #stream = new Stream({
-    open: () => new EventSource(`/api/v1/stream?topics=${[...TOPICS, ...this.#topics.keys()].join(',')}`),
+    open: () => new EventSource(`/api/v1/stream?${this.#asked()}`),
     probe: () => probe(this.#user),
     onEvent: (name, data) => this.#receive(name, data),
     onConnection: (connection) => {
@@ -113,7 +115,8 @@ class Live {
 
   /**
    * Calls with each event of these names until it is taken back: `$effect(() => live.listen('top', ['top'], …))`. A topic
-   * is asked for meanwhile, and its state comes first; some events come without one (null).
+   * is asked for meanwhile, and its state comes first; some events come without one (null). A key is a topic too, such as
+   * `key:user:ada`, and is watched no longer than it is listened for.
    */
   listen(topic: string | null, names: string[], listener: Listener): () => void {
     for (const name of names) {
@@ -123,16 +126,16 @@ class Live {
     }
     if (topic !== null) {
       this.#topics.set(topic, (this.#topics.get(topic) ?? 0) + 1);
-      // Once for all that a page wants.
-      clearTimeout(this.#renewal);
-      this.#renewal = setTimeout(() => this.#stream.renew());
+      this.#renew();
     }
     return () => {
       for (const name of names) this.#heard.get(name)?.delete(listener);
       if (topic === null) return;
       const others = (this.#topics.get(topic) ?? 1) - 1;
-      if (others === 0) this.#topics.delete(topic);
-      else this.#topics.set(topic, others);
+      if (others === 0) {
+        this.#topics.delete(topic);
+        if (topic.startsWith(KEY)) this.#renew();
+      } else this.#topics.set(topic, others);
     };
   }
 
@@ -145,6 +148,19 @@ class Live {
   onPublished(listener: (event: PublishedEvent | null) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /** Once for all that a page wants. */
+  #renew(): void {
+    clearTimeout(this.#renewal);
+    this.#renewal = setTimeout(() => this.#stream.renew());
+  }
+
+  #asked(): string {
+    const all = [...TOPICS, ...this.#topics.keys()];
+    const key = all.find((topic) => topic.startsWith(KEY));
+    const topics = `topics=${all.filter((topic) => !topic.startsWith(KEY)).join(',')}`;
+    return key === undefined ? topics : `${topics}&key=${encodeURIComponent(key.slice(KEY.length))}`;
   }
 
   #see = (): void => {

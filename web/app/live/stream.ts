@@ -23,6 +23,8 @@ export const EVENTS = [
   'node',
   'alert',
   'audit',
+  'key',
+  'decision',
   'policy.published',
   'policy.applied',
   'policy.rollout',

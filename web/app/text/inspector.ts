@@ -121,6 +121,7 @@ export const inspector = {
     time: 'Time',
     node: 'Node',
     path: 'Path',
+    cost: 'Cost',
     result: 'Result',
     allowed: 'allowed',
     denied: 'denied',
@@ -128,6 +129,7 @@ export const inspector = {
     remaining: 'Left',
     waiting: 'No decision about it yet.',
     help: 'Nodes tell of decisions only while somebody watches; nothing is kept.',
+    later: (node: string, time: string) => `Of ${node} all is seen since ${time}.`,
     missed: (count: number) => `${count} more came than are shown`,
   },
   reset: {

@@ -16,7 +16,6 @@ import type {
   OpenRollout,
   AskedReset,
   NodeAnswers,
-  Watched,
   WentOn,
 } from '../schema.ts';
 
@@ -37,8 +36,6 @@ export const explain = (body: AskedRequest, signal: AbortSignal) =>
   request<Explained>('/explain', { method: 'POST', body, signal });
 export const peekKeys = (body: AskedKeys, signal: AbortSignal) =>
   request<NodeAnswers>('/keys/peek', { method: 'POST', body, signal });
-export const watchKey = (body: Watched, signal: AbortSignal) =>
-  request<NodeAnswers>('/keys/watch', { method: 'POST', body, signal });
 export const resetKeys = (body: AskedReset) => request<NodeAnswers>('/keys/reset', { method: 'POST', body });
 
 export const getHeaviest = (limit: number, signal: AbortSignal) =>

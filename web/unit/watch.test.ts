@@ -1,0 +1,75 @@
+/** Watching a key: what the stream tells, also where it is opened anew in between. */
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { Seen } from '../app/api/types.ts';
+import { Watch } from '../app/inspect/watch.svelte.ts';
+import { live, type Listener } from '../app/live/live.svelte.ts';
+
+let say: Listener;
+let left: number;
+beforeEach(() => {
+  vi.useFakeTimers();
+  left = 0;
+  vi.spyOn(live, 'listen').mockImplementation((topic, _names, listener) => {
+    expect(topic).toBe('key:user:ada');
+    say = listener;
+    return () => (left += 1);
+  });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
+
+const seen = (number: number): Seen => ({
+  number,
+  node: 'a',
+  at_ms: number,
+  allowed: true,
+  limit_id: null,
+  remaining: null,
+  identities: [],
+  endpoint: null,
+  method: 'GET',
+  cost: 1,
+});
+const numbers = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, at) => seen(from + at));
+
+function watching(): Watch {
+  const watch = new Watch(() => undefined);
+  watch.start({ kind: 'user', value: 'ada' });
+  say({ since_ms: 5, nodes: { a: 5, b: 9_000 }, silent: ['c'], failed: { d: 'so' } }, 'key');
+  return watch;
+}
+
+test('what came is shown, the newest first, and what had no room is counted', () => {
+  const watch = watching();
+  expect([watch.since, watch.silent, watch.later]).toEqual([5, ['c'], [['b', 9_000]]]);
+  expect(watch.failed[0]).toContain('so');
+  say({ decisions: numbers(1, 2), missed: 0 }, 'decision');
+  say({ decisions: numbers(6, 7), missed: 3 }, 'decision');
+  expect(watch.calm.rows.map(({ number }) => number)).toEqual([7, 6, 2, 1]);
+  expect(watch.missed).toBe(3);
+});
+
+test('a stream that was opened anew repeats nothing, and a watch that was lost begins anew', () => {
+  const watch = watching();
+  say({ decisions: numbers(1, 60), missed: 0 }, 'decision');
+  expect(watch.calm.rows).toHaveLength(50);
+  say({ since_ms: 5, nodes: { a: 5 }, silent: [], failed: {} }, 'key');
+  say({ decisions: numbers(12, 61), missed: 11 }, 'decision');
+  expect([watch.calm.rows[0]?.number, watch.missed]).toEqual([61, 0]);
+  say({ since_ms: 90, nodes: { a: 90 }, silent: [], failed: {} }, 'key');
+  expect([watch.since, watch.calm.rows.length]).toEqual([90, 0]);
+  say({ decisions: numbers(1, 1), missed: 0 }, 'decision');
+  expect(watch.calm.rows).toHaveLength(1);
+});
+
+test('after ten minutes it ends, and where too many are watched it does not begin', async () => {
+  const watch = watching();
+  await vi.advanceTimersByTimeAsync(600_000);
+  expect([watch.state, left]).toEqual(['ended', 1]);
+  watch.start({ kind: 'user', value: 'ada' });
+  say({ refused: 'too many' }, 'key');
+  expect([watch.state, watch.failed, left]).toEqual(['off', ['too many'], 2]);
+});
