@@ -8,8 +8,8 @@ class FakeSource extends EventTarget {
   close(): void {
     this.closed = true;
   }
-  say(name: string, data: unknown): void {
-    this.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+  say(name: string, data: unknown, lastEventId = ''): void {
+    this.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data), lastEventId }));
   }
   fail(): void {
     this.dispatchEvent(new Event('error'));
@@ -17,6 +17,7 @@ class FakeSource extends EventTarget {
 }
 
 let sources: FakeSource[];
+let opened: (string | null)[];
 let seen: Connection[];
 let events: [string, unknown][];
 let answer: 'in' | 'out' | 'down';
@@ -28,9 +29,10 @@ const latest = () => sources.at(-1) ?? new FakeSource();
 
 beforeEach(() => {
   vi.useFakeTimers();
-  [sources, seen, events, answer, held] = [[], [], [], 'in', null];
+  [sources, opened, seen, events, answer, held] = [[], [], [], [], 'in', null];
   stream = new Stream({
-    open: () => {
+    open: (last) => {
+      opened.push(last);
       const source = new FakeSource();
       sources.push(source);
       return source as unknown as EventSource;
@@ -71,6 +73,21 @@ test('after an error it comes back by itself, sooner when the server answers', a
   expect(sources).toHaveLength(3);
   latest().say('metrics', {});
   expect(seen).toEqual(['connecting', 'live', 'reconnecting', 'live']);
+});
+
+test('after a loss it goes on where it was, and for other topics it begins anew', async () => {
+  latest().say('hello', {}, 'a-7');
+  latest().say('metrics', {});
+  latest().fail();
+  await vi.advanceTimersByTimeAsync(500);
+  latest().say('hello', {}, 'a-9');
+  stream.renew();
+  latest().say('hello', {}, 'a-11');
+  latest().fail();
+  stream.renew();
+  await vi.advanceTimersByTimeAsync(500);
+  stream.start();
+  expect(opened).toEqual([null, 'a-7', null, null, null]);
 });
 
 test('without a session it waits for someone to sign in', async () => {

@@ -63,7 +63,7 @@ that were forgotten (`removed`); first the rows of all, with `whole` |
 With `key`, which takes the role of an operator, also the decisions about that identity as nodes make them: `decision`, four times a second at most, the newest 50 since the last such event, numbered, and how many more there were (`missed`); first those that are known, where somebody watches already. `key` says since when, and of which nodes not all is seen: each has since when it is asked in `nodes`, and is among `silent` or `failed` where it does not answer.
 
 A reader that is too slow for `metrics` and other states gets the newest, with `gap`; of `node` the rows of all. One that comes back with \
-`Last-Event-ID`, as browsers do, is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
+`Last-Event-ID`, as browsers do, or with `last_event_id` is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
 says which.";
 
 pub(super) fn calls(api: &mut Api) {
@@ -82,6 +82,9 @@ struct Topics {
     topics: String,
     /// An identity to watch, such as `user:ada`.
     key: Option<String>,
+    /// As the header `Last-Event-ID`, for whoever cannot send that, such as a page that opens its stream anew; the topics are to be
+    /// those of before.
+    last_event_id: Option<String>,
 }
 
 async fn open(
@@ -93,7 +96,7 @@ async fn open(
 ) -> Result<HttpResponse, Problem> {
     let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
     let watched = query.key.as_deref().map(|key| watched(&request, key)).transpose()?;
-    let last = last.0.and_then(|id| state.events.sequence(&id));
+    let last = last.0.as_deref().or(query.last_event_id.as_deref()).and_then(|id| state.events.sequence(id));
     if let Some(connection) = request.conn_data::<Connection>() {
         connection.is_stream();
     }

@@ -296,7 +296,7 @@ fn who_comes_back_goes_on_where_it_was() {
     let (etag, mut free) = ana.tier("free");
     free["limits"][0]["limit"] = json!(200);
     assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
-    let mut back = Events::open_after(&server.url, &ana, "metrics", Some(&id));
+    let mut back = Events::open(&server.url, &ana, &format!("metrics&last_event_id={id}"));
     assert_eq!(back.next().expect("an event").0, "hello");
     assert_eq!(back.id, id);
     for t in &missed {

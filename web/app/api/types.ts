@@ -105,6 +105,8 @@ export interface HelloEvent {
   policy_version: number;
   role: string;
   session_end: string;
+  /** What was missed follows, instead of how things are. */
+  resumed: boolean;
 }
 
 export type MetricsEvent = schema.Sample & { gap?: boolean };

@@ -73,7 +73,7 @@ class Live {
   #heard = new Map<string, Set<Listener>>();
   #renewal: ReturnType<typeof setTimeout> | undefined;
   readonly #stream = new Stream({
-    open: () => new EventSource(`/api/v1/stream?${this.#asked()}`),
+    open: (last) => new EventSource(`/api/v1/stream?${this.#asked(last)}`),
     probe: () => probe(this.#user),
     onEvent: (name, data) => this.#receive(name, data),
     onConnection: (connection) => {
@@ -156,11 +156,15 @@ class Live {
     this.#renewal = setTimeout(() => this.#stream.renew());
   }
 
-  #asked(): string {
+  #asked(last: string | null): string {
     const all = [...TOPICS, ...this.#topics.keys()];
     const key = all.find((topic) => topic.startsWith(KEY));
-    const topics = `topics=${all.filter((topic) => !topic.startsWith(KEY)).join(',')}`;
-    return key === undefined ? topics : `${topics}&key=${encodeURIComponent(key.slice(KEY.length))}`;
+    const topics = all.filter((topic) => !topic.startsWith(KEY)).join(',');
+    return [
+      `topics=${topics}`,
+      ...(key === undefined ? [] : [`key=${encodeURIComponent(key.slice(KEY.length))}`]),
+      ...(last === null ? [] : [`last_event_id=${last}`]),
+    ].join('&');
   }
 
   #see = (): void => {

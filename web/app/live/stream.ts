@@ -7,7 +7,8 @@
 export type Connection = 'connecting' | 'live' | 'reconnecting' | 'signed-out' | 'paused';
 
 export interface StreamHooks {
-  open(): EventSource;
+  /** `last`: the id of the last event of the stream that was lost, to go on from there. */
+  open(last: string | null): EventSource;
   /** Is there a session, none, or no answer? */
   probe(): Promise<'in' | 'out' | 'down'>;
   onEvent(name: string, data: unknown): void;
@@ -51,6 +52,7 @@ export class Stream {
   #hiding: Timer | undefined;
   /** Counts openings and closings: an answer to a question of before is not heard. */
   #epoch = 0;
+  #last: string | null = null;
   /** Openings since the last event. */
   #inVain = 0;
 
@@ -61,12 +63,15 @@ export class Stream {
   /** Opens the stream, also after signing in again. */
   start(): void {
     this.#close();
+    this.#last = null;
     this.#become('connecting');
     this.#connect();
   }
 
   /** Opens it anew, for other topics: what is seen stays live meanwhile. One that is not open will be opened so. */
   renew(): void {
+    // Whoever listens from now on is to be told how things are.
+    this.#last = null;
     if (this.#source === null) return;
     this.#close();
     this.#connect();
@@ -88,21 +93,22 @@ export class Stream {
   }
 
   #connect(): void {
-    const source = this.#hooks.open();
+    const source = this.#hooks.open(this.#last);
     this.#source = source;
     this.#watch();
     source.addEventListener('error', () => void this.#lost(source));
     for (const name of EVENTS) {
-      source.addEventListener(name, (event: MessageEvent<string>) => this.#receive(source, name, event.data));
+      source.addEventListener(name, (event: MessageEvent<string>) => this.#receive(source, name, event));
     }
   }
 
-  #receive(source: EventSource, name: string, text: string): void {
+  #receive(source: EventSource, name: string, { data, lastEventId }: MessageEvent<string>): void {
     if (source !== this.#source) return;
+    this.#last = lastEventId || this.#last;
     this.#watch();
     this.#inVain = 0;
     this.#become('live');
-    this.#hooks.onEvent(name, JSON.parse(text));
+    this.#hooks.onEvent(name, JSON.parse(data));
     if (name === 'bye') void this.#lost(source);
   }
 

@@ -1,5 +1,5 @@
 /** What the server finds wrong with objects of the policy, while a page listens. */
-import type { Alert, Kind } from '../api/types.ts';
+import type { Alert, HelloEvent, Kind } from '../api/types.ts';
 import { live } from '../live/live.svelte.ts';
 import { fields } from '../text/fields.ts';
 
@@ -16,8 +16,8 @@ export class Checks {
 
   listen(): () => void {
     const stop = live.listen('alerts', ['hello', 'alert'], (data, name) => {
-      if (name === 'hello') this.#open.clear();
-      else this.#hear(data as Alert & { state: 'opened' | 'closed' });
+      if (name !== 'hello') this.#hear(data as Alert & { state: 'opened' | 'closed' });
+      else if (!(data as HelloEvent).resumed) this.#open.clear();
       this.#timer ??= setTimeout(() => this.#show(), TOGETHER_MS);
     });
     return () => {
