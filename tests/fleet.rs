@@ -500,7 +500,9 @@ fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_
     let fleet = Fleet::start();
     let (mut dies, mut goes, stops) = (fleet.node("dies"), fleet.node("goes"), fleet.node("stops"));
     let is = |name: &str, presence: &str| wait_until(presence, || fleet.row(name)["presence"] == presence);
-    ["dies", "goes", "stops"].map(|name| is(name, "connected"));
+    for name in ["dies", "goes", "stops"] {
+        is(name, "connected");
+    }
     let missed = || {
         let alerts = fleet.ana.get(&fleet.admin, "/alerts");
         let gone = alerts["items"].as_array().expect("a list").iter().filter(|alert| alert["code"] == "node_gone");
@@ -511,7 +513,9 @@ fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_
     assert_eq!(fleet.row("stops")["presence"], "stopped", "it said so before it ended");
     dies.kill();
     goes.kill();
-    ["dies", "goes"].map(|name| is(name, "gone"));
+    for name in ["dies", "goes"] {
+        is(name, "gone");
+    }
     wait_until("they are missed", || missed() == ["dies", "goes"]);
     let dies = fleet.node("dies");
     follows(&dies, 1, 100);

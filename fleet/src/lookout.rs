@@ -200,9 +200,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Observer for Watch {
     fn observe(&self, observed: &Observed<'_>) {
-        let is_about = |who: &Who| {
-            observed.identities().any(|(kind, value)| kind == who.kind && value == who.value.as_bytes())
-        };
+        let is_about =
+            |who: &Who| observed.identities().any(|(kind, value)| kind == who.kind && value == who.value.as_bytes());
         if self.who.as_ref().is_some_and(|who| !is_about(who)) {
             return;
         }

@@ -28,7 +28,9 @@ for (const theme of ['light', 'dark'] as const) {
     try {
       await admin.goto('/');
       await expectLive(admin);
-      await expect(admin.getByRole('link', { name: 'user:acct_9f31', exact: true })).toBeVisible({ timeout: 20_000 });
+      await expect(admin.getByRole('link', { name: 'user:acct_9f31', exact: true })).toBeVisible({
+        timeout: 20_000,
+      });
       await look(admin, 'overview-live', theme);
       await admin.getByLabel('Tier', { exact: true }).selectOption('free');
       await admin.getByRole('group', { name: 'Range of time' }).getByText('1h').click();

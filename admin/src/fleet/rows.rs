@@ -263,11 +263,7 @@ impl NodeRow {
     }
 
     /// That of the process that answers.
-    pub(super) fn of_this_one(
-        figures: &OwnFigures,
-        target: &Version,
-        behind_since: Option<jiff::Timestamp>,
-    ) -> Self {
+    pub(super) fn of_this_one(figures: &OwnFigures, target: &Version, behind_since: Option<jiff::Timestamp>) -> Self {
         let Own { interval_ms, whole } = figures.own();
         Self {
             node: figures.node().to_owned(),

@@ -45,7 +45,10 @@ pub(super) fn calls(api: &mut Api) {
         }))
         .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
-        .says("Watch one identity", "The decisions about it that nodes make within `for_ms`. The event stream shows them as they are made.")
+        .says(
+            "Watch one identity",
+            "The decisions about it that nodes make within `for_ms`. The event stream shows them as they are made.",
+        )
         .refuses(&[Code::NotFound]);
     api.post("/keys/sample", sample)
         .says("See the next decisions", "Of each node, whomever they are about.")

@@ -52,7 +52,10 @@ pub(super) fn calls(api: &mut Api) {
         .says("Answer a command", "Within its deadline; later nobody waits for it.")
         .refuses(&[Code::NotFound]);
     api.post("/nodes/goodbyes", goodbye)
-        .says("Say that a node stops", "Its stream ends. A node that ends without it is missed: the alert `node_gone` is opened.")
+        .says(
+            "Say that a node stops",
+            "Its stream ends. A node that ends without it is missed: the alert `node_gone` is opened.",
+        )
         .refuses(&[Code::NotFound]);
     api.get("/nodes", list).says(
         "Nodes",

@@ -197,10 +197,14 @@ fn nodes_that_need_a_look_are_told_with_since_when() {
     took("n-1", 2, 4, &Value::Null);
     assert_eq!(of_nodes().len(), 2);
     // One that stops and says so is not missed; who ends without a word is, until it is back or forgotten.
-    let goodbye = |instance: &str| node.post("/api/v1/nodes/goodbyes", &json!({ "name": "n-1", "instance": instance })).status;
+    let goodbye =
+        |instance: &str| node.post("/api/v1/nodes/goodbyes", &json!({ "name": "n-1", "instance": instance })).status;
     assert_eq!((goodbye("b"), goodbye("a")), (404, 204));
     assert_eq!(row(&ana, "n-1")["presence"], "stopped");
-    assert_eq!((&row(&ana, "n-1")["events"][0]["code"], events[0].next_called("restart")), (&json!("stopped"), json!({})));
+    assert_eq!(
+        (&row(&ana, "n-1")["events"][0]["code"], events[0].next_called("restart")),
+        (&json!("stopped"), json!({}))
+    );
     assert_eq!(events[0].next(), None);
     drop(events);
     let gone = wait_for(&ana, "/api/v1/alerts", |alerts| of_code(alerts, "node_gone").len() == 2);

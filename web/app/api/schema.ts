@@ -42,7 +42,7 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
   /** For people: what is the matter, and with what. */
   message: string;
@@ -109,16 +109,6 @@ export type Ask = {
   traffic: AskedTraffic;
 };
 
-/** Some traffic. */
-export type AskedTraffic =
-  | {
-      made: MadeAsk;
-    }
-  | {
-      log: LogAsk;
-    }
-  | 'recorded';
-
 /** A request, and whom to ask about it. */
 export type AskedKeys = {
   /** Names of nodes; all unless given. */
@@ -135,6 +125,25 @@ export type AskedRequest = {
   method?: string | null;
   tier?: string | null;
 };
+
+/** What is to be forgotten, and why. */
+export type AskedReset = {
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+  /** One line, for the audit log. */
+  reason?: string;
+  request: Question;
+};
+
+/** Some traffic. */
+export type AskedTraffic =
+  | {
+      made: MadeAsk;
+    }
+  | {
+      log: LogAsk;
+    }
+  | 'recorded';
 
 /** A line that was written. */
 export type AuditLine = {
@@ -469,8 +478,12 @@ export type DecisionRow = {
 export type Decisions = {
   /** Oldest first, a hundred at most, and as many as fit. */
   decisions: SeenDecision[];
+  /** Of a watch that goes on: the number of the last that was told or counted. */
+  last?: number;
   /** How many came, also those for which there was no room. */
   seen: number;
+  /** Since when is watched, by the node's clock, Unix milliseconds. Another than before: the watch that went on had ended, and this is a new one. */
+  since_ms?: number;
 };
 
 /** The first ones are kept. */
@@ -717,6 +730,14 @@ export type GoOn = {
   to: To;
 };
 
+/** A node stops because it was told to: nobody has to look after it. */
+export type Goodbye = {
+  /** Which start of it. */
+  instance: string;
+  /** Its name. */
+  name: string;
+};
+
 export type Header = {
   /** In lower case. */
   name: string;
@@ -855,6 +876,17 @@ export type Limit = {
   sharing?: Sharing;
 };
 
+/** Since the process started, and per second. */
+export type LimitCounts = {
+  allowed: number;
+  allowed_rate: number;
+  denied: number;
+  denied_rate: number;
+  limit_id: string;
+  shadow_denied: number;
+  shadow_denied_rate: number;
+};
+
 /** What one limit did under one policy. */
 export type LimitFigures = {
   /** Requests for which it was looked at. */
@@ -869,17 +901,6 @@ export type LimitFigures = {
   sampled: boolean;
   /** Requests that it would have refused if it were not a shadow. */
   shadow_denied: number;
-};
-
-/** Since the process started, and per second. */
-export type LimitCounts = {
-  allowed: number;
-  allowed_rate: number;
-  denied: number;
-  denied_rate: number;
-  limit_id: string;
-  shadow_denied: number;
-  shadow_denied_rate: number;
 };
 
 /** What one limit did under both policies. */
@@ -910,8 +931,9 @@ export type LimitState = {
   reset_after_ms: number;
   /** 0 now, null never. */
   retry_after_ms: number | null;
-  used: number;
+  /** By which algorithm it counts, and how it stands, in words. */
   says: string;
+  used: number;
 };
 
 /** A limit in plain words. */
@@ -922,6 +944,8 @@ export type LimitWords = {
   /** What holds on all nodes together, and what happens where they cannot share it. */
   sharing: string;
 };
+
+export type LineOutcome = 'new' | 'changed' | 'unchanged' | 'wrong';
 
 /** What an import makes of a line. */
 export type LineReport = {
@@ -1125,7 +1149,7 @@ export type ListOfVersion = {
 export type LogAsk = {
   /** Where its requests go. */
   domain?: string;
-  /** By kind. */
+  /** By kind of identity, the tier of all of that kind, as far as a policy has it; of other kinds each is looked up in the policy. */
   tiers?: Record<string, string>;
   /** Id of an upload. */
   upload: string;
@@ -1285,6 +1309,14 @@ export type NewUser = {
   role: Role;
 };
 
+/** What came of a question. */
+export type NodeAnswers = {
+  /** The nodes that answered, each with what it said. */
+  answers: Record<string, Told>;
+  /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
+  did_not_answer: string[];
+};
+
 /** Decisions. */
 export type NodeCounts = {
   /** Allowed. */
@@ -1303,6 +1335,8 @@ export type NodeCounts = {
 export type NodeDetails = {
   /** Of its connection; empty for this process. */
   address: string;
+  /** Since when it has not decided by the version that it should have, whichever that was, without a break; `null`: it does. */
+  behind_since: string | null;
   /** By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server, or not known. */
   clock_ahead_ms: number | null;
   /** How many those were. */
@@ -1356,7 +1390,7 @@ export type NodeDetails = {
 export type NodeEvent = {
   /** When this server heard of it. */
   at: string;
-  /** Stable: `connected`, `silent`, `heard`, `disconnected`, `applied`, `refused` or `not_kept`. */
+  /** Stable: `connected`, `silent`, `heard`, `disconnected`, `stopped`, `applied`, `refused` or `not_kept`. */
   code: string;
   /** For people: what happened. */
   message: string;
@@ -1364,10 +1398,10 @@ export type NodeEvent = {
 
 /** A node, as it is now. */
 export type NodeRow = {
-  /** X */
-  behind_since: string | null;
   /** Of its connection; empty for this process. */
   address: string;
+  /** Since when it has not decided by the version that it should have, whichever that was, without a break; `null`: it does. */
+  behind_since: string | null;
   /** By how much its clock is ahead of this server's, of the last ten reports the one that came soonest; `null`: this server, or not known. */
   clock_ahead_ms: number | null;
   /** How many those were. */
@@ -1416,7 +1450,7 @@ export type NodeSecond = {
   /** Decisions per second. */
   allowed: number;
   denied: number;
-  /** How long before it the version was published that the node should have had, whole seconds; 0: it had it. */
+  /** For how long the node had not decided by the version that it should have, whole seconds; 0: it did. */
   lag_s: number;
   /** `null`: none was measured. */
   p99_us: number | null;
@@ -1470,16 +1504,6 @@ export type OpenRollout = {
   since: string;
   /** The newest version. */
   version: number;
-};
-
-export type LineOutcome = 'new' | 'changed' | 'unchanged' | 'wrong';
-
-/** What came of a question. */
-export type NodeAnswers = {
-  /** The nodes that answered, each with what it said. */
-  answers: Record<string, Told>;
-  /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
-  did_not_answer: string[];
 };
 
 /** What a client gets for a while: exactly one of `blocked`, `unlimited` and `limits`. */
@@ -1579,6 +1603,7 @@ export type PeekedLimit = {
   reset_after_ms: number;
   /** When this limit would let the request pass, milliseconds from now; `null`: never. */
   retry_after_ms?: number | null;
+  /** By which algorithm it counts, and how it stands, in words. Builds before these have none. */
   says?: string;
 };
 
@@ -1859,15 +1884,6 @@ export type Report = {
 /** What `X-RateLimit-Reset` carries. */
 export type Reset = 'epoch' | 'delta';
 
-/** What is to be forgotten, and why. */
-export type AskedReset = {
-  /** Names of nodes; all unless given. */
-  nodes?: string[] | null;
-  /** One line, for the audit log. */
-  reason?: string;
-  request: Question;
-};
-
 /** Of a person or a token. Each may what those before it may. */
 export type Role = 'viewer' | 'operator' | 'editor' | 'admin';
 
@@ -2084,20 +2100,20 @@ export type Second = {
 
 /** A decision that was seen. */
 export type SeenDecision = {
-  /** Tokens; `null`: it was no request, or the node does not say. */
-  cost: number | null;
-  /** Its method, if it had one. */
-  method: string | null;
   /** Was it allowed? */
   allowed: boolean;
   /** By the node's clock, Unix milliseconds. */
   at_ms: number;
+  /** Tokens; `null`: it was no request, or the node does not say. */
+  cost?: number | null;
   /** Its path, if it had one; its first 512 characters. */
   endpoint?: string | null;
   /** Whom the request was about. */
   identities: SeenIdentity[];
   /** The limit that decided; `null` where none applied. */
   limit_id?: string | null;
+  /** Its method, if it had one. */
+  method?: string | null;
   /** What it left. */
   remaining?: number | null;
 };
@@ -2119,7 +2135,7 @@ export type Session = {
   /** When it ends unless it is used until then; RFC 3339. */
   expires_at: string;
   name: string;
-  /** Is it production */
+  /** Is it production, by its settings? The page has a stripe then. */
   production: boolean;
   role: Role;
 };
