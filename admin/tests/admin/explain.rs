@@ -38,6 +38,15 @@ fn a_request_is_explained_and_charges_nothing() {
         ] })
     );
     assert_eq!(explain()["limits"][1]["used"], 0, "it charged nothing");
+    let in_words = |id: &str| {
+        let limits = first["limits"].as_array().expect("a list");
+        limits.iter().find(|limit| limit["limit_id"] == id).expect("a limit")["says"].clone()
+    };
+    assert_eq!(
+        in_words("default/tier:pro/minute"),
+        "Token bucket: full with 10,000 tokens; one comes back every 6 ms."
+    );
+    assert_eq!(in_words("default/rule:search/l"), "Fixed window: none of 2 is used in this window.");
     let known = &first["identities"][0];
     assert_eq!(
         (&known["tier"], &known["tier_from"], &known["client"], &known["label"]),
