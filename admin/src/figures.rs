@@ -1,6 +1,7 @@
 //! Figures: what the engine and the nodes of the fleet counted, once a second, with the rates since the second before.
 //! Seconds are kept in memory for a quarter of an hour, minutes and hours in the store.
 
+mod around;
 mod clock;
 mod endpoints;
 mod keeper;
@@ -33,6 +34,7 @@ use tokio::{
 
 pub use self::clock::FiguresClock;
 pub(crate) use self::{
+    around::{DecidedAround, decided_around},
     endpoints::{Endpoint, Met, Shown},
     keeper::{Counts, Kept, Numbers},
     range::{Asked, Range},

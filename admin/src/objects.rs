@@ -68,6 +68,20 @@ impl fmt::Display for ObjectKey {
     }
 }
 
+/// As it is written; `DOMAIN/` may stand before it in `default` too.
+impl FromStr for ObjectKey {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        let (kind, id) = name.split_once(':').ok_or(())?;
+        let (domain, kind) = kind.split_once('/').unwrap_or((DEFAULT_DOMAIN, kind));
+        let kind = kind.parse()?;
+        // A domain is in none but itself.
+        let domain = if kind == Kind::Domain { id } else { domain };
+        Ok(Self { kind, domain: domain.to_owned(), id: id.to_owned() })
+    }
+}
+
 impl ObjectKey {
     /// Its entity tag in the version in which it changed last.
     pub(crate) fn etag(&self, revision: u64) -> String {
@@ -296,6 +310,18 @@ mod tests {
         assert_eq!(key("default").to_string(), "tier:pro");
         assert_eq!(key("web").etag(7), "\"web/tier:pro:7\"");
         assert_eq!("rule".parse(), Ok(Kind::Rule));
+        for (written, read) in
+            [("tier:pro", key("default")), ("default/tier:pro", key("default")), ("web/tier:pro", key("web"))]
+        {
+            assert_eq!(written.parse(), Ok(read), "{written}");
+        }
+        let block = ObjectKey { kind: Kind::Client, domain: "web".to_owned(), id: "ip:2001:db8::/32".to_owned() };
+        assert_eq!(block.to_string().parse(), Ok(block));
+        let domain = ObjectKey { kind: Kind::Domain, domain: "web".to_owned(), id: "web".to_owned() };
+        assert_eq!(domain.to_string().parse(), Ok(domain));
+        for wrong in ["pro", "user:ben", "/tiers:pro", ""] {
+            assert_eq!(wrong.parse::<ObjectKey>(), Err(()), "{wrong}");
+        }
         let client =
             ObjectKey { kind: Kind::Client, domain: "default".to_owned(), id: "user:j\u{fc} \"%\n".to_owned() };
         assert_eq!(client.etag(2), "\"client:user:j%C3%BC%20%22%25%0A:2\"");

@@ -186,6 +186,11 @@ pub(crate) fn columns(keys: &[ObjectKey]) -> Vec<(&str, &str, &str)> {
     keys.iter().map(|key| (key.domain.as_str(), key.kind.name(), key.id.as_str())).collect()
 }
 
+/// Those under which versions name what they changed.
+pub(crate) fn names<'k>(keys: impl Iterator<Item = &'k ObjectKey>) -> Vec<String> {
+    keys.map(ToString::to_string).collect()
+}
+
 /// The policy of a first start.
 const EXAMPLE: &str = include_str!("example.toml");
 
@@ -224,6 +229,7 @@ async fn write_whole(
         document: &document,
         touched: &columns(&touched),
         removed: &columns(&removed),
+        objects: &names(touched.iter().chain(&removed)),
         answered: None,
         file,
         rollout: None,

@@ -33,7 +33,7 @@ use crate::{
     objects::{Kind, ObjectKey},
     overrides,
     problem::Problem,
-    published::{Published, Revised, Shared, columns, document, parse},
+    published::{Published, Revised, Shared, columns, document, names, parse},
     rollout::{Goes, Staged, Targets},
     store::{Answered, Audit, Carries, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
@@ -400,12 +400,12 @@ impl Publisher {
         }
         let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
         let object = format!("version:{}", version.version);
-        let touched = made.touched.iter().map(|key| (key, "object.change"));
-        let removed = made.removed.iter().map(|key| (key, "object.remove"));
-        let changed = touched.chain(removed).take(OBJECT_LINES_MAX).map(|(key, action)| (key.to_string(), action));
-        let changed: Vec<(String, &str)> = changed.collect();
+        let objects = names(made.touched.iter().chain(&made.removed));
         let line = |action, object, result| author.did(action, object, result);
-        let of_objects = changed.iter().map(|(key, action)| line(action, key, &object));
+        let of_objects = objects.iter().enumerate().take(OBJECT_LINES_MAX).map(|(number, name)| {
+            let is_there = number < made.touched.len();
+            line(if is_there { "object.change" } else { "object.remove" }, name, &object)
+        });
         let to: Vec<String> = targets.rollout().map(|rollout| to_nodes(&rollout.nodes)).unwrap_or_default();
         let of_nodes = to.iter().map(|node| line("rollout.node", node, &object));
         let lines: Vec<Audit<'_>> =
@@ -415,6 +415,7 @@ impl Publisher {
             document: &published.document,
             touched: &columns(&made.touched),
             removed: &columns(&made.removed),
+            objects: &objects,
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
             file: None,
             rollout: targets.rollout(),

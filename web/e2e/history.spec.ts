@@ -36,9 +36,20 @@ test('the list tells who did what to which objects, and where it is in force', a
   await expect(panelOf(admin, 3)).toHaveCount(0);
 
   await row(admin, 4).getByRole('link', { name: 'tier pro' }).click();
+  await expect(admin).toHaveURL(/\/history\?object=tier%3Apro$/);
+  await expect(row(admin, 3)).toHaveCount(0);
+  await expect(row(admin, 2)).toBeVisible();
+  await expect(row(admin, 4)).toBeVisible();
+  await admin.getByRole('link', { name: 'Lines of the audit log' }).click();
   await expect(admin).toHaveURL(/\/history\/audit\?object=tier%3Apro$/);
   await expect(admin.getByRole('cell', { name: 'object.change' })).toHaveCount(2);
   await admin.goBack();
+  await expect(admin.getByLabel('Object', { exact: true })).toHaveValue('tier:pro');
+  await admin.getByLabel('Object', { exact: true }).fill('rule:export');
+  await admin.getByLabel('Object', { exact: true }).press('Enter');
+  await expect(row(admin, 4)).toHaveCount(0);
+  await expect(row(admin, 3)).toBeVisible();
+  await admin.getByRole('button', { name: 'Clear filters' }).click();
   await expect(row(admin, 4)).toBeVisible();
 
   await admin.keyboard.press('/');
@@ -56,7 +67,7 @@ test('the list tells who did what to which objects, and where it is in force', a
   await expect(admin.getByText('No version is like this.')).toBeVisible();
   await expect(admin).toHaveURL(/to=2020-01-01/);
   await admin.reload();
-  await admin.getByRole('button', { name: 'Any time' }).click();
+  await admin.getByRole('button', { name: 'Clear filters' }).click();
   await expect(row(admin, 4)).toBeVisible();
 });
 
@@ -82,6 +93,8 @@ test('older versions come page by page', async ({ admin }) => {
     message: `change ${101 - at}`,
     published_at: '2026-11-01T00:00:00Z',
     carry: {},
+    objects: { count: null, first: [] },
+    decided: { before: null, after: null },
   }));
   await admin.route('**/api/v1/policy/versions*', async (route) => {
     const before = Number(new URL(route.request().url()).searchParams.get('cursor') ?? 102);

@@ -1,12 +1,12 @@
 /** What the record makes of the server's answers. */
 import { describe, expect, test } from 'vitest';
-import type { AuditLine, Difference, FiguresPoint } from '../app/api/schema.ts';
+import type { AuditLine, Difference } from '../app/api/schema.ts';
 import { withQuery } from '../app/api/query.ts';
-import { sharesAround } from '../app/history/around.ts';
+import { deniedAround } from '../app/history/around.ts';
 import { filterOf, matches } from '../app/history/auditfilter.ts';
 import { byObject, fieldOf, linesOf } from '../app/history/differences.ts';
 import { fromField, toField } from '../app/instant.ts';
-import { objectsByVersion, versionIn } from '../app/history/objects.ts';
+import { versionIn } from '../app/history/objects.ts';
 
 const line = (id: number, object: string, result: string, action = 'object.change'): AuditLine => ({
   id,
@@ -19,33 +19,10 @@ const line = (id: number, object: string, result: string, action = 'object.chang
   request_id: 'abc1',
 });
 
-describe('objects of a version', () => {
-  const lines = [
-    line(9, 'tier:pro', 'version:3'),
-    line(8, 'web/rule:export', 'version:3', 'object.remove'),
-    line(7, 'client:user:bob', 'version:2'),
-    line(6, 'domain:web', 'version:2'),
-  ];
-
-  test('are named in words', () => {
-    const found = objectsByVersion(lines, true);
-    expect(found.get(3)).toEqual([
-      { key: 'tier:pro', name: 'tier pro', removed: false },
-      { key: 'web/rule:export', name: 'rule export of web', removed: true },
-    ]);
-    expect(found.get(2)?.map(({ name }) => name)).toEqual(['client user:bob', 'domain web']);
-  });
-
-  test('are left out where there may be more of them', () => {
-    expect([...objectsByVersion(lines, false).keys()]).toEqual([3]);
-    expect(objectsByVersion([], false).size).toBe(0);
-  });
-
-  test('only a version is a version', () => {
-    expect(versionIn('version:12')).toBe(12);
-    for (const other of ['done', 'version:', 'tier:version:1', 'done: version:1'])
-      expect(versionIn(other)).toBeNull();
-  });
+test('only a version is a version', () => {
+  expect(versionIn('version:12')).toBe(12);
+  for (const other of ['done', 'version:', 'tier:version:1', 'done: version:1'])
+    expect(versionIn(other)).toBeNull();
 });
 
 describe('differences', () => {
@@ -87,17 +64,11 @@ describe('differences', () => {
   });
 });
 
-test('shares before and after leave out the minute of the publish', () => {
-  const at = Date.parse('2026-11-23T03:10:30Z');
-  const point = (minute: number, allowed: number, denied: number): FiguresPoint => ({
-    t: Date.parse('2026-11-23T03:00:00Z') + minute * 60_000,
-    allowed,
-    denied,
-    shadow_denied: 0,
-  });
-  const points = [point(8, 90, 10), point(9, 90, 10), point(10, 0, 1_000), point(11, 999, 1)];
-  expect(sharesAround(points, at)).toEqual({ before: '10 %', after: '0.1 %' });
-  expect(sharesAround([], at)).toEqual({ before: null, after: null });
+test('what was denied around a version is said as far as it is known', () => {
+  const decided = (allowed: number, denied: number) => ({ allowed, denied });
+  expect(deniedAround({ before: decided(90, 10), after: decided(999, 1) })).toBe('10 % → 0.1 %');
+  expect(deniedAround({ before: decided(5, 0), after: null })).toBe('0 % → –');
+  expect(deniedAround({ before: null, after: null })).toBeNull();
 });
 
 describe('filters of the audit log', () => {

@@ -6,6 +6,7 @@ use actix_web::{
     rt,
     web::{Data, Json, Path},
 };
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,19 +17,25 @@ use crate::{
     access::By,
     api::{Api, IfMatch},
     body::Body,
+    figures::{DecidedAround, decided_around},
     heavy::{Heavy, Written},
+    objects::ObjectKey,
     paging::{List, Page, Search, Times},
     problem::{Code, Problem},
     publisher::{self, RollBack, TriedBack, parse_stored},
     query::Query,
     roles::{Editor, Viewer},
     server::State,
-    store::{Version, sha256},
+    store::{SoughtVersions, Version, VersionObjects, sha256},
 };
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Versions", "Every publish makes one, which never changes.");
-    api.get("/policy/versions", versions).says("Versions, newest first", "");
+    api.get("/policy/versions", versions).says(
+        "Versions, newest first",
+        "Each with the first ten objects that it changed, and what was decided just before and just after it, of all servers \
+         with this database: as long as minutes are kept, which is seven days.",
+    );
     api.get("/policy/versions/{version}", version)
         .says("A version with its document", "")
         .with("version", "Its number.");
@@ -48,6 +55,48 @@ pub(super) fn calls(api: &mut Api) {
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::PreconditionRequired]);
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct OfObject {
+    /// Only those that changed this object, such as `tier:pro`, or `web/tier:pro` in the domain `web`.
+    object: Option<String>,
+}
+
+/// A published version, and what came of it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ListedVersion")]
+struct Listed {
+    #[serde(flatten)]
+    version: Version,
+    objects: Touched,
+    decided: DecidedAround,
+}
+
+/// The objects that a version changed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TouchedObjects")]
+struct Touched {
+    /// How many; `null`: it is not known, as the version is older than this list.
+    count: Option<u64>,
+    /// The first ten, those that it removed last.
+    first: Vec<TouchedObject>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct TouchedObject {
+    #[serde(flatten)]
+    key: ObjectKey,
+    removed: bool,
+}
+
+impl Touched {
+    fn of(objects: VersionObjects) -> Self {
+        let VersionObjects { count, first } = objects;
+        // A kind that this build does not know has no place here.
+        let object = |(name, removed): (String, bool)| Some(TouchedObject { key: name.parse().ok()?, removed });
+        Self { count, first: first.into_iter().filter_map(object).collect() }
+    }
+}
+
 /// `q` is looked for in authors and messages.
 async fn versions(
     _: By<Viewer>,
@@ -55,12 +104,34 @@ async fn versions(
     page: Query<Page>,
     search: Query<Search>,
     times: Query<Times>,
-) -> Result<Json<List<Version>>, Problem> {
+    of: Query<OfObject>,
+) -> Result<Json<List<Listed>>, Problem> {
     let before = page.after(|cursor| cursor.parse().ok())?.unwrap_or(u64::MAX);
     let (from, to) = times.seconds()?;
-    let sought = (&*search.pattern()?, &*from, &*to);
+    let object = of.object.as_deref().map_or(Ok(String::new()), |name| {
+        let key: Result<ObjectKey, ()> = name.parse();
+        key.map(|key| key.to_string()).map_err(|()| {
+            Problem::parameter("object", format!("`{name}` names no object; `KIND:ID` or `DOMAIN/KIND:ID` does"))
+        })
+    })?;
+    let sought = SoughtVersions { pattern: &search.pattern()?, from: &from, to: &to, object: &object };
     let items = state.store.versions(sought, before, page.limit() as u32 + 1).await?;
-    Ok(Json(page.cut(items, |last| last.version.to_string())))
+    let List { about, items, next } = page.cut(items, |last| last.version.to_string());
+    Ok(Json(List { about, items: listed(&state, items).await?, next }))
+}
+
+async fn listed(state: &State, versions: Vec<Version>) -> Result<Vec<Listed>, Problem> {
+    let numbers: Vec<u64> = versions.iter().map(|version| version.version).collect();
+    let mut objects = state.store.version_objects(&numbers).await?;
+    let instant = |version: &Version| version.published_at.parse().unwrap_or(Timestamp::MIN);
+    let instants: Vec<Timestamp> = versions.iter().map(instant).collect();
+    let decided = decided_around(&state.store, &instants).await?;
+    let list = versions.into_iter().zip(decided).map(|(version, decided)| Listed {
+        objects: Touched::of(objects.remove(&version.version).unwrap_or_default()),
+        version,
+        decided,
+    });
+    Ok(list.collect())
 }
 
 /// A version, and the text of its document.
@@ -69,7 +140,7 @@ async fn stored(state: &State, version: u64) -> Result<(Version, String), Proble
     found.ok_or_else(|| Problem::NotFound(format!("There is no version {version}.")))
 }
 
-/// A published version, with its policy.
+/// The newest version, with its policy.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "VersionWithDocument")]
 pub(super) struct WithDocument {
@@ -78,15 +149,26 @@ pub(super) struct WithDocument {
     pub(super) document: Policy,
 }
 
+/// A published version, and what came of it, with its policy.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ListedVersionWithDocument")]
+struct ListedWithDocument {
+    #[serde(flatten)]
+    listed: Listed,
+    document: Policy,
+}
+
 async fn version(
     _: By<Viewer>,
     state: Data<State>,
     heavy: Heavy,
     version: Path<u64>,
-) -> Result<Written<WithDocument>, Problem> {
+) -> Result<Written<ListedWithDocument>, Problem> {
     let place = heavy.place().await?;
     let (version, document) = stored(&state, *version).await?;
-    place.write(move || Ok(WithDocument { version, document: parse_stored(&document)? })).await
+    let mut listed = listed(&state, vec![version]).await?;
+    let listed = listed.pop().ok_or_else(|| Problem::Internal("a version was lost".to_owned()))?;
+    place.write(move || Ok(ListedWithDocument { listed, document: parse_stored(&document)? })).await
 }
 
 #[derive(Deserialize, JsonSchema)]

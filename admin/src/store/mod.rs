@@ -48,7 +48,7 @@ pub(crate) use self::{
     sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
-    versions::{Answered, Carries, FromFile, NewVersion, Revision, Version, sha256},
+    versions::{Answered, Carries, FromFile, NewVersion, Revision, SoughtVersions, Version, VersionObjects, sha256},
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
 use crate::{

@@ -1,6 +1,9 @@
 //! Published versions of the policy, and in which of them each object changed last.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,6 +75,8 @@ pub(crate) struct NewVersion<'a> {
     pub(crate) touched: &'a [(&'a str, &'a str, &'a str)],
     /// Those that it removes.
     pub(crate) removed: &'a [(&'a str, &'a str, &'a str)],
+    /// The names of both, those that it removes last.
+    pub(crate) objects: &'a [String],
     /// The key by which a repeat is known, digest of the request, and the answer to a repeat.
     pub(crate) answered: Option<(&'a str, &'a Answered)>,
     /// Name of the file that it comes from.
@@ -79,6 +84,28 @@ pub(crate) struct NewVersion<'a> {
     /// If it goes to some nodes first.
     pub(crate) rollout: Option<&'a Rollout>,
     pub(crate) audit: &'a [Audit<'a>],
+}
+
+/// The objects that a version changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VersionObjects {
+    /// `None`: it is not known.
+    pub(crate) count: Option<u64>,
+    /// Names of the first ones, and whether they were removed.
+    pub(crate) first: Vec<(String, bool)>,
+}
+
+/// Which versions are looked for; what is empty does not count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SoughtVersions<'a> {
+    /// What the author or the message is like.
+    pub(crate) pattern: &'a str,
+    /// Of this second and later.
+    pub(crate) from: &'a str,
+    /// Of before this second.
+    pub(crate) to: &'a str,
+    /// The name of an object that they changed.
+    pub(crate) object: &'a str,
 }
 
 /// What was published last from a file.
@@ -102,6 +129,8 @@ const KEYS_S: i64 = 7 * 86_400;
 /// Objects that one statement names: an import may bring a hundred thousand, and each statement takes a while to get to the
 /// database and back; but `SQLite` finds each numbered parameter by going through all of them.
 const ROWS_MAX: usize = 64;
+/// Objects that each version of a list names.
+const NAMED_MAX: i64 = 10;
 /// Objects of which it is said who removed them.
 const REMOVALS_MAX: usize = 500;
 
@@ -136,6 +165,19 @@ async fn set_versions(
     Ok(())
 }
 
+/// Writes which objects this version changed; from `removed` on they are those that it removed.
+async fn name_objects(change: &mut Change, version: i64, objects: &[String], removed: usize) -> sqlx::Result<()> {
+    for (number, objects) in objects.chunks(ROWS_MAX).enumerate() {
+        let first = number * ROWS_MAX;
+        let row = |at: usize| format!("({version}, {}, ${}, {})", first + at, at + 1, u8::from(first + at >= removed));
+        let rows = (0..objects.len()).map(row).collect::<Vec<_>>().join(", ");
+        // Only placeholders and numbers were written into it.
+        let sql = AssertSqlSafe(format!("INSERT INTO version_objects (version, place, object, removed) VALUES {rows}"));
+        objects.iter().fold(query(sql), Query::bind).execute(&mut **change).await?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Adds the next version to `change`, and keeps both.
     pub(crate) async fn add_version(&self, mut change: Change, new: NewVersion<'_>) -> sqlx::Result<()> {
@@ -143,8 +185,8 @@ impl Store {
         let carry = serde_json::to_string(carry).map_err(|error| sqlx::Error::Encode(error.into()))?;
         let version = version.cast_signed();
         query(
-            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry, objects)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(version)
         .bind(new.document)
@@ -153,8 +195,10 @@ impl Store {
         .bind(message)
         .bind(published_at)
         .bind(carry)
+        .bind(i64::try_from(new.objects.len()).unwrap_or(i64::MAX))
         .execute(&mut *change)
         .await?;
+        name_objects(&mut change, version, new.objects, new.touched.len()).await?;
         set_versions(&mut change, "policy_revisions", new.touched, version).await?;
         set_versions(&mut change, "policy_removals", new.removed, version).await?;
         for objects in new.removed.chunks(ROWS_MAX) {
@@ -224,24 +268,50 @@ impl Store {
         Version::carries(&mut *self.pool.acquire().await?, after, last).await
     }
 
-    /// At most `count` versions before `before` whose author or message is like `pattern`, newest first; of this second
-    /// (`from`) and later, of before this one (`to`), where these are given.
+    /// What these versions changed.
+    pub(crate) async fn version_objects(&self, versions: &[u64]) -> sqlx::Result<HashMap<u64, VersionObjects>> {
+        if versions.is_empty() {
+            return Ok(HashMap::new());
+        }
+        // Only numbers are written into the statements.
+        let numbers = versions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let counts = format!("SELECT version, objects FROM policy_versions WHERE version IN ({numbers})");
+        let counts: Vec<(i64, Option<i64>)> = query_as(AssertSqlSafe(counts)).fetch_all(&self.pool).await?;
+        let names = format!(
+            "SELECT version, object, removed FROM version_objects WHERE version IN ({numbers}) AND place < {NAMED_MAX}
+             ORDER BY version, place"
+        );
+        let names: Vec<(i64, String, i64)> = query_as(AssertSqlSafe(names)).fetch_all(&self.pool).await?;
+        let count = |(version, count): (i64, Option<i64>)| {
+            let count = count.map(i64::cast_unsigned);
+            (version.cast_unsigned(), VersionObjects { count, first: Vec::new() })
+        };
+        let mut of: HashMap<u64, VersionObjects> = counts.into_iter().map(count).collect();
+        for (version, object, removed) in names {
+            of.entry(version.cast_unsigned()).or_default().first.push((object, removed == 1));
+        }
+        Ok(of)
+    }
+
+    /// At most `count` versions before `before`, newest first.
     pub(crate) async fn versions(
         &self,
-        (pattern, from, to): (&str, &str, &str),
+        SoughtVersions { pattern, from, to, object }: SoughtVersions<'_>,
         before: u64,
         count: u32,
     ) -> sqlx::Result<Vec<Version>> {
         query_as(
             "SELECT version, sha256, author, message, published_at, carry FROM policy_versions
              WHERE version < $1 AND lower(author || ' ' || message) LIKE $2 ESCAPE '~' AND published_at >= $3 AND published_at < $4
-             ORDER BY version DESC LIMIT $5",
+             AND ($5 = '' OR version IN (SELECT version FROM version_objects WHERE object = $5))
+             ORDER BY version DESC LIMIT $6",
         )
         .bind(i64::try_from(before).unwrap_or(i64::MAX))
         .bind(pattern)
         .bind(from)
         // After every instant, in whichever order letters are.
         .bind(if to.is_empty() { "9999" } else { to })
+        .bind(object)
         .bind(i64::from(count))
         .fetch_all(&self.pool)
         .await

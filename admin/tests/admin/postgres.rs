@@ -92,7 +92,7 @@ fn a_server_that_takes_no_changes_is_not_opened() {
 fn a_first_start_that_broke_off_is_finished() {
     let (folder, server) = Folder::on_server();
     drop(server);
-    folder.home().execute("SET session_replication_role = replica; TRUNCATE audit, policy_versions, policy_revisions, policy_removals, policy_files, publish_keys CASCADE");
+    folder.home().execute("SET session_replication_role = replica; TRUNCATE audit, policy_versions, policy_revisions, policy_removals, version_objects, policy_files, publish_keys CASCADE");
     let server = Server::start(folder.home());
     assert_eq!(server.engine.version(), 1);
 }

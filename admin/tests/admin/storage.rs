@@ -95,6 +95,43 @@ fn the_log_and_the_versions_are_only_added_to() {
     });
 }
 
+/// What versions of before changed is known from the audit log, as far as it has it.
+#[test]
+fn objects_of_older_versions_come_from_the_audit_log() {
+    let (folder, server) = fresh();
+    let ana = server.administrator();
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(7);
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
+    let clients: Vec<Value> = (0..101)
+        .map(|number| {
+            let value = format!("u{number:03}");
+            json!({ "op": "create", "kind": "client", "id": format!("user:{value}"), "value": { "kind": "user", "value": value, "tier": "pro" } })
+        })
+        .collect();
+    let list = json!({ "base_version": 2, "message": "many", "changes": clients });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    drop(server);
+    folder.home().execute(
+        "DROP TABLE version_objects; ALTER TABLE policy_versions DROP COLUMN objects;
+         DELETE FROM _sqlx_migrations WHERE version = 20",
+    );
+    let server = Server::start(folder.home());
+    let ana = server.sign_in();
+    let objects = |version: u64| ana.get(&format!("/api/v1/policy/versions/{version}")).json()["objects"].clone();
+    let free = json!({ "kind": "tier", "domain": "default", "id": "free", "removed": false });
+    assert_eq!(objects(2), json!({ "count": 1, "first": [free] }));
+    assert_eq!((&objects(3)["count"], objects(3)["first"].as_array().map(Vec::len)), (&Value::Null, Some(10)));
+    assert_eq!(objects(1), json!({ "count": null, "first": [] }));
+    let of =
+        |name: &str| ana.get(&format!("/api/v1/policy/versions?object=client:user:{name}")).json()["items"].clone();
+    assert_eq!((of("u099")[0]["version"].clone(), of("u100")), (json!(3), json!([])));
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["limit"] = json!(8);
+    assert_eq!(ana.publish_tier(3, &etag, &free).status, 201);
+    assert_eq!(objects(4)["count"], 1);
+}
+
 /// What one of the databases cannot hold is refused by both, or kept by both, and is never the server's fault.
 #[test]
 fn no_text_is_too_strange() {

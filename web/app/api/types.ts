@@ -21,10 +21,9 @@ export type {
   Uncovered,
   Usage,
   Validated,
-  Version,
   Warned,
 } from './schema.ts';
-export type { ListOfVersion as VersionPage, Second as Point } from './schema.ts';
+export type { ListOfListedVersion as VersionPage, Second as Point } from './schema.ts';
 export type { AllTotals as Totals, LimitCounts as LimitFigures } from './schema.ts';
 
 /** Names of fields that this build does not know: kept as they came. */

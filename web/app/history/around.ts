@@ -1,24 +1,11 @@
-/** What was denied just before and just after an instant. */
-import type { FiguresPoint } from '../api/schema.ts';
+/** What was denied just before a version and just after it, in words. */
+import type { DecidedAround } from '../api/schema.ts';
 import { share } from '../format.ts';
+import * as words from '../text/history.ts';
 
-export const AROUND_MS = 15 * 60_000;
-const MINUTE_MS = 60_000;
-
-export interface Around {
-  before: string | null;
-  after: string | null;
-}
-
-/** From figures of whole minutes; the one with the instant in it is neither. */
-export function sharesAround(points: FiguresPoint[], at: number): Around {
-  return {
-    before: deniedShare(points.filter(({ t }) => t + MINUTE_MS <= at)),
-    after: deniedShare(points.filter(({ t }) => t >= at)),
-  };
-}
-
-function deniedShare(points: FiguresPoint[]): string | null {
-  const sum = (what: 'allowed' | 'denied') => points.reduce((all, point) => all + point[what], 0);
-  return share(sum('denied'), sum('allowed'));
+/** Null where nothing is known of either. */
+export function deniedAround({ before, after }: DecidedAround): string | null {
+  if (!before && !after) return null;
+  const of = (decided: typeof before) => decided && share(decided.denied, decided.allowed);
+  return words.version.to(of(before) ?? words.history.none, of(after) ?? words.history.none);
 }

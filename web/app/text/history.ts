@@ -16,6 +16,12 @@ export const history = {
   onNodes: (count: number, all: number) => `${count} of ${all}`,
   removed: (name: string) => `${name} removed`,
   more: (count: number) => `and ${count} more`,
+  others: 'and others',
+  changesOf: (name: string) => `Versions that changed ${name}`,
+  object: 'Object',
+  objectHelp: 'tier:pro, web/rule:login',
+  linesOf: 'Lines of the audit log',
+  denied: 'Denied, before → after',
   none: '–',
   now: 'newest',
   newer: (count: number) => `${count} newer`,
@@ -111,7 +117,7 @@ export const rollBack = {
   close: 'Close',
 };
 
-export const times = { label: 'Time', from: 'Since', to: 'Until', any: 'Any time' };
+export const times = { from: 'Since', to: 'Until' };
 
 export const audit = {
   title: 'Audit log',
@@ -156,6 +162,7 @@ export const audit = {
   empty: 'No line is like this.',
   newer: (count: string) => `${count} newer`,
   only: (value: string) => `Only ${value}`,
+  line: 'Line of the audit log',
   exportAs: (format: string) => `Export ${format}`,
 };
 

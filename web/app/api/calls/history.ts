@@ -3,27 +3,28 @@ import { withQuery } from '../query.ts';
 import { request } from '../request.ts';
 import type {
   Differences,
-  FiguresOfRange,
   InFile,
   ListOfAuditLine,
-  ListOfVersion,
+  ListedVersionWithDocument,
+  ListOfListedVersion,
   Publication,
   RollBack,
   RollBackTried,
-  VersionWithDocument,
 } from '../schema.ts';
 
 export interface VersionFilter {
   q: string;
+  /** Its key, such as `tier:pro`. */
+  object: string;
   /** RFC 3339. */
   from: string;
   to: string;
 }
 
 export const getVersionPage = (filter: VersionFilter, cursor: string | null, signal: AbortSignal) =>
-  request<ListOfVersion>(withQuery('/policy/versions', { ...filter, cursor }), { signal });
+  request<ListOfListedVersion>(withQuery('/policy/versions', { ...filter, cursor }), { signal });
 export const getVersion = (version: number, signal: AbortSignal) =>
-  request<VersionWithDocument>(`/policy/versions/${version}`, { signal });
+  request<ListedVersionWithDocument>(`/policy/versions/${version}`, { signal });
 export const getDiff = (from: number, to: number, signal: AbortSignal) =>
   request<Differences>(`/policy/diff?from=${from}&to=${to}`, { signal });
 /** What going back would make of the newest version. */
@@ -36,9 +37,6 @@ export const rollBack = (back: RollBack, present: number, idempotencyKey: string
     body: back,
     headers: { 'if-match': `"policy:${present}"`, 'idempotency-key': idempotencyKey },
   });
-/** What was counted minute by minute, between two instants in Unix milliseconds. */
-export const getMinutes = (from: number, to: number, signal: AbortSignal) =>
-  request<FiguresOfRange>(`/metrics?from=${from}&to=${to}&step=1m`, { signal });
 
 export interface AuditFilter {
   actor: string;
@@ -55,9 +53,6 @@ export interface AuditFilter {
 
 export const getAuditPage = (filter: Partial<AuditFilter>, cursor: string | null, signal: AbortSignal) =>
   request<ListOfAuditLine>(withQuery('/audit', { ...filter, cursor }), { signal });
-/** The newest lines about objects that versions changed. */
-export const getObjectLines = (signal: AbortSignal) =>
-  request<ListOfAuditLine>('/audit?action=object&limit=500', { signal });
 /** Not asked, but gone to: the browser keeps the file. */
 export const toAuditExport = (filter: AuditFilter, format: 'csv' | 'ndjson') =>
   `/api/v1${withQuery('/audit/export', { ...filter, format })}`;
