@@ -116,6 +116,9 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   await expect(dialog).toBeHidden();
   await expect(row(admin, 'dies')).toHaveCount(0);
   await expect(row(admin, 'hangs')).toBeVisible();
+  await expect(admin.getByText('dies was removed.')).toBeVisible();
+  await admin.getByRole('link', { name: 'Line of the audit log' }).click();
+  await expect(admin.getByRole('row', { name: /node\.remove.*node:dies.*done/ })).toBeVisible();
 });
 
 test('a node that refuses a version names its reason everywhere', async ({ admin, fleet, server }) => {

@@ -91,10 +91,21 @@ test('after a lost answer the same list has the same key, after a refusal a new 
 });
 
 test("the server's words stand at the field that they are about", async () => {
-  const errors = [{ pointer: '/changes/0/value/limits/1/period', code: 'x', message: 'too long' }];
+  const errors = [
+    { pointer: '/changes/0/value/limits/1/period', code: 'x', message: 'too long' },
+    { pointer: '/message', code: 'x', message: 'no' },
+  ];
   answers = [json(422, { code: 'invalid', status: 422, title: 'No', errors })];
-  await publishAll('why', grammar);
-  expect(changes.changed[0]?.refused).toEqual({ '2/rate': 'too long' });
+  const outcome = await publishAll('why', grammar);
+  const [entry] = changes.changed;
+  expect(entry?.refused).toEqual({ '2/rate': 'too long' });
+  expect(outcome).toMatchObject({
+    what: 'refused',
+    faults: [
+      { message: 'too long', entry: { id: 'layered' }, place: '2/rate' },
+      { message: 'no', entry: null, place: null },
+    ],
+  });
 });
 
 test('who loses the race each time is told so', async () => {

@@ -4,8 +4,9 @@ import { Refused, Unreachable } from '../api/request.ts';
 import type { ChangeList, Conflict, Problem, Published } from '../api/types.ts';
 import { copyForm, type Form, type Grammar } from '../policy/form.ts';
 import { changes } from './changes.svelte.ts';
-import { isClashing, placeAt, rebase, settled, type Entry, type EntryKey, type Present } from './entry.ts';
+import { isClashing, rebase, settled, type Entry, type EntryKey, type Present } from './entry.ts';
 import { listOf } from './list.ts';
+import { listFaults, type ListFault } from './listfaults.ts';
 import { randomId } from './randomid.ts';
 
 export type Outcome =
@@ -17,7 +18,7 @@ export type Outcome =
   | { what: 'unready' }
   /** Others were faster each time. */
   | { what: 'outrun' }
-  | { what: 'refused'; problem: Problem }
+  | { what: 'refused'; problem: Problem; faults: ListFault[] }
   | { what: 'unreachable' }
   | { what: 'failed' };
 
@@ -82,11 +83,9 @@ function settle(entry: Entry, sent: Form, answer: Published): void {
 
 /** Puts the server's words at the fields that they are about. */
 function refuse(entries: Entry[], problem: Problem): Outcome {
-  for (const fault of problem.errors ?? []) {
-    const match = /^\/changes\/(\d+)(?:\/value)?(\/.*)?$/.exec(fault.pointer ?? '');
-    const entry = match ? entries[Number(match[1])] : undefined;
-    const place = entry ? placeAt(entry.form, match?.[2] ?? '') : null;
-    if (entry && place !== null) entry.refused[place] = fault.message;
+  const faults = listFaults(problem, entries);
+  for (const { entry, place, message } of faults) {
+    if (entry && place !== null) entry.refused[place] = message;
   }
-  return { what: 'refused', problem };
+  return { what: 'refused', problem, faults };
 }

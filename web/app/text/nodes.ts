@@ -146,6 +146,7 @@ export const nodes = {
     wrong: 'That is not its name.',
     button: 'Remove node',
     cancel: 'Keep it',
+    done: (node: string) => `${node} was removed.`,
   },
   log: {
     title: 'What was done to it',
