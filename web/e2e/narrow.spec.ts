@@ -41,6 +41,9 @@ test('on the smallest, and what a button of a dropped column does it does there 
   await look(admin, 'nodes-rest', 'light');
   await publishPro(admin, 20_000, 'twice');
   await admin.setViewportSize({ width: 360, height: 780 });
+  await admin.goto('/tiers');
+  // The name, and nothing of what is said of it.
+  await expect(admin.getByRole('button', { name: 'More of layered', exact: true })).toBeVisible();
   await admin.goto('/history');
   const version = admin.getByRole('row', { name: /v1\b.*first start/ });
   await version.getByRole('button', { name: /^More of/ }).click();

@@ -21,19 +21,20 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     for (const row of region.querySelectorAll<HTMLTableRowElement>('tbody tr')) {
       if (row.cells.length !== columns) continue;
       const open = row.querySelector('.more') ?? added(row);
-      if (open?.getAttribute('aria-expanded') === 'true') tell(row, open);
+      if (open?.ariaExpanded === 'true') tell(row, open);
     }
     changed.observe(region, { childList: true, subtree: true, characterData: true });
   }
 
   function added(row: HTMLTableRowElement): Element | undefined {
     const isShown = (_: unknown, at: number) => dropped.every((column) => column.at !== at);
-    const cell = row.querySelector('a')?.closest('td, th') ?? [...row.cells].find(isShown);
+    const link = row.querySelector('a');
+    const cell = link?.closest('td, th') ?? [...row.cells].find(isShown);
     if (!cell) return;
     const button = document.createElement('button');
     button.type = 'button';
     button.className = 'plain more';
-    button.ariaLabel = text.states.rest(cell.textContent.trim());
+    button.ariaLabel = text.states.rest((link ?? cell).textContent.trim());
     button.ariaExpanded = 'false';
     button.addEventListener('click', () => {
       const isOpen = button.ariaExpanded === 'true';
@@ -63,7 +64,8 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     }
     const before = row.querySelector('.rest');
     if (before === null) open.parentElement?.append(list);
-    else if (!before.isEqualNode(list)) before.replaceWith(list);
+    // Not from under somebody who is in it.
+    else if (!before.isEqualNode(list) && !before.contains(document.activeElement)) before.replaceWith(list);
   }
 
   const changed = new MutationObserver(follow);
