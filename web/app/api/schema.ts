@@ -432,6 +432,12 @@ export type Decided = {
   limit_id: string | null;
 };
 
+/** What was decided in the quarter of an hour before an instant, and in that after it, in whole minutes: the one with the instant in it is neither. `null`: nothing, or it is not known any more. */
+export type DecidedAround = {
+  after: DecidedThen | null;
+  before: DecidedThen | null;
+};
+
 /** What a policy said, in the words of the check's answer. */
 export type DecidedBy = {
   /** May it go on? */
@@ -452,6 +458,11 @@ export type DecidedBy = {
   used: number | null;
   /** What of that was used before, as a look at it tells. */
   used_before: number | null;
+};
+
+export type DecidedThen = {
+  allowed: number;
+  denied: number;
 };
 
 /** One decision of both policies. */
@@ -1038,6 +1049,13 @@ export type ListOfHeaviest = {
 };
 
 /** A page of a list. */
+export type ListOfListedVersion = {
+  items: ListedVersion[];
+  /** The cursor of the page that follows; `null` after the last one. */
+  next: string | null;
+};
+
+/** A page of a list. */
 export type ListOfNodeRow = {
   items: NodeRow[];
   /** The cursor of the page that follows; `null` after the last one. */
@@ -1139,11 +1157,31 @@ export type ListOfUser = {
   next: string | null;
 };
 
-/** A page of a list. */
-export type ListOfVersion = {
-  items: Version[];
-  /** The cursor of the page that follows; `null` after the last one. */
-  next: string | null;
+/** A published version, and what came of it. */
+export type ListedVersion = {
+  author: string;
+  carry: Carries;
+  decided: DecidedAround;
+  message: string;
+  objects: TouchedObjects;
+  /** RFC 3339. */
+  published_at: string;
+  sha256: string;
+  version: number;
+};
+
+/** A published version, and what came of it, with its policy. */
+export type ListedVersionWithDocument = {
+  author: string;
+  carry: Carries;
+  decided: DecidedAround;
+  document: Policy;
+  message: string;
+  objects: TouchedObjects;
+  /** RFC 3339. */
+  published_at: string;
+  sha256: string;
+  version: number;
 };
 
 export type LogAsk = {
@@ -2375,6 +2413,22 @@ export type Told =
       why: string;
     };
 
+/** Names an object of the policy. Written `tier:pro` or `client:api_key:k1`, with `DOMAIN/` before it in a domain that is not `default`. */
+export type TouchedObject = {
+  domain: string;
+  id: string;
+  kind: Kind;
+  removed: boolean;
+};
+
+/** The objects that a version changed. */
+export type TouchedObjects = {
+  /** How many; `null`: it is not known, as the version is older than this list. */
+  count: number | null;
+  /** The first ten, those that it removed last. */
+  first: TouchedObject[];
+};
+
 /** A change list that is only tried: what it leaves out is as it is now. */
 export type TriedList = {
   /** The newest one unless given. */
@@ -2482,18 +2536,7 @@ export type Validated = {
   warnings: Warned[];
 };
 
-/** A published version. */
-export type Version = {
-  author: string;
-  carry: Carries;
-  message: string;
-  /** RFC 3339. */
-  published_at: string;
-  sha256: string;
-  version: number;
-};
-
-/** A published version, with its policy. */
+/** The newest version, with its policy. */
 export type VersionWithDocument = {
   author: string;
   carry: Carries;
