@@ -189,7 +189,7 @@ mod tests {
             (
                 &log,
                 3,
-                2_700,
+                2_750,
                 "Sliding window log: 3 of 5 were used within the last 10 s; the newest is forgotten in 7.3 s.",
             ),
             (&log, 3, 10_001, "Sliding window log: none of 5 was used within the last 10 s."),

@@ -180,6 +180,10 @@ test('everything goes back to an older version, and forth again', async ({ admin
   await meant(dialog).check();
   await dialog.getByRole('button', { name: 'Publish v5' }).click();
   await expect(dialog.getByText('v5 in force')).toBeVisible();
+  await expect(dialog.getByRole('link', { name: 'Line of the audit log' })).toHaveAttribute(
+    'href',
+    '/history/audit?object=version%3A5',
+  );
   await dialog.getByRole('link', { name: 'See v5' }).click();
   await expect(admin.getByRole('heading', { level: 1, name: 'Version v5' })).toBeVisible();
   await expect(admin.getByText('the export rule was wrong')).toBeVisible();

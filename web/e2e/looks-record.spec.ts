@@ -42,7 +42,7 @@ for (const theme of ['light', 'dark'] as const) {
     await dialog.getByRole('radio', { name: /^Only undo/ }).check();
     await expect(dialog.getByRole('button', { name: 'Publish v5' })).toBeEnabled();
     await dialog.getByRole('button', { name: 'Publish v5' }).click();
-    await expect(dialog.getByRole('alert')).toBeVisible();
+    await expect(dialog.getByText('Choose for each field first')).toBeVisible();
     await look(admin, 'record-roll-back-conflict', theme);
     await admin.goto('/history/99');
     await expect(admin.getByText('There is no version v99')).toBeVisible();

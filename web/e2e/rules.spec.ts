@@ -66,6 +66,31 @@ test('a rule is made, says itself in a sentence, and decides', async ({ admin, s
   await publishChange(admin, 'for all addresses', 4);
 });
 
+test('what the server has against a list leads to its field', async ({ admin, watch }) => {
+  watch.allow(/status of 422/);
+  await admin.goto('/rules/sign-in');
+  const endpoint = admin.getByLabel('Endpoint', { exact: true });
+  await endpoint.fill('login');
+  const dialog = await review(admin, 'without its slash');
+  await expect(dialog.getByText('The server would refuse this list.')).toBeVisible();
+  await dialog.getByRole('link', { name: /^rule sign-in, endpoint/ }).click();
+  await expect(dialog).toBeHidden();
+  await expect(endpoint).toBeFocused();
+  await expect(endpoint).toHaveAttribute('aria-invalid', 'true');
+
+  await admin.getByRole('link', { name: 'Tiers', exact: true }).click();
+  await admin.getByRole('button', { name: '1 change' }).click();
+  await dialog.getByRole('button', { name: 'Publish v2' }).click();
+  await dialog
+    .getByRole('alert')
+    .getByRole('link', { name: /^rule sign-in, endpoint/ })
+    .click();
+  await expect(admin).toHaveURL(/\/rules\/sign-in$/);
+  await expect(endpoint).toBeFocused();
+  await endpoint.fill('/login/*');
+  await publishChange(admin, 'with it', 2);
+});
+
 test('switched off in the list, with what that means, and on again', async ({ admin, server }) => {
   await admin.goto('/rules');
   const row = admin.getByRole('row', { name: /sign-in/ });

@@ -18,6 +18,7 @@ export const history = {
   more: (count: number) => `and ${count} more`,
   others: 'and others',
   changesOf: (name: string) => `Versions that changed ${name}`,
+  which: 'Which versions',
   object: 'Object',
   objectHelp: 'tier:pro, web/rule:login',
   linesOf: 'Lines of the audit log',

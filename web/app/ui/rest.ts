@@ -9,7 +9,7 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     dropped = [...region.querySelectorAll('thead th')].flatMap((head, at) =>
       getComputedStyle(head).display === 'none' ? [{ at, name: head.textContent.trim() }] : [],
     );
-    if (dropped.length === 0) for (const one of region.querySelectorAll('.more, .rest')) one.remove();
+    if (dropped.length === 0) for (const one of region.querySelectorAll('.unfold, .rest')) one.remove();
     follow();
   }
 
@@ -20,7 +20,7 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     const columns = region.querySelectorAll('thead th').length;
     for (const row of region.querySelectorAll<HTMLTableRowElement>('tbody tr')) {
       if (row.cells.length !== columns) continue;
-      const open = row.querySelector('.more') ?? added(row);
+      const open = row.querySelector('.unfold') ?? added(row);
       if (open?.ariaExpanded === 'true') tell(row, open);
     }
     changed.observe(region, { childList: true, subtree: true, characterData: true });
@@ -33,7 +33,7 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     if (!cell) return;
     const button = document.createElement('button');
     button.type = 'button';
-    button.className = 'plain more';
+    button.className = 'plain unfold';
     button.ariaLabel = text.states.rest((link ?? cell).textContent.trim());
     button.ariaExpanded = 'false';
     button.addEventListener('click', () => {
