@@ -303,7 +303,7 @@ mod tests {
         json!({ "rules": [rule] })
     }
 
-    fn bob(exception: Value) -> Value {
+    fn bob(exception: &Value) -> Value {
         json!({ "clients": [{ "kind": "user", "value": "bob", "override": exception }] })
     }
 
@@ -377,10 +377,10 @@ mod tests {
             ),
             (
                 "an override",
-                bob(json!({ "limits": [a(1)], "reason": "x" })),
-                bob(json!({ "limits": [a(9)], "reason": "x" })),
-                bob(json!({ "limits": [a(9), b(1)], "reason": "y" })),
-                bob(json!({ "limits": [a(1), b(1)], "reason": "y" })),
+                bob(&json!({ "limits": [a(1)], "reason": "x" })),
+                bob(&json!({ "limits": [a(9)], "reason": "x" })),
+                bob(&json!({ "limits": [a(9), b(1)], "reason": "y" })),
+                bob(&json!({ "limits": [a(1), b(1)], "reason": "y" })),
             ),
             (
                 "an object that came goes, one that went comes back",
@@ -457,12 +457,12 @@ mod tests {
             ),
             (
                 "the end of an override",
-                bob(json!({ "blocked": true, "reason": "x" })),
-                bob(json!({ "blocked": true, "reason": "y" })),
-                bob(json!({ "blocked": true, "reason": "z" })),
+                bob(&json!({ "blocked": true, "reason": "x" })),
+                bob(&json!({ "blocked": true, "reason": "y" })),
+                bob(&json!({ "blocked": true, "reason": "z" })),
                 json!({ "kind": "client", "domain": "default", "id": "user:bob", "field": "override.reason" }),
                 json!(["x", "y", "z"]),
-                [bob(json!({ "blocked": true, "reason": "x" })), bob(json!({ "blocked": true, "reason": "z" }))],
+                [bob(&json!({ "blocked": true, "reason": "x" })), bob(&json!({ "blocked": true, "reason": "z" }))],
             ),
         ] {
             let at: FieldKey = serde_json::from_value(at).expect("a field");
@@ -484,7 +484,7 @@ mod tests {
             policy
         };
         let (none, empty) = (web(None), web(Some(&json!({}))));
-        let full = web(Some(&bob(json!({ "blocked": true }))));
+        let full = web(Some(&bob(&json!({ "blocked": true }))));
         let undo = |before, after, now| undo(before, after, now, &[]);
         let refused = |made: Result<Undone, Vec<ObjectKey>>| {
             made.expect_err("refused").iter().map(ToString::to_string).collect::<Vec<_>>()

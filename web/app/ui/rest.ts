@@ -9,7 +9,10 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     dropped = [...region.querySelectorAll('thead th')].flatMap((head, at) =>
       getComputedStyle(head).display === 'none' ? [{ at, name: head.textContent.trim() }] : [],
     );
-    if (dropped.length === 0) for (const one of region.querySelectorAll('.unfold, .rest')) one.remove();
+    if (dropped.length === 0) {
+      for (const one of region.querySelectorAll('.unfold, .rest')) one.remove();
+      for (const row of region.querySelectorAll('[data-unfolded]')) row.removeAttribute('data-unfolded');
+    }
     follow();
   }
 
@@ -39,6 +42,7 @@ export const showRest: Attachment<HTMLElement> = (region) => {
     button.addEventListener('click', () => {
       const isOpen = button.ariaExpanded === 'true';
       button.ariaExpanded = String(!isOpen);
+      row.toggleAttribute('data-unfolded', !isOpen);
       if (isOpen) row.querySelector('.rest')?.remove();
       else follow();
     });
