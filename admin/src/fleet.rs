@@ -297,7 +297,8 @@ impl Fleet {
         let target = |name: &str| &targets.of(Some(name)).version;
         let here = self.here.as_ref().map(|_| {
             let target = target(self.figures.node());
-            let behind_since = self.nodes().here.behind_since(self.figures.engine().version(), target, None);
+            let always = Some((target, jiff::Timestamp::UNIX_EPOCH));
+            let behind_since = self.nodes().here.behind_since(self.figures.engine().version(), always);
             NodeRow::of_this_one(&self.figures, target, behind_since)
         });
         let nodes = self.nodes();
@@ -395,7 +396,8 @@ impl Node {
 
     /// Its connection ended without a word, and it has not come back.
     fn is_missed(&self) -> bool {
-        self.connection.is_none() && !self.has_stopped && self.heard.elapsed() >= BACK_WITHIN
+        let is_back_late = self.connection.is_none() && self.heard.elapsed() >= BACK_WITHIN;
+        is_back_late && self.hello.says_goodbye && !self.has_stopped
     }
 
     /// Is its stream the one of this number?
@@ -410,7 +412,8 @@ impl Node {
 
     /// Sees whether it has what it should have.
     fn compares(&mut self, target: &Version) {
-        self.past.compares(self.figures.policy_version, target, self.connected_at());
+        let connected = self.connected_at();
+        self.past.compares(self.figures.policy_version, connected.map(|since| (target, since)));
     }
 
     fn hears(&mut self) {
@@ -446,6 +449,7 @@ mod tests {
             version: None,
             sha256: None,
             deltas: None,
+            says_goodbye: true,
         };
         Node::new(hello)
     }

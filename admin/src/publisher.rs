@@ -476,7 +476,6 @@ impl Publisher {
     }
 }
 
-/// The nodes that a version went to, as the audit log names them.
 /// How a list is published: its words, what it makes of a policy, and what is said of one that does not compile.
 fn of_list(
     list: ChangeList,
@@ -491,6 +490,7 @@ fn of_list(
     )
 }
 
+/// The nodes that a version went to, as the audit log names them.
 fn to_nodes(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
     nodes.into_iter().take(OBJECT_LINES_MAX).map(|node| format!("node:{}", node.as_ref())).collect()
 }

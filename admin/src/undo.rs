@@ -50,6 +50,16 @@ pub(crate) struct Choice {
     take: Take,
 }
 
+impl Choice {
+    /// Its domain need not be said twice of a domain.
+    pub(crate) fn placed(mut self) -> Self {
+        if self.at.kind == Kind::Domain {
+            self.at.domain.clone_from(&self.at.id);
+        }
+        self
+    }
+}
+
 /// A field that the version changed, and a later one changed again. A value that is absent: there was nothing.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Clash {
@@ -80,8 +90,8 @@ pub(crate) struct Undone {
     pub(crate) clashes: Vec<Clash>,
 }
 
-/// `present` without what was changed from `before` to `after`; or the objects that have no place to come back to, or cannot
-/// go because something is in them.
+/// `present` without what was changed from `before` to `after`; or, once all is chosen, the objects that have no place to come
+/// back to, or cannot go because something is in them.
 pub(crate) fn undo(
     before: &Policy,
     after: &Policy,
@@ -128,7 +138,9 @@ pub(crate) fn undo(
             _ => {}
         }
     }
-    if homeless.is_empty() { Ok(Undone { policy, clashes: merging.clashes }) } else { Err(homeless) }
+    // What is still to be chosen may make room for it.
+    let is_open = merging.clashes.iter().any(|clash| clash.take.is_none());
+    if homeless.is_empty() || is_open { Ok(Undone { policy, clashes: merging.clashes }) } else { Err(homeless) }
 }
 
 /// Something before the version, as the version made it, and now.
@@ -485,6 +497,11 @@ mod tests {
         };
         let (none, empty) = (web(None), web(Some(&json!({}))));
         let full = web(Some(&bob(&json!({ "blocked": true }))));
+        let other = web(Some(&bob(&json!({ "unlimited": true }))));
+        let open = undo(&none, &full, &other, &[]).expect("there is something to choose first");
+        assert!(open.clashes.len() == 1 && open.clashes[0].take.is_none(), "{open:?}");
+        let choices = [Choice { at: open.clashes[0].at.clone(), take: Take::Before }];
+        assert_eq!(undo(&none, &full, &other, &choices).map(|undone| undone.policy), Ok(none.clone()));
         let undo = |before, after, now| undo(before, after, now, &[]);
         let refused = |made: Result<Undone, Vec<ObjectKey>>| {
             made.expect_err("refused").iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tidegate_fleet::wire::{Ask, Decisions, GoesOn, SeenDecision, SeenIdentity, Told, WATCH_MS_MAX, Who};
 use tokio::{
     sync::watch::{Receiver, Sender},
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{fleet::Outcome, server::State};
@@ -111,10 +111,13 @@ impl Watches {
     pub(crate) fn look(&self, state: &Data<State>, who: Who) -> Option<Looking> {
         let mut open = self.lock();
         let Open { by_who, opened } = &mut *open;
-        let is_full = by_who.len() >= WATCHES_MAX;
+        if by_who.len() >= WATCHES_MAX && !by_who.contains_key(&who) {
+            // One that nobody looks at any more has to go.
+            let idle = by_who.values().find(|watch| watch.news.receiver_count() == 0).map(|watch| watch.who.clone());
+            by_who.remove(&idle?);
+        }
         let watch = match by_who.entry(who) {
             Entry::Occupied(known) => Arc::clone(known.get()),
-            Entry::Vacant(_) if is_full => return None,
             Entry::Vacant(new) => {
                 *opened += 1;
                 let watch = Arc::new(Watch {
@@ -132,15 +135,18 @@ impl Watches {
         Some(Looking { watch, news, told: 0, state: Value::Null })
     }
 
-    /// Ends one that nobody looks at.
-    fn close(&self, watch: &Watch) -> bool {
+    /// Ends one that nobody looks at, for so long, or whose place another one has; is it over?
+    fn close(&self, watch: &Arc<Watch>, idle: Duration) -> bool {
         let mut open = self.lock();
         // Nobody comes to look meanwhile.
-        let is_over = watch.news.receiver_count() == 0;
-        if is_over {
+        if watch.news.receiver_count() > 0 {
+            return false;
+        }
+        let has_place = open.by_who.get(&watch.who).is_some_and(|known| Arc::ptr_eq(known, watch));
+        if has_place && idle >= LINGERS {
             open.by_who.remove(&watch.who);
         }
-        is_over
+        !has_place || idle >= LINGERS
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -200,7 +206,7 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
             _ = looks.tick() => {
                 if watch.news.receiver_count() > 0 {
                     looked_at = Instant::now();
-                } else if looked_at.elapsed() >= LINGERS && state.watches.close(&watch) {
+                } else if state.watches.close(&watch, looked_at.elapsed()) {
                     return;
                 }
                 let (own, elsewhere) = state.fleet.names(&state.store).await;
@@ -215,8 +221,9 @@ async fn gather(state: Data<State>, watch: Arc<Watch>) {
     }
 }
 
-/// Asks a node what it saw since it was asked last; is it to be asked again at once?
+/// Asks a node what it saw since it was asked last, no more often than readers are told; is it to be asked again?
 async fn ask(state: &State, watch: &Watch, node: String) -> (String, bool) {
+    let next = Instant::now() + TELL_EVERY;
     let (at, after) = (Timestamp::now(), watch.gathered().nodes.get(&node).map_or(0, |node| node.after));
     let goes_on = Some(GoesOn { watch: watch.name.clone(), after });
     let ask = Ask::Watch { who: watch.who.clone(), for_ms: WATCH_MS_MAX, goes_on };
@@ -224,6 +231,7 @@ async fn ask(state: &State, watch: &Watch, node: String) -> (String, bool) {
     let told = outcome.ok().and_then(|outcome| shown(state, outcome, Some(&watch.who)).answers.remove(&node));
     let is_well = matches!(told, Some(Told::Watch(_)));
     watch.gathered().take_in(&node, told, at);
+    sleep_until(next).await;
     (node, is_well)
 }
 
@@ -243,7 +251,7 @@ impl Watch {
     /// Which nodes there are.
     fn knows(&self, own: &[String], elsewhere: Vec<String>) {
         let mut gathered = self.gathered();
-        let before = gathered.nodes.len();
+        let (before, own) = (gathered.nodes.len(), own.iter().collect::<HashSet<_>>());
         gathered.nodes.retain(|name, _| own.contains(name));
         gathered.has_news |= before != gathered.nodes.len() || gathered.elsewhere != elsewhere;
         gathered.elsewhere = elsewhere;
@@ -263,6 +271,8 @@ impl Gathered {
                 }
                 node.after = last;
                 self.has_news |= seen > 0;
+                // Whatever a node says, numbers only grow.
+                let seen = seen.min(u32::MAX.into());
                 self.last += seen.saturating_sub(decisions.len() as u64);
                 for decision in decisions {
                     self.last += 1;

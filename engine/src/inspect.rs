@@ -32,6 +32,8 @@ pub struct Inspected<'e> {
     pub limit: LimitIndex,
     /// It counts, and never denies.
     pub is_shadow: bool,
+    /// Nodes share it through a store.
+    pub is_shared: bool,
     /// Places in the request of the identities that are counted together; none: everyone.
     pub counted: Vec<usize>,
     /// The tokens that the request would take.
@@ -66,6 +68,7 @@ impl<C: Clock> Engine<C> {
                     limit_id: self.limit_name(LimitIndex(limit.index)),
                     limit: LimitIndex(limit.index),
                     is_shadow: limit.is_shadow,
+                    is_shared: account.on_failure().is_some(),
                     counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
                     cost: charge.cost,
                     state: free.outcome(&free.look(self.buckets(), now)?.charged),

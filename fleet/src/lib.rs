@@ -12,8 +12,8 @@
 //! let engine = Arc::new(Engine::new());
 //! let follower = Follower::new("https://admin.example:8080", Token::file("/run/secrets/tidegate"));
 //! let following = follower.keeping_in("/var/lib/my-service").start(Arc::clone(&engine)).await?;
-//! // ... engine.check(...); the engine follows until `following` is dropped.
-//! # drop(following);
+//! // ... engine.check(...); the engine follows until `following` is dropped. One that leaves is missed by nobody.
+//! following.leave().await;
 //! # Ok(())
 //! # }
 //! ```

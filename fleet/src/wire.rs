@@ -97,6 +97,9 @@ pub struct Hello {
     /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
     /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
     pub deltas: Option<u32>,
+    /// Does it say so when it stops ([`Goodbye`])? One that does not is not missed when it is gone.
+    #[serde(default)]
+    pub says_goodbye: bool,
 }
 
 /// A node stops because it was told to: nobody has to look after it.

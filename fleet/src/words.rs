@@ -2,9 +2,15 @@
 
 use tidegate::{Inspected, Outcome, policy::Algorithm};
 
-/// By which algorithm a limit counts, what of it is used, and when all of it is free.
+/// By which algorithm a limit counts, what of it is used, and when all of it is free. Of one that nodes share, what this node
+/// counted.
 #[must_use]
 pub fn standing(limit: &Inspected<'_>) -> String {
+    let alone = if limit.is_shared { "On this node alone: " } else { "" };
+    format!("{alone}{}", counted(limit))
+}
+
+fn counted(limit: &Inspected<'_>) -> String {
     let state = &limit.state;
     let Some(algorithm) = state.algorithm() else {
         let is_block = limit.limit_id.contains("/client:") && limit.limit_id.ends_with("/blocked");
@@ -194,6 +200,12 @@ mod tests {
             ),
             (&log, 3, 10_001, "Sliding window log: none of 5 was used within the last 10 s."),
             (&limit("token_bucket", 0, "1s", ""), 0, 0, "It denies every request."),
+            (
+                &limit("fixed_window", 5, "1s", r#", "sharing": "strict", "on_failure": {"local": 1.0}"#),
+                0,
+                0,
+                "On this node alone: Fixed window: none of 5 is used in this window.",
+            ),
         ] {
             assert_eq!(said(limit, used, ago_ms), expected);
         }

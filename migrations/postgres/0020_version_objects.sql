@@ -15,7 +15,7 @@ SELECT CAST(substr(result, 9) AS BIGINT), row_number() OVER (PARTITION BY result
 FROM audit WHERE action IN ('object.change', 'object.remove') AND result LIKE 'version:%'
     AND substr(result, 9) IN (SELECT CAST(version AS TEXT) FROM policy_versions);
 
--- How many they are; NULL: it is not known. A version that is published from here on has it from the beginning.
+-- How many they are; NULL: it is not known. This build writes it with each version that it publishes.
 ALTER TABLE policy_versions ADD COLUMN objects BIGINT;
 DROP TRIGGER policy_versions_stay ON policy_versions;
 UPDATE policy_versions SET objects = (SELECT nullif(count(*), 0) FROM version_objects AS changed

@@ -61,7 +61,11 @@ impl Fleet {
         let all = {
             let mut nodes = self.nodes();
             let all: BTreeSet<String> = match names {
-                None => nodes.by_name.keys().cloned().collect(),
+                // Who has stopped has nothing to answer.
+                None => {
+                    let going = nodes.by_name.iter().filter(|(_, node)| !node.is_stopped());
+                    going.map(|(name, _)| name.clone()).collect()
+                }
                 Some(names) => names.iter().filter(|name| !is_here(name)).cloned().collect(),
             };
             // Before anything is sent.

@@ -4,10 +4,11 @@ use std::{
     collections::{HashMap, HashSet},
     convert::Infallible,
     mem,
+    time::Duration,
 };
 
 use sqlx::AnyConnection;
-use tokio::time::{self, Instant, MissedTickBehavior};
+use tokio::time::{self, Instant, MissedTickBehavior, timeout};
 
 use super::{Connection, Fleet, LOOK_EVERY, Node, NodeRow, SINCE, Trouble, absent};
 use crate::{
@@ -19,6 +20,9 @@ use crate::{
 
 /// Nodes that are written at once: the rest come with the next look.
 const AT_ONCE: usize = 200;
+
+/// How long is waited for the names of other servers' nodes.
+const NAMES_IN: Duration = Duration::from_millis(200);
 
 /// What is to be told of the nodes of this server.
 struct Known {
@@ -124,24 +128,28 @@ impl Fleet {
     }
 
     /// Names of those that can be asked, this process among them if it decides, and of those that are connected to other servers.
-    /// Who has stopped is neither.
+    /// Who has stopped is neither, unless another server has it by now.
     pub(crate) async fn names(&self, store: &Store) -> (Vec<String>, Vec<String>) {
         let here = self.here.as_ref().map(|_| self.figures.node().to_owned());
-        let (stopped, followers): (Vec<String>, Vec<String>) = {
+        let followers: Vec<String> = {
             let nodes = self.nodes();
-            let names = |has_stopped| {
-                let all = nodes.by_name.iter().filter(move |(_, node)| node.is_stopped() == has_stopped);
-                all.map(|(name, _)| name.clone()).collect()
-            };
-            (names(true), names(false))
+            let going = nodes.by_name.iter().filter(|(_, node)| !node.is_stopped());
+            going.map(|(name, _)| name.clone()).collect()
         };
         let own: Vec<String> = here.into_iter().chain(followers).collect();
-        let connected = store.connected_nodes(now()).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "nodes of other servers are not named");
-            Vec::new()
-        });
-        let is_elsewhere = |name: &String| !own.contains(name) && !stopped.contains(name);
-        let elsewhere = connected.into_iter().filter(is_elsewhere).collect();
+        let connected = match timeout(NAMES_IN, store.connected_nodes(now())).await {
+            Ok(Ok(names)) => names,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "nodes of other servers are not named");
+                Vec::new()
+            }
+            // Whoever watches a key sees on.
+            Err(_) => Vec::new(),
+        };
+        let elsewhere = {
+            let own: HashSet<&String> = own.iter().collect();
+            connected.into_iter().filter(|name| !own.contains(name)).collect()
+        };
         (own, elsewhere)
     }
 

@@ -100,15 +100,16 @@ impl Past {
     }
 
     /// Since when it has been behind without a break, deciding by the version `has`: from the publish of the first version that it
-    /// lacked, or from when it `connected`, if that was later.
-    pub(super) fn behind_since(&self, has: u64, target: &Version, connected: Option<Timestamp>) -> Option<Timestamp> {
-        let since = || target.published_at.parse::<Timestamp>().unwrap_or_default().max(connected.unwrap_or_default());
+    /// lacked, or from when it connected, if that was later. One that is not connected is not behind, it is gone.
+    pub(super) fn behind_since(&self, has: u64, target: Option<(&Version, Timestamp)>) -> Option<Timestamp> {
+        let (target, connected) = target?;
+        let since = || target.published_at.parse::<Timestamp>().unwrap_or_default().max(connected);
         (has != target.version).then(|| self.behind.unwrap_or_else(since))
     }
 
     /// The same, looked at and remembered.
-    pub(super) fn compares(&mut self, has: u64, target: &Version, connected: Option<Timestamp>) {
-        self.behind = self.behind_since(has, target, connected);
+    pub(super) fn compares(&mut self, has: u64, target: Option<(&Version, Timestamp)>) {
+        self.behind = self.behind_since(has, target);
     }
 
     /// Something happened just now.
@@ -181,8 +182,8 @@ mod tests {
         let connected = Some(at("2026-03-01T09:00:00Z"));
         let mut past = Past::default();
         let mut look = |has, target| {
-            past.compares(has, target, connected);
-            past.behind_since(has, target, connected)
+            past.compares(has, connected.map(|since| (target, since)));
+            past.behind_since(has, connected.map(|since| (target, since)))
         };
         assert_eq!(look(1, &second), Some(at("2026-03-01T10:00:00Z")));
         // Another publish, and the one before it comes to be in force: it lacked one all the time.
@@ -190,8 +191,10 @@ mod tests {
         assert_eq!(look(2, &third), Some(at("2026-03-01T10:00:00Z")));
         assert_eq!(look(3, &third), None);
         assert_eq!(look(2, &third), Some(at("2026-03-01T10:05:00Z")));
-        let late = Some(at("2026-03-01T12:00:00Z"));
-        assert_eq!(Past::default().behind_since(0, &third, late), late, "before it connected nobody knows");
+        let late = at("2026-03-01T12:00:00Z");
+        let since = Past::default().behind_since(0, Some((&third, late)));
+        assert_eq!(since, Some(late), "before it connected nobody knows");
+        assert_eq!(Past::default().behind_since(0, None), None, "who is gone is not behind");
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Node {
 
     /// Since when it has been behind without a break, as far as this server knows.
     fn behind_since(&self, target: &Version) -> Option<jiff::Timestamp> {
-        self.past.behind_since(self.figures.policy_version, target, self.connected_at())
+        self.past.behind_since(self.figures.policy_version, self.connected_at().map(|since| (target, since)))
     }
 
     pub(super) fn row(&self, target: &Version) -> NodeRow {

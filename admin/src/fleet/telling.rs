@@ -56,7 +56,7 @@ impl Fleet {
             let target = &targets.of(Some(&row.node)).version;
             let second = row.is_there().then(|| row.second(now));
             if row.is_here() {
-                nodes.here.compares(self.figures.engine().version(), target, None);
+                nodes.here.compares(self.figures.engine().version(), Some((target, jiff::Timestamp::UNIX_EPOCH)));
                 if let Some(second) = second {
                     nodes.here.add(second, known);
                 }

@@ -1,5 +1,7 @@
 //! The ways back: to an older version, without a version's own changes, and from one that went to some nodes first.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ use crate::{
     problem::Problem,
     published::Published,
     rollout::{Goes, Staged, none_open},
-    undo::{Choice, Clash, undo},
+    undo::{Choice, Clash, FieldKey, undo},
 };
 
 /// What is taken back.
@@ -99,7 +101,8 @@ impl Way {
                 (undone.policy, undone.clashes)
             }
         };
-        let is_idle = |choice: &Choice| !clashes.iter().any(|clash: &Clash| clash.at == choice.at);
+        let clashing: BTreeSet<&FieldKey> = clashes.iter().map(|clash: &Clash| &clash.at).collect();
+        let is_idle = |choice: &Choice| !clashing.contains(&choice.at);
         match self.choices.iter().position(is_idle) {
             None => Ok(Led { from, to, clashes }),
             Some(number) => {
@@ -173,11 +176,12 @@ impl Publisher {
             }
             (Mode::Own, to) => Some(document(to - 1).await?),
         };
+        let choices = choices.into_iter().map(Choice::placed).collect();
         Ok(Way { of, before, choices, at })
     }
 
     /// What a way back would make of the newest policy. Refuses what [`roll_back`](Self::roll_back) would refuse, but for
-    /// what nodes can read, and unless there is something to choose yet.
+    /// names of nodes and what they can read, and unless there is something to choose yet.
     pub(crate) async fn try_back(&self, back: RollBack) -> Result<TriedBack, Problem> {
         // What another server published a moment ago is there too.
         self.catch_up().await?;

@@ -386,10 +386,12 @@ async fn bulk(
     };
     let refused = |problems: &tidegate::Problems, _: &_| clients::bulk_refused(problems);
     if query.dry_run {
-        let (present, after) = state.publisher.try_edited(words, edit, refused).await?;
+        let place = state.heavy.place().await?;
+        let (place, tried) = place.whole(async move { state.publisher.try_edited(words, edit, refused).await }).await?;
+        let (present, after) = tried?;
         let tried =
             move || BulkTried { version: present.version.version, loosens: Loosened::between(&present.policy, &after) };
-        return Ok(HttpResponse::Ok().json(state.heavy.work(tried).await?));
+        return Ok(HttpResponse::Ok().json(place.work(tried).await?));
     }
     let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });
     Ok(told(publish.await)?.respond_to(&request))

@@ -22,7 +22,7 @@ pub(crate) fn node_of(ana: &Client) -> Client {
 }
 
 pub(crate) fn hello(name: &str, instance: &str) -> String {
-    format!("name={name}&instance={instance}&schema=2&build=1.0.0")
+    format!("name={name}&instance={instance}&schema=2&build=1.0.0&says_goodbye=true")
 }
 
 /// Publishes the tier `free` with this limit on top of version `base`.

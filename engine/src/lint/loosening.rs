@@ -1,8 +1,8 @@
 //! What a change of the policy gives up: where much more gets through than before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{accepts_all, bounds::per_second, overlaps::overlaps};
+use super::{Warning, WarningCode, accepts_all, bounds::per_second, overlaps::overlaps};
 use crate::{
     explain::kinds,
     pattern::Pattern,
@@ -42,6 +42,8 @@ pub enum LooseningCode {
     Off,
     /// The rule is for fewer requests, or counts them in more parts.
     Narrowed,
+    /// The rule takes requests out of a tighter one, which no longer counts them.
+    Shadows,
     /// The limit is gone, and no other one stands in its place.
     Removed,
     /// The limit only counts.
@@ -70,6 +72,7 @@ impl LooseningCode {
             Self::Unlimited => "unlimited",
             Self::Off => "off",
             Self::Narrowed => "narrowed",
+            Self::Shadows => "shadows",
             Self::Removed => "removed",
             Self::Shadow => "shadow",
             Self::Open => "open",
@@ -85,7 +88,7 @@ impl LooseningCode {
 
 impl Policy {
     /// Looks for what a change to `after` gives up: limits that go, that only count, or that let ten times as much through;
-    /// rules that are off, or for fewer requests; a default tier of a kind, or an override, that allows so much more; clients
+    /// rules that are off, for fewer requests, or beside a new one that is closer and allows more; a default tier of a kind, or an override, that allows so much more; clients
     /// that are no longer blocked or limited. Both policies are taken as valid. Of clients it looks at what the document says
     /// of them: where one goes that stood before a prefix or a block of addresses, the default of its kind is taken for what
     /// holds then.
@@ -114,6 +117,13 @@ impl Policy {
                 None => {}
             }
         }
+        let shadows =
+            |policy: &Policy| policy.lint().into_iter().filter(|warning| warning.code == WarningCode::Shadows);
+        let known: BTreeSet<Warning> = shadows(self).collect();
+        found.extend(shadows(after).filter(|warning| !known.contains(warning)).map(|warning| {
+            let Warning { domain, kind, id, limit, message, .. } = warning;
+            Loosening { code: LooseningCode::Shadows, domain, kind, id, limit, objects: 1, message }
+        }));
         found
     }
 }
@@ -255,8 +265,9 @@ impl Change<'_, '_> {
                 self.tell("tier", &tier.id, loose, 1);
             }
         }
+        let rules = RulesAfter::new(before, after);
         for rule in before.rules.iter().filter(|rule| rule.enabled && rule.limits.iter().any(is_enforced)) {
-            for loose in rule_loosened(rule, before, after) {
+            for loose in rules.loosened(rule) {
                 self.tell("rule", &rule.id, loose, 1);
             }
         }
@@ -287,7 +298,7 @@ impl Change<'_, '_> {
     }
 
     /// Those whose tier or override is otherwise. What a tier allows is what it is given for; told is who is limited no longer,
-    /// and an override that allows much more than held before. What changed of a tier is told once, of the tier.
+    /// and an override, or a tier in the place of one that is gone, that allows much more than held before. What changed of a tier is told once, of the tier.
     fn clients(&mut self, before: &Domain, after: &Domain) {
         type Id<'p> = (&'p str, &'p str);
         fn ids(domain: &Domain) -> BTreeMap<Id<'_>, &Client> {
@@ -302,12 +313,15 @@ impl Change<'_, '_> {
             if given(was) == given(is) {
                 continue;
             }
-            let has_override = is.is_some_and(|client| client.exception.is_some());
+            // Where its tier is gone, the one that it is in now may be that one by another name.
+            let tier_is_gone =
+                was.and_then(|client| client.tier.as_ref()).is_some_and(|id| tier_of(after, id).is_none());
+            let is_told = tier_is_gone || is.is_some_and(|client| client.exception.is_some());
             let [was, is] = [(before, was), (after, is)].map(|(domain, client)| {
                 let own = client.and_then(|client| client.tier.as_ref()).or_else(|| domain.defaults.get(id.0));
                 Held::by_client(tier_between(before, after, own), client.and_then(|client| client.exception.as_ref()))
             });
-            for loose in was.loosened_by(&is).into_iter().filter(|loose| has_override || loose.limit.is_none()) {
+            for loose in was.loosened_by(&is).into_iter().filter(|loose| is_told || loose.limit.is_none()) {
                 alike.entry(loose).or_insert((*id, 0)).1 += 1;
             }
         }
@@ -326,32 +340,48 @@ fn tier_between<'p>(before: &'p Domain, after: &'p Domain, id: Option<&String>) 
     id.and_then(|id| tier_of(after, id).or_else(|| tier_of(before, id)))
 }
 
-fn rule_loosened(was: &Rule, before: &Domain, after: &Domain) -> Vec<Loose> {
-    let same = after.rules.iter().find(|rule| rule.id == was.id);
-    // It may have another name now.
-    let new = || after.rules.iter().filter(|rule| before.rules.iter().all(|other| other.id != rule.id));
-    let is = same.or_else(|| new().find(|rule| rule.enabled && takes_all(rule, was, after)));
-    let Some(is) = is.filter(|is| is.enabled) else {
-        return vec![Loose::new(LooseningCode::Off, "no longer limits anything")];
-    };
-    let [held, holds] = [was, is].map(|rule| rule.limits.iter().collect::<Vec<_>>());
-    let mut found = limits_loosened(&held, &holds, was.cost as f64 / is.cost as f64);
-    if !takes_all(is, was, after) {
-        found.push(Loose::new(LooseningCode::Narrowed, "is no longer for all requests that it was for"));
-    } else if !kinds(is).iter().all(|kind| kinds(was).contains(kind)) {
-        found.push(Loose::new(LooseningCode::Narrowed, "counts apart what it counted together"));
-    }
-    found
+/// The rules of a domain after a change, and how those before are found among them.
+struct RulesAfter<'p> {
+    domain: &'p Domain,
+    by_id: BTreeMap<&'p str, &'p Rule>,
+    /// That one which is gone may be, by another name.
+    new: Vec<&'p Rule>,
 }
 
-/// Is `is` for every request that `was` is for? Tiers that are gone nobody is in.
-fn takes_all(is: &Rule, was: &Rule, after: &Domain) -> bool {
-    let left =
-        |tiers: &Vec<String>| tiers.iter().filter(|id| tier_of(after, id).is_some()).cloned().collect::<Vec<_>>();
-    let was = Rule { tiers: was.tiers.as_ref().map(left), ..was.clone() };
-    let patterns = [is, &was].map(|rule| Pattern::parse(&rule.endpoint).ok());
-    let [Some(wide), Some(narrow)] = &patterns else { return false };
-    overlaps([wide, narrow].into_iter(), &mut { usize::MAX })[0].contains(&1) && accepts_all(is, &was)
+impl<'p> RulesAfter<'p> {
+    fn new(before: &Domain, after: &'p Domain) -> Self {
+        let old: BTreeSet<&str> = before.rules.iter().map(|rule| rule.id.as_str()).collect();
+        let new = after.rules.iter().filter(|rule| rule.enabled && !old.contains(rule.id.as_str())).collect();
+        Self { domain: after, by_id: after.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect(), new }
+    }
+
+    fn loosened(&self, was: &Rule) -> Vec<Loose> {
+        let same = self.by_id.get(was.id.as_str()).or_else(|| self.new.iter().find(|rule| self.takes_all(rule, was)));
+        let Some(is) = same.filter(|is| is.enabled) else {
+            return vec![Loose::new(LooseningCode::Off, "no longer limits anything")];
+        };
+        let [held, holds] = [was, is].map(|rule| rule.limits.iter().collect::<Vec<_>>());
+        let mut found = limits_loosened(&held, &holds, was.cost as f64 / is.cost as f64);
+        if !self.takes_all(is, was) {
+            found.push(Loose::new(LooseningCode::Narrowed, "is no longer for all requests that it was for"));
+        } else if !kinds(is).iter().all(|kind| kinds(was).contains(kind)) {
+            found.push(Loose::new(LooseningCode::Narrowed, "counts apart what it counted together"));
+        }
+        found
+    }
+
+    /// Is `is` for every request that `was` is for? Tiers that are gone nobody is in.
+    fn takes_all(&self, is: &Rule, was: &Rule) -> bool {
+        let left =
+            |tiers: &Vec<String>| tiers.iter().filter(|id| tier_of(self.domain, id).is_some()).cloned().collect();
+        let was = Rule { tiers: was.tiers.as_ref().map(left), ..was.clone() };
+        if !accepts_all(is, &was) {
+            return false;
+        }
+        let patterns = [is, &was].map(|rule| Pattern::parse(&rule.endpoint).ok());
+        let [Some(wide), Some(narrow)] = &patterns else { return false };
+        overlaps([wide, narrow].into_iter(), &mut { usize::MAX })[0].contains(&1)
+    }
 }
 
 #[cfg(test)]
@@ -452,6 +482,11 @@ mod tests {
                 (!expected.is_empty()).then(|| format!("rule:{expected}")).into_iter().collect();
             assert_eq!(found(&now, &rule(&more)), expected, "{more}");
         }
+        let mut beside = now.clone();
+        let closer = rule(&json!({ "id": "closer", "endpoint": "/a/b", "limits": [limit(6_000, &json!({}))] }));
+        beside["rules"].as_array_mut().expect("a list").push(closer["rules"][0].clone());
+        assert_eq!(found(&now, &beside), ["rule:closer shadows"]);
+        assert_eq!(found(&beside, &beside), [""; 0]);
         let mut gone = rule(&json!({}));
         gone["rules"] = json!([]);
         assert_eq!(found(&now, &gone), ["rule:r off"]);
@@ -505,6 +540,13 @@ mod tests {
         let mut wider = now.clone();
         wider["tiers"][0]["limits"][0]["limit"] = json!(600);
         assert_eq!(found(&now, &wider), ["tier:free/m raised"]);
+        // Also by another name.
+        let mut renamed = domain(json!({ "user": "big" }), json!([client("cy", &json!({ "tier": "huge" }))]));
+        renamed["tiers"] = json!([
+            { "id": "big", "limits": [limit(60, &json!({}))] }, { "id": "huge", "limits": [limit(60_000, &json!({}))] },
+        ]);
+        let one = domain(free.clone(), json!([client("cy", &json!({ "tier": "pro" }))]));
+        assert_eq!(found(&one, &renamed), ["client:user:cy/m raised"]);
         let with = |name: &str, value: &Value| {
             let mut made = now.clone();
             made[name] = value.clone();

@@ -16,6 +16,8 @@ export type Outcome =
   | { what: 'nothing' }
   /** Putting both together left fields that need a look. */
   | { what: 'unready' }
+  /** It would let much more through, and nobody said that this is meant. */
+  | { what: 'unmeant' }
   /** Others were faster each time. */
   | { what: 'outrun' }
   | { what: 'refused'; problem: Problem; faults: ListFault[] }
@@ -28,7 +30,11 @@ const ATTEMPTS = 5;
 /** A key is used again only for the same list whose answer was lost. */
 let attempt = { body: '', key: '' };
 
-export async function publishAll(message: string, grammar: Grammar): Promise<Outcome> {
+export async function publishAll(
+  message: string,
+  grammar: Grammar,
+  isMeant: (list: ChangeList) => Promise<boolean>,
+): Promise<Outcome> {
   const merged = new Set<Entry>();
   for (let tries = 0; tries < ATTEMPTS; tries += 1) {
     const entries = changes.changed;
@@ -38,6 +44,7 @@ export async function publishAll(message: string, grammar: Grammar): Promise<Out
     if (list === null) return { what: 'unready' };
     const sent = entries.map((entry) => copyForm(entry.form));
     try {
+      if (!(await isMeant(list))) return { what: 'unmeant' };
       const answer = await publish(list, keyFor(list));
       attempt = { body: '', key: '' };
       entries.forEach((entry, at) => settle(entry, sent[at] ?? entry.form, answer));

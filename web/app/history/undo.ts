@@ -1,9 +1,9 @@
 /** What a person chose of the fields that later versions changed again. */
 import type { Choice, Clash, Take } from '../api/schema.ts';
 
-/** By which a choice is kept. */
-export function clashName({ at }: Clash): string {
-  return JSON.stringify([at.kind, at.domain, at.id, at.limit ?? null, at.field ?? null]);
+/** By which a choice is kept: it was made of what the field is now. */
+export function clashName({ at, now }: Clash): string {
+  return JSON.stringify([at.kind, at.domain, at.id, at.limit ?? null, at.field ?? null, now ?? null]);
 }
 
 export function choicesOf(clashes: Clash[], choices: Record<string, Take>): Choice[] {

@@ -12,8 +12,6 @@ export class Tried {
   /** Why it would not be published. */
   refused = $state.raw<Problem | null>(null);
   readonly loosens = new Loosens();
-  /** The list that all this is of. */
-  #list = '';
 
   /** Asks about a list that holds for a moment. Answers how to give that up. */
   follow(list: ChangeList | null): () => void {
@@ -27,20 +25,21 @@ export class Tried {
     };
   }
 
-  /** Asks now, unless it is known. What is in conflict stays as it was told: publishing solves that. */
+  /** Asks now. What is in conflict stays as it was told: publishing solves that. */
   async ask(list: ChangeList | null, signal = new AbortController().signal): Promise<void> {
-    const asked = JSON.stringify(list);
-    if (asked === this.#list) return;
     try {
       const found = list && (await validate(list, signal));
       if (signal.aborted) return;
       [this.warnings, this.refused] = [found?.warnings.filter(({ is_new }) => is_new) ?? [], null];
       this.loosens.items = found?.loosens ?? [];
-      this.#list = asked;
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof Refused)) throw error;
-      if (error.problem.status !== 412) [this.warnings, this.refused] = [[], error.problem];
+      const { problem } = error;
+      if (problem.status === 412) return;
+      // A server that is busy says nothing of the list.
+      [this.warnings, this.refused] = [[], problem.status < 500 && problem.status !== 429 ? problem : null];
+      this.loosens.items = [];
     }
   }
 }
