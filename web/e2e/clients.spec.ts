@@ -411,3 +411,28 @@ clear('who is denied most is told, and made a client', async ({ admin, server, w
   await admin.keyboard.press('n');
   await expect(admin.getByRole('dialog', { name: 'New client' })).toBeVisible();
 });
+
+test('what would let many through is asked for, and of what was chosen last', async ({ admin }) => {
+  await importClients(admin, CLIENTS);
+  await admin.goto('/clients');
+  await admin.getByRole('checkbox', { name: 'Select user:acme', exact: true }).check();
+  await admin.getByRole('checkbox', { name: 'Select user:acorn', exact: true }).check();
+  await admin.getByRole('button', { name: 'Change the selected…' }).click();
+  const dialog = admin.getByRole('dialog', { name: 'Change many clients' });
+  await dialog.getByRole('radio', { name: 'Give an override' }).check();
+  await dialog.getByRole('radio', { name: 'unlimited', exact: true }).check();
+  await dialog.getByLabel('Reason').fill('a load test');
+  await dialog.getByLabel('Message').fill('no limits for both');
+  await dialog.getByRole('button', { name: 'Publish v3' }).click();
+  const said = dialog.getByText('Client user:acme and 1 more: is no longer limited.');
+  await expect(said).toBeVisible();
+  await expect(dialog.getByText('Tick the box if that is meant')).toBeVisible();
+  await dialog.getByRole('radio', { name: 'Set the tier' }).check();
+  await expect(said).toBeHidden();
+  await dialog.getByRole('radio', { name: 'Give an override' }).check();
+  await dialog.getByRole('button', { name: 'Publish v3' }).click();
+  await mean(dialog, 'Client user:acme and 1 more: is no longer limited.');
+  await dialog.getByRole('button', { name: 'Publish v3' }).click();
+  await expect(dialog.getByText('v3 in force')).toBeVisible();
+  await expect(admin.getByRole('row', { name: /user:acorn .*unlimited/ })).toBeVisible();
+});
