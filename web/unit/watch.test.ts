@@ -6,9 +6,11 @@ import { live, type Listener } from '../app/live/live.svelte.ts';
 
 let say: Listener;
 let left: number;
+let answer: { since: number | null; load: () => Promise<void> };
 beforeEach(() => {
   vi.useFakeTimers();
   left = 0;
+  answer = { since: null, load: vi.fn(() => Promise.resolve()) };
   vi.spyOn(live, 'listen').mockImplementation((topic, _names, listener) => {
     expect(topic).toBe('key:user:ada');
     say = listener;
@@ -36,7 +38,7 @@ const numbers = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, at) => seen(from + at));
 
 function watching(): Watch {
-  const watch = new Watch(() => undefined);
+  const watch = new Watch(answer);
   watch.start({ kind: 'user', value: 'ada' });
   say({ since_ms: 5, nodes: { a: 5, b: 9_000 }, silent: ['c'], failed: { d: 'so' } }, 'key');
   return watch;
@@ -72,4 +74,16 @@ test('after ten minutes it ends, and where too many are watched it does not begi
   watch.start({ kind: 'user', value: 'ada' });
   say({ refused: 'too many' }, 'key');
   expect([watch.state, watch.failed, left]).toEqual(['off', ['too many'], 2]);
+});
+
+test('the answer is read again each round, but never while it is being read', () => {
+  watching();
+  vi.advanceTimersByTime(1_500);
+  expect(answer.load).toHaveBeenCalledTimes(1);
+  answer.since = Date.now();
+  vi.advanceTimersByTime(6_000);
+  expect(answer.load).toHaveBeenCalledTimes(1);
+  answer.since = null;
+  vi.advanceTimersByTime(1_500);
+  expect(answer.load).toHaveBeenCalledTimes(2);
 });

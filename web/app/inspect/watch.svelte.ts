@@ -4,6 +4,7 @@ import type { DecisionEvent, KeyEvent, Seen } from '../api/types.ts';
 import { Calm } from '../live/calm.svelte.ts';
 import { live } from '../live/live.svelte.ts';
 import { inspector } from '../text/inspector.ts';
+import type { Loading } from '../ui/loading.svelte.ts';
 
 const ROUND_MS = 1_500;
 const MOST_MS = 600_000;
@@ -23,7 +24,7 @@ export class Watch {
   /** Of which not all is seen since then. */
   later = $state.raw<[node: string, sinceMs: number][]>([]);
   readonly calm = new Calm<Seen>(({ number }) => String(number));
-  readonly #onRound: () => void;
+  readonly #answer: Pick<Loading<unknown>, 'since' | 'load'>;
   #leave: (() => void) | null = null;
   #end: ReturnType<typeof setTimeout> | undefined;
   #rounds: ReturnType<typeof setInterval> | undefined;
@@ -32,9 +33,9 @@ export class Watch {
   #last = 0;
   #came = 0;
 
-  /** `onRound` is called again and again while somebody watches. */
-  constructor(onRound: () => void) {
-    this.#onRound = onRound;
+  /** `answer` is read again and again while somebody watches. */
+  constructor(answer: Pick<Loading<unknown>, 'since' | 'load'>) {
+    this.#answer = answer;
   }
 
   start({ kind, value }: Identity): void {
@@ -46,7 +47,8 @@ export class Watch {
       else this.#see(data as DecisionEvent);
     });
     this.#rounds = setInterval(() => {
-      if (!document.hidden) this.#onRound();
+      // A load ends the one before: where a node is slow to answer none would ever come to its end.
+      if (!document.hidden && this.#answer.since === null) void this.#answer.load();
     }, ROUND_MS);
     this.#end = setTimeout(() => {
       this.stop();
