@@ -100,13 +100,15 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   watch.allow(/status of 409/);
   const hangs = await fleet.join('hangs');
   const dies = await fleet.join('dies');
+  const falls = await fleet.join('falls');
   await admin.goto('/nodes');
   await expect(row(admin, 'dies')).toContainText('v1');
   await expect(row(admin, 'hangs')).toContainText('v1');
-  await dies.kill();
+  await expect(row(admin, 'falls')).toContainText('v1');
+  await Promise.all([dies.kill(), falls.kill()]);
   hangs.freeze();
   await expect(row(admin, 'hangs')).toContainText('silent', { timeout: 15_000 });
-  await expect(admin.getByText('1 gone')).toBeVisible({ timeout: 25_000 });
+  await expect(admin.getByText('2 gone')).toBeVisible({ timeout: 25_000 });
   await admin.getByRole('button', { name: 'Remove dies' }).click();
   const dialog = admin.getByRole('dialog', { name: 'Remove dies?' });
   await dialog.getByRole('button', { name: 'Remove node' }).click();
@@ -116,6 +118,18 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   await expect(dialog).toBeHidden();
   await expect(row(admin, 'dies')).toHaveCount(0);
   await expect(row(admin, 'hangs')).toBeVisible();
+  await expect(admin.getByText('dies was removed.')).toBeVisible();
+  // From its own page too, and only as long as it is true.
+  await row(admin, 'falls').getByRole('link').click();
+  await admin.getByRole('button', { name: 'Remove…' }).click();
+  await admin.getByLabel('Type falls').fill('falls');
+  await admin.getByRole('dialog').getByRole('button', { name: 'Remove node' }).click();
+  await expect(admin.getByText('falls was removed.')).toBeVisible();
+  await expect(row(admin, 'falls')).toHaveCount(0);
+  await admin.goto('/nodes?removed=hangs');
+  await expect(row(admin, 'hangs')).toBeVisible();
+  await expect(admin.getByText('was removed.')).toBeHidden();
+  await admin.goto('/nodes?removed=dies');
   await expect(admin.getByText('dies was removed.')).toBeVisible();
   await admin.getByRole('link', { name: 'Line of the audit log' }).click();
   await expect(admin.getByRole('row', { name: /node\.remove.*node:dies.*done/ })).toBeVisible();
