@@ -44,9 +44,11 @@ class Fleet {
     });
     live.listen(null, ['hello'], () => void this.#askWhen());
     live.listen(null, ['policy.published'], (data) => {
-      const { published_at } = data as PublishedEvent;
+      const { version, published_at } = data as PublishedEvent;
+      // One that was missed, and is not the newest any more.
+      if (version !== live.policyVersion) return;
       this.publishedAt = Date.parse(published_at);
-      this.#publishedOf = live.policyVersion;
+      this.#publishedOf = version;
       this.applied = {};
     });
     live.listen(null, ['policy.applied'], (data) => {
@@ -66,6 +68,8 @@ class Fleet {
     try {
       const newest = (await getVersions(1)).items[0];
       if (!newest || newest.version !== live.policyVersion) return;
+      // The stream may have told it meanwhile, and what nodes made of it.
+      if (this.#publishedOf === newest.version) return;
       this.publishedAt = Date.parse(newest.published_at);
       this.#publishedOf = newest.version;
       this.applied = {};

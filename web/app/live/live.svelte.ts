@@ -179,7 +179,8 @@ class Live {
     if (name === 'metrics') this.#metrics(data as MetricsEvent);
     if (name === 'policy.published') {
       const event = data as PublishedEvent;
-      this.policyVersion = event.version;
+      // After `hello` has told the newest, what was missed is told again from the oldest on.
+      this.policyVersion = Math.max(event.version, this.policyVersion ?? 0);
       for (const listener of this.#listeners) listener(event);
     }
     for (const listener of this.#heard.get(name) ?? []) listener(data, name);
