@@ -12,6 +12,9 @@ const KEPT = 50;
 /** A node that joined later than that after the others is named. */
 const LATER_MS = 3_000;
 
+/** A decision, or a time in which nobody watched. */
+export type Line = { key: string } & ({ seen: Seen } | { fromMs: number; toMs: number });
+
 export class Watch {
   state = $state<'off' | 'on' | 'ended'>('off');
   /** By the server's clock. */
@@ -23,15 +26,19 @@ export class Watch {
   failed = $state.raw<string[]>([]);
   /** Of which not all is seen since then. */
   later = $state.raw<[node: string, sinceMs: number][]>([]);
-  readonly calm = new Calm<Seen>(({ number }) => String(number));
+  readonly calm = new Calm<Line>(({ key }) => key);
   readonly #answer: Pick<Loading<unknown>, 'since' | 'load'>;
   #leave: (() => void) | null = null;
   #end: ReturnType<typeof setTimeout> | undefined;
   #rounds: ReturnType<typeof setInterval> | undefined;
   #seen: Seen[] = [];
-  /** Number of the newest decision, and how many of them came. */
+  /** Number of the newest decision. */
   #last = 0;
-  #came = 0;
+  /** Of watches before this one, the stream of which was lost. */
+  #before: Line[] = [];
+  /** When the stream was heard last, by the server's clock, and when it was before it was opened anew. */
+  #heardMs = 0;
+  #lostMs = 0;
 
   /** `answer` is read again and again while somebody watches. */
   constructor(answer: Pick<Loading<unknown>, 'since' | 'load'>) {
@@ -40,13 +47,17 @@ export class Watch {
 
   start({ kind, value }: Identity): void {
     this.stop();
+    [this.#before, this.missed] = [[], 0];
     this.#begin(null);
     this.state = 'on';
-    this.#leave = live.listen(`key:${kind}:${value}`, ['key', 'decision'], (data, name) => {
-      if (name === 'key') this.#know(data as KeyEvent);
+    this.#leave = live.listen(`key:${kind}:${value}`, ['hello', 'key', 'decision'], (data, name) => {
+      if (name === 'hello') this.#lostMs = this.#heardMs;
+      else if (name === 'key') this.#know(data as KeyEvent);
       else this.#see(data as DecisionEvent);
     });
+    this.#hear();
     this.#rounds = setInterval(() => {
+      this.#hear();
       // A load ends the one before: where a node is slow to answer none would ever come to its end.
       if (!document.hidden && this.#answer.since === null) void this.#answer.load();
     }, ROUND_MS);
@@ -64,11 +75,20 @@ export class Watch {
     this.state = 'off';
   }
 
-  /** What came before, if anything did, is not all that was decided since. */
   #begin(since: number | null): void {
-    [this.#seen, this.#last, this.#came] = [[], 0, 0];
-    [this.since, this.missed, this.silent, this.failed, this.later] = [since, 0, [], [], []];
-    this.calm.show([]);
+    [this.#seen, this.#last] = [[], 0];
+    [this.since, this.silent, this.failed, this.later] = [since, [], [], []];
+    this.calm.show(this.#before);
+  }
+
+  #hear(): void {
+    this.#heardMs = (live.heardAt ?? Date.now()) + live.clockOffsetMs;
+  }
+
+  /** The newest first; numbers begin anew with each watch. */
+  #lines(): Line[] {
+    const now = this.#seen.map((seen) => ({ key: `${this.since} ${seen.number}`, seen }));
+    return [...now, ...this.#before].slice(0, KEPT);
   }
 
   #know(event: KeyEvent): void {
@@ -78,7 +98,14 @@ export class Watch {
       return;
     }
     const { since_ms, nodes, silent, failed } = event;
-    if (since_ms !== this.since) this.#begin(since_ms);
+    if (since_ms !== this.since) {
+      // What is known stays, and that it is not all.
+      if (this.since !== null) {
+        const gap = { key: `until ${since_ms}`, fromMs: Math.min(this.#lostMs, since_ms), toMs: since_ms };
+        this.#before = [gap, ...this.#lines()];
+      }
+      this.#begin(since_ms);
+    }
     this.silent = silent;
     this.failed = Object.entries(failed).map(([node, why]) => inspector.limits.failed(node, why));
     this.later = Object.entries(nodes).filter(([, since]) => since - since_ms > LATER_MS);
@@ -87,13 +114,13 @@ export class Watch {
   #see({ decisions }: DecisionEvent): void {
     // A stream that was opened anew tells again what is known.
     const fresh = decisions.filter(({ number }) => number > this.#last);
-    this.#last = fresh.at(-1)?.number ?? this.#last;
-    this.#came += fresh.length;
-    this.missed = this.#last - this.#came;
+    const last = fresh.at(-1)?.number ?? this.#last;
+    this.missed += last - this.#last - fresh.length;
+    this.#last = last;
     this.#seen = this.#seen
       .concat(fresh)
       .sort((one, other) => other.at_ms - one.at_ms || other.number - one.number)
       .slice(0, KEPT);
-    this.calm.update(this.#seen);
+    this.calm.update(this.#lines());
   }
 }

@@ -117,6 +117,8 @@ export const inspector = {
     goOn: 'Go on',
     since: (time: string) => `since ${time}`,
     ended: 'Stopped after ten minutes.',
+    closed: 'Not watched just now: the stream of events is not open.',
+    unwatched: (from: string, to: string) => `Not watched from ${from} to ${to}.`,
     whom: 'Whom',
     time: 'Time',
     node: 'Node',
