@@ -150,7 +150,6 @@ export const inspector = {
     done: (nodes: number, keys: number, time: string) =>
       `Reset by you at ${time}: ${keys} ${keys === 1 ? 'counter' : 'counters'} on ${nodes} ${nodes === 1 ? 'node' : 'nodes'}.`,
     partly: (nodes: string) => `Not on ${nodes}, which did not answer.`,
-    audit: 'In the audit log',
   },
   tryIt: {
     title: 'Try a request',
