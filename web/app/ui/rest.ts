@@ -1,6 +1,9 @@
 /** The columns for which a narrow window has no room: in each row a button shows what they say under the row's name. */
+import { tick } from 'svelte';
 import type { Attachment } from 'svelte/attachments';
 import { text } from '../text.ts';
+
+const CONTROLS = 'button, input';
 
 export const showRest: Attachment<HTMLElement> = (region) => {
   let dropped: { at: number; name: string }[] = [];
@@ -51,32 +54,74 @@ export const showRest: Attachment<HTMLElement> = (region) => {
   }
 
   function tell(row: HTMLTableRowElement, open: Element): void {
+    const list = row.querySelector<HTMLElement>('.rest') ?? listed(row, open);
+    const wanted = dropped.flatMap(({ at, name }) => {
+      const cell = row.cells[at];
+      return !cell || (cell.childElementCount === 0 && cell.textContent.trim() === '')
+        ? []
+        : [{ at, name, cell }];
+    });
+    const shown = [...list.querySelectorAll<HTMLElement>('dd')];
+    const isSame =
+      wanted.length === shown.length &&
+      wanted.every(({ at }, nth) => shown[nth]?.dataset['at'] === String(at));
+    if (!isSame && !isIn(list)) {
+      list.replaceChildren(
+        ...wanted.flatMap(({ at, name }) => {
+          const [term, said] = [document.createElement('dt'), document.createElement('dd')];
+          term.textContent = name;
+          said.dataset['at'] = String(at);
+          return [term, said];
+        }),
+      );
+    }
+    for (const { at, cell } of wanted) {
+      const said = list.querySelector(`dd[data-at="${at}"]`);
+      if (said) copy(cell, said);
+    }
+  }
+
+  /** Only what differs, and not from under somebody who is in it. */
+  function copy(cell: Element, said: Element): void {
+    const fresh = document.createElement('dd');
+    fresh.append(...[...cell.childNodes].map((node) => node.cloneNode(true)));
+    const isSame =
+      fresh.childNodes.length === said.childNodes.length &&
+      [...fresh.childNodes].every((node, nth) => node.isEqualNode(said.childNodes[nth] ?? null));
+    if (!isSame && !isIn(said)) said.replaceChildren(...fresh.childNodes);
+    const originals = cell.querySelectorAll('input');
+    said.querySelectorAll('input').forEach((input, nth) => {
+      input.checked = originals[nth]?.checked ?? false;
+    });
+  }
+
+  function listed(row: HTMLTableRowElement, open: Element): HTMLElement {
     const list = document.createElement('dl');
     list.className = 'rest';
-    for (const { at, name } of dropped) {
-      const cell = row.cells[at];
-      if (!cell || (cell.childElementCount === 0 && cell.textContent.trim() === '')) continue;
-      const [term, said] = [document.createElement('dt'), document.createElement('dd')];
-      term.textContent = name;
-      said.append(...[...cell.childNodes].map((node) => node.cloneNode(true)));
-      // What they do is done by those that are out of sight.
-      const buttons = cell.querySelectorAll('button');
-      said.querySelectorAll('button').forEach((button, nth) => {
-        button.addEventListener('click', () => buttons[nth]?.click());
-      });
-      list.append(term, said);
-    }
-    const before = row.querySelector('.rest');
-    if (before === null) open.parentElement?.append(list);
-    // Not from under somebody who is in it.
-    else if (!before.isEqualNode(list) && !before.contains(document.activeElement)) before.replaceWith(list);
+    // What they do is done by those that are out of sight.
+    list.addEventListener('click', ({ target }) => {
+      const control = target instanceof Element ? target.closest(CONTROLS) : null;
+      const said = control?.closest('dd');
+      if (!control || !said) return;
+      const nth = [...said.querySelectorAll(CONTROLS)].indexOf(control);
+      const original = row.cells[Number(said.dataset['at'])]?.querySelectorAll<HTMLElement>(CONTROLS)[nth];
+      original?.click();
+    });
+    open.parentElement?.append(list);
+    return list;
   }
+
+  const isIn = (element: Element) => element.contains(document.activeElement);
+  /** One that is ticked may take the tick of another, which no node tells of. */
+  const ticked = () => void tick().then(follow);
 
   const changed = new MutationObserver(follow);
   const sized = new ResizeObserver(measure);
   sized.observe(region);
+  region.addEventListener('change', ticked);
   return () => {
     changed.disconnect();
     sized.disconnect();
+    region.removeEventListener('change', ticked);
   };
 };
