@@ -14,13 +14,10 @@ async function tabTo(page: Page, target: Locator): Promise<void> {
   throw new Error('Tab does not come there');
 }
 
-/** Into the table, which is one stop, and down its rows. */
+/** Into the table, of which only the controls of one row are stops, and down its rows. */
 async function walkTo(page: Page, table: string, target: Locator): Promise<void> {
   await expect(target).toBeVisible();
-  await tabTo(
-    page,
-    page.getByRole('region', { name: table }).locator('tbody [tabindex="0"], tbody a').first(),
-  );
+  await tabTo(page, page.getByRole('region', { name: table }).locator('tbody [tabindex="0"]').first());
   for (let at = 0; at < 20; at += 1) {
     if (await target.evaluate((element) => element === document.activeElement)) return;
     await page.keyboard.press('ArrowDown');
@@ -128,6 +125,20 @@ test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await admin.keyboard.press('Escape');
   await expect(panel(admin)).toBeHidden();
   await expect(burst).toBeFocused();
+});
+
+test('Tab goes through the controls of one row, and then out of the rows', async ({ admin }) => {
+  await admin.goto('/tiers');
+  const rows = admin.getByRole('region', { name: 'Tiers' }).locator('tbody tr');
+  await walkTo(admin, 'Tiers', admin.getByRole('link', { name: 'pro', exact: true }));
+  const row = rows.filter({ has: admin.getByRole('link', { name: 'pro', exact: true }) });
+  const stops = await row.locator('[tabindex="0"]').count();
+  expect(stops).toBeGreaterThan(1);
+  for (let at = 0; at < stops; at += 1) {
+    await expect(row.locator(':focus')).toHaveCount(1);
+    await admin.keyboard.press('Tab');
+  }
+  await expect(rows.locator(':focus')).toHaveCount(0);
 });
 
 test('e edits the row one is in, and what is open', async ({ admin }) => {
