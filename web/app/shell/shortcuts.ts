@@ -3,6 +3,7 @@ import { live } from '../live/live.svelte.ts';
 import { place } from '../place.svelte.ts';
 import { routeOf } from '../router.ts';
 import { settings } from '../settings.svelte.ts';
+import { focusSoon } from '../ui/focus.ts';
 import { overlay } from './overlay.svelte.ts';
 
 const PAGES: Record<string, string> = {
@@ -20,8 +21,6 @@ const SECOND_KEY_MS = 1_500;
 /** Pages whose object can be edited. */
 const EDITORS = ['tier', 'rule', 'client'];
 const FIELD = 'main :is(input, select, textarea)[id^="field-"]:enabled';
-/** So long is waited for a field. */
-const FIELD_MS = 5_000;
 
 let mainAction: (() => void) | null = null;
 let pageKeys: Record<string, () => void> = {};
@@ -90,13 +89,5 @@ export function onKey(event: KeyboardEvent): void {
 function edit(): void {
   const link = document.activeElement?.closest('tbody tr')?.querySelector('a');
   if (link && EDITORS.includes(routeOf(link.pathname).page)) link.click();
-  const until = performance.now() + FIELD_MS;
-  const look = () => {
-    // Somebody who has gone elsewhere meanwhile stays there.
-    if (document.activeElement?.matches('input, select, textarea, dialog *')) return;
-    const field = document.querySelector<HTMLElement>(FIELD);
-    if (field) field.focus();
-    else if (performance.now() < until) requestAnimationFrame(look);
-  };
-  requestAnimationFrame(look);
+  focusSoon(() => document.querySelector<HTMLElement>(FIELD));
 }
