@@ -4,6 +4,9 @@ import { expect, PASSWORD, test } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import { expectInForce, limitField, openTier, panel } from './steps.ts';
 
+/** A control of a row that Tab comes to. */
+const STOP = ':is(a, button, input, select):not([tabindex="-1"])';
+
 /** Tab by Tab, until it has the focus. */
 async function tabTo(page: Page, target: Locator): Promise<void> {
   await expect(target).toBeVisible();
@@ -17,7 +20,7 @@ async function tabTo(page: Page, target: Locator): Promise<void> {
 /** Into the table, of which only the controls of one row are stops, and down its rows. */
 async function walkTo(page: Page, table: string, target: Locator): Promise<void> {
   await expect(target).toBeVisible();
-  await tabTo(page, page.getByRole('region', { name: table }).locator('tbody [tabindex="0"]').first());
+  await tabTo(page, page.getByRole('region', { name: table }).locator(`tbody ${STOP}`).first());
   for (let at = 0; at < 20; at += 1) {
     if (await target.evaluate((element) => element === document.activeElement)) return;
     await page.keyboard.press('ArrowDown');
@@ -132,7 +135,7 @@ test('Tab goes through the controls of one row, and then out of the rows', async
   const rows = admin.getByRole('region', { name: 'Tiers' }).locator('tbody tr');
   await walkTo(admin, 'Tiers', admin.getByRole('link', { name: 'pro', exact: true }));
   const row = rows.filter({ has: admin.getByRole('link', { name: 'pro', exact: true }) });
-  const stops = await row.locator('[tabindex="0"]').count();
+  const stops = await row.locator(STOP).count();
   expect(stops).toBeGreaterThan(1);
   for (let at = 0; at < stops; at += 1) {
     await expect(row.locator(':focus')).toHaveCount(1);
