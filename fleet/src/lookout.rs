@@ -92,14 +92,13 @@ impl Lookout {
     ) -> Result<Decisions, &'static str> {
         let is_it = |watch: &&Arc<Watch>| watch.name.as_ref() == Some(&name) && watch.who.as_ref() == Some(&who);
         let known = lock(&self.0).iter().find(is_it).cloned();
-        let (watch, after) = match known {
-            Some(watch) => (watch, after),
-            None => {
-                let open = self.open(engine, Some(name), Some(who), Keeps::Last(DECISIONS_MAX))?;
-                let watch = Arc::clone(&open.watch);
-                tokio::spawn(open.until_nobody_asks());
-                (watch, 0)
-            }
+        let (watch, after) = if let Some(watch) = known {
+            (watch, after)
+        } else {
+            let open = self.open(engine, Some(name), Some(who), Keeps::Last(DECISIONS_MAX))?;
+            let watch = Arc::clone(&open.watch);
+            tokio::spawn(open.until_nobody_asks());
+            (watch, 0)
         };
         let until = Instant::now() + within;
         watch.is_asked();
