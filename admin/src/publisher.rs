@@ -477,6 +477,7 @@ impl Publisher {
 }
 
 /// How a list is published: its words, what it makes of a policy, and what is said of one that does not compile.
+#[expect(clippy::type_complexity, reason = "closures have no names")]
 fn of_list(
     list: ChangeList,
 ) -> (Words, impl FnOnce(&Published) -> Result<Edited, Problem>, impl Fn(&Problems, &Policy) -> Problem) {

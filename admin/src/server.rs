@@ -242,6 +242,7 @@ impl Admin {
     ///
     /// Says what keeps it from starting, and what to do. A database that is missing, read-only, damaged or newer is never
     /// taken for an empty one.
+    #[expect(clippy::too_many_lines, reason = "one thing after the other is opened, each with those before it")]
     pub async fn open(settings: Settings) -> Result<Self, StartError> {
         let Settings {
             data,

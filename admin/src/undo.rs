@@ -257,14 +257,14 @@ impl Merging<'_> {
             };
             made.extend(value.map(|value| (name, value)));
         }
-        let order = self.order(at, lists.map(|list| list.iter().map(id).collect()), &made);
+        let order = self.order(at, &lists.map(|list| list.iter().map(id).collect()), &made);
         Value::Array(order.into_iter().filter_map(|id| made.remove(&id)).collect())
     }
 
     /// In which order these limits stand: as now, unless the version changed it. One that comes back stands behind the one
     /// that it stood behind.
-    fn order(&mut self, at: At<'_>, ids: Three<Vec<String>>, made: &Fields) -> Vec<String> {
-        let Three { before, after, now } = &ids;
+    fn order(&mut self, at: At<'_>, ids: &Three<Vec<String>>, made: &Fields) -> Vec<String> {
+        let Three { before, after, now } = ids;
         let stayed = |id: &&String| before.contains(id) && after.contains(id) && now.contains(id);
         let of = |ids: &[String]| Some(json!(ids.iter().filter(stayed).collect::<Vec<_>>()));
         let values = Three { before: of(before), after: of(after), now: of(now) };

@@ -76,7 +76,7 @@ pub(super) fn calls(api: &mut Api) {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Topics {
+struct Wanted {
     /// Separated by commas; of what-if runs eight at most.
     #[serde(default)]
     topics: String,
@@ -91,7 +91,7 @@ async fn open(
     by: By<Viewer>,
     request: HttpRequest,
     state: Data<State>,
-    query: Query<Topics>,
+    query: Query<Wanted>,
     last: LastEventId,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.topics.parse().map_err(|why| Problem::parameter("topics", format!("topics: {why}")))?;
