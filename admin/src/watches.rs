@@ -328,7 +328,7 @@ pub(crate) fn shown(state: &State, mut outcome: Outcome, named: Option<&Who>) ->
 mod tests {
     use super::*;
 
-    fn told(count: u64, seen: u64, last: u64, since_ms: u64) -> Option<Told> {
+    fn told(count: u64, seen: u64, last: u64, since_ms: u64) -> Told {
         let decision = |at_ms| SeenDecision {
             at_ms,
             allowed: true,
@@ -339,7 +339,7 @@ mod tests {
             method: None,
             cost: Some(1),
         };
-        Some(Told::Watch(Decisions { decisions: (0..count).map(decision).collect(), seen, last, since_ms }))
+        Told::Watch(Decisions { decisions: (0..count).map(decision).collect(), seen, last, since_ms })
     }
 
     fn looking() -> Looking {
@@ -353,7 +353,7 @@ mod tests {
     fn decisions_are_numbered_over_all_nodes_and_what_is_missed_is_counted() {
         let mut looking = looking();
         let at = |second| Timestamp::from_second(second).expect("an instant");
-        let take_in = |looking: &Looking, node: &str, told| looking.watch.gathered().take_in(node, told, at(5));
+        let take_in = |looking: &Looking, node: &str, told| looking.watch.gathered().take_in(node, Some(told), at(5));
         take_in(&looking, "a", told(2, 2, 2, 7));
         take_in(&looking, "b", told(1, 4, 4, 8));
         let events = looking.news();
@@ -377,7 +377,7 @@ mod tests {
     fn of_which_nodes_not_all_is_seen_is_told() {
         let mut looking = looking();
         let at = |second| Timestamp::from_second(second).expect("an instant");
-        looking.watch.gathered().take_in("a", told(0, 0, 0, 7), at(5));
+        looking.watch.gathered().take_in("a", Some(told(0, 0, 0, 7)), at(5));
         looking.watch.gathered().take_in("b", None, at(5));
         looking.watch.gathered().take_in("c", Some(Told::Failed { why: "so".to_owned() }), at(5));
         looking.watch.knows(&["a", "b", "c"].map(str::to_owned), vec!["d".to_owned()]);
@@ -387,8 +387,8 @@ mod tests {
             (&json!({ "a": 5_000 }), &json!(["b", "d"]), &json!({ "c": "so" }))
         );
         // A node that started again sees what comes from then on.
-        looking.watch.gathered().take_in("a", told(1, 1, 1, 9), at(8));
-        looking.watch.gathered().take_in("b", told(0, 0, 0, 9), at(8));
+        looking.watch.gathered().take_in("a", Some(told(1, 1, 1, 9)), at(8));
+        looking.watch.gathered().take_in("b", Some(told(0, 0, 0, 9)), at(8));
         looking.watch.knows(&["a", "b"].map(str::to_owned), Vec::new());
         let state = looking.news().remove(0).1;
         assert_eq!((&state["nodes"], &state["silent"]), (&json!({ "a": 8_000, "b": 8_000 }), &json!([])));
