@@ -434,7 +434,7 @@ mod tests {
             (with(600, json!({ "period": "10m" })), "burst"),
             (with(60, json!({ "burst": 600 })), "burst"),
             (with(60, json!({ "algorithm": "fixed_window", "period": "day" })), ""),
-            (with(86_400_0, json!({ "algorithm": "fixed_window", "period": "day" })), "raised"),
+            (with(864_000, json!({ "algorithm": "fixed_window", "period": "day" })), "raised"),
             (with(60, json!({ "mode": "shadow" })), "shadow"),
             (with(60, json!({ "id": "other" })), ""),
             (with(600, json!({ "id": "other" })), "removed"),
