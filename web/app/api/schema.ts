@@ -810,6 +810,8 @@ export type ImportTried = {
   differences: Difference[];
   /** Clients whose override in the files has ended, and is not published. */
   ended: string[];
+  /** Where it lets much more through. */
+  loosens: Loosened[];
   /** What is not carried over as it was. */
   notes: Note[];
   /** That of the policy in force. */
