@@ -22,7 +22,7 @@ export default defineConfig({
         codeSplitting: {
           groups: [
             { name: 'start', tags: ['$initial'], priority: 1 },
-            { name: 'shared', test: /app[\\/]/, minShareCount: 10 },
+            { name: 'shared', test: /app[\\/]/, minShareCount: 14 },
           ],
         },
       },

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use actix_web::web::Data;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::json;
 use tidegate::{
     Warning,
     policy::{Difference, Policy, differences},
@@ -30,6 +31,17 @@ pub(super) fn calls(api: &mut Api) {
     );
     api.post("/policy/validate", validate)
         .says("What publishing a change list would do", "Refuses what a publish would refuse; publishes nothing.")
+        .example(json!({
+            "base_version": 1,
+            "message": "a tier to try",
+            "changes": [{
+                "op": "create", "kind": "tier", "id": "tried",
+                "value": {
+                    "id": "tried",
+                    "limits": [{ "id": "minute", "algorithm": "token_bucket", "limit": 100, "period": "1m" }],
+                },
+            }],
+        }))
         .refuses(&[Code::InUse, Code::LastOfItsKind, Code::Conflict, Code::PreconditionRequired]);
 }
 
