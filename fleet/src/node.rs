@@ -556,7 +556,7 @@ mod tests {
         ];
         let asks = follow(says, folder.path(), 6);
         assert!(asks.len() == 2 && asks[0].contains("&deltas="), "{asks:?}");
-        assert!(asks[1].contains("&version=3&") && asks[1].contains("&deltas=0 "), "{asks:?}");
+        assert!(asks[1].contains("&version=3&") && asks[1].contains("&deltas=0&"), "{asks:?}");
         let last_good = LastGood::in_folder(folder.path()).expect("it is there");
         let found = last_good.read();
         assert!(
@@ -578,7 +578,7 @@ mod tests {
         fs::create_dir_all(in_the_way.join("x")).expect("made");
         let says = vec![event(1, GOOD) + &delta(2, GOOD, GOOD), event(2, GOOD)];
         let asks = follow(says, folder.path(), 2);
-        assert!(asks.len() == 2 && asks[1].contains("&version=1&") && asks[1].contains("&deltas=0 "), "{asks:?}");
+        assert!(asks.len() == 2 && asks[1].contains("&version=1&") && asks[1].contains("&deltas=0&"), "{asks:?}");
     }
 
     #[test]
