@@ -94,6 +94,8 @@ impl DerefMut for Change {
     }
 }
 
+/// How long the end waits for connections to be closed.
+const CLOSE_IN: Duration = Duration::from_secs(5);
 /// How long a change waits for those of this server that came before it.
 const TURN_IN: Duration = Duration::from_secs(10);
 
@@ -191,9 +193,11 @@ impl Store {
         }
     }
 
-    /// Ends every connection; of `SQLite` the last one brings the write-ahead log home.
+    /// Ends every connection; of `SQLite` the last one brings the write-ahead log home. One that is silent is not waited for:
+    /// the pool would, whatever it last asked there.
     pub(crate) async fn close(&self) {
-        self.pool.close().await;
+        // What is not closed ends with the process.
+        drop(timeout(CLOSE_IN, self.pool.close()).await);
     }
 }
 

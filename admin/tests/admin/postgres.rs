@@ -1,6 +1,9 @@
 //! `PostgreSQL`: what keeps a server from starting on a database there, and what happens while it is away.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 use sqlx::{postgres::PgListener, query_scalar};
@@ -204,6 +207,20 @@ fn connections_that_fall_silent_are_given_up() {
     free["limits"][0]["limit"] = json!(7);
     assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
     wait_for(&b, 2);
+}
+
+/// Nor is a server kept from ending by them.
+#[test]
+#[ignore = "needs PostgreSQL"]
+#[expect(clippy::disallowed_methods, reason = "how long it takes to end is what this is about")]
+fn a_server_ends_though_its_database_is_silent() {
+    let (folder, _a) = Folder::on_server();
+    let silence = Silence::before(folder.home().database().0);
+    let mut b = Server::start(&silence.home(folder.home()));
+    silence.fall();
+    let began = Instant::now();
+    b.stop();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 /// Another server hears of a publish at once, not only when it asks.
