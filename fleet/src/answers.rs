@@ -36,6 +36,15 @@ impl Answers {
                 // That the keys are used no more is told with the answer, so it is done before.
                 Told::Reset { keys: self.engine.reset(request) as u64 }
             }),
+            Ask::Check { request } => with(&request, |request| {
+                let decision = self.engine.check(request);
+                Told::Check {
+                    policy_version: decision.policy_version(),
+                    allowed: decision.is_allowed(),
+                    limit_id: decision.limit_id().map(str::to_owned),
+                    retry_after_ms: wait_ms(decision.retry()),
+                }
+            }),
             Ask::Watch { who, for_ms, goes_on } => {
                 let (engine, within) = (&self.engine, time(for_ms));
                 let watched = match goes_on {
@@ -197,6 +206,26 @@ mod tests {
 
     fn run<T>(what: impl Future<Output = T>) -> T {
         runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(what)
+    }
+
+    #[test]
+    fn a_check_charges_as_one_by_a_door_does() {
+        let engine = engine();
+        let answers = Answers::of(Arc::clone(&engine));
+        run(async {
+            let mut told = Vec::new();
+            for _ in 0..4 {
+                let Told::Check { policy_version: 1, allowed, limit_id: Some(limit_id), retry_after_ms } =
+                    answers.answer(Ask::Check { request: question("ada") }).await
+                else {
+                    panic!("it decides")
+                };
+                assert_eq!(limit_id, "default/tier:free/minute");
+                told.push((allowed, retry_after_ms == Some(0)));
+            }
+            assert_eq!(told, [(true, true), (true, true), (true, true), (false, false)]);
+            assert!(!check(&engine, "ada") && check(&engine, "bob"));
+        });
     }
 
     #[test]

@@ -433,6 +433,11 @@ pub enum Ask {
         /// The request.
         request: Question,
     },
+    /// Decide a request, and charge it when it is allowed: a check as the doors make it.
+    Check {
+        /// The request.
+        request: Question,
+    },
     /// The decisions about one identity that are made from now on.
     Watch {
         /// Whom.
@@ -533,6 +538,19 @@ pub enum Told {
     Reset {
         /// Keys of which there was something to forget.
         keys: u64,
+    },
+    /// What was decided.
+    Check {
+        /// Version of the policy that decided.
+        policy_version: u64,
+        /// Was it allowed?
+        allowed: bool,
+        /// The limit that denied it, or the one with the least left; `null`: no limit applied.
+        #[serde(default)]
+        limit_id: Option<String>,
+        /// When it would be allowed, milliseconds from now; `null`: never.
+        #[serde(default)]
+        retry_after_ms: Option<u64>,
     },
     /// Decisions about one identity.
     Watch(Decisions),

@@ -200,3 +200,15 @@ test('where keys are cut they lead nowhere', async ({ browser, watch }) => {
     await server.remove();
   }
 });
+
+test('before the first decision a test request makes one', async ({ admin }) => {
+  await admin.goto('/');
+  await admin.getByRole('button', { name: 'Send a test request' }).click();
+  // It is told, and a moment later the figures stand where it was.
+  await expect(admin.getByRole('img', { name: /^Allowed/ })).toBeVisible();
+  await expect(admin.getByRole('heading', { name: 'No decision yet' })).toHaveCount(0);
+  const log = (await (await admin.request.get('/api/v1/audit?action=keys.check')).json()) as {
+    items: { result: string }[];
+  };
+  expect(log.items).toMatchObject([{ result: 'done' }]);
+});

@@ -16,7 +16,7 @@ interface Seen {
 }
 
 const PAGES: Seen[] = [
-  { path: '/', title: 'Overview', there: 'No decision yet' },
+  { path: '/', title: 'Overview', there: 'No decision yet', offers: [['Send a test request', 'operator']] },
   { path: '/inspect', title: 'Inspector', there: 'Nobody is being denied just now.' },
   { path: '/nodes', title: 'Nodes', there: 'this server' },
   { path: '/tiers', title: 'Tiers', there: '20000 / 1m', offers: [['New tier', 'editor']] },

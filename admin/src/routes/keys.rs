@@ -44,6 +44,14 @@ pub(super) fn calls(api: &mut Api) {
             "request": { "identities": [{ "kind": "user", "value": "ada" }] }, "reason": "a loop in her client is mended",
         }))
         .refuses(&[Code::NotFound]);
+    api.post("/keys/check", charge)
+        .says(
+            "Make a check",
+            "On each node, or on those that are named: decided and charged there as the front doors would. To see that a policy \
+             works; the audit log has who did it.",
+        )
+        .example(example())
+        .refuses(&[Code::NotFound]);
     api.post("/keys/watch", watch)
         .says(
             "Watch one identity",
@@ -69,11 +77,11 @@ struct Asked {
     nodes: Option<Vec<String>>,
 }
 
-/// What is to be forgotten, and why.
+/// What is to be done with keys, and why.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "AskedReset")]
-struct Reset {
+#[schemars(rename = "AskedOfKeys")]
+struct Reasoned {
     request: Question,
     /// Names of nodes; all unless given.
     nodes: Option<Vec<String>>,
@@ -113,17 +121,33 @@ async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Js
     state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Peek { request }).await.map(Json)
 }
 
-async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reset>) -> Result<Json<Outcome>, Problem> {
-    let Reset { request, nodes, reason } = body.value;
+async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
+    done(by, state, body, "keys.reset", |request| Ask::Reset { request }).await
+}
+
+async fn charge(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
+    done(by, state, body, "keys.check", |request| Ask::Check { request }).await
+}
+
+/// What leaves a line in the audit log.
+async fn done(
+    by: By<Operator>,
+    state: Data<State>,
+    body: Body<Reasoned>,
+    action: &'static str,
+    ask: fn(Question) -> Ask,
+) -> Result<Json<Outcome>, Problem> {
+    let Reasoned { request, nodes, reason } = body.value;
     check(&request)?;
     check_line("/reason", &reason)?;
     let each =
         request.identities.iter().map(|who| format!("{}:{}", who.kind, state.privacy.show(&who.kind, &who.value)));
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
     // A task of its own: a client that goes away must not stop it before its line.
-    let reset = rt::spawn(async move {
-        let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &Ask::Reset { request }).await?;
-        let done = outcome.answers.values().filter(|told| matches!(told, Told::Reset { .. })).count();
+    let doing = rt::spawn(async move {
+        let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask(request)).await?;
+        let is_done = |told: &&Told| matches!(told, Told::Reset { .. } | Told::Check { .. });
+        let done = outcome.answers.values().filter(is_done).count();
         let result = match outcome.answers.len() + outcome.did_not_answer.len() {
             asked if asked == done && done > 0 => "done".to_owned(),
             asked => format!("done on {done} of {asked} nodes"),
@@ -132,10 +156,10 @@ async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reset>) -> Resul
             "" => result,
             reason => format!("{result}: {reason}"),
         };
-        state.store.audit(by.did("keys.reset", &format!("key:{object}"), &result)).await?;
+        state.store.audit(by.did(action, &format!("key:{object}"), &result)).await?;
         Ok::<_, Problem>(Json(outcome))
     });
-    reset.await.map_err(|error| Problem::Internal(error.to_string()))?
+    doing.await.map_err(|error| Problem::Internal(error.to_string()))?
 }
 
 async fn watch(_: By<Operator>, state: Data<State>, body: Body<Watched>) -> Result<Json<Outcome>, Problem> {

@@ -452,11 +452,16 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     for wrong in ["two\nlines".to_owned(), "x".repeat(201)] {
         assert_eq!(because(&wrong).pointers(), ["/reason"]);
     }
+    // A check is charged, and has its own line.
+    let checked = ana.post("/api/v1/keys/check", &json!({ "request": request, "nodes": ["here"] })).json();
+    let told = &checked["answers"]["here"];
+    assert_eq!((&told["what"], &told["allowed"], &told["retry_after_ms"]), (&json!("check"), &json!(true), &json!(0)));
+    assert_eq!(ana.get("/api/v1/audit?action=keys.check").json()["items"][0]["result"], "done");
     // Who is not asked is not waited for.
     let began = Instant::now();
     let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();
     assert!(began.elapsed() < Duration::from_secs(1));
-    assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 100);
+    assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 99);
     assert_eq!(ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-9"] })).status, 404);
     let wrong = json!({ "request": { "identities": [] } });
     assert_eq!(ana.post("/api/v1/keys/peek", &wrong).pointers(), ["/request"]);

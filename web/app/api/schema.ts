@@ -116,6 +116,15 @@ export type AskedKeys = {
   request: Question;
 };
 
+/** What is to be done with keys, and why. */
+export type AskedOfKeys = {
+  /** Names of nodes; all unless given. */
+  nodes?: string[] | null;
+  /** One line, for the audit log. */
+  reason?: string;
+  request: Question;
+};
+
 /** A request, as `POST /v1/check` takes it; it charges nothing anyway, so there is no `peek`. */
 export type AskedRequest = {
   cost?: number | null;
@@ -124,15 +133,6 @@ export type AskedRequest = {
   identities: Identity[];
   method?: string | null;
   tier?: string | null;
-};
-
-/** What is to be forgotten, and why. */
-export type AskedReset = {
-  /** Names of nodes; all unless given. */
-  nodes?: string[] | null;
-  /** One line, for the audit log. */
-  reason?: string;
-  request: Question;
 };
 
 /** Some traffic. */
@@ -2399,6 +2399,17 @@ export type Told =
       /** Keys of which there was something to forget. */
       keys: number;
       what: 'reset';
+    }
+  | {
+      /** Was it allowed? */
+      allowed: boolean;
+      /** The limit that denied it, or the one with the least left; `null`: no limit applied. */
+      limit_id?: string | null;
+      /** Version of the policy that decided. */
+      policy_version: number;
+      /** When it would be allowed, milliseconds from now; `null`: never. */
+      retry_after_ms?: number | null;
+      what: 'check';
     }
   | (Decisions & {
       what: 'watch';

@@ -101,6 +101,12 @@ export const overview = {
     body: 'Ask for one from a terminal, or point a service here:',
     unknownUrl: 'The server does not know at which address its checks are reached.',
     command: 'Command',
+    send: 'Send a test request',
+    sending: 'Sending',
+    allowed: (who: string, nodes: string) =>
+      `${who} was allowed on ${nodes}, and charged. The figures show it in a moment.`,
+    denied: (who: string, nodes: string) => `${who} was denied on ${nodes}. The figures show it in a moment.`,
+    nobody: 'There is no node that could decide it. Let one join first.',
     try: 'What would be decided of it, without charging anything',
   },
 };

@@ -14,7 +14,7 @@ import type {
   ListOfNodeSecond,
   NodeDetails,
   OpenRollout,
-  AskedReset,
+  AskedOfKeys,
   NodeAnswers,
   WentOn,
 } from '../schema.ts';
@@ -36,7 +36,8 @@ export const explain = (body: AskedRequest, signal: AbortSignal) =>
   request<Explained>('/explain', { method: 'POST', body, signal });
 export const peekKeys = (body: AskedKeys, signal: AbortSignal) =>
   request<NodeAnswers>('/keys/peek', { method: 'POST', body, signal });
-export const resetKeys = (body: AskedReset) => request<NodeAnswers>('/keys/reset', { method: 'POST', body });
+export const checkKeys = (body: AskedOfKeys) => request<NodeAnswers>('/keys/check', { method: 'POST', body });
+export const resetKeys = (body: AskedOfKeys) => request<NodeAnswers>('/keys/reset', { method: 'POST', body });
 
 export const getHeaviest = (limit: number, signal: AbortSignal) =>
   request<ListOfHeaviest>(`/metrics/top?by=key&of=denied&limit=${limit}`, { signal });
