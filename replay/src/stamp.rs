@@ -1,6 +1,6 @@
 //! Times of log lines, read and written.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -30,11 +30,18 @@ impl Serialize for Utc {
     }
 }
 
+impl FromStr for Utc {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let instant = text.parse().ok().and_then(in_range);
+        instant.map(Self).ok_or("write an instant from 1970 to 2554, such as 2026-01-05T09:00:00Z")
+    }
+}
+
 impl<'de> Deserialize<'de> for Utc {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        let instant = text.parse().ok().and_then(in_range);
-        instant.map(Self).ok_or_else(|| de::Error::custom("write an instant such as 2026-01-05T09:00:00Z"))
+        Cow::<str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 

@@ -86,8 +86,9 @@ struct MadeAsk {
     /// Another one makes other chances.
     #[serde(default = "first_seed")]
     seed: u32,
-    /// Now unless given.
-    start: Option<Utc>,
+    /// Now unless given; an instant from 1970 to 2554.
+    #[schemars(with = "Option<Utc>")]
+    start: Option<String>,
     /// Where their requests go.
     #[serde(default = "default_domain")]
     domain: String,
@@ -154,7 +155,7 @@ pub(crate) enum Prepare {
 pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared, Problem> {
     let present = state.publisher.published();
     if let Asked::Made(made) = &mut ask.traffic {
-        made.start.get_or_insert_with(now);
+        made.start.get_or_insert_with(|| now().to_string());
     }
     // Asked again, it is the same policy that is meant.
     for chosen in [&mut ask.a, &mut ask.b] {
@@ -238,7 +239,8 @@ struct Gathered {
 fn gather(state: &State, asked: Asked) -> Result<Gathered, Problem> {
     Ok(match asked {
         Asked::Made(MadeAsk { rows, seed, start, domain }) => {
-            let start = start.unwrap_or_else(now);
+            let start = start.map_or_else(|| Ok(now()), |text| text.parse());
+            let start = start.map_err(|why| Problem::field("/traffic/made/start", why))?;
             let made = Made::new(rows, &domain).map_err(|problems| {
                 wrong_rows(problems, |problem| match problem.field {
                     "" => "/traffic/made/rows".to_owned(),

@@ -542,6 +542,11 @@ fn an_override_that_is_tried_begins_with_the_traffic() {
         run["summary"]["b"]["denied"].clone()
     });
     assert_eq!(found, [json!(168), json!(168), json!(168)], "an hour each, for seven days");
+    for wrong in ["1969-12-31T23:59:59Z", "2600-01-01T00:00:00Z", "soon"] {
+        let ask = json!({ "b": b, "traffic": { "made": { "rows": rows, "start": wrong } } });
+        let refused = ana.post(SIMULATIONS, &ask);
+        assert_eq!((refused.status, refused.pointers()), (422, vec!["/traffic/made/start".to_owned()]), "{wrong}");
+    }
 }
 
 /// Requests of ten users from ten addresses, each user 30 times.
