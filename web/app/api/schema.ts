@@ -1270,7 +1270,7 @@ export type MadeAsk = {
   rows: Row[];
   /** Another one makes other chances. */
   seed?: number;
-  /** Now unless given. */
+  /** Now unless given; an instant from 1970 to 2554. */
   start?: string | null;
 };
 
