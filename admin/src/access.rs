@@ -299,7 +299,7 @@ async fn of_session(
     let is_forged = !is_safe(request.method()) && csrf != Some(sha256(&session.csrf));
     let id = &session.token_sha256;
     if !is_forged && state.seen.is_due(id, session.last_seen_at, now()) {
-        let (store, id, user, address) = (state.store.clone(), id.clone(), session.user, address.clone());
+        let (store, id, user, address) = (state.apart.clone(), id.clone(), session.user, address.clone());
         note(state, async move { store.saw_session(&id, user, &address, now()).await });
     }
     let (name, may) = (session.name.clone(), May::Role(session.role));
@@ -321,7 +321,7 @@ async fn of_token(state: &State, secret: &str, address: String, request_id: Stri
     };
     let name = format!("token:{}", token.name);
     if state.seen.is_due(&id, token.last_used_at, now()) {
-        let (store, id, name) = (state.store.clone(), token.id.clone(), name.clone());
+        let (store, id, name) = (state.apart.clone(), token.id.clone(), name.clone());
         let from = (address.clone(), request_id.clone());
         note(state, async move { store.saw_token(&id, &name, (&from.0, &from.1), now()).await });
     }

@@ -114,7 +114,7 @@ impl Refusals {
 }
 
 fn write(state: &State, line: Audit<'_>) {
-    let (store, action) = (state.store.clone(), line.action.to_owned());
+    let (store, action) = (state.apart.clone(), line.action.to_owned());
     let [actor, address, object, result, request_id] =
         [shown(line.actor), line.address.into(), shown(line.object), shown(line.result), line.request_id.into()];
     state.beside.write(async move {

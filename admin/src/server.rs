@@ -164,6 +164,8 @@ impl Access {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) store: Store,
+    /// For what is written beside the answers, and at the end.
+    pub(crate) apart: Store,
     pub(crate) publisher: Arc<Publisher>,
     /// Path of the file that the policy is kept in.
     pub(crate) policy_file: Option<String>,
@@ -301,6 +303,7 @@ impl Admin {
         let state = State {
             publisher: Arc::new(changes),
             policy_file: file_name,
+            apart: store.apart(),
             store,
             figures,
             fleet,
@@ -414,12 +417,12 @@ impl Admin {
                 () = rest => {}
             }
         };
-        let (figures, store) = (Arc::clone(&self.state.figures), self.state.store.clone());
+        let (figures, store) = (Arc::clone(&self.state.figures), self.state.apart.clone());
         // Not stopped between a minute's being written and its being known to be: it ends when it is told to.
         let keeper = tokio::spawn(async move { figures.keep(&store).await });
         // Nor between a refusal and its line.
         let clerk = tokio::spawn(self.clerk.work());
-        let State { publisher, figures, fleet, events, store, .. } = &**self.state;
+        let State { publisher, figures, fleet, events, store, apart, .. } = &**self.state;
         let ended = tokio::select! {
             ended = server => ended,
             never = follow_policy(publisher, events, fleet, figures.node()) => match never {},
@@ -444,10 +447,10 @@ impl Admin {
         figures.end();
         // They have no panics to tell of; a database that does not answer is not waited for.
         drop(
-            timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper, fleet.leave(store)) })
+            timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper, fleet.leave(apart)) })
                 .await,
         );
-        store.close().await;
+        tokio::join!(store.close(), apart.close());
         ended
     }
 }

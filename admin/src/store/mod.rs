@@ -193,6 +193,16 @@ impl Store {
         }
     }
 
+    /// The same by connections of its own, for what is still written when the threads that answer requests have ended: a
+    /// connection to a server ends with the runtime that opened it.
+    pub(crate) fn apart(&self) -> Self {
+        let pool = match &self.place {
+            Place::File(_) => self.pool.clone(),
+            Place::Server(_) => postgres::pool(2).connect_lazy_with(self.pool.connect_options().as_ref().clone()),
+        };
+        Self { pool, ..self.clone() }
+    }
+
     /// Ends every connection; of `SQLite` the last one brings the write-ahead log home. One that is silent is not waited for:
     /// the pool would, whatever it last asked there.
     pub(crate) async fn close(&self) {

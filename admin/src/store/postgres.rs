@@ -107,15 +107,7 @@ impl Store {
 
     async fn connected(any: AnyConnectOptions, postgres: &PgConnectOptions, name: &str) -> Result<Self, StartError> {
         sqlx::any::install_default_drivers();
-        let pool = AnyPoolOptions::new()
-            .max_connections(8)
-            .acquire_timeout(PATIENCE)
-            .after_connect(|connection, _| {
-                Box::pin(async { sqlx::raw_sql(SET_UP).execute(connection).await.map(drop) })
-            })
-            .connect_with(any)
-            .await
-            .map_err(|error| explain(name, postgres, &error))?;
+        let pool = pool(8).connect_with(any).await.map_err(|error| explain(name, postgres, &error))?;
         let server = Server { name: name.to_owned(), options: Box::new(postgres.clone()) };
         Ok(Self { pool, place: Place::Server(server), turn: Arc::default(), meter: Arc::default() })
     }
@@ -127,6 +119,14 @@ impl Store {
             .await?;
         Ok(found.is_none())
     }
+}
+
+/// So many connections at most.
+pub(super) fn pool(connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(PATIENCE)
+        .after_connect(|connection, _| Box::pin(async { sqlx::raw_sql(SET_UP).execute(connection).await.map(drop) }))
 }
 
 impl Server {
