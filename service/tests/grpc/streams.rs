@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tidegate_service::grpc::proto::tidegate::v1::{
     CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
+    rate_limiter_client::RateLimiterClient,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, iter, wrappers::ReceiverStream};
-use tonic::Code;
+use tonic::{Code, transport::Endpoint};
 
 use crate::{
     HUNDRED,
@@ -75,7 +76,10 @@ async fn what_is_wrong_is_told_and_the_stream_goes_on() {
 async fn who_does_not_read_is_not_read_from() {
     let server = Server::with(HUNDRED);
     let (send, requests) = mpsc::channel(1);
-    let mut limiter = server.limiter().await;
+    // By default so much fits that the client's own HTTP/2 may end the connection over small frames that nobody took.
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
+    let channel = endpoint.initial_stream_window_size(65_535).connect().await.expect("it listens");
+    let mut limiter = RateLimiterClient::new(channel);
     let mut answers =
         limiter.check_rate_limit_stream(ReceiverStream::new(requests)).await.expect("a stream").into_inner();
     let mut taken = 0_u64;
