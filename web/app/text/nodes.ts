@@ -20,7 +20,7 @@ export const nodes = {
   seen: 'Seen',
   now: 'now',
   none: '–',
-  ok: 'ok',
+  noStore: 'This build keeps no limit in a store.',
   lastGood: 'from its disk',
   micro: (count: string) => `${count} µs`,
   perSecond: (rate: string) => `${rate}/s`,
