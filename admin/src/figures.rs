@@ -78,6 +78,8 @@ pub(crate) struct Figures {
 #[derive(Debug)]
 struct Now {
     newest: Arc<Sample>,
+    /// Something was decided, also before this process: then it stays so.
+    anything_yet: bool,
     before: Before,
     counters: Counters,
     /// Rates of seconds, as the dashboard draws them.
@@ -108,18 +110,21 @@ struct Before {
 }
 
 impl Figures {
+    /// `has_figures`: the store has some of before.
     pub(crate) fn new(
         engine: Arc<Engine>,
         node: String,
         clock: FiguresClock,
         privacy: Privacy,
         events: Arc<Events>,
+        has_figures: bool,
     ) -> Self {
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         engine.observe(ONE_IN, Arc::clone(&watcher));
         let before = Before { at: Instant::now(), whole: Whole::default(), shadow_denied: 0 };
         let now = Now {
             newest: Arc::default(),
+            anything_yet: has_figures,
             before,
             counters: Counters::default(),
             history: VecDeque::new(),
@@ -248,6 +253,7 @@ impl Figures {
         let mut counted = now.counters.count(&self.engine, &self.watcher.take());
         now.before.shadow_denied = counted.shadow_denied();
         now.before.whole = mem::take(&mut counted.whole);
+        now.anything_yet |= now.before.whole.decisions() > 0;
         for figure in counted.present.iter_mut().chain(&mut counted.owners) {
             figure.new = Part::default();
         }
@@ -276,6 +282,7 @@ impl Figures {
         remotes.add_to(&mut counted, told);
         now.before.at = at;
         now.before.whole.add(&counted.whole);
+        now.anything_yet |= counted.whole.decisions() > 0;
         now.before.shadow_denied += counted.shadow_denied();
         if now.top.is_due() {
             let (mut denied, mut hot) = now.remotes.heaviest();
@@ -315,6 +322,7 @@ impl Figures {
                 shadow_denied: *shadow_denied,
                 degraded: all.degraded,
             },
+            anything_yet: now.anything_yet,
             rates: Rates {
                 allowed: rate(whole.allowed),
                 denied: rate(whole.denied),

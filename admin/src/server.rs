@@ -293,7 +293,9 @@ impl Admin {
         // Tells the events of this process from those of the one before.
         let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
         let privacy = Privacy::new(keys, &secret);
-        let figures = Arc::new(Figures::new(Arc::clone(&engine), node, figures_clock, privacy, Arc::clone(&events)));
+        let has_figures = store.has_figures().await.map_err(failed)?;
+        let (of, told) = (Arc::clone(&engine), Arc::clone(&events));
+        let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
         let decides = is_node.then(|| Arc::clone(&engine));
         let own = OwnProcess { process: started(process, record), errors };
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own));

@@ -212,3 +212,19 @@ test('before the first decision a test request makes one', async ({ admin }) => 
   };
   expect(log.items).toMatchObject([{ result: 'done' }]);
 });
+
+test('a server that decided before it was restarted shows the chart', async ({ admin, server, watch }) => {
+  watch.allow(/net::ERR_/);
+  await admin.goto('/');
+  await expect(admin.getByRole('heading', { name: 'No decision yet' })).toBeVisible();
+  await server.check('ada');
+  await expect(admin.getByRole('img', { name: /^Allowed/ })).toBeVisible();
+  await admin.goto('about:blank');
+  await server.stop();
+  await server.start();
+  await admin.goto('/');
+  await expectLive(admin);
+  await expect(admin.getByText(/^0 decisions since the start/)).toBeVisible();
+  await expect(admin.getByRole('img', { name: /^Allowed/ })).toBeVisible();
+  await expect(admin.getByRole('heading', { name: 'No decision yet' })).toHaveCount(0);
+});

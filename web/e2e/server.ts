@@ -62,6 +62,16 @@ export class Server {
     await ended;
   }
 
+  /** As an operator does: what was counted is kept. */
+  async stop(): Promise<void> {
+    const child = this.#process;
+    this.#process = null;
+    if (!child || child.exitCode !== null) return;
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGTERM');
+    await ended;
+  }
+
   async remove(): Promise<void> {
     await this.kill();
     await rm(this.#folder, { recursive: true, force: true });

@@ -90,6 +90,7 @@ impl Figures {
                             kept.written += 1;
                             kept.trouble = None;
                         }
+                        self.look_for_others(store).await;
                         // What is not removed now is removed a minute later.
                         if !is_ending && let Err(error) = store.remove_old_figures(minute.at).await {
                             tracing::warn!(%error, "old figures were not removed");
@@ -119,6 +120,17 @@ impl Figures {
             if is_ending {
                 return;
             }
+        }
+    }
+
+    /// Until something was decided: by another server of the database?
+    async fn look_for_others(&self, store: &Store) {
+        if self.now().anything_yet {
+            return;
+        }
+        match store.has_figures().await {
+            Ok(has_figures) => self.now().anything_yet |= has_figures,
+            Err(error) => tracing::warn!(%error, "it is not known whether there are figures"),
         }
     }
 

@@ -280,7 +280,7 @@ mod tests {
         let clock = FiguresClock::of(|| jiff::Timestamp::from_millisecond(NOW).expect("an instant"));
         let (engine, events) = (Arc::new(Engine::with_max_keys(10)), Arc::new(Events::new("a".to_owned())));
         let privacy = Privacy::new(Keys::Clear, &[7; SECRET_BYTES]);
-        let figures = Arc::new(Figures::new(engine, "a".to_owned(), clock, privacy, events));
+        let figures = Arc::new(Figures::new(engine, "a".to_owned(), clock, privacy, events, true));
         let asked =
             Asked { from: Some(start * 1_000), to: Some(NOW), step: Some(Step::Minute), by: Some(By::Limit), id: None };
         // Somebody else on this thread comes to his turn again and again: how long does he wait at most?

@@ -13,6 +13,8 @@ pub(crate) struct Sample {
     /// Since the sample before, whatever the wall clock did; 0 in the first.
     pub(super) interval_ms: u64,
     pub(super) totals: AllTotals,
+    /// Was anything ever decided: since the process started, or in an hour that the database has, by any server of it?
+    pub(super) anything_yet: bool,
     pub(super) rates: Rates,
     /// Decisions since the sample before, of which the rates are.
     pub(super) decisions: u64,

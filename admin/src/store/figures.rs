@@ -172,6 +172,17 @@ impl Store {
         .await
     }
 
+    /// Is there an hour in which something was decided?
+    pub(crate) async fn has_figures(&self) -> sqlx::Result<bool> {
+        // An hour of nothing is packed like any other.
+        let found: Option<(i64,)> = query_as("SELECT at FROM figures WHERE step = $1 AND data <> $2 LIMIT 1")
+            .bind(HOUR)
+            .bind(Span::<u64>::default().pack())
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(found.is_some())
+    }
+
     /// When the oldest row of hours began, Unix seconds.
     pub(crate) async fn figures_since(&self) -> sqlx::Result<Option<i64>> {
         let found: Option<(i64,)> = query_as("SELECT at FROM figures WHERE step = $1 ORDER BY at LIMIT 1")

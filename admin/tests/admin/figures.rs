@@ -195,6 +195,30 @@ fn minutes_and_hours_are_the_sums_of_their_seconds() {
 }
 
 #[test]
+fn that_something_was_decided_is_known_after_a_restart() {
+    let folder = Folder::new();
+    let time = Time::at("2026-03-01T10:58:30Z");
+    let anything = |client: &Client| client.get("/api/v1/metrics").json()["newest"]["anything_yet"].clone();
+    let mut server = Server::start_at(folder.home(), "a", &time);
+    assert_eq!(anything(&server.administrator()), false);
+    // A minute of nothing is kept too.
+    time.go_on(60);
+    thread::sleep(Duration::from_millis(1_500));
+    server.stop();
+    let mut server = Server::start_at(folder.home(), "a", &time);
+    let ana = server.sign_in();
+    assert_eq!(anything(&ana), false);
+    // It met no limit, and was decided.
+    let stranger = [Identity::new("planet", "mars").expect("valid")];
+    let _ = server.engine.check(&Request::new(&stranger).expect("valid"));
+    wait_for(&ana, "/api/v1/metrics", |figures| figures["newest"]["anything_yet"] == true);
+    server.stop();
+    let server = Server::start_at(folder.home(), "a", &time);
+    let newest = server.sign_in().get("/api/v1/metrics").json()["newest"].clone();
+    assert_eq!((&newest["anything_yet"], &newest["totals"]["allowed"]), (&json!(true), &json!(0)));
+}
+
+#[test]
 fn a_tier_has_each_request_once_whatever_becomes_of_its_limits() {
     let folder = Folder::new();
     let time = Time::at("2026-03-01T10:58:30Z");

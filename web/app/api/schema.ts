@@ -2095,6 +2095,8 @@ export type RunState = 'queued' | 'running' | 'done' | 'stopped' | 'failed';
 
 /** What was counted since the process started, by its engine and by the nodes that tell it, and how fast. */
 export type Sample = {
+  /** Was anything ever decided: since the process started, or in an hour that the database has, by any server of it? */
+  anything_yet: boolean;
   /** Decisions since the sample before, of which the rates are. */
   decisions: number;
   /** Since the sample before, whatever the wall clock did; 0 in the first. */
