@@ -324,6 +324,12 @@ impl<C: Clock> Engine<C> {
         Some(self.tally.counts(self.buckets.registry.tally(limit.0)?))
     }
 
+    /// Has the present policy this domain? Of one that it does not have, no limit applies.
+    #[must_use]
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.live.load().snapshot.has_domain(domain)
+    }
+
     /// What a domain of the present policy asks of the doors.
     #[must_use]
     pub fn door_settings(&self, domain: &str) -> DoorSettings {

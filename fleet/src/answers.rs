@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tidegate::{Engine, Identity, Inspected, Request, RequestError, Retry};
+use tidegate::{DEFAULT_DOMAIN, Engine, Identity, Inspected, Request, RequestError, Retry};
 
 use crate::{
     lookout::Lookout,
@@ -33,15 +33,18 @@ impl Answers {
                 Told::Fullest { each: each.map(|who| self.fullest(domain.as_deref(), &who)).collect() }
             }
             Ask::Reset { request } => with(&request, |request| {
+                let used = |limit: &PeekedLimit| limit.remaining < limit.limit;
+                let cleared = self.engine.inspect(request).limits.iter().map(peeked).filter(used).collect();
                 // That the keys are used no more is told with the answer, so it is done before.
-                Told::Reset { keys: self.engine.reset(request) as u64 }
+                Told::Reset { keys: self.engine.reset(request) as u64, cleared }
             }),
-            Ask::Check { request } => with(&request, |request| {
+            Ask::Charge { request: asked } => with(&asked, |request| {
                 let decision = self.engine.check(request);
-                Told::Check {
+                Told::Charge {
                     policy_version: decision.policy_version(),
                     allowed: decision.is_allowed(),
                     limit_id: decision.limit_id().map(str::to_owned),
+                    unknown_domain: !self.engine.has_domain(asked.domain.as_deref().unwrap_or(DEFAULT_DOMAIN)),
                     retry_after_ms: wait_ms(decision.retry()),
                 }
             }),
@@ -209,22 +212,32 @@ mod tests {
     }
 
     #[test]
-    fn a_check_charges_as_one_by_a_door_does() {
+    fn a_charge_counts_as_a_check_by_a_door_does() {
         let engine = engine();
         let answers = Answers::of(Arc::clone(&engine));
         run(async {
-            let mut told = Vec::new();
+            let mut each = Vec::new();
             for _ in 0..4 {
-                let Told::Check { policy_version: 1, allowed, limit_id: Some(limit_id), retry_after_ms } =
-                    answers.answer(Ask::Check { request: question("ada") }).await
+                let told = answers.answer(Ask::Charge { request: question("ada") }).await;
+                let Told::Charge { policy_version: 1, allowed, limit_id, unknown_domain: false, retry_after_ms } = told
                 else {
-                    panic!("it decides")
+                    panic!("{told:?}")
                 };
-                assert_eq!(limit_id, "default/tier:free/minute");
-                told.push((allowed, retry_after_ms == Some(0)));
+                assert_eq!(limit_id.as_deref(), Some("default/tier:free/minute"));
+                each.push((allowed, retry_after_ms == Some(0)));
             }
-            assert_eq!(told, [(true, true), (true, true), (true, true), (false, false)]);
+            assert_eq!(each, [(true, true), (true, true), (true, true), (false, false)]);
             assert!(!check(&engine, "ada") && check(&engine, "bob"));
+            // Of whom nothing is limited, and where nobody is.
+            let planet = Question::of_one(Who { kind: "planet".to_owned(), value: "mars".to_owned() });
+            let elsewhere = Question { domain: Some("nowhere".to_owned()), ..question("ada") };
+            for (request, is_unknown) in [(planet, false), (elsewhere, true)] {
+                let told = answers.answer(Ask::Charge { request }).await;
+                let Told::Charge { allowed: true, limit_id: None, unknown_domain, .. } = told else {
+                    panic!("{told:?}")
+                };
+                assert_eq!(unknown_domain, is_unknown);
+            }
         });
     }
 
@@ -248,10 +261,14 @@ mod tests {
                 assert_eq!(limits[0].limit_id, "default/tier:free/minute");
                 assert!(limits[0].says.starts_with("Fixed window: 3 of 3 are used"), "{limits:?}");
             }
-            assert_eq!(answers.answer(Ask::Reset { request: question("ada") }).await, Told::Reset { keys: 1 });
+            let told = answers.answer(Ask::Reset { request: question("ada") }).await;
+            let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+            // As it stood.
+            assert_eq!((cleared.len(), cleared[0].limit, cleared[0].remaining), (1, 3, 0));
             assert!((0..3).all(|_| check(&engine, "ada")) && !check(&engine, "ada"));
             // Of whom there is nothing.
-            assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, Told::Reset { keys: 0 });
+            let nothing = Told::Reset { keys: 0, cleared: Vec::new() };
+            assert_eq!(answers.answer(Ask::Reset { request: question("bob") }).await, nothing);
             let nobody = Question { identities: Vec::new(), ..question("ada") };
             assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
         });

@@ -434,7 +434,7 @@ pub enum Ask {
         request: Question,
     },
     /// Decide a request, and charge it when it is allowed: a check as the doors make it.
-    Check {
+    Charge {
         /// The request.
         request: Question,
     },
@@ -538,16 +538,22 @@ pub enum Told {
     Reset {
         /// Keys of which there was something to forget.
         keys: u64,
+        /// The limits of which something was used, as they stood before. Builds before these have none.
+        #[serde(default)]
+        cleared: Vec<PeekedLimit>,
     },
-    /// What was decided.
-    Check {
+    /// What was decided, and charged if it was allowed.
+    Charge {
         /// Version of the policy that decided.
         policy_version: u64,
         /// Was it allowed?
         allowed: bool,
-        /// The limit that denied it, or the one with the least left; `null`: no limit applied.
+        /// The limit that denied it, or the one with the least left; `null`: no limit applied, so nothing was charged.
         #[serde(default)]
         limit_id: Option<String>,
+        /// The policy has no such domain, so no limit applied.
+        #[serde(default)]
+        unknown_domain: bool,
         /// When it would be allowed, milliseconds from now; `null`: never.
         #[serde(default)]
         retry_after_ms: Option<u64>,

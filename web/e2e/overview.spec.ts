@@ -1,6 +1,7 @@
 /** The Overview: ranges, filter, marks, the heaviest keys, rules, what needs a look; and rows that stand still. */
 import type { Page } from '@playwright/test';
 import { expect, PASSWORD, test as base } from './fixtures.ts';
+import { look } from './look.ts';
 import { Server } from './server.ts';
 import { call } from './people.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
@@ -201,16 +202,24 @@ test('where keys are cut they lead nowhere', async ({ browser, watch }) => {
   }
 });
 
-test('before the first decision a test request makes one', async ({ admin }) => {
+test('before the first decision a test request makes one, and what became of it stays', async ({ admin }) => {
   await admin.goto('/');
   await admin.getByRole('button', { name: 'Send a test request' }).click();
-  // It is told, and a moment later the figures stand where it was.
+  const told = admin.getByRole('group', { name: 'Test request' });
+  const words = /^user:ada was allowed on \S+, and charged; closest: tier:free\/minute\./;
+  await expect(told).toHaveText(words);
+  // A moment later the figures stand where the button was.
   await expect(admin.getByRole('img', { name: /^Allowed/ })).toBeVisible();
   await expect(admin.getByRole('heading', { name: 'No decision yet' })).toHaveCount(0);
-  const log = (await (await admin.request.get('/api/v1/audit?action=keys.check')).json()) as {
+  await expect(told).toHaveText(words);
+  await look(admin, 'overview-test-request', 'light');
+  const log = (await (await admin.request.get('/api/v1/audit?action=keys.charge')).json()) as {
     items: { result: string }[];
   };
-  expect(log.items).toMatchObject([{ result: 'done' }]);
+  expect(log.items).toMatchObject([{ result: 'done: allowed on 1 of 1 node' }]);
+  await expect(told.getByRole('link')).toHaveAttribute('href', '/history/audit?action=keys.charge');
+  await told.getByRole('button', { name: 'Close' }).click();
+  await expect(told).toHaveCount(0);
 });
 
 test('a server that decided before it was restarted shows the chart', async ({ admin, server, watch }) => {

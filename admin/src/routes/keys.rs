@@ -1,5 +1,7 @@
 //! What nodes are asked about keys: how they stand, to forget them, and who comes just now.
 
+use std::collections::BTreeMap;
+
 use actix_web::{
     rt,
     web::{Data, Json},
@@ -7,7 +9,7 @@ use actix_web::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate_fleet::wire::{Ask, DECISIONS_MAX, Question, Told, WATCH_MS_MAX, Who};
+use tidegate_fleet::wire::{Ask, DECISIONS_MAX, PeekedLimit, Question, Told, WATCH_MS_MAX, Who};
 
 use crate::{
     access::By,
@@ -21,8 +23,11 @@ use crate::{
     watches::shown,
 };
 
-/// Longest line that the audit log has of a reset, in characters.
+/// Longest line that the audit log has of whom it was about, in characters.
 const OBJECT_CHARACTERS: usize = 200;
+/// Limits that it names of a reset, and in how many characters.
+const CLEARED_NAMED: usize = 3;
+const CLEARED_CHARACTERS: usize = 300;
 
 const ABOUT: &str = "\
 What every node has of a key by itself, unless its limit is shared. Nodes are asked over the streams that they opened, and \
@@ -37,18 +42,18 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/keys/reset", reset)
         .says(
             "Forget what was used",
-            "Of every limit of a request that counts its identities; done where the answer is `reset`. The audit log has who did \
-             it, and why.",
+            "Of every limit of a request that counts its identities; done where the answer is `reset`, which has the limits as they \
+             stood. The audit log has who did it, what was used, and why.",
         )
         .example(json!({
             "request": { "identities": [{ "kind": "user", "value": "ada" }] }, "reason": "a loop in her client is mended",
         }))
         .refuses(&[Code::NotFound]);
-    api.post("/keys/check", charge)
+    api.post("/keys/charge", charge)
         .says(
-            "Make a check",
-            "On each node, or on those that are named: decided and charged there as the front doors would. To see that a policy \
-             works; the audit log has who did it.",
+            "Send a test request",
+            "To each node, or to those that are named: decided and charged there as the front doors would. To see that a policy \
+             works; the cost is 1. The audit log has who did it, and what was decided.",
         )
         .example(example())
         .refuses(&[Code::NotFound]);
@@ -122,20 +127,67 @@ async fn peek(_: By<Viewer>, state: Data<State>, body: Body<Asked>) -> Result<Js
 }
 
 async fn reset(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
-    done(by, state, body, "keys.reset", |request| Ask::Reset { request }).await
+    done(by, state, body, "keys.reset", |request| Ask::Reset { request }, cleared).await
 }
 
 async fn charge(by: By<Operator>, state: Data<State>, body: Body<Reasoned>) -> Result<Json<Outcome>, Problem> {
-    done(by, state, body, "keys.check", |request| Ask::Check { request }).await
+    // Many of the smallest requests leave as many lines; one large one would empty a quota.
+    if body.value.request.cost.is_some_and(|cost| cost != 1) {
+        return Err(Problem::field("/request/cost", "a test request has a cost of 1"));
+    }
+    done(by, state, body, "keys.charge", |request| Ask::Charge { request }, decided).await
 }
 
-/// What leaves a line in the audit log.
+/// What nodes decided, in words.
+fn decided(_: &State, outcome: &Outcome) -> Option<String> {
+    let mut counts = [("allowed", 0), ("denied", 0), ("without a limit", 0), ("in an unknown domain", 0)];
+    for told in outcome.answers.values() {
+        let Told::Charge { allowed, limit_id, unknown_domain, .. } = told else { continue };
+        let place = match (unknown_domain, limit_id, allowed) {
+            (true, ..) => 3,
+            (_, None, _) => 2,
+            (.., false) => 1,
+            (.., true) => 0,
+        };
+        counts[place].1 += 1;
+    }
+    let each = counts.iter().filter(|(_, nodes)| *nodes > 0).map(|(what, nodes)| format!("{what} on {nodes}"));
+    let each = each.collect::<Vec<_>>().join(", ");
+    let asked = outcome.answers.len() + outcome.did_not_answer.len();
+    (!each.is_empty()).then(|| format!("{each} of {asked} {}", if asked == 1 { "node" } else { "nodes" }))
+}
+
+/// What was used of limits that were reset, in words: of each what the node with the most had.
+fn cleared(state: &State, outcome: &Outcome) -> Option<String> {
+    let mut most = BTreeMap::<&str, &PeekedLimit>::new();
+    for told in outcome.answers.values() {
+        let Told::Reset { cleared, .. } = told else { continue };
+        for limit in cleared {
+            let known = most.entry(&limit.limit_id).or_insert(limit);
+            if limit.is_fuller(known) {
+                *known = limit;
+            }
+        }
+    }
+    let line = |limit: &&PeekedLimit| {
+        let used = limit.limit.saturating_sub(limit.remaining);
+        format!("{} had {used} of {} used", state.figures.shown(&limit.limit_id), limit.limit)
+    };
+    let mut lines: Vec<String> = most.values().take(CLEARED_NAMED).map(line).collect();
+    if most.len() > CLEARED_NAMED {
+        lines.push(format!("{} more", most.len() - CLEARED_NAMED));
+    }
+    (!lines.is_empty()).then(|| lines.join(", ").chars().take(CLEARED_CHARACTERS).collect())
+}
+
+/// What leaves a line in the audit log, which says what came of it.
 async fn done(
     by: By<Operator>,
     state: Data<State>,
     body: Body<Reasoned>,
     action: &'static str,
     ask: fn(Question) -> Ask,
+    came: fn(&State, &Outcome) -> Option<String>,
 ) -> Result<Json<Outcome>, Problem> {
     let Reasoned { request, nodes, reason } = body.value;
     check(&request)?;
@@ -146,16 +198,15 @@ async fn done(
     // A task of its own: a client that goes away must not stop it before its line.
     let doing = rt::spawn(async move {
         let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask(request)).await?;
-        let is_done = |told: &&Told| matches!(told, Told::Reset { .. } | Told::Check { .. });
+        let is_done = |told: &&Told| matches!(told, Told::Reset { .. } | Told::Charge { .. });
         let done = outcome.answers.values().filter(is_done).count();
         let result = match outcome.answers.len() + outcome.did_not_answer.len() {
             asked if asked == done && done > 0 => "done".to_owned(),
             asked => format!("done on {done} of {asked} nodes"),
         };
-        let result = match reason.trim() {
-            "" => result,
-            reason => format!("{result}: {reason}"),
-        };
+        let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+        let result: Vec<String> = [Some(result), came(&state, &outcome), reason].into_iter().flatten().collect();
+        let result = result.join(": ");
         state.store.audit(by.did(action, &format!("key:{object}"), &result)).await?;
         Ok::<_, Problem>(Json(outcome))
     });

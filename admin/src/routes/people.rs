@@ -77,7 +77,7 @@ async fn roles(_: By<Viewer>) -> Json<List<RoleItem>> {
     let may = |role| match role {
         Role::Viewer => "see everything but secrets; try policies",
         Role::Operator => {
-            "reset and watch keys; send a node its policy again; give clients overrides and blocks of at most 24 hours"
+            "reset and watch keys; send test requests; send a node its policy again; give clients overrides and blocks of at most 24 hours"
         }
         Role::Editor => "change the policy: publish, roll back, import, share drafts",
         Role::Admin => "manage users, tokens and nodes; take the audit log out",

@@ -395,6 +395,48 @@ fn tiers_of_all_nodes_have_each_request_once_in_seconds_and_minutes() {
 }
 
 #[test]
+fn a_test_request_is_charged_and_its_line_says_what_was_decided() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+    let charge = |request: &Value, reason: &str| {
+        ana.post("/api/v1/keys/charge", &json!({ "request": request, "nodes": ["here"], "reason": reason }))
+    };
+    let charged = || ana.get("/api/v1/audit?action=keys.charge").json()["items"][0]["result"].clone();
+    let told = charge(&request, "").json()["answers"]["here"].clone();
+    assert_eq!((&told["what"], &told["allowed"], &told["retry_after_ms"]), (&json!("charge"), &json!(true), &json!(0)));
+    assert_eq!(charged(), "done: allowed on 1 of 1 node");
+    let of = |field: &str, value: Value| {
+        let mut request = request.clone();
+        request[field] = value;
+        request
+    };
+    let nobody = json!([{ "kind": "planet", "value": "mars" }]);
+    for (request, is_unknown, line) in [
+        (of("domain", json!("nowhere")), true, "done: in an unknown domain on 1 of 1 node: a try"),
+        (of("identities", nobody), false, "done: without a limit on 1 of 1 node: a try"),
+    ] {
+        let told = charge(&request, "a try").json()["answers"]["here"].clone();
+        assert_eq!((&told["limit_id"], &told["unknown_domain"]), (&Value::Null, &json!(is_unknown)));
+        assert_eq!(charged(), line);
+    }
+    // No quota can be emptied at once.
+    for cost in [0, 2] {
+        assert_eq!(charge(&of("cost", json!(cost)), "").pointers(), ["/request/cost"]);
+    }
+    assert!(charge(&of("cost", json!(2)), "").text.contains("cost of 1"));
+    for _ in 0..99 {
+        assert!(server.check("ada").is_allowed());
+    }
+    assert_eq!(charge(&of("cost", json!(1)), "").json()["answers"]["here"]["allowed"], false);
+    assert_eq!(charged(), "done: denied on 1 of 1 node");
+    // A reset says what was used.
+    assert_eq!(ana.post("/api/v1/keys/reset", &json!({ "request": request })).status, 200);
+    let reset = ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
+    assert_eq!(reset, "done: default/tier:free/minute had 100 of 100 used");
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "how long a question takes is what this is about")]
 fn nodes_are_asked_and_who_does_not_answer_is_named() {
     let (_folder, server) = fresh();
@@ -424,12 +466,15 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     });
     assert_eq!(outcome.status, 200, "{outcome:?}");
     let outcome = outcome.json();
-    assert_eq!(outcome["answers"]["n-1"], json!({ "what": "reset", "keys": 3 }));
-    assert_eq!(outcome["answers"]["here"], json!({ "what": "reset", "keys": 1 }), "this process answers too");
+    // A build before has no more to say.
+    assert_eq!(outcome["answers"]["n-1"], json!({ "what": "reset", "keys": 3, "cleared": [] }));
+    let here = &outcome["answers"]["here"];
+    assert_eq!((&here["what"], &here["keys"]), (&json!("reset"), &json!(1)), "this process answers too");
+    assert_eq!((&here["cleared"][0]["limit"], &here["cleared"][0]["remaining"]), (&json!(100), &json!(99)));
     assert_eq!(outcome["did_not_answer"], json!(["n-2"]));
     assert!((1_900..4_000).contains(&took.as_millis()), "{took:?}");
     let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
-    assert_eq!(audited(), "done on 2 of 3 nodes");
+    assert_eq!(audited(), "done on 2 of 3 nodes: default/tier:free/minute had 1 of 100 used");
     // A name that is none stops it before anybody is asked.
     assert_eq!(ana.post("/api/v1/keys/reset", &json!({ "request": request, "nodes": ["n-1", "n-9"] })).status, 404);
     // That it cannot is an answer too.
@@ -452,16 +497,11 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     for wrong in ["two\nlines".to_owned(), "x".repeat(201)] {
         assert_eq!(because(&wrong).pointers(), ["/reason"]);
     }
-    // A check is charged, and has its own line.
-    let checked = ana.post("/api/v1/keys/check", &json!({ "request": request, "nodes": ["here"] })).json();
-    let told = &checked["answers"]["here"];
-    assert_eq!((&told["what"], &told["allowed"], &told["retry_after_ms"]), (&json!("check"), &json!(true), &json!(0)));
-    assert_eq!(ana.get("/api/v1/audit?action=keys.check").json()["items"][0]["result"], "done");
     // Who is not asked is not waited for.
     let began = Instant::now();
     let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();
     assert!(began.elapsed() < Duration::from_secs(1));
-    assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 99);
+    assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 100);
     assert_eq!(ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-9"] })).status, 404);
     let wrong = json!({ "request": { "identities": [] } });
     assert_eq!(ana.post("/api/v1/keys/peek", &wrong).pointers(), ["/request"]);

@@ -90,7 +90,7 @@ const TABLE: &[(&str, &[&str])] = &[
         &[
             "PUT /clients/{id}/override",
             "DELETE /clients/{id}/override",
-            "POST /keys/check",
+            "POST /keys/charge",
             "POST /keys/reset",
             "POST /keys/sample",
             "POST /keys/watch",

@@ -2398,6 +2398,8 @@ export type Told =
       what: 'fullest';
     }
   | {
+      /** The limits of which something was used, as they stood before. Builds before these have none. */
+      cleared?: PeekedLimit[];
       /** Keys of which there was something to forget. */
       keys: number;
       what: 'reset';
@@ -2405,13 +2407,15 @@ export type Told =
   | {
       /** Was it allowed? */
       allowed: boolean;
-      /** The limit that denied it, or the one with the least left; `null`: no limit applied. */
+      /** The limit that denied it, or the one with the least left; `null`: no limit applied, so nothing was charged. */
       limit_id?: string | null;
       /** Version of the policy that decided. */
       policy_version: number;
       /** When it would be allowed, milliseconds from now; `null`: never. */
       retry_after_ms?: number | null;
-      what: 'check';
+      /** The policy has no such domain, so no limit applied. */
+      unknown_domain?: boolean;
+      what: 'charge';
     }
   | (Decisions & {
       what: 'watch';

@@ -140,7 +140,7 @@ export const audit = {
     object: 'Objects that changed',
     rollout: 'Rollouts',
     clients: 'Clients: import, many at once',
-    keys: 'Keys that were reset',
+    keys: 'Keys: resets, test requests',
     session: 'Signing in and out',
     refused: 'Refused calls',
     user: 'Users',

@@ -103,10 +103,18 @@ export const overview = {
     command: 'Command',
     send: 'Send a test request',
     sending: 'Sending',
-    allowed: (who: string, nodes: string) =>
-      `${who} was allowed on ${nodes}, and charged. The figures show it in a moment.`,
-    denied: (who: string, nodes: string) => `${who} was denied on ${nodes}. The figures show it in a moment.`,
-    nobody: 'There is no node that could decide it. Let one join first.',
     try: 'What would be decided of it, without charging anything',
+  },
+  sent: {
+    name: 'Test request',
+    allowed: (who: string, nodes: string, limit: string) =>
+      `${who} was allowed on ${nodes}, and charged; closest: ${limit}.`,
+    denied: (who: string, nodes: string, limit: string) => `${who} was denied on ${nodes}, by ${limit}.`,
+    noLimit: (who: string, nodes: string) =>
+      `${who} was allowed on ${nodes}: no limit applied, and nothing was charged.`,
+    unknownDomain: (who: string, nodes: string, domain: string) =>
+      `${who} was allowed on ${nodes}: the policy there has no domain ${domain}, and nothing was charged.`,
+    nobody: 'There is no node that could decide it. Let one join first.',
+    close: 'Close',
   },
 };

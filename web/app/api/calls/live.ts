@@ -36,7 +36,8 @@ export const explain = (body: AskedRequest, signal: AbortSignal) =>
   request<Explained>('/explain', { method: 'POST', body, signal });
 export const peekKeys = (body: AskedKeys, signal: AbortSignal) =>
   request<NodeAnswers>('/keys/peek', { method: 'POST', body, signal });
-export const checkKeys = (body: AskedOfKeys) => request<NodeAnswers>('/keys/check', { method: 'POST', body });
+export const chargeKeys = (body: AskedOfKeys) =>
+  request<NodeAnswers>('/keys/charge', { method: 'POST', body });
 export const resetKeys = (body: AskedOfKeys) => request<NodeAnswers>('/keys/reset', { method: 'POST', body });
 
 export const getHeaviest = (limit: number, signal: AbortSignal) =>
