@@ -50,7 +50,7 @@ export async function readOverlay(name: keyof typeof OVERLAYS): Promise<Page> {
   return (await OVERLAYS[name]()).default as Page;
 }
 
-/** Those that are opened by keys and typed into at once, and the one that is needed when the server knows nobody any more. */
-export function readAhead(): void {
-  void Promise.allSettled([OVERLAYS.find(), OVERLAYS.publish(), OVERLAYS['signed-out']()]);
+/** What may be wanted soon. Where it cannot be read now, it is asked for again, and told, once it is opened. */
+export function readAhead(...names: (keyof typeof OVERLAYS)[]): void {
+  for (const name of names) void OVERLAYS[name]().catch(() => undefined);
 }
