@@ -1,8 +1,24 @@
 /** The first story: from the printed link to a limit that holds. */
 import { expect, PASSWORD, test } from './fixtures.ts';
+import type { Server } from './server.ts';
 import { expectInForce, expectLive, limitField, openTier, review } from './steps.ts';
 
-test('first administrator, first edit, and what was used stays used', async ({ server, browser, watch }) => {
+/** Asks as one user until the process denies: what it admits is a full bucket of so many a minute. */
+async function expectBucket(server: Server, user: string, limit: number): Promise<void> {
+  const begun = Date.now();
+  let allowed = 0;
+  while ((await server.check(user)).status === 200) allowed += 1;
+  expect((await server.check(user)).status).toBe(429);
+  expect(allowed).toBeGreaterThanOrEqual(limit);
+  // It refills meanwhile.
+  expect(allowed).toBeLessThanOrEqual(Math.ceil(limit + ((Date.now() - begun) / 1000) * (limit / 60)));
+}
+
+test('first administrator, first edit, its preview, what was used stays used, and the way back', async ({
+  server,
+  browser,
+  watch,
+}) => {
   watch.allow(/status of 422/);
   const context = await browser.newContext({ baseURL: server.dashboard });
   const page = await context.newPage();
@@ -20,13 +36,7 @@ test('first administrator, first edit, and what was used stays used', async ({ s
   await expect(page.getByText('No decision yet')).toBeVisible();
   await expect(page.getByRole('region', { name: 'Command' })).toContainText(`${server.checks}/v1/check`);
 
-  const begun = Date.now();
-  let allowed = 0;
-  while ((await server.check('ada')).status === 200) allowed += 1;
-  expect((await server.check('ada')).status).toBe(429);
-  // The bucket of 100 refills by 100 a minute meanwhile.
-  expect(allowed).toBeGreaterThanOrEqual(100);
-  expect(allowed).toBeLessThanOrEqual(Math.ceil(100 + ((Date.now() - begun) / 1000) * (100 / 60)));
+  await expectBucket(server, 'ada', 100);
   const spent = Date.now();
 
   await page.getByRole('link', { name: 'Tiers' }).click();
@@ -34,6 +44,10 @@ test('first administrator, first edit, and what was used stays used', async ({ s
   await page.getByRole('link', { name: 'free', exact: true }).click();
   await limitField(page, 'minute', 'Rate').fill('1000 per minute');
   await expect(page.getByText('draft')).toBeVisible();
+  const preview = page.getByRole('region', { name: 'Preview: one client' });
+  const denied = (policy: RegExp) => preview.getByRole('row', { name: policy }).getByRole('cell').nth(1);
+  await expect(denied(/^Draft/)).toHaveText('0');
+  await expect(denied(/^Published/)).toHaveText(/^[1-9]/);
   const dialog = await review(page, 'more for everyone');
   await expect(dialog.getByRole('row', { name: /minute rate/ })).toContainText('1000 / 1m');
   await dialog.getByRole('button', { name: 'Publish v2' }).click();
@@ -54,6 +68,12 @@ test('first administrator, first edit, and what was used stays used', async ({ s
   await expect(row).toContainText('more for everyone');
   await expect(row).toContainText('newest');
   await expect(row).toContainText('admin');
+
+  await page.getByRole('button', { name: 'Roll back, v1…' }).click();
+  const back = page.getByRole('dialog', { name: 'Roll back, v1' });
+  await back.getByRole('button', { name: 'Publish v3' }).click();
+  await expect(back.getByText('v3 in force')).toBeVisible();
+  await expectBucket(server, 'grace', 100);
   await context.close();
 });
 
