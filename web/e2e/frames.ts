@@ -3,8 +3,10 @@ import { cpus, loadavg } from 'node:os';
 import type { Page } from '@playwright/test';
 
 /**
- * How much longer than on a machine of its own something may take: as many times as others wait for each processor, and
- * three times at least, since they come and go sooner than their mean of a minute tells.
+ * How many times what is meant something may take before a test fails: three times even on an idle machine, since others
+ * come and go sooner than the mean of a minute tells, and as many times as others wait for each processor where these are
+ * more. So a bound guards against what is far too slow, such as work that grows with the list; how long it really takes is
+ * printed beside.
  */
 export function shared(): number {
   return Math.max(3, (loadavg()[0] ?? 1) / cpus().length);

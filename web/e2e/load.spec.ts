@@ -4,7 +4,9 @@ import { expect, test } from './fixtures.ts';
 import { shared } from './frames.ts';
 
 const LOADS = 5;
+/** Meant for an idle machine; guards, times `shared()`, against a call or script more that is waited for in a row. */
 const CONTENT_MS = 300;
+/** Guards against a stream that is opened late. */
 const USABLE_MS = 1_000;
 
 /** In the page: notes when its title was drawn, and when its figures were live. */

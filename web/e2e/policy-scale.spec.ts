@@ -5,8 +5,9 @@ import { drawnMs, scrollMs, shared } from './frames.ts';
 import { call } from './people.ts';
 
 const MANY = 500;
-/** On a machine that nobody else uses. */
+/** Meant for an idle machine; guards, times `shared()`, against work for each of all rows. */
 const DRAWN_MS = 200;
+/** Guards against a second in which the list does not follow. */
 const FRAME_MS = 1_000;
 
 const limits = [{ id: 'minute', algorithm: 'token_bucket', limit: 60, period: '1m' }];
