@@ -102,7 +102,7 @@ pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "wait")]
 pub use line::WaitError;
-pub use lint::{Loosening, LooseningCode, Warning, WarningCode};
+pub use lint::{Loosening, LooseningCode, Refusing, RefusingCode, Warning, WarningCode};
 pub use observer::{Observed, Observer, ObserverId};
 pub use pattern::{Endpoints, fitting_path, plain_path};
 pub use pending::{Answer, Begun, Decide, GiveBack, Pending, StoreCharge};

@@ -4,16 +4,20 @@
 mod bounds;
 mod loosening;
 mod overlaps;
+mod refusing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
-pub use self::loosening::{Loosening, LooseningCode};
 use self::{
     bounds::{admits_more, bounds},
     overlaps::overlaps,
+};
+pub use self::{
+    loosening::{Loosening, LooseningCode},
+    refusing::{Refusing, RefusingCode},
 };
 use crate::{
     clients::Matcher,

@@ -133,7 +133,7 @@ fn is_limiting(domain: &Domain) -> bool {
     limits.chain(domain.rules.iter().flat_map(|rule| &rule.limits)).any(is_enforced)
 }
 
-fn is_enforced(limit: &Limit) -> bool {
+pub(super) fn is_enforced(limit: &Limit) -> bool {
     limit.mode == Mode::Enforce
 }
 
@@ -156,14 +156,14 @@ impl Loose {
 }
 
 /// What holds for somebody.
-enum Held<'p> {
+pub(super) enum Held<'p> {
     Blocked,
     Unlimited,
     Limits(Vec<&'p Limit>),
 }
 
 impl<'p> Held<'p> {
-    fn by_tier(tier: Option<&'p Tier>) -> Self {
+    pub(super) fn by_tier(tier: Option<&'p Tier>) -> Self {
         match tier {
             Some(tier) if !tier.unlimited => Self::Limits(tier.limits.iter().collect()),
             _ => Self::Unlimited,
@@ -300,29 +300,14 @@ impl Change<'_, '_> {
     /// Those whose tier or override is otherwise. What a tier allows is what it is given for; told is who is limited no longer,
     /// and an override, or a tier in the place of one that is gone, that allows much more than held before. What changed of a tier is told once, of the tier.
     fn clients(&mut self, before: &Domain, after: &Domain) {
-        type Id<'p> = (&'p str, &'p str);
-        fn ids(domain: &Domain) -> BTreeMap<Id<'_>, &Client> {
-            domain.clients.iter().map(|client| ((client.kind.as_str(), client.value.as_str()), client)).collect()
-        }
-        let (old, new) = (ids(before), ids(after));
-        let mut alike: BTreeMap<Loose, (Id<'_>, usize)> = BTreeMap::new();
-        for id in old.keys().chain(new.keys().filter(|id| !old.contains_key(*id))) {
-            let [was, is] = [&old, &new].map(|clients| clients.get(id).copied());
-            let given =
-                |client: Option<&'_ Client>| client.map(|client| (client.tier.clone(), client.exception.clone()));
-            if given(was) == given(is) {
-                continue;
-            }
+        let mut alike: BTreeMap<Loose, (ClientId<'_>, usize)> = BTreeMap::new();
+        for ClientChange { id, was, is, held, holds } in clients_changed(before, after) {
             // Where its tier is gone, the one that it is in now may be that one by another name.
             let tier_is_gone =
                 was.and_then(|client| client.tier.as_ref()).is_some_and(|id| tier_of(after, id).is_none());
             let is_told = tier_is_gone || is.is_some_and(|client| client.exception.is_some());
-            let [was, is] = [(before, was), (after, is)].map(|(domain, client)| {
-                let own = client.and_then(|client| client.tier.as_ref()).or_else(|| domain.defaults.get(id.0));
-                Held::by_client(tier_between(before, after, own), client.and_then(|client| client.exception.as_ref()))
-            });
-            for loose in was.loosened_by(&is).into_iter().filter(|loose| is_told || loose.limit.is_none()) {
-                alike.entry(loose).or_insert((*id, 0)).1 += 1;
+            for loose in held.loosened_by(&holds).into_iter().filter(|loose| is_told || loose.limit.is_none()) {
+                alike.entry(loose).or_insert((id, 0)).1 += 1;
             }
         }
         for (loose, ((kind, value), objects)) in alike {
@@ -331,17 +316,50 @@ impl Change<'_, '_> {
     }
 }
 
-fn tier_of<'p>(domain: &'p Domain, id: &str) -> Option<&'p Tier> {
+/// Kind and value.
+pub(super) type ClientId<'p> = (&'p str, &'p str);
+
+/// A client whose tier or override is otherwise, and what holds for it then.
+pub(super) struct ClientChange<'p> {
+    pub(super) id: ClientId<'p>,
+    pub(super) was: Option<&'p Client>,
+    pub(super) is: Option<&'p Client>,
+    pub(super) held: Held<'p>,
+    pub(super) holds: Held<'p>,
+}
+
+pub(super) fn clients_changed<'p>(before: &'p Domain, after: &'p Domain) -> Vec<ClientChange<'p>> {
+    fn ids(domain: &Domain) -> BTreeMap<ClientId<'_>, &Client> {
+        domain.clients.iter().map(|client| ((client.kind.as_str(), client.value.as_str()), client)).collect()
+    }
+    let (old, new) = (ids(before), ids(after));
+    let ids = old.keys().chain(new.keys().filter(|id| !old.contains_key(*id)));
+    let changed = ids.filter_map(|id| {
+        let [was, is] = [&old, &new].map(|clients| clients.get(id).copied());
+        let given = |client: Option<&'p Client>| client.map(|client| (&client.tier, &client.exception));
+        if given(was) == given(is) {
+            return None;
+        }
+        let [held, holds] = [(before, was), (after, is)].map(|(domain, client)| {
+            let own = client.and_then(|client| client.tier.as_ref()).or_else(|| domain.defaults.get(id.0));
+            Held::by_client(tier_between(before, after, own), client.and_then(|client| client.exception.as_ref()))
+        });
+        Some(ClientChange { id: *id, was, is, held, holds })
+    });
+    changed.collect()
+}
+
+pub(super) fn tier_of<'p>(domain: &'p Domain, id: &str) -> Option<&'p Tier> {
     domain.tiers.iter().find(|tier| tier.id == id)
 }
 
 /// As it will be, so that a change of the tier itself is not told of whoever is given it; as it was where it goes.
-fn tier_between<'p>(before: &'p Domain, after: &'p Domain, id: Option<&String>) -> Option<&'p Tier> {
+pub(super) fn tier_between<'p>(before: &'p Domain, after: &'p Domain, id: Option<&String>) -> Option<&'p Tier> {
     id.and_then(|id| tier_of(after, id).or_else(|| tier_of(before, id)))
 }
 
 /// The rules of a domain after a change, and how those before are found among them.
-struct RulesAfter<'p> {
+pub(super) struct RulesAfter<'p> {
     domain: &'p Domain,
     by_id: BTreeMap<&'p str, &'p Rule>,
     /// That one which is gone may be, by another name.
@@ -349,15 +367,20 @@ struct RulesAfter<'p> {
 }
 
 impl<'p> RulesAfter<'p> {
-    fn new(before: &Domain, after: &'p Domain) -> Self {
+    pub(super) fn new(before: &Domain, after: &'p Domain) -> Self {
         let old: BTreeSet<&str> = before.rules.iter().map(|rule| rule.id.as_str()).collect();
         let new = after.rules.iter().filter(|rule| rule.enabled && !old.contains(rule.id.as_str())).collect();
         Self { domain: after, by_id: after.rules.iter().map(|rule| (rule.id.as_str(), rule)).collect(), new }
     }
 
-    fn loosened(&self, was: &Rule) -> Vec<Loose> {
+    /// What a rule is now, if it still limits something.
+    pub(super) fn now(&self, was: &Rule) -> Option<&'p Rule> {
         let same = self.by_id.get(was.id.as_str()).or_else(|| self.new.iter().find(|rule| self.takes_all(rule, was)));
-        let Some(is) = same.filter(|is| is.enabled) else {
+        same.copied().filter(|is| is.enabled)
+    }
+
+    fn loosened(&self, was: &Rule) -> Vec<Loose> {
+        let Some(is) = self.now(was) else {
             return vec![Loose::new(LooseningCode::Off, "no longer limits anything")];
         };
         let [held, holds] = [was, is].map(|rule| rule.limits.iter().collect::<Vec<_>>());
