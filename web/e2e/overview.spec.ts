@@ -50,6 +50,13 @@ test('the heaviest key leads to the Inspector, and rows stand still under the po
   await expect(
     admin.getByRole('region', { name: 'By rule' }).getByRole('row', { name: /^export/ }),
   ).toContainText('free, pro');
+  // The rules follow the choice of a tier: those for it, and for all tiers.
+  const byRule = admin.getByRole('region', { name: 'By rule' }).getByRole('row', { name: /^export/ });
+  await admin.getByLabel('Tier', { exact: true }).selectOption('layered');
+  await expect(byRule).toHaveCount(0);
+  await admin.getByLabel('Tier', { exact: true }).selectOption('pro');
+  await expect(byRule).toBeVisible();
+  await admin.getByLabel('Tier', { exact: true }).selectOption('');
   const table = admin.getByRole('region', { name: 'Most denied keys' });
   const link = table.getByRole('link', { name: 'user:ada', exact: true });
   await expect(link).toBeVisible();
@@ -115,10 +122,15 @@ test('ranges, a filter, the table and earlier times by keys; all in the address'
   await expect(admin.getByRole('region', { name: 'Most denied keys' })).toContainText(
     'None of the keys that are denied most of all is of this one',
   );
+  const byLimit = admin.getByRole('region', { name: 'By limit' }).locator('[data-limit]');
+  await expect(byLimit).toHaveCount(1);
+  await expect(byLimit).toContainText('rule:sign-in/');
   await admin.getByLabel('Tier', { exact: true }).selectOption('free');
   await expect(admin).toHaveURL(/tier=free/);
   await expect(admin).not.toHaveURL(/rule=/);
   await expect(admin.getByRole('link', { name: 'user:ada', exact: true })).toBeVisible();
+  await expect(byLimit.filter({ hasNotText: 'tier:free/' })).toHaveCount(0);
+  await expect(byLimit.first()).toContainText('tier:free/');
   const flowing = setInterval(() => void server.check('grace').catch(() => undefined), 25);
   try {
     await expect

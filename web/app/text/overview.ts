@@ -57,6 +57,7 @@ export const overview = {
     denied: 'Denied',
     share: 'Share denied',
     empty: 'The policy has no limits.',
+    emptyOf: 'It has no limits.',
   },
   top: {
     title: 'Most denied keys',
@@ -84,6 +85,7 @@ export const overview = {
     sparkSays: (count: string) => `${count} denied within the last hour`,
     all: (count: number) => `All ${count} rules`,
     empty: 'No rule has decided anything yet.',
+    emptyOf: 'No rule of this choice has decided anything yet.',
   },
   look: {
     title: 'Needs a look',
