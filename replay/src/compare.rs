@@ -27,8 +27,8 @@ pub(crate) use side::{Said, Side};
 pub use decisions::{DECISIONS_MAX, DecidedBy, DecisionRow, Which};
 pub use limits::{CLIENT_LIMITS_MAX, LimitFigures, LimitRow};
 pub use outcome::{
-    Bucket, Changed, ClientRow, DecisionPage, DecisionsKept, FirstDenial, Kept, LongestRun, Outcome, SideSummary, Sort,
-    Summary, TOP, TimelineRow,
+    Bucket, Changed, ClientRow, ClientsChanged, DecisionPage, DecisionsKept, FirstDenial, Kept, LongestRun, Outcome,
+    SideSummary, Sort, Summary, TOP, TimelineRow,
 };
 pub use people::{CLIENT_BYTES_MAX, CLIENTS_KEPT_MAX};
 pub use strip::{BUCKETS_MS, CELLS_MAX};

@@ -288,6 +288,16 @@ proptest! {
             }
             prop_assert_eq!(figures.longest_run.as_ref().map_or(0, |run| run.length_ms), longest / 1_000_000);
         }
+        // Whom B denies more, and whom less.
+        let mut more: BTreeMap<&String, i64> = BTreeMap::new();
+        for (_, who, is_allowed, _) in &made {
+            for key in who {
+                *more.entry(key).or_default() += i64::from(is_allowed[0]) - i64::from(is_allowed[1]);
+            }
+        }
+        let clients = summary.clients.expect("they are counted");
+        let [gaining, losing] = [-1, 1].map(|way| more.values().filter(|more| more.signum() == way).count() as u64);
+        prop_assert_eq!((clients.gaining, clients.losing), (gaining, losing));
         // Each client, over time in seconds.
         let (rows, _) = outcome.timeline(Which::All, Sort::Key, false, 0, 100, 1_000);
         let mut expected: BTreeMap<&str, BTreeMap<u64, [u64; 3]>> = BTreeMap::new();
@@ -627,7 +637,9 @@ fn what_earlier_versions_kept_can_be_read() {
             assert!(side.remove("most").is_some() && side.remove("used_before").is_some());
         }
     }
+    assert!(kept["summary"].as_object_mut().expect("an object").remove("clients").is_some());
     let outcome: Outcome = serde_json::from_value(kept).expect("it can be read");
+    assert_eq!(outcome.summary.clients, None, "they counted nobody so");
     let by = outcome.decisions(None, Which::All, None, None, 1).items.remove(0).b.expect("a policy");
     assert_eq!((by.limit, by.used_before, by.used, by.remaining), (None, None, None, Some(0)));
 }
@@ -641,6 +653,19 @@ fn without_a_policy_everything_is_allowed() {
     assert_eq!(outcome.summary.top[0].key, "ip:192.0.2.1");
     let decision = outcome.decisions(None, Which::Changed, None, None, 1).items.remove(0);
     assert_eq!((decision.a, decision.b.map(|it| it.allowed)), (None, Some(false)));
+}
+
+/// Also who was denied before, and is under both.
+#[test]
+fn whoever_is_denied_more_loses() {
+    let visits: Vec<_> = (0..10).map(|number| (number, 1, None, 0)).collect();
+    for (a, b, expected) in [(5, 3, (0, 1)), (3, 5, (1, 0)), (3, 3, (0, 0))] {
+        let [a, b] = [a, b].map(|ip| policy(9, ip, 9, 9));
+        let summary = compare(Some(&a), Some(&b), &visits).summary;
+        let clients = summary.clients.expect("they are counted");
+        assert_eq!((clients.gaining, clients.losing), expected);
+        assert_eq!((summary.newly_denied.clients, summary.newly_allowed.clients), (0, 0), "denied under both");
+    }
 }
 
 #[test]

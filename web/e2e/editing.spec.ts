@@ -134,6 +134,17 @@ test('mode, sharing and what happens without the store', async ({ admin }) => {
   await watched.getByLabel('Yes, that is meant').check();
   await watched.getByRole('button', { name: 'Publish v3' }).click();
   await expectInForce(admin, 3);
+  await watched.getByRole('button', { name: 'Close' }).last().click();
+  // That it denies again is told, and no tick is asked for.
+  await limit.getByLabel('Mode').selectOption('enforce');
+  await limit.getByLabel('When the store does not answer').selectOption('local');
+  const denying = await review(admin, 'pro denies again');
+  await expect(
+    denying.getByText('! Tier pro, limit minute: starts to refuse: was shadow since v3 at least.'),
+  ).toBeVisible();
+  await expect(denying.getByLabel('Yes, that is meant')).toBeHidden();
+  await denying.getByRole('button', { name: 'Publish v4' }).click();
+  await expectInForce(admin, 4);
 });
 
 test('what was used is forgotten where that is chosen', async ({ admin, server }) => {

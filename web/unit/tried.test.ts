@@ -15,6 +15,7 @@ afterEach(() => {
 
 const list: ChangeList = { base_version: 1, message: 'tried', changes: [] };
 const loosened = { code: 'off', domain: 'default', kind: 'rule', id: 'login', limit: null, objects: 1 };
+const refusing = { ...loosened, message: 'starts to refuse: was off', since: null };
 const found = (...messages: string[]) =>
   new Response(
     JSON.stringify({
@@ -23,6 +24,7 @@ const found = (...messages: string[]) =>
       differences: [],
       warnings: [],
       loosens: messages.map((message) => ({ ...loosened, message })),
+      starts_to_refuse: [refusing],
     }),
   );
 const refused = (status: number) =>
@@ -32,15 +34,17 @@ test('what is meant is what was said, and nothing that comes later', async () =>
   const tried = new Tried();
   answers = [found('off'), found('off', 'gone'), found('off'), found()];
   await tried.ask(list);
-  expect(tried.loosens.asks).toBe(true);
-  tried.loosens.meant = true;
-  expect(tried.loosens.asks).toBe(false);
+  expect(tried.effects.asks).toBe(true);
+  tried.effects.meant = true;
+  expect(tried.effects.asks).toBe(false);
   await tried.ask(list);
-  expect(tried.loosens.asks).toBe(true);
+  expect(tried.effects.asks).toBe(true);
   await tried.ask(list);
-  expect(tried.loosens.asks).toBe(false);
+  expect(tried.effects.asks).toBe(false);
   await tried.ask(list);
-  expect(tried.loosens.asks).toBe(false);
+  expect(tried.effects.asks).toBe(false);
+  // What starts to refuse is told, and not asked about.
+  expect(tried.effects.refuses).toEqual([refusing]);
 });
 
 test('a refusal is told, a conflict is left to publishing, and a busy server says nothing', async () => {
@@ -48,10 +52,10 @@ test('a refusal is told, a conflict is left to publishing, and a busy server say
   answers = [found('off'), refused(412), refused(422), refused(503)];
   await tried.ask(list);
   await tried.ask(list);
-  expect([tried.refused, tried.loosens.items.length]).toEqual([null, 1]);
+  expect([tried.refused, tried.effects.loosens.length]).toEqual([null, 1]);
   await tried.ask(list);
   expect(tried.refused?.status).toBe(422);
-  expect(tried.loosens.items).toEqual([]);
+  expect([tried.effects.loosens, tried.effects.refuses]).toEqual([[], []]);
   await tried.ask(list);
   expect(tried.refused).toBeNull();
 });
@@ -63,5 +67,5 @@ test('an answer to a list of before is dropped', async () => {
   const asked = tried.ask(list, call.signal);
   call.abort();
   await asked;
-  expect(tried.loosens.items).toEqual([]);
+  expect(tried.effects.loosens).toEqual([]);
 });

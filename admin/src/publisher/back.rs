@@ -15,7 +15,7 @@ use super::{Author, Publisher, Words, make, parse_stored};
 use crate::{
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, conflict, one_stays, still_wanted},
     differences::{Changed, changed},
-    loosened::Loosened,
+    loosened::Effects,
     overrides,
     problem::Problem,
     published::Published,
@@ -66,8 +66,8 @@ pub(crate) struct TriedBack {
     differences: Vec<Difference>,
     /// Fields that later versions changed again: a rollback says in `choices` what holds.
     clashes: Vec<Clash>,
-    /// Where it would let much more through.
-    loosens: Vec<Loosened>,
+    #[serde(flatten)]
+    effects: Effects,
 }
 
 /// A way back, whatever the policy is that it is gone from.
@@ -191,11 +191,11 @@ impl Publisher {
         let way = self.way(back).await?;
         let tried = spawn_blocking(move || {
             let Led { from, to, clashes } = way.lead(&present)?;
-            let (differences, loosens) = (differences(&from, &to), Loosened::between(&from, &to));
+            let (differences, effects) = (differences(&from, &to), Effects::between(&present, &to));
             if !differences.is_empty() && clashes.iter().all(|clash| clash.take.is_some()) {
                 make(&present, &engine, String::new(), words, |present| way.edit(present), refused)?;
             }
-            Ok(TriedBack { version, differences, clashes, loosens })
+            Ok(TriedBack { version, differences, clashes, effects })
         });
         tried.await.map_err(|error| Problem::Internal(error.to_string()))?
     }

@@ -25,7 +25,7 @@ use crate::{
     clients::{self, Bulk, Filter, Missing, Report},
     differences::changed,
     heavy::Heavy,
-    loosened::Loosened,
+    loosened::Effects,
     objects::{Kind, client_id, client_order, client_place},
     overrides,
     paging::{List, Page, Sort},
@@ -67,7 +67,7 @@ pub(super) fn calls(api: &mut Api, id: &str) {
             "`expected` is how many match: where others do by now, nothing is done. With `If-Match` and the policy's entity tag, \
              nothing is done on another policy either.",
         )
-        .answers_json::<BulkTried>(StatusCode::OK, "What it would loosen.")
+        .answers_json::<BulkTried>(StatusCode::OK, "What it would loosen, and what would start to refuse.")
         .answers_json::<publisher::Answer>(StatusCode::CREATED, "Published.")
         .example(json!({
             "matching": { "tier": "free" }, "patch": { "tier": "pro" }, "expected": 3, "message": "everybody gets more",
@@ -269,8 +269,8 @@ struct Imported {
     /// That of the policy in force.
     version: u64,
     report: Report,
-    /// Where it lets much more through.
-    loosens: Vec<Loosened>,
+    #[serde(flatten)]
+    effects: Effects,
 }
 
 async fn import(
@@ -305,8 +305,8 @@ async fn import(
     };
     let work = move || {
         let first = make(&present).map(|Edited { policy, report, .. }| {
-            let loosens = if dry_run { Loosened::between(&present.policy, &policy) } else { Vec::new() };
-            Imported { version: base_version, report: report.unwrap_or_default(), loosens }
+            let effects = if dry_run { Effects::between(&present, &policy) } else { Effects::default() };
+            Imported { version: base_version, report: report.unwrap_or_default(), effects }
         });
         (make, first)
     };
@@ -354,7 +354,7 @@ async fn export(
 
 #[derive(Deserialize, JsonSchema)]
 struct OfBulk {
-    /// Only say what it would loosen.
+    /// Only say what it would loosen, and what would start to refuse.
     #[serde(default)]
     dry_run: bool,
 }
@@ -364,8 +364,8 @@ struct OfBulk {
 struct BulkTried {
     /// That of the policy in force.
     version: u64,
-    /// Where it lets much more through.
-    loosens: Vec<Loosened>,
+    #[serde(flatten)]
+    effects: Effects,
 }
 
 async fn bulk(
@@ -389,8 +389,7 @@ async fn bulk(
         let place = state.heavy.place().await?;
         let (place, tried) = place.whole(async move { state.publisher.try_edited(words, edit, refused).await }).await?;
         let (present, after) = tried?;
-        let tried =
-            move || BulkTried { version: present.version.version, loosens: Loosened::between(&present.policy, &after) };
+        let tried = move || BulkTried { version: present.version.version, effects: Effects::between(&present, &after) };
         return Ok(HttpResponse::Ok().json(place.work(tried).await?));
     }
     let publish = rt::spawn(async move { state.publisher.publish_edited(author, words, edit, refused).await });

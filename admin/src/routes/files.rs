@@ -30,7 +30,7 @@ use crate::{
     clients::Missing,
     differences::changed,
     heavy::Heavy,
-    loosened::Loosened,
+    loosened::Effects,
     objects::sort_clients,
     overrides::take_ended,
     problem::{Code, FieldError, Problem},
@@ -203,8 +203,8 @@ struct Tried {
     version: u64,
     /// What the import changes; nothing: there is nothing to publish.
     differences: Vec<Difference>,
-    /// Where it lets much more through.
-    loosens: Vec<Loosened>,
+    #[serde(flatten)]
+    effects: Effects,
     /// What is not carried over as it was.
     notes: Vec<Note>,
     /// Clients whose override in the files has ended, and is not published.
@@ -239,8 +239,8 @@ async fn import(
         take_ended(&mut before);
         let ended = take_ended(&mut policy);
         let version = present.version.version;
-        let loosens = Loosened::between(&before, &policy);
-        let tried = Tried { version, differences: differences(&before, &policy), loosens, notes, ended };
+        let effects = Effects::between(&present, &policy);
+        let tried = Tried { version, differences: differences(&before, &policy), effects, notes, ended };
         Ok::<_, Problem>((files, tried, of))
     });
     let (files, tried, of) = read.await??;

@@ -17,7 +17,7 @@ use crate::{
     body::Body,
     changes::ChangeList,
     heavy::{Heavy, Written},
-    loosened::Loosened,
+    loosened::Effects,
     problem::{Code, Problem},
     published::Shared,
     roles::Viewer,
@@ -90,8 +90,8 @@ struct Validated {
     on_top_of: u64,
     differences: Vec<Difference>,
     warnings: Vec<Warned>,
-    /// Where it lets much more through: ten times as much, or without a limit that held.
-    loosens: Vec<Loosened>,
+    #[serde(flatten)]
+    effects: Effects,
 }
 
 /// Refuses what a publish would refuse; publishes nothing.
@@ -117,7 +117,7 @@ async fn validate(
             on_top_of: version,
             differences: differences(&before.policy, &after),
             warnings: warnings.collect(),
-            loosens: Loosened::between(&before.policy, &after),
+            effects: Effects::between(&before, &after),
         }
     };
     place.write(move || Ok(compare(before, after))).await

@@ -214,6 +214,72 @@ fn what_loosens_is_said_before_it_is_published_whatever_way_it_comes() {
     assert_eq!(told(&back.json()), ["client user:one unlimited 2"]);
 }
 
+#[test]
+fn what_starts_to_refuse_is_said_before_it_is_published_whatever_way_it_comes() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let limit =
+        |mode: &str| json!({ "id": "l", "algorithm": "token_bucket", "limit": 9, "period": "1m", "mode": mode });
+    let rule = |mode: &str, is_enabled: bool| json!({ "id": "export", "endpoint": "/x", "per": "user", "enabled": is_enabled, "limits": [limit(mode)] });
+    assert_eq!(ana.post("/api/v1/rules", &rule("shadow", true)).status, 201);
+    let told = |answer: &Value| {
+        let starts = answer["starts_to_refuse"].as_array().expect("a list").iter();
+        let name = |one: &Value| {
+            let names = format!("{} {} {} {} {}", one["kind"], one["id"], one["limit"], one["code"], one["objects"]);
+            format!("{names} v{}", one["since"]["version"]).replace('"', "")
+        };
+        starts.map(name).collect::<Vec<_>>()
+    };
+    let try_it = |version: u64, value: Value| {
+        let changes = json!([{ "op": "put", "kind": "rule", "id": "export", "value": value }]);
+        let if_match = json!({ "rule:export": format!("\"rule:export:{version}\"") });
+        let list = json!({ "base_version": version, "message": "try", "changes": changes, "if_match": if_match });
+        let answer = ana.post("/api/v1/policy/validate", &list);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    };
+    let tried = try_it(2, rule("enforce", true));
+    assert_eq!((told(&tried), &tried["loosens"]), (vec!["rule export l shadow 1 v2".to_owned()], &json!([])));
+    let one = &tried["starts_to_refuse"][0];
+    assert_eq!(one["message"], "starts to refuse: was shadow since v2 at least");
+    let published_at = ana.get("/api/v1/policy/versions/2").json()["published_at"].clone();
+    assert_eq!(one["since"]["at"], published_at);
+    assert_eq!(told(&try_it(2, rule("shadow", false))), [""; 0]);
+    // By a file, which says what an object is without its version.
+    let document = ana.get("/api/v1/policy").json()["document"].to_string();
+    let enforced = document.replace("\"mode\":\"shadow\"", "\"mode\":\"enforce\"");
+    assert_ne!(enforced, document);
+    let files = json!({ "files": [{ "name": "policy.json", "text": enforced }] });
+    let import = ana.post("/api/v1/policy/import?dry_run=true", &files);
+    assert_eq!(told(&import.json()), ["rule export l shadow 1 v2"], "{import:?}");
+    // A rule that was off, and going back to where it was not.
+    let put = |version: u64, value: &Value| {
+        let tag = format!("\"rule:export:{version}\"");
+        ana.send("PUT", "/api/v1/rules/export", &[("if-match", &tag)], Some(value.to_string().into_bytes()))
+    };
+    assert_eq!(put(2, &rule("enforce", true)).status, 201);
+    assert_eq!(put(3, &rule("enforce", false)).status, 201);
+    assert_eq!(told(&try_it(4, rule("enforce", true))), ["rule export null off 1 v4"]);
+    let back = ana.post("/api/v1/policy/rollback?dry_run=true", &json!({ "to": 3 }));
+    assert_eq!(told(&back.json()), ["rule export null off 1 v4"]);
+    // Clients: what holds for them may be of a tier, so since when is not said.
+    let csv = "kind,value,tier,override,reason\nuser,one,free,unlimited,a test\nuser,two,free,unlimited,a test\n";
+    let import = |query: &str, csv: &str| {
+        ana.send("POST", &format!("/api/v1/clients/import?{query}"), &[("content-type", "text/csv")], Some(csv.into()))
+    };
+    assert_eq!(told(&import("dry_run=true", csv).json()), [""; 0]);
+    assert_eq!(import("", csv).status, 201);
+    let plain = "kind,value,override\nuser,one,\nuser,two,\n";
+    assert_eq!(told(&import("dry_run=true", plain).json()), ["client user:one null unlimited 2 vnull"]);
+    let bulk = json!({ "matching": {}, "patch": { "override": null }, "expected": 2, "message": "no longer" });
+    let tried = ana.post("/api/v1/clients/bulk?dry_run=true", &bulk);
+    assert_eq!(tried.status, 200, "{tried:?}");
+    let tried = tried.json();
+    assert_eq!(told(&tried), ["client user:one null unlimited 2 vnull"]);
+    assert_eq!(tried["starts_to_refuse"][0]["message"], "starts to refuse: was unlimited");
+    assert_eq!(server.engine.version(), 5, "nothing is published");
+}
+
 /// When a block ends, the limits of the tier are there again.
 #[test]
 fn who_is_blocked_is_told_when_all_limits_would_let_him_pass() {

@@ -72,7 +72,10 @@ fn what_is_exported_is_imported_as_it_was() {
             let again = import(&ana, "", Some(from), &[(&file, &exported.text)]);
             assert_eq!(
                 (again.status, again.json()),
-                (200, json!({ "version": from, "differences": [], "loosens": [], "notes": [], "ended": [] }))
+                (
+                    200,
+                    json!({ "version": from, "differences": [], "loosens": [], "starts_to_refuse": [], "notes": [], "ended": [] })
+                )
             );
         }
     }
@@ -208,7 +211,7 @@ fn overrides_that_have_ended_do_not_make_versions() {
     let answer = import(&ana, "", Some(1), &[("p.toml", &file)]);
     assert_eq!((answer.status, &answer.json()["ended"]), (201, &json!(["client:user:bob"])), "{answer:?}");
     let again = import(&ana, "", Some(2), &[("p.toml", &file)]);
-    let wanted = json!({ "version": 2, "differences": [], "loosens": [], "notes": [], "ended": ["client:user:bob"] });
+    let wanted = json!({ "version": 2, "differences": [], "loosens": [], "starts_to_refuse": [], "notes": [], "ended": ["client:user:bob"] });
     assert_eq!((again.status, again.json()), (200, wanted));
     let clients = ana.get("/api/v1/policy").json()["document"]["domains"]["default"]["clients"].clone();
     let values: Vec<_> = clients.as_array().expect("a list").iter().map(|it| it["value"].clone()).collect();

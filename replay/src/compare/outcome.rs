@@ -79,6 +79,9 @@ pub struct Summary {
     pub newly_denied: Changed,
     /// Requests that A denies and B allows; of the clients that are listed, those that A denies something and B nothing.
     pub newly_allowed: Changed,
+    /// Whom B denies more or less than A; `null` in runs of earlier versions.
+    #[serde(default)]
+    pub clients: Option<ClientsChanged>,
     /// Limits of A, then those that only B has, then of single clients' own the ones that denied most, of those that were
     /// looked at.
     pub limits: Vec<LimitRow>,
@@ -144,6 +147,17 @@ pub struct Changed {
     pub requests: u64,
     /// Clients.
     pub clients: u64,
+}
+
+/// Clients of which more or fewer requests are denied, of those that are listed. A client that is denied as many, though others,
+/// is neither.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClientsChanged {
+    /// Those of which B denies fewer requests than A.
+    pub gaining: u64,
+    /// Those of which B denies more requests than A.
+    pub losing: u64,
 }
 
 /// How one client fared.
@@ -437,6 +451,10 @@ pub(crate) fn put_together(compare: Compare, show: impl Fn(&str, &str, usize) ->
             requests: totals.newly_allowed,
             clients: clients_with(&|person| person.denied[0] > 0 && person.denied[1] == 0),
         },
+        clients: Some(ClientsChanged {
+            gaining: clients_with(&|person| person.denied[1] < person.denied[0]),
+            losing: clients_with(&|person| person.denied[1] > person.denied[0]),
+        }),
         limits,
         limits_left_out,
         top: top.into_iter().take(TOP).cloned().collect(),

@@ -227,8 +227,10 @@ export type BulkChange = {
 
 /** A change of many clients that was only tried. */
 export type BulkTried = {
-  /** Where it lets much more through. */
+  /** Where it lets much more through: ten times as much, or without a limit that held. */
   loosens: Loosened[];
+  /** What was there and denied nothing, and would deny. */
+  starts_to_refuse: StartsToRefuse[];
   /** That of the policy in force. */
   version: number;
 };
@@ -394,6 +396,14 @@ export type ClientsAsked = {
   /** The domain that the clients are in. */
   domain?: string;
   ids: string[];
+};
+
+/** Clients of which more or fewer requests are denied, of those that are listed. A client that is denied as many, though others, is neither. */
+export type ClientsChanged = {
+  /** Those of which B denies fewer requests than A. */
+  gaining: number;
+  /** Those of which B denies more requests than A. */
+  losing: number;
 };
 
 /** An object that is not as it was read. */
@@ -810,19 +820,23 @@ export type ImportTried = {
   differences: Difference[];
   /** Clients whose override in the files has ended, and is not published. */
   ended: string[];
-  /** Where it lets much more through. */
+  /** Where it lets much more through: ten times as much, or without a limit that held. */
   loosens: Loosened[];
   /** What is not carried over as it was. */
   notes: Note[];
+  /** What was there and denied nothing, and would deny. */
+  starts_to_refuse: StartsToRefuse[];
   /** That of the policy in force. */
   version: number;
 };
 
 /** An import that published nothing. */
 export type Imported = {
-  /** Where it lets much more through. */
+  /** Where it lets much more through: ten times as much, or without a limit that held. */
   loosens: Loosened[];
   report: ImportReport;
+  /** What was there and denied nothing, and would deny. */
+  starts_to_refuse: StartsToRefuse[];
   /** That of the policy in force. */
   version: number;
 };
@@ -1957,8 +1971,10 @@ export type RollBackTried = {
   clashes: Clash[];
   /** What would be otherwise; nothing: there is nothing to publish. */
   differences: Difference[];
-  /** Where it would let much more through. */
+  /** Where it lets much more through: ten times as much, or without a limit that held. */
   loosens: Loosened[];
+  /** What was there and denied nothing, and would deny. */
+  starts_to_refuse: StartsToRefuse[];
   /** The version that it would be made on. */
   version: number;
 };
@@ -2244,6 +2260,12 @@ export type SignInProvider = {
 
 export type SignsIn = 'password' | 'provider' | 'token';
 
+/** The version in which an object changed last: it was as it is since then, and perhaps before. */
+export type Since = {
+  at: string;
+  version: number;
+};
+
 /** How a client stands. */
 export type Standing = {
   /** Requests that were denied within the last minute: estimated, and 0 for whoever is not among the keys that are denied most. */
@@ -2262,6 +2284,20 @@ export type Standings = {
   items: Standing[];
 };
 
+/** What denied nothing until now. */
+export type StartsToRefuse = {
+  code: string;
+  domain: string;
+  id: string;
+  kind: string;
+  limit: string | null;
+  message: string;
+  /** How many clients it is so for, of which `id` is the first; 1 for whatever is no client. */
+  objects: number;
+  /** Of a tier or rule: since when it was so at least. */
+  since: Since | null;
+};
+
 /** Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`. */
 export type Summary = {
   /** What A did. */
@@ -2272,6 +2308,8 @@ export type Summary = {
   bucket_ms: number;
   /** Charges for which the engines had no room of their own; above 0, some clients fared worse than they should. */
   charges_without_room: number;
+  /** Whom B denies more or less than A; `null` in runs of earlier versions. */
+  clients: ClientsChanged | null;
   /** Time of the first of them. */
   from: string | null;
   /** What is kept to be looked at. */
@@ -2550,6 +2588,8 @@ export type Validated = {
   loosens: Loosened[];
   /** The version in force. */
   on_top_of: number;
+  /** What was there and denied nothing, and would deny. */
+  starts_to_refuse: StartsToRefuse[];
   /** That it would be. */
   version: number;
   warnings: Warned[];

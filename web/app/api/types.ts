@@ -18,6 +18,7 @@ export type {
   Session,
   SetupState,
   SignInProvider,
+  StartsToRefuse,
   Uncovered,
   Usage,
   Validated,

@@ -2,7 +2,7 @@
 import { validate } from '../api/calls.ts';
 import { Refused } from '../api/request.ts';
 import type { ChangeList, Problem, Warned } from '../api/types.ts';
-import { Loosens } from './loosens.svelte.ts';
+import { Effects } from './effects.svelte.ts';
 
 const PAUSE_MS = 250;
 
@@ -11,7 +11,7 @@ export class Tried {
   warnings = $state.raw<Warned[]>([]);
   /** Why it would not be published. */
   refused = $state.raw<Problem | null>(null);
-  readonly loosens = new Loosens();
+  readonly effects = new Effects();
 
   /** Asks about a list that holds for a moment. Answers how to give that up. */
   follow(list: ChangeList | null): () => void {
@@ -31,7 +31,7 @@ export class Tried {
       const found = list && (await validate(list, signal));
       if (signal.aborted) return;
       [this.warnings, this.refused] = [found?.warnings.filter(({ is_new }) => is_new) ?? [], null];
-      this.loosens.items = found?.loosens ?? [];
+      this.effects.tell(found);
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof Refused)) throw error;
@@ -39,7 +39,7 @@ export class Tried {
       if (problem.status === 412) return;
       // A server that is busy says nothing of the list.
       [this.warnings, this.refused] = [[], problem.status < 500 && problem.status !== 429 ? problem : null];
-      this.loosens.items = [];
+      this.effects.tell(null);
     }
   }
 }

@@ -80,6 +80,8 @@ export const impact = {
   denied: (from: string, to: string) => `Denied ${from} → ${to}`,
   clients: (gain: string, lose: string) =>
     `${many(gain, 'client gains', 'clients gain')}, ${many(lose, 'loses', 'lose')}`,
+  clientsSay: 'Gains: fewer of its requests are denied. Loses: more of them are.',
+  clientsOf: (listed: string) => `Only ${listed} clients were counted one by one.`,
   same: 'No recorded request would be decided otherwise.',
   client: (key: string, from: string, to: string) => `${key}: ${from} → ${to} denied`,
   previewed: (object: string, rate: string, length: string, requests: string) =>

@@ -55,10 +55,12 @@ export const simulation = {
     longest: 'Longest run of denials',
     difference: 'B − A',
     none: '–',
-    changed: (requests: string, clients: string, word: string) =>
-      `${many(requests, 'request', 'requests')} ${word} (${many(clients, 'client', 'clients')})`,
-    newlyDenied: 'newly denied',
-    newlyAllowed: 'newly allowed',
+    changed: (denied: string, allowed: string) =>
+      `${many(denied, 'request', 'requests')} newly denied, ${allowed} newly allowed.`,
+    clients: (gain: string, lose: string, anew: string) =>
+      `${many(gain, 'client gains', 'clients gain')} (B denies fewer of its requests than A), ${many(lose, 'loses', 'lose')} (B denies more), ${anew} of whom A denied nothing.`,
+    clientsOf: (listed: string) =>
+      `Only ${listed} clients were counted one by one; for others there was no room.`,
     same: 'Both policies decided every request alike.',
     cut: 'The traffic was cut off: it has more requests than fit.',
     late: (count: string) => `${count} lines of the log came too late for their place in time.`,
