@@ -26,6 +26,8 @@ test('a file is tried first, line by line, and then imported as one version', as
   await mean(dialog, 'Client ip:10.0.0.0/8: is no longer limited');
   await dialog.getByRole('button', { name: 'Publish v2' }).click();
   await expect(dialog.getByText('v2 in force')).toBeVisible();
+  await expect(dialog.getByText('v2 on 1 of 1')).toBeVisible();
+  await expect(dialog.getByRole('button', { name: 'Roll back…' })).toBeVisible();
   await dialog.getByRole('button', { name: 'Close' }).last().click();
   await expect(admin.getByText('5 clients')).toBeVisible();
   await expect(admin.getByRole('row', { name: /user:acme Acme GmbH pro/ })).toBeVisible();
@@ -263,7 +265,13 @@ test('many are changed at once: the selected, or all that match, whose number is
   await dialog.getByLabel('Reason').fill('an incident');
   await dialog.getByRole('button', { name: 'Publish v3' }).click();
   await expect(dialog.getByText('v3 in force')).toBeVisible();
-  await dialog.getByRole('button', { name: 'Close' }).last().click();
+  await expect(dialog.getByText('v3 on 1 of 1')).toBeVisible();
+  await dialog.getByRole('button', { name: 'Roll back…' }).click();
+  const back = admin.getByRole('dialog', { name: 'Roll back, v3' });
+  await expect(back.getByRole('radio', { name: "Only undo v3's own changes" })).toBeChecked();
+  await expect(back.getByRole('table', { name: 'client user:acme' })).toContainText('blocked');
+  await back.getByRole('button', { name: 'Cancel' }).click();
+  await expect(back).toBeHidden();
   await expect(admin.getByRole('row', { name: /user:acme Acme GmbH pro blocked in 7 d/ })).toBeVisible();
   await expect(admin.getByText('2 selected')).toBeHidden();
 
@@ -321,6 +329,8 @@ test('an operator blocks for a day at most, and no more', async ({ admin, browse
   await page.getByLabel('Ends').selectOption('in 4 hours');
   await page.getByRole('button', { name: 'Set it now' }).click();
   await expect(page.getByText('v3 in force')).toBeVisible();
+  await expect(page.getByText('v3 on 1 of 1 node', { exact: true })).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Roll back…' })).toHaveCount(0);
   await expect(page.getByText('blocked, in 4 h')).toBeVisible();
   expect((await server.check('acme')).status).toBe(429);
 

@@ -184,7 +184,7 @@ test('everything goes back to an older version, and forth again', async ({ admin
     'href',
     '/history/audit?object=version%3A5',
   );
-  await dialog.getByRole('link', { name: 'See v5' }).click();
+  await dialog.getByRole('link', { name: 'See it in History' }).click();
   await expect(admin.getByRole('heading', { level: 1, name: 'Version v5' })).toBeVisible();
   await expect(admin.getByText('the export rule was wrong')).toBeVisible();
 
@@ -227,6 +227,14 @@ test("only a version's own changes are undone; what was changed again is a choic
   await expect(undo.getByLabel('Message')).toHaveValue('mine');
   await undo.getByRole('button', { name: 'Publish v6' }).click();
   await expect(undo.getByText('v6 in force')).toBeVisible();
+  await expect(undo.getByText('v6 on 1 of 1')).toBeVisible();
+
+  // And back again from where it stands.
+  await undo.getByRole('button', { name: 'Roll back…' }).click();
+  const again = panelOf(admin, 6);
+  await expect(section(again, 'tier pro')).toContainText(/minute limit.*10000.*30000/);
+  await again.getByRole('button', { name: 'Publish v7' }).click();
+  await expect(again.getByText('v7 in force')).toBeVisible();
 });
 
 test('an older version is copied as a change list, to be edited further', async ({ admin }) => {

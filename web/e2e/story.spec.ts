@@ -64,6 +64,8 @@ test('first administrator, first edit, its preview, what was used stays used, an
   expect(decision.remaining).toBeLessThanOrEqual(Math.ceil(899 + refilled));
 
   await dialog.getByRole('link', { name: 'See it in History' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'Version v2' })).toBeVisible();
+  await page.getByRole('link', { name: 'History' }).first().click();
   const row = page.getByRole('row', { name: /v2/ });
   await expect(row).toContainText('more for everyone');
   await expect(row).toContainText('newest');

@@ -1,12 +1,15 @@
 /** Which dialog stands over the page; at most one, besides the one that asks to sign in again. */
 
-export type Overlay = 'publish' | 'keys' | 'find' | 'sign-out';
+export type Overlay = 'publish' | 'keys' | 'find' | 'roll-back' | 'sign-out';
 
 class Overlays {
   open = $state<Overlay | null>(null);
+  /** What it is of, such as a version; empty where it is of nothing in particular. */
+  id = $state('');
 
-  show(what: Overlay): void {
+  show(what: Overlay, id = ''): void {
     this.open = what;
+    this.id = id;
   }
 
   close(): void {

@@ -38,6 +38,7 @@ const OVERLAYS: Record<Overlay | 'draft' | 'signed-out', Read> = {
   find: () => import('../find/Find.svelte'),
   keys: () => import('./KeyList.svelte'),
   publish: () => import('../publish/PublishPanel.svelte'),
+  'roll-back': () => import('../history/RollBackPanel.svelte'),
   'sign-out': () => import('./SignOut.svelte'),
   'signed-out': () => import('./SignedOut.svelte'),
 };

@@ -113,9 +113,6 @@ export const rollBack = {
   button: (version: number) => `Publish v${version}`,
   busy: 'Publishing…',
   cancel: 'Cancel',
-  done: (version: number) => `v${version} in force`,
-  see: (version: number) => `See v${version}`,
-  close: 'Close',
 };
 
 export const times = { from: 'Since', to: 'Until' };
