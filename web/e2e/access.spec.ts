@@ -75,7 +75,7 @@ test('a role that changes ends the sessions; the audit log is a step away', asyn
   await expect(dialog.getByText('ben is editor now')).toBeVisible();
   await expect(dialog.getByText('Nobody is signed in.')).toBeVisible();
   await expect(ben.getByRole('dialog', { name: 'Sign in again' })).toBeVisible();
-  await dialog.getByRole('link', { name: 'See it in the audit log' }).click();
+  await dialog.getByRole('link', { name: 'Line of the audit log' }).click();
   await expect(admin.getByRole('cell', { name: 'done: viewer to editor' })).toBeVisible();
   await context.close();
 });

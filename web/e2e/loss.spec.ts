@@ -1,5 +1,6 @@
 /** Nothing typed is ever lost: not to a reload, an ended session, a dead server, or signing out. */
 import type { Page } from '@playwright/test';
+import { CLIENTS, importClients } from './clientsteps.ts';
 import { expect, PASSWORD, test } from './fixtures.ts';
 import { expectInForce, expectLive, limitField, openTier, review } from './steps.ts';
 
@@ -99,6 +100,49 @@ test('a server that dies and comes back: text kept, and live again by itself', a
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(admin, 2);
   await expect(typed(admin)).toHaveValue('250 / 1m');
+});
+
+test('figures of a server that hangs say how old they are, then of when, until it goes on', async ({
+  admin,
+  other,
+  server,
+  watch,
+}) => {
+  test.setTimeout(120_000);
+  watch.allow(/net::ERR_|dynamically imported/);
+  await importClients(admin, CLIENTS);
+  const [clients, tiers] = [await other.context().newPage(), await other.context().newPage()];
+  await admin.goto('/');
+  await other.goto('/nodes');
+  await tiers.goto('/tiers');
+  await clients.goto('/clients');
+  const chart = admin
+    .getByRole('region', { name: 'Decisions a second' })
+    .or(admin.locator('section'))
+    .first();
+  const row = other.getByRole('region', { name: 'Nodes' }).getByRole('row').nth(1);
+  const pages = [admin, other, tiers, clients];
+  await Promise.all(pages.map(expectLive));
+  await expect(chart).toBeVisible();
+  await expect(row).toContainText(/now$/);
+  for (const page of pages) await expect(page.getByText(/^(\d+ s old|last figures .*)$/)).toHaveCount(0);
+
+  server.freeze();
+  for (const page of pages) await expect(page.getByText(/^\d+ s old$/).first()).toBeVisible();
+  await expect(row).toContainText(/\d+ s old$/);
+  for (const page of pages) {
+    await expect(page.getByText(/^last figures \d\d:\d\d:\d\d$/).first()).toBeVisible({ timeout: 15_000 });
+    await expect(page.locator('.pale').first()).toBeVisible();
+  }
+  await expect(chart).toContainText(/last figures \d\d:\d\d:\d\d/);
+  await expect(row).toContainText(/last figures \d\d:\d\d:\d\d$/);
+
+  server.thaw();
+  for (const page of pages) {
+    await expect(page.getByText(/^(\d+ s old|last figures .*)$/)).toHaveCount(0, { timeout: 15_000 });
+    await expect(page.locator('.pale')).toHaveCount(0);
+  }
+  await expect(row).toContainText(/now$/);
 });
 
 const AWAY_MS = 16_000;

@@ -241,6 +241,10 @@ test('a version that goes to some nodes first: seen, given on, and taken back', 
   await expect(admin.getByText(/keeps v1 until it goes on/)).toHaveCount(1);
   await admin.getByRole('button', { name: 'Give v2 to all nodes' }).click();
   await admin.getByRole('dialog').getByRole('button', { name: 'Give v2 to all nodes' }).click();
+  await expect(admin.getByText('v2 goes to all nodes.').getByRole('link')).toHaveAttribute(
+    'href',
+    '/history/audit?action=rollout.all',
+  );
   await expect(admin.getByRole('heading', { name: 'v2 is on some nodes first' })).toBeHidden();
   await expect(admin.getByText('v2 on 3 of 3 nodes', { exact: true })).toBeVisible();
 

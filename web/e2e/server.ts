@@ -72,6 +72,15 @@ export class Server {
     await ended;
   }
 
+  /** Still there, and answering nobody. */
+  freeze(): void {
+    this.#process?.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.#process?.kill('SIGCONT');
+  }
+
   async remove(): Promise<void> {
     await this.kill();
     await rm(this.#folder, { recursive: true, force: true });

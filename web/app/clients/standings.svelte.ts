@@ -3,10 +3,12 @@ import { SvelteMap } from 'svelte/reactivity';
 import type { Attachment } from 'svelte/attachments';
 import { getStandings, type Standing } from '../api/calls/clients.ts';
 import type { Client } from '../api/types.ts';
+import { Age } from '../live/age.svelte.ts';
 import { isSingle } from './find.ts';
 import { afterPress } from '../ui/press.ts';
 
-const FRESH_MS = 5_000;
+/** With the round that follows, before what is shown is old. */
+const FRESH_MS = 2_000;
 const ROUND_MS = 1_000;
 /** The server takes no more. */
 const AT_ONCE = 100;
@@ -14,7 +16,12 @@ const AT_ONCE = 100;
 export class StandingNow {
   /** By id of the client; absent before the first answer. */
   readonly byId = new SvelteMap<string, Standing>();
-  readonly #domain: string;
+  /** Nodes of which nothing was known at the last answer. */
+  silent = $state.raw<string[]>([]);
+  /** When the last answer came, or the waiting for the first began; null while there is nobody to ask about. */
+  #heardAt = $state<number | null>(null);
+  readonly age = new Age(() => this.#heardAt);
+  readonly #domain: () => string;
   // What is on screen, and when it was asked for, are nothing that is shown.
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #seen = new Map<Element, string>();
@@ -26,7 +33,7 @@ export class StandingNow {
   readonly #timer: ReturnType<typeof setInterval>;
   #asking = false;
 
-  constructor(domain: string) {
+  constructor(domain: () => string) {
     this.#domain = domain;
     this.#observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
@@ -57,6 +64,13 @@ export class StandingNow {
     this.#askedAt.clear();
   }
 
+  /** What was known was of another domain. */
+  forget(): void {
+    this.byId.clear();
+    this.again();
+    [this.silent, this.#heardAt] = [[], null];
+  }
+
   stop(): void {
     clearInterval(this.#timer);
     this.#observer.disconnect();
@@ -65,18 +79,21 @@ export class StandingNow {
 
   async #ask(): Promise<void> {
     if (document.hidden || this.#asking) return;
-    const now = Date.now();
+    const [now, domain] = [Date.now(), this.#domain()];
+    if (this.#seen.size === 0) this.#heardAt = null;
+    else this.#heardAt ??= now;
     const old = [...this.#seen.values()].filter((id) => now - (this.#askedAt.get(id) ?? 0) > FRESH_MS);
     const ids = old.slice(0, AT_ONCE);
     if (ids.length === 0) return;
     this.#asking = true;
     for (const id of ids) this.#askedAt.set(id, now);
     try {
-      const { items } = await getStandings(this.#domain, ids, this.#call.signal);
+      const { items, did_not_answer } = await getStandings(domain, ids, this.#call.signal);
       // Rows may grow by it, and what is being pressed below them must stay there.
-      afterPress(() => items.forEach((item) => this.byId.set(item.id, item)));
+      if (domain === this.#domain()) afterPress(() => items.forEach((item) => this.byId.set(item.id, item)));
+      [this.silent, this.#heardAt] = [did_not_answer, Date.now()];
     } catch {
-      // Another round asks again; what was known stays.
+      // Another round asks again; what was known stays, and says how old it is.
     }
     this.#asking = false;
     if (!this.#call.signal.aborted && old.length > ids.length) void this.#ask();

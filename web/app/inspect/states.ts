@@ -1,6 +1,5 @@
 /** The limits of a request with what of them is used, node by node. */
 import type { Explained, LimitState, NodeAnswers, PeekedLimit } from '../api/schema.ts';
-import { inspector } from '../text/inspector.ts';
 
 export interface NodeState {
   /** One node, or several that say the same; empty: this server, by its own word. */
@@ -63,13 +62,6 @@ function enter(at: NodeState[], node: string, limit: PeekedLimit): void {
 function stateOf(limit: PeekedLimit | LimitState): Omit<NodeState, 'nodes'> {
   const { remaining, reset_after_ms, retry_after_ms = null, says = '' } = limit;
   return { limit: limit.limit, remaining, resetAfterMs: reset_after_ms, retryAfterMs: retry_after_ms, says };
-}
-
-/** What nodes say that could not answer. */
-export function failuresOf(answers: NodeAnswers['answers']): string[] {
-  return Object.entries(answers).flatMap(([node, told]) =>
-    told.what === 'failed' ? [inspector.limits.failed(node, told.why)] : [],
-  );
 }
 
 export function isUsed(state: State): boolean {

@@ -3,7 +3,7 @@ import type { Identity } from '../api/schema.ts';
 import type { DecisionEvent, KeyEvent, Seen } from '../api/types.ts';
 import { Calm } from '../live/calm.svelte.ts';
 import { live } from '../live/live.svelte.ts';
-import { inspector } from '../text/inspector.ts';
+import { untold } from '../text/states.ts';
 import type { Loading } from '../ui/loading.svelte.ts';
 
 const ROUND_MS = 1_500;
@@ -107,7 +107,7 @@ export class Watch {
       this.#begin(since_ms);
     }
     this.silent = silent;
-    this.failed = Object.entries(failed).map(([node, why]) => inspector.limits.failed(node, why));
+    this.failed = Object.entries(failed).map(([node, why]) => untold.failed(node, why));
     this.later = Object.entries(nodes).filter(([, since]) => since - since_ms > LATER_MS);
   }
 

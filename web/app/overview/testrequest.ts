@@ -1,9 +1,8 @@
 /** A test request: whom it is about, and what nodes told. */
 import type { Identity, NodeAnswers, Question } from '../api/schema.ts';
 import { identityText } from '../inspect/question.ts';
-import { failuresOf } from '../inspect/states.ts';
+import { untold } from '../inspect/untold.ts';
 import { shortLimitName } from '../policy/limitname.ts';
-import { inspector } from '../text/inspector.ts';
 import { overview } from '../text/overview.ts';
 
 export interface TestRequest {
@@ -35,11 +34,6 @@ export function wordsOf({ request, outcome }: TestRequest): string[] {
     if (same) same.nodes.push(node);
     else said.set(tell(''), { tell, nodes: [node] });
   }
-  const silent = outcome.did_not_answer.join(', ');
-  const words = [
-    ...[...said.values()].map(({ tell, nodes }) => tell(nodes.join(', '))),
-    ...failuresOf(outcome.answers),
-    ...(silent === '' ? [] : [inspector.limits.silent(silent)]),
-  ];
+  const words = [...[...said.values()].map(({ tell, nodes }) => tell(nodes.join(', '))), ...untold(outcome)];
   return words.length === 0 ? [t.nobody] : words;
 }

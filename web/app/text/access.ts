@@ -8,7 +8,6 @@ export const access = {
   tokens: 'Tokens',
   me: 'My account',
   adminsOnly: (role: string) => `Users and tokens are for administrators; your role is ${role}.`,
-  inAudit: 'See it in the audit log',
   never: 'never',
   none: '–',
 };
@@ -44,6 +43,8 @@ export const users = {
   password: 'Password',
   passwordHelp: (least: number) => `At least ${least} characters; a few words make a good one.`,
   add: 'Add user',
+  added: (name: string) => `${name} is a user now.`,
+  removed: (name: string) => `${name} is deleted.`,
   taken: 'A user has this name; take another one',
   title: (name: string) => `User ${name}`,
   gone: (name: string) => `${name} is no user any more.`,
@@ -137,6 +138,11 @@ export const tokens = {
   noEndNote: 'It stays until someone revokes it.',
   make: 'Make token',
   lost: 'No answer came. The token may have been made without its secret being shown: look for it in the list, and revoke it.',
+  done: {
+    make: (name: string) => `Token ${name} is made.`,
+    replace: (name: string) => `Token ${name} is replaced.`,
+    revoke: (name: string) => `Token ${name} is revoked.`,
+  },
   empty: 'Scripts and nodes sign in with tokens. There is none yet.',
   replace: 'Replace…',
   revoke: 'Revoke…',

@@ -106,8 +106,6 @@ export const client = {
   now: 'now',
   deniesAll: 'denies all',
   shadow: 'shadow',
-  silent: (nodes: string) => `${nodes} did not answer.`,
-  failed: (node: string, why: string) => `${node}: ${why}`,
   document: 'As in the document',
 };
 

@@ -160,7 +160,6 @@ export const audit = {
   empty: 'No line is like this.',
   newer: (count: string) => `${count} newer`,
   only: (value: string) => `Only ${value}`,
-  line: 'Line of the audit log',
   exportAs: (format: string) => `Export ${format}`,
 };
 

@@ -92,8 +92,6 @@ export const inspector = {
     empty: 'No limit applies to this request.',
     unused: 'Nothing of it is used: every counter is full.',
     raw: 'Raw values',
-    silent: (nodes: string) => `${nodes} did not answer: of these nothing is known.`,
-    failed: (node: string, why: string) => `${node}: ${why}`,
     readAt: (time: string) => `read at ${time}`,
   },
   why: {

@@ -120,6 +120,9 @@ export const nodes = {
     allBody: (version: number) => `Every node decides by v${version} within a moment.`,
     backBody: (version: number, keeps: number) =>
       `What v${keeps} says is published again as v${version + 1}, to all nodes. v${version} stays in History.`,
+    allDone: (version: number) => `v${version} goes to all nodes.`,
+    backDone: (version: number, keeps: number) =>
+      `v${version} was taken back; what v${keeps} says goes to all nodes.`,
     someBody: (version: number, node: string) => `${node} gets v${version} too.`,
     force: 'Go on all the same: nodes that cannot read it keep the policy that they have.',
     cancel: 'Leave it as it is',

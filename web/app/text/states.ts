@@ -40,6 +40,14 @@ export const docs = {
   'what-if': 'REST calls for runs',
 };
 
+/** What the nodes that were asked did not tell. */
+export const untold = {
+  silent: (nodes: string) => `${nodes} did not answer: of these nothing is known.`,
+  failed: (node: string, why: string) => `${node}: ${why}`,
+};
+
+export const auditLine = 'Line of the audit log';
+
 export const filter = { label: 'Filter', hint: 'Filter  /' };
 
 export const time = { ago: (age: string) => `${age} ago`, now: 'just now' };
