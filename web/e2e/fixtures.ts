@@ -86,3 +86,13 @@ export async function signInByCall(context: BrowserContext): Promise<void> {
 }
 
 export { expect };
+
+/** Keys are shown as they are, so that they can be looked up. */
+export const clear = test.extend({
+  server: async ({}, use) => {
+    const server = new Server('--keys', 'clear');
+    await server.start();
+    await use(server);
+    await server.remove();
+  },
+});

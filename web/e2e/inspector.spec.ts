@@ -1,18 +1,8 @@
 /** The Inspector: why somebody is refused, when they are free, on which node; watching, and freeing them. */
 import type { Page } from '@playwright/test';
-import { expect, PASSWORD, test as base } from './fixtures.ts';
+import { clear as test, expect, PASSWORD } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
-import { Server } from './server.ts';
-
-/** Keys are shown as they are, so that they can be looked up. */
-const test = base.extend({
-  server: async ({}, use) => {
-    const server = new Server('--keys', 'clear');
-    await server.start();
-    await use(server);
-    await server.remove();
-  },
-});
+import type { Server } from './server.ts';
 
 /** A hundred an hour, so that what was used is not back while a test looks. */
 async function slow(page: Page): Promise<void> {
