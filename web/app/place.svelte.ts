@@ -1,4 +1,5 @@
 /** Where the tab is: the path and query as reactive state, and the ways to move. */
+import { withQuery } from './api/query.ts';
 import { routeOf, type Route } from './router.ts';
 
 class Place {
@@ -41,9 +42,9 @@ class Place {
     return this.query.get('domain') ?? 'default';
   }
 
-  /** A path of this site, in the domain that is being looked at. */
-  to(path: string): string {
-    return this.domain === 'default' ? path : `${path}?domain=${encodeURIComponent(this.domain)}`;
+  /** A path of this site, in the domain that is being looked at; what is empty of a query is left out. */
+  to(path: string, query: Record<string, string> = {}): string {
+    return withQuery(path, { domain: this.domain === 'default' ? '' : this.domain, ...query });
   }
 
   #read(): void {

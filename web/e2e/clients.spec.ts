@@ -435,4 +435,19 @@ test('what would let many through is asked for, and of what was chosen last', as
   await dialog.getByRole('button', { name: 'Publish v3' }).click();
   await expect(dialog.getByText('v3 in force')).toBeVisible();
   await expect(admin.getByRole('row', { name: /user:acorn .*unlimited/ })).toBeVisible();
+  await dialog.getByRole('button', { name: 'Close' }).last().click();
+
+  // What starts to refuse is told before it is published, and not asked about.
+  for (const user of ['acme', 'acorn'])
+    await admin.getByRole('checkbox', { name: `Select user:${user}`, exact: true }).check();
+  await admin.getByRole('button', { name: 'Change the selected…' }).click();
+  await dialog.getByRole('radio', { name: 'End the override' }).check();
+  await dialog.getByLabel('Message').fill('the load test is over');
+  await dialog.getByRole('button', { name: 'Publish v4' }).click();
+  await expect(
+    dialog.getByText('Client user:acme and 1 more: starts to refuse: was unlimited'),
+  ).toBeVisible();
+  await expect(dialog.getByText('v4 in force')).toBeHidden();
+  await dialog.getByRole('button', { name: 'Publish v4' }).click();
+  await expect(dialog.getByText('v4 in force')).toBeVisible();
 });

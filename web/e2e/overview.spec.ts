@@ -224,6 +224,8 @@ test('before the first decision a test request makes one, and what became of it 
   await expect(admin.getByRole('img', { name: /^Allowed/ })).toBeVisible();
   await expect(admin.getByRole('heading', { name: 'No decision yet' })).toHaveCount(0);
   await expect(told).toHaveText(words);
+  // What was pressed is gone.
+  await expect(told).toBeFocused();
   await look(admin, 'overview-test-request', 'light');
   const log = (await (await admin.request.get('/api/v1/audit?action=keys.charge')).json()) as {
     items: { result: string }[];
@@ -232,6 +234,7 @@ test('before the first decision a test request makes one, and what became of it 
   await expect(told.getByRole('link')).toHaveAttribute('href', '/history/audit?action=keys.charge');
   await told.getByRole('button', { name: 'Close' }).click();
   await expect(told).toHaveCount(0);
+  await expect(admin.getByRole('heading', { name: 'Overview', level: 1 })).toBeFocused();
 });
 
 test('a server that decided before it was restarted shows the chart', async ({ admin, server, watch }) => {

@@ -21,9 +21,9 @@ async function picture(page: Page, name: string): Promise<void> {
 }
 
 /** Some clients ask evenly, one in bursts, one far too often. */
-async function flow(server: Server): Promise<void> {
+async function flow(server: Server, until: AbortSignal): Promise<void> {
   const end = Date.now() + TRAFFIC_S * 1000;
-  for (let tick = 0; Date.now() < end; tick += 1) {
+  for (let tick = 0; Date.now() < end && !until.aborted; tick += 1) {
     const wave = 6 + Math.round(5 * Math.sin(tick / 17));
     const users = Array.from(
       { length: wave },
@@ -44,18 +44,23 @@ test('the names of pictures here and in docs/images', () => {
 
 test('pictures: the Overview under traffic', async ({ admin, server }) => {
   test.setTimeout(300_000);
-  const traffic = flow(server);
-  if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2);
-  await openTier(admin, 'layered');
-  await limitField(admin, 'second', 'Burst').fill('30');
-  await publishChange(admin, 'larger bursts for the layered tier', 2);
-  await admin.goto('/');
-  await expectLive(admin);
-  await expect(admin.locator('canvas')).toBeVisible();
-  if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2 - 8_000);
-  await expect(admin.getByRole('link', { name: 'user:acct_77c0' }).first()).toBeVisible();
-  await picture(admin, 'overview');
-  await traffic;
+  const stop = new AbortController();
+  const traffic = flow(server, stop.signal);
+  try {
+    if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2);
+    await openTier(admin, 'layered');
+    await limitField(admin, 'second', 'Burst').fill('30');
+    await publishChange(admin, 'larger bursts for the layered tier', 2);
+    await admin.goto('/');
+    await expectLive(admin);
+    await expect(admin.locator('canvas')).toBeVisible();
+    if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2 - 8_000);
+    await expect(admin.getByRole('link', { name: 'user:acct_77c0' }).first()).toBeVisible();
+    await picture(admin, 'overview');
+  } finally {
+    stop.abort();
+    await traffic;
+  }
 });
 
 test('pictures: a tier that is edited, and a run', async ({ admin }) => {

@@ -114,8 +114,10 @@ test('Find is read when Ctrl is pressed or its button is come near to', async ({
   await admin.getByRole('button', { name: /^Find/ }).hover();
   await expect.poll(() => reads(admin, 'Find')).toBe(true);
 
+  await admin.mouse.move(700, 500);
   await admin.reload();
   await expectLive(admin);
+  expect(await reads(admin, 'Find')).toBe(false);
   await admin.getByRole('button', { name: /^Find/ }).focus();
   await expect.poll(() => reads(admin, 'Find')).toBe(true);
 });

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate::{Identity, Request};
 
 use crate::{
-    home::Folder,
+    home::{Folder, block_on},
     support::{Client, Server, Time, fresh},
 };
 
@@ -205,6 +205,11 @@ fn that_something_was_decided_is_known_after_a_restart() {
     time.go_on(60);
     thread::sleep(Duration::from_millis(1_500));
     server.stop();
+    let rows = block_on(async {
+        let mut connection = folder.home().connect().await;
+        sqlx::query("SELECT 1 FROM figures WHERE step = 3600").fetch_all(&mut connection).await.expect("it reads").len()
+    });
+    assert!(rows > 0, "an hour of nothing");
     let mut server = Server::start_at(folder.home(), "a", &time);
     let ana = server.sign_in();
     assert_eq!(anything(&ana), false);

@@ -145,10 +145,10 @@ impl Change<'_, '_> {
     fn clients(&mut self, before: &Domain, after: &Domain) {
         let mut alike: BTreeMap<Start, (ClientId<'_>, usize)> = BTreeMap::new();
         for ClientChange { id, was, is, held, holds } in clients_changed(before, after) {
-            let is_told = is.is_some_and(|client| client.exception.is_some());
-            if was.is_none() {
-                continue;
-            }
+            let Some(was) = was else { continue };
+            // Where its tier is gone, the one that it is in now may be that one by another name.
+            let tier_is_gone = was.tier.as_ref().is_some_and(|id| tier_of(after, id).is_none());
+            let is_told = tier_is_gone || is.is_some_and(|client| client.exception.is_some());
             for start in starts(&held, &holds).into_iter().filter(|(_, limit)| is_told || limit.is_none()) {
                 alike.entry(start).or_insert((id, 0)).1 += 1;
             }
@@ -270,6 +270,12 @@ mod tests {
             assert_eq!(found(&of(before.clone()), &of(after.clone())), expected, "{before} {after}");
         }
         assert_eq!(found(&json!({ "tiers": tiers }), &of(json!({ "tier": "held" }))), [""; 0], "they are new");
+        let renamed = |id: &str, mode: &str| {
+            let client = json!({ "kind": "user", "value": "ada", "tier": id });
+            json!({ "tiers": [{ "id": id, "limits": [limit("m", mode)] }], "clients": [client] })
+        };
+        assert_eq!(found(&renamed("old", "shadow"), &renamed("new", "enforce")), ["client:user:ada/m shadow"]);
+        assert_eq!(found(&renamed("old", "shadow"), &renamed("new", "shadow")), [""; 0]);
         let default = |tier: &str| json!({ "defaults": { "user": tier }, "tiers": tiers });
         let none = json!({ "tiers": tiers });
         assert_eq!(found(&none, &default("held")), ["domain:default unlimited"]);

@@ -90,8 +90,10 @@ export class StandingNow {
     try {
       const { items, did_not_answer } = await getStandings(domain, ids, this.#call.signal);
       // Rows may grow by it, and what is being pressed below them must stay there.
-      if (domain === this.#domain()) afterPress(() => items.forEach((item) => this.byId.set(item.id, item)));
-      [this.silent, this.#heardAt] = [did_not_answer, Date.now()];
+      if (domain === this.#domain()) {
+        afterPress(() => items.forEach((item) => this.byId.set(item.id, item)));
+        [this.silent, this.#heardAt] = [did_not_answer, Date.now()];
+      }
     } catch {
       // Another round asks again; what was known stays, and says how old it is.
     }

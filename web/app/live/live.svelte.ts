@@ -44,7 +44,7 @@ class Live {
   /** When the last event came, or the waiting for the first began, by this machine's clock. */
   heardAt = $state<number | null>(null);
   /** When the last event of each name was taken in, by this machine's clock. */
-  readonly heardOf = $state<Record<string, number>>({});
+  readonly heardOf = $state<Record<string, number | undefined>>({});
   /** Since when a connection is wanted that was not wanted before: at the start, after hiding, after signing in. */
   wantedAt = $state(0);
   /** Server time minus this machine's. */
@@ -125,6 +125,8 @@ class Live {
       else this.#heard.set(name, new Set([listener]));
     }
     if (topic !== null) {
+      // What was heard of it before it was let go of is not of now.
+      if (!this.#topics.has(topic)) for (const name of names) this.heardOf[name] = undefined;
       this.#topics.set(topic, (this.#topics.get(topic) ?? 0) + 1);
       this.#renew();
     }

@@ -21,6 +21,13 @@ export class Effects {
     this.#ticked = is ? JSON.stringify(this.loosens) : '';
   }
 
+  /** Asks what there is of them. Is it to be looked at before it is published: not meant yet, or not told before? */
+  async stopAfter(ask: () => Promise<void>): Promise<boolean> {
+    const told = JSON.stringify(this.refuses);
+    await ask();
+    return this.asks || (this.refuses.length > 0 && JSON.stringify(this.refuses) !== told);
+  }
+
   /** Is it still to be asked for? */
   get asks(): boolean {
     return this.loosens.length > 0 && !this.meant;
