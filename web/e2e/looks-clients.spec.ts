@@ -26,8 +26,18 @@ for (const theme of ['light', 'dark'] as const) {
     await chooseFile(admin, CLIENTS);
     await expect(admin.getByLabel('New 5')).toBeVisible();
     await look(admin, 'clients-import', theme);
-    await importClients(admin, CLIENTS);
+    await admin.getByLabel('Yes, that is meant').check();
+    await admin.getByLabel('Message').fill('the first clients');
+    await admin.getByRole('button', { name: 'Publish v2' }).click();
+    await expect(admin.getByText('v2 in force')).toBeVisible();
+    await look(admin, 'clients-imported', theme);
     await admin.goto('/clients');
+    await expect(admin.getByRole('link', { name: 'user:acme' })).toBeVisible();
+    await admin.getByRole('heading', { name: 'Clients', level: 1 }).focus();
+    await admin.keyboard.press('n');
+    await expect(admin.getByRole('dialog', { name: 'New client' })).toBeVisible();
+    await look(admin, 'client-new', theme);
+    await admin.keyboard.press('Escape');
     for (let at = 0; at < 42; at += 1) await server.check('whale');
     await expect(admin.getByText('42 %')).toBeVisible({ timeout: 20_000 });
     await look(admin, 'clients', theme);
@@ -69,6 +79,15 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.goto('/clients/user%3Anobody');
     await expect(admin.getByText('There is no client user:nobody')).toBeVisible();
     await look(admin, 'client-gone', theme);
+    await admin.goto('/clients');
+    await admin.getByRole('checkbox', { name: 'Select user:acme', exact: true }).check();
+    await admin.getByRole('button', { name: 'Change the selected…' }).click();
+    const bulk = admin.getByRole('dialog', { name: 'Change many clients' });
+    await bulk.getByLabel('Tier', { exact: true }).selectOption('free');
+    await bulk.getByLabel('Message').fill('a smaller tier');
+    await admin.getByRole('button', { name: 'Publish v3' }).click();
+    await expect(admin.getByText('v3 in force')).toBeVisible();
+    await look(admin, 'clients-bulk-done', theme);
   });
   test(`looks, ${theme}: clients of an operator`, async ({ admin, browser, server }) => {
     test.setTimeout(120_000);

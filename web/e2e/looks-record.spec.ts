@@ -47,6 +47,12 @@ for (const theme of ['light', 'dark'] as const) {
     await admin.goto('/history/99');
     await expect(admin.getByText('There is no version v99')).toBeVisible();
     await look(admin, 'record-version-gone', theme);
+    await admin.goto('/history/3');
+    await admin.getByRole('button', { name: 'Roll back…' }).click();
+    const back = admin.getByRole('dialog', { name: 'Roll back, v3' });
+    await back.getByRole('button', { name: 'Publish v5' }).click();
+    await expect(back.getByText('v5 in force')).toBeVisible();
+    await look(admin, 'record-rolled-back', theme);
     await admin.goto('/history/audit');
     await expect(admin.getByRole('cell', { name: 'policy.publish' }).first()).toBeVisible();
     await look(admin, 'record-audit', theme);
