@@ -1,7 +1,7 @@
 /** The Simulator, light and dark: see looks.spec.ts. */
 import { expect, test } from './fixtures.ts';
 import { look } from './look.ts';
-import { limitField, openTier, panel, review } from './steps.ts';
+import { limitField, openTier, panel, review, runReviewed } from './steps.ts';
 
 const LOG = [
   'time,ip,api_key,method,path',
@@ -50,14 +50,7 @@ for (const theme of ['light', 'dark'] as const) {
         .first(),
     ).toBeVisible();
     await look(admin, 'publish-impact', theme);
-    await panel(admin).getByRole('button', { name: 'Open in Simulator' }).click();
-    await admin.getByRole('button', { name: 'Start with the example' }).click();
-    for (const clients of await admin.getByLabel('Clients', { exact: true }).all()) {
-      if ((await clients.inputValue()) === '200') await clients.fill('30');
-    }
-    await admin.getByRole('button', { name: 'Run', exact: true }).click();
-    await expect(admin.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 30_000 });
-    await expect(admin.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
+    await runReviewed(admin);
     await look(admin, 'run', theme);
     await admin
       .getByRole('link', { name: /^user:made/ })

@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { Page } from '@playwright/test';
 import { clear as test, expect } from './fixtures.ts';
 import type { Server } from './server.ts';
-import { expectLive, limitField, openTier, panel, publishChange, review } from './steps.ts';
+import { expectLive, limitField, openTier, publishChange, review, runReviewed } from './steps.ts';
 
 const KEPT = path.resolve(import.meta.dirname, '../../docs/images');
 const isKept = process.env['TIDEGATE_PICTURES'] === 'keep';
@@ -70,13 +70,6 @@ test('pictures: a tier that is edited, and a run', async ({ admin }) => {
   await expect(admin.getByRole('row', { name: /^Draft/ })).toBeVisible();
   await picture(admin, 'tier');
   await review(admin, 'less for everyone');
-  await panel(admin).getByRole('button', { name: 'Open in Simulator' }).click();
-  await admin.getByRole('button', { name: 'Start with the example' }).click();
-  for (const clients of await admin.getByLabel('Clients', { exact: true }).all()) {
-    if ((await clients.inputValue()) === '200') await clients.fill('30');
-  }
-  await admin.getByRole('button', { name: 'Run', exact: true }).click();
-  await expect(admin.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 30_000 });
-  await expect(admin.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
+  await runReviewed(admin);
   await picture(admin, 'simulator');
 });

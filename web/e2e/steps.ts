@@ -52,3 +52,15 @@ export async function publishChange(
 export async function expectLive(page: Page): Promise<void> {
   await expect(page.getByRole('status').filter({ hasText: /^● ?Live$/ })).toBeVisible();
 }
+
+/** From the publish panel: what is reviewed, run on the example's traffic of fewer clients. */
+export async function runReviewed(page: Page): Promise<void> {
+  await panel(page).getByRole('button', { name: 'Open in Simulator' }).click();
+  await page.getByRole('button', { name: 'Start with the example' }).click();
+  for (const clients of await page.getByLabel('Clients', { exact: true }).all()) {
+    if ((await clients.inputValue()) === '200') await clients.fill('30');
+  }
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
+}
