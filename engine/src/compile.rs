@@ -84,7 +84,8 @@ impl Snapshot {
             let compiler = Compiler { name, source: domain, clients, before, zone, limits: &mut limits, kinds };
             domains.insert(name.into(), compiler.run(&mut report));
         }
-        if found.is_empty() { Ok(Self { limits: limits.into(), domains }) } else { Err(Problems(found)) }
+        let has_stored = limits.iter().any(|limit| limit.stored.is_some());
+        if found.is_empty() { Ok(Self { limits: limits.into(), domains, has_stored }) } else { Err(Problems(found)) }
     }
 }
 

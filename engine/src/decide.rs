@@ -212,7 +212,7 @@ impl Answers<'_> {
         }
     }
 
-    fn of(self, place: usize) -> Option<Charged> {
+    pub(crate) fn of(self, place: usize) -> Option<Charged> {
         self.answers.get(place).copied().flatten()
     }
 

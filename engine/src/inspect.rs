@@ -1,14 +1,17 @@
 //! Every limit that a request meets, as it is now: what a check would find, one by one. Charges nothing.
 
 use crate::{
-    account::Account,
+    account::{Account, Charged},
+    algorithm::Verdict,
     clock::Clock,
-    decide::NO_ANSWERS,
+    decide::{Accounts, Answers, NO_ANSWERS},
     decision::{Decision, Outcome},
     engine::Engine,
-    registry::LimitIndex,
+    policy::Sharing,
+    registry::{LimitIndex, Live, Newer},
     request::Request,
     snapshot::{Charge, Snapshot},
+    time::Nanos,
 };
 
 /// What [`Engine::inspect`] found.
@@ -32,13 +35,15 @@ pub struct Inspected<'e> {
     pub limit: LimitIndex,
     /// It counts, and never denies.
     pub is_shadow: bool,
-    /// Nodes share it through a store.
-    pub is_shared: bool,
+    /// How nodes share it.
+    pub sharing: Sharing,
+    /// The store that nodes share it through was asked, and this is what it says.
+    pub is_stored: bool,
     /// Places in the request of the identities that are counted together; none: everyone.
     pub counted: Vec<usize>,
     /// The tokens that the request would take.
     pub cost: u64,
-    /// As it is now. Of a limit that nodes share, what this node counted alone.
+    /// As it is now. Of a limit that nodes share, what the store says of all of them, or what this node counted alone.
     pub state: Outcome,
     /// What it would decide, and leave; `None` for a limit that nodes share and that stays out of the decision, because nobody
     /// asked its store and it says `on_failure = "open"`.
@@ -60,25 +65,41 @@ impl<C: Clock> Engine<C> {
     pub fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
         let clock = || self.buckets().clock.now();
         self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, now| {
-            let limits = plan.iter().enumerate().map(|(place, charge)| {
-                let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
-                let decided = NO_ANSWERS.decide(place, &account, now, || account.look(self.buckets(), now))?;
-                let limit = &live.limits[charge.limit as usize];
-                Ok(Inspected {
-                    limit_id: self.limit_name(LimitIndex(limit.index)),
-                    limit: LimitIndex(limit.index),
-                    is_shadow: limit.is_shadow,
-                    is_shared: account.on_failure().is_some(),
-                    counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
-                    cost: charge.cost,
-                    state: free.outcome(&free.look(self.buckets(), now)?.charged),
-                    outcome: decided.map(|look| account.outcome(&look.charged)),
-                })
-            });
-            Ok(Inspection {
-                limits: limits.collect::<Result<_, _>>()?,
-                decision: self.buckets().peek(live, plan, now)?,
-            })
+            self.inspect_plan(live, plan, now, NO_ANSWERS)
         })
+    }
+
+    pub(crate) fn inspect_plan(
+        &self,
+        live: &Live,
+        plan: &[Charge],
+        now: Nanos,
+        answers: Answers<'_>,
+    ) -> Result<Inspection<'_>, Newer> {
+        let limits = plan.iter().enumerate().map(|(place, charge)| {
+            let (account, free) = (Account::new(live, charge), Account::new(live, &Charge { cost: 0, ..*charge }));
+            let decided = answers.decide(place, &account, now, || account.look(self.buckets(), now))?;
+            let stored = answers.of(place);
+            let state = match stored {
+                Some(stored) => Charged { verdict: Verdict::Admit(stored.word), ..stored },
+                None => free.look(self.buckets(), now)?.charged,
+            };
+            let limit = &live.limits[charge.limit as usize];
+            let sharing = live.snapshot.limits[charge.limit as usize].stored.map(|stored| stored.sharing);
+            Ok(Inspected {
+                limit_id: self.limit_name(LimitIndex(limit.index)),
+                limit: LimitIndex(limit.index),
+                is_shadow: limit.is_shadow,
+                sharing: sharing.unwrap_or_default(),
+                is_stored: stored.is_some(),
+                counted: (0..u8::BITS as usize).filter(|place| charge.counted & (1 << place) != 0).collect(),
+                cost: charge.cost,
+                state: free.outcome(&state),
+                outcome: decided.map(|look| account.outcome(&look.charged)),
+            })
+        });
+        let limits = limits.collect::<Result<_, _>>()?;
+        let accounts: Accounts<'_> = plan.iter().map(|charge| Account::new(live, charge)).collect();
+        Ok(Inspection { limits, decision: self.buckets().look_at_all(live, &accounts, now, answers)? })
     }
 }

@@ -15,12 +15,19 @@ const LOCAL_FRACTION: f64 = 0.5;
 /// The numbers that decide on a node, and those that the store keeps, if it does. No numbers: the limit admits nothing.
 pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (Option<Meter>, Option<Stored>) {
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
-    if limit.algorithm == Algorithm::SlidingWindowLog && matches!(sharing, Sharing::Leased | Sharing::Synced) {
-        report.field("sharing").wrong("a log cannot be shared like this; write strict, or use sliding_window_counter");
+    match (limit.algorithm, sharing) {
+        (Algorithm::SlidingWindowLog, Sharing::Leased | Sharing::Synced) => report.field("sharing").wrong(
+            "a log cannot be shared like this, since it is exact by writing down each admission as it is made; write strict, \
+             or use sliding_window_counter",
+        ),
+        (Algorithm::LeakyBucket, Sharing::Leased) => report.field("sharing").wrong(
+            "a leaky bucket tells each request its place in the queue, and a token that was taken ahead has none; write \
+             strict, or use token_bucket",
+        ),
+        _ => {}
     }
-    // Where nodes exchange what they counted, each decides by its own view.
-    if !matches!(sharing, Sharing::Strict | Sharing::Leased) {
-        if limit.on_failure.is_some() && sharing == Sharing::Local {
+    if sharing == Sharing::Local {
+        if limit.on_failure.is_some() {
             report
                 .field("on_failure")
                 .wrong("this limit is not shared; leave it out, or say how it is: sharing = \"strict\"");

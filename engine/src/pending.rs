@@ -11,11 +11,14 @@ use crate::{
     decide::{Accounts, Admitted, Answers},
     decision::{Decision, Degraded},
     engine::Engine,
+    hash::KeyHasher,
+    inspect::Inspection,
     observer::Asked,
     policy::{DoorSettings, Sharing},
-    registry::Live,
+    registry::{Live, Newer},
     request::{IDENTITIES_MAX, Identity, Request},
-    snapshot::{Charge, PLAN_MAX, Plan},
+    reservation::{Reservation, Reserved},
+    snapshot::{Charge, PLAN_MAX, Plan, Snapshot},
     time::Nanos,
 };
 
@@ -59,6 +62,9 @@ pub struct Pending<'r> {
     request: &'r Request<'r>,
     live: Arc<Live>,
     plan: Box<[Charge]>,
+    /// Of each limit that the store keeps, in the order of the plan: what was answered when it began.
+    answered: Box<[Option<Answer>]>,
+    is_look: bool,
 }
 
 /// One charge that a store is asked for.
@@ -69,14 +75,22 @@ pub struct StoreCharge<'p> {
     pub limit_id: &'p str,
     /// The identities that are counted together, in the order of their kinds; none: everyone.
     pub identities: ArrayVec<Identity<'p>, IDENTITIES_MAX>,
+    /// The same for the same limit and identities, as long as the engine lives; of two others by chance, once in 2^64.
+    pub hash: u64,
     /// The limit's numbers, which interpret the word that the store keeps.
     pub meter: Meter,
+    /// Of the policy that has these numbers.
+    pub version: u64,
     /// How nodes share it.
     pub sharing: Sharing,
-    /// Tokens to charge; 0: only look.
+    /// Tokens to charge.
     pub cost: u64,
+    /// Nothing is charged: the answer says what a charge (of one token, where the cost is 0) would come to.
+    pub is_look: bool,
     /// It never denies.
     pub is_shadow: bool,
+    /// What was answered already, when the check began.
+    pub answered: Option<Answer>,
 }
 
 /// What the store said of one charge.
@@ -89,6 +103,13 @@ pub enum Answer {
         /// The word after a charge, or the one that refused it.
         word: u64,
         /// The store's time of the step.
+        now: Nanos,
+    },
+    /// It would admit, and charged nothing: another charge that was to be made with this one was refused.
+    WouldAdmit {
+        /// The word as it is.
+        word: u64,
+        /// The store's time of the look.
         now: Nanos,
     },
     /// It did not answer: what the limit says for that case decides. The charge is taken not to stand.
@@ -105,6 +126,12 @@ pub struct GiveBack<'r> {
 }
 
 impl Pending<'_> {
+    /// What the request costs.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.request.cost
+    }
+
     /// What to ask the store for, in the order in which it is to be answered.
     pub fn charges(&self) -> impl Iterator<Item = StoreCharge<'_>> {
         self.stored().filter_map(|place| self.charge(place))
@@ -116,22 +143,39 @@ impl Pending<'_> {
     }
 
     fn charge(&self, place: usize) -> Option<StoreCharge<'_>> {
-        let Charge { limit, cost, counted, .. } = self.plan[place];
-        let limit = &self.live.snapshot.limits[limit as usize];
-        let stored = limit.stored?;
-        let each = self.request.identities.iter().enumerate();
-        let mut identities: ArrayVec<_, IDENTITIES_MAX> =
-            each.filter(|(place, _)| counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
-        identities.sort_unstable_by_key(Identity::kind);
-        Some(StoreCharge {
-            limit_id: &limit.name,
-            identities,
-            meter: stored.meter,
-            sharing: stored.sharing,
-            cost,
-            is_shadow: limit.is_shadow,
-        })
+        let charge = store_charge(&self.live, self.request, &self.plan[place], self.is_look)?;
+        let order = self.stored().take_while(|&stored| stored < place).count();
+        Some(StoreCharge { answered: self.answered.get(order).copied().flatten(), ..charge })
     }
+}
+
+/// What a store is asked for a limit of a plan, if it keeps that.
+#[inline]
+fn store_charge<'p>(
+    live: &'p Live,
+    request: &'p Request<'p>,
+    charge: &Charge,
+    is_look: bool,
+) -> Option<StoreCharge<'p>> {
+    let Charge { limit: place, cost, counted, identity } = *charge;
+    let limit = &live.snapshot.limits[place as usize];
+    let stored = limit.stored?;
+    let each = request.identities.iter().enumerate();
+    let mut identities: ArrayVec<_, IDENTITIES_MAX> =
+        each.filter(|(place, _)| counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
+    identities.sort_unstable_by_key(Identity::kind);
+    Some(StoreCharge {
+        limit_id: &limit.name,
+        identities,
+        hash: KeyHasher::key(live.limits[place as usize].hash, identity),
+        meter: stored.meter,
+        version: live.version,
+        sharing: stored.sharing,
+        cost,
+        is_look,
+        is_shadow: limit.is_shadow,
+        answered: None,
+    })
 }
 
 impl GiveBack<'_> {
@@ -150,24 +194,117 @@ impl<C: Clock> Engine<C> {
     /// Begins a check. Where all limits that it meets are kept on this node, or one of those refuses, it is decided at once.
     /// Otherwise nothing is charged yet, and the store is to be asked for the charges of the [`Pending`].
     pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
-        let buckets = self.buckets();
+        self.begin_with(request, |_| None).0
+    }
+
+    /// The same, where `held` may answer for the store, of what the node holds of it. Where that answers all, the check is
+    /// decided at once; when it comes to a denial after all, what was taken is to be put back.
+    pub fn begin_with<'r>(
+        &self,
+        request: &'r Request<'r>,
+        mut held: impl FnMut(&StoreCharge<'_>) -> Option<Answer>,
+    ) -> (Begun<'_, 'r>, Option<GiveBack<'r>>) {
+        let is_look = request.cost == 0;
+        self.with_plan(request, |live, plan, now| {
+            if let Some(begun) = self.here(live, request, plan, now, is_look)? {
+                return Ok((begun, None));
+            }
+            let charges = plan.iter().filter_map(|charge| store_charge(live, request, charge, is_look));
+            let answers: ArrayVec<_, PLAN_MAX> = charges.map(|charge| held(&charge)).collect();
+            let pending = || self.pending(live, request, plan, &answers, is_look);
+            if answers.iter().any(Option::is_none) {
+                return Ok((Begun::Pending(pending()), None));
+            }
+            let (by_place, places) =
+                by_place(live, plan, answers.iter().map(|answer| answer.unwrap_or(Answer::Failed)));
+            let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
+            let is_vain = !decision.is_allowed() && places != 0;
+            Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
+        })
+    }
+
+    /// Begins a check, or a look at what it would come to, without charging anything. `None`: nothing that it meets is kept in
+    /// a store.
+    pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
+        if !self.live_now().snapshot.has_stored {
+            return None;
+        }
+        let is_look = is_look || request.cost == 0;
         self.with_plan(request, |live, plan, now| {
             if !plan.iter().any(|charge| is_stored(live, charge)) {
-                return self.decide_plan(live, request, plan, now).map(Begun::Decided);
+                return Ok(None);
             }
-            if let Some(refused) = buckets.refused_here(live, plan, now)? {
-                if request.cost > 0 {
-                    self.count(live, Asked::Request(request), plan, &refused, now);
-                }
-                return Ok(Begun::Decided(refused));
-            }
-            Ok(Begun::Pending(Pending {
-                engine: Arc::clone(&buckets.id),
-                request,
-                live: Arc::clone(live),
-                plan: plan.as_slice().into(),
+            Ok(Some(match self.here(live, request, plan, now, is_look)? {
+                Some(refused) => refused,
+                None => Begun::Pending(self.pending(live, request, plan, &[], is_look)),
             }))
         })
+    }
+
+    /// The limits that a request meets, also behind one that denies it, of which the store is to be asked for
+    /// [`inspect_with`](Self::inspect_with). `None`: it keeps none of them.
+    #[must_use]
+    pub fn pend_inspection<'r>(&self, request: &'r Request<'r>) -> Option<Pending<'r>> {
+        let clock = || self.buckets().clock.now();
+        self.with_plan_by(Snapshot::plan_behind_blocks, request, clock, |live, plan, _| {
+            let is_any = plan.iter().any(|charge| is_stored(live, charge));
+            Ok(is_any.then(|| self.pending(live, request, plan, &[], true)))
+        })
+    }
+
+    /// As [`inspect`](Self::inspect), with what the store answered.
+    pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[Answer]) -> Inspection<'_> {
+        let Pending { request, live, plan, .. } = pending;
+        let (mut by_place, _) = by_place(live, plan, answers.iter().copied());
+        for (charge, answer) in plan.iter().zip(&mut by_place) {
+            let stored = live.snapshot.limits[charge.limit as usize].stored;
+            if let (Some(stored), Some(answer)) = (stored, answer)
+                && charge.cost > 0
+            {
+                // A look has the word before the charge.
+                answer.verdict = stored.meter.step(answer.word, answer.now, charge.cost);
+            }
+        }
+        let answers = Answers { answers: &by_place, otherwise: Degraded::StoreFailed };
+        let found = self.inspect_plan(live, plan, self.buckets().clock.now(), answers);
+        // What another engine began has no place here, and a newer policy may have other limits.
+        let is_ours = Arc::ptr_eq(&pending.engine, &self.buckets().id);
+        found.ok().filter(|_| is_ours).unwrap_or_else(|| self.inspect(request))
+    }
+
+    /// What this node decides alone: requests that meet no limit of the store, and denials of its own limits.
+    fn here<'r>(
+        &self,
+        live: &Arc<Live>,
+        request: &'r Request<'r>,
+        plan: &Plan,
+        now: Nanos,
+        is_look: bool,
+    ) -> Result<Option<Begun<'_, 'r>>, Newer> {
+        if !plan.iter().any(|charge| is_stored(live, charge)) {
+            return self.decide_plan(live, request, plan, now).map(|decision| Some(Begun::Decided(decision)));
+        }
+        let refused = self.buckets().refused_here(live, plan, now)?;
+        if let Some(refused) = &refused
+            && !is_look
+        {
+            self.count(live, Asked::Request(request), plan, refused, now);
+        }
+        Ok(refused.map(Begun::Decided))
+    }
+
+    fn pending<'r>(
+        &self,
+        live: &Arc<Live>,
+        request: &'r Request<'r>,
+        plan: &Plan,
+        answered: &[Option<Answer>],
+        is_look: bool,
+    ) -> Pending<'r> {
+        let (engine, plan) = (Arc::clone(&self.buckets().id), plan.as_slice().into());
+        // Mostly there is none.
+        let answered = if answered.iter().any(Option::is_some) { answered.into() } else { Box::default() };
+        Pending { engine, request, live: Arc::clone(live), plan, answered, is_look }
     }
 
     /// Finishes a check with what the store answered, in the order of [`Pending::charges`]; where answers are missing, it
@@ -179,22 +316,45 @@ impl<C: Clock> Engine<C> {
         if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
             return (self.check(pending.request), None);
         }
-        let mut by_place: ArrayVec<Option<Charged>, PLAN_MAX> = pending.plan.iter().map(|_| None).collect();
-        for (place, answer) in pending.stored().zip(answers) {
-            if let Answer::Decided { verdict, word, now } = *answer {
-                by_place[place] = Some(Charged { verdict, word, now, site: Site::Store });
-            }
-        }
-        let decision = self.finish_with(&pending, &by_place);
-        let admitted = by_place.iter().enumerate().filter(|(_, charged)| charged.is_some_and(|it| it.is_admitted()));
-        let places = admitted.fold(0, |places, (place, _)| places | 1 << place);
-        let refused = !decision.is_allowed() && places != 0 && pending.request.cost > 0;
-        (decision, refused.then_some(GiveBack { pending, places }))
+        let (by_place, places) = by_place(&pending.live, &pending.plan, answers.iter().copied());
+        let Pending { request, ref live, ref plan, is_look, .. } = pending;
+        let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
+        let is_vain = !decision.is_allowed() && places != 0 && !is_look;
+        let answered = answers.iter().copied().map(Some).collect();
+        (decision, is_vain.then(|| GiveBack { pending: Pending { answered, ..pending }, places }))
     }
 
-    fn finish_with(&self, pending: &Pending<'_>, answers: &[Option<Charged>]) -> Decision<'_> {
+    /// As [`finish`](Self::finish); what was charged on this node can be settled. What the store charged is the caller's to
+    /// settle.
+    pub fn finish_reserved<'r>(
+        &self,
+        pending: Pending<'r>,
+        answers: &[Answer],
+    ) -> (Decision<'_>, Option<Reservation>, Option<GiveBack<'r>>) {
+        if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
+            let (decision, reservation) = self.reserve(pending.request);
+            return (decision, reservation, None);
+        }
+        let (by_place, places) = by_place(&pending.live, &pending.plan, answers.iter().copied());
+        let Pending { request, ref live, ref plan, .. } = pending;
+        let mut reserved = Vec::with_capacity(plan.len());
+        let decision = self.finish_with(live, request, plan, &by_place, false, Some(&mut reserved));
+        if decision.is_allowed() {
+            return (decision, Some(Reservation::of(self.buckets(), request, reserved)), None);
+        }
+        (decision, None, (places != 0).then_some(GiveBack { pending, places }))
+    }
+
+    fn finish_with(
+        &self,
+        begun: &Live,
+        request: &Request<'_>,
+        plan: &[Charge],
+        answers: &[Option<Charged>],
+        is_look: bool,
+        mut reserved: Option<&mut Vec<Reserved>>,
+    ) -> Decision<'_> {
         let buckets = self.buckets();
-        let Pending { request, live: begun, plan, .. } = pending;
         loop {
             let live = self.live_now();
             // A publish since adds no limits to the request. What the store answered is read by the numbers that it was
@@ -212,17 +372,51 @@ impl<C: Clock> Engine<C> {
             }
             let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
             let now = buckets.clock.now();
-            let decided = if request.cost == 0 {
+            let mut admitted = Admitted::new();
+            let marks: ArrayVec<_, PLAN_MAX> = match reserved {
+                Some(_) => accounts.iter().map(|account| account.mark(buckets)).collect(),
+                None => ArrayVec::new(),
+            };
+            let decided = if is_look {
                 buckets.look_at_all(begun, &accounts, now, answers)
             } else {
-                buckets.charge_all(begun, &accounts, now, answers, &mut Admitted::new())
+                buckets.charge_all(begun, &accounts, now, answers, &mut admitted)
             };
-            if let Ok(decision) = decided {
-                if request.cost > 0 {
-                    self.count(begun, Asked::Request(request), &met, &decision, now);
-                }
-                return decision;
+            let Ok(decision) = decided else { continue };
+            if !is_look {
+                self.count(begun, Asked::Request(request), &met, &decision, now);
             }
+            if let Some(reserved) = reserved.take().filter(|_| decision.is_allowed()) {
+                let here = admitted.iter().filter(|(_, look)| !matches!(look.charged.site, Site::Store));
+                reserved.extend(
+                    here.map(|(place, look)| {
+                        Reserved::new(&accounts[*place], &met[*place], look.charged, marks[*place])
+                    }),
+                );
+            }
+            return decision;
         }
     }
+}
+
+/// By place in a plan what the store answered, and as bits the places that it charged.
+fn by_place(
+    live: &Live,
+    plan: &[Charge],
+    mut answers: impl Iterator<Item = Answer>,
+) -> (ArrayVec<Option<Charged>, PLAN_MAX>, u64) {
+    let mut places = 0;
+    let each = plan.iter().enumerate().map(|(place, charge)| {
+        let answer = if is_stored(live, charge) { answers.next()? } else { return None };
+        let (verdict, word, now) = match answer {
+            Answer::Decided { verdict, word, now } => (verdict, word, now),
+            Answer::WouldAdmit { word, now } => (Verdict::Admit(word), word, now),
+            Answer::Failed => return None,
+        };
+        if matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
+            places |= 1 << place;
+        }
+        Some(Charged { verdict, word, now, site: Site::Store })
+    });
+    (each.collect(), places)
 }

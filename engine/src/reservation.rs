@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    account::{Account, Charged, Look},
+    account::{Account, Buckets, Charged, Look},
     algorithm::NUMBER_MAX,
     clock::Clock,
     decide::{Accounts, Admitted, NO_ANSWERS, accounts},
@@ -31,7 +31,7 @@ pub struct Reservation {
 
 /// One limit of it.
 #[derive(Debug)]
-struct Reserved {
+pub(crate) struct Reserved {
     /// Index in the registry, which is the same over publishes.
     limit: u32,
     /// How often the limit's numbers had changed.
@@ -40,6 +40,19 @@ struct Reserved {
     cost: u64,
     charged: Charged,
     mark: Mark,
+}
+
+impl Reserved {
+    pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: Charged, mark: Mark) -> Self {
+        let Charge { identity, cost, .. } = *charge;
+        Self { limit: account.index(), changes: account.changes(), identity, cost, charged, mark }
+    }
+}
+
+impl Reservation {
+    pub(crate) fn of<C>(buckets: &Buckets<C>, request: &Request<'_>, charges: Vec<Reserved>) -> Self {
+        Self { estimate: request.cost, charges: charges.into(), engine: Arc::clone(&buckets.id) }
+    }
 }
 
 impl<C: Clock> Engine<C> {
@@ -71,19 +84,11 @@ impl<C: Clock> Engine<C> {
             let mut admitted = Admitted::new();
             let decision = buckets.charge_all(live, &accounts, now, NO_ANSWERS, &mut admitted)?;
             self.count(live, Asked::Request(request), plan, &decision, now);
-            let reserved = |(place, look): (usize, Look<'_>)| Reserved {
-                limit: accounts[place].index(),
-                changes: accounts[place].changes(),
-                identity: plan[place].identity,
-                cost: plan[place].cost,
-                charged: look.charged,
-                mark: marks[place],
+            let reserved = |(place, look): (usize, Look<'_>)| {
+                Reserved::new(&accounts[place], &plan[place], look.charged, marks[place])
             };
-            let reservation = decision.is_allowed().then(|| Reservation {
-                estimate: request.cost,
-                charges: admitted.into_iter().map(reserved).collect(),
-                engine: Arc::clone(&buckets.id),
-            });
+            let charges = admitted.into_iter().map(reserved).collect();
+            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, charges));
             Ok((decision, reservation))
         })
     }

@@ -25,6 +25,8 @@ pub struct Snapshot {
     /// Every limit of the policy; plans and owners name them by their place here.
     pub(crate) limits: Box<[CompiledLimit]>,
     pub(crate) domains: RapidHashMap<Box<str>, Domain>,
+    /// Is any limit kept in a store?
+    pub(crate) has_stored: bool,
 }
 
 /// Places in [`Snapshot::limits`].

@@ -6,7 +6,7 @@
 
 use std::num::NonZero;
 
-use super::{Calendar, Carry, Receipt, Unfit, Used, Verdict};
+use super::{Addition, Calendar, Carry, Receipt, Unfit, Used, Verdict};
 use crate::{
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
     word::Field,
@@ -108,6 +108,17 @@ impl FixedWindow {
             return Verdict::Admit(pack(window.unit, window.count + cost));
         }
         Verdict::Later { wait_ns: window.end.saturating_sub(now).max(1) }
+    }
+
+    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
+        let Window { unit, end, .. } = self.window(word, now);
+        // The window of a word may be newer than the clock.
+        let from = self.windows.start(end - 1).min(now);
+        Addition { head: pack(unit, 0), is_instant: false, add: cost, most: self.limit, from, until: end }
+    }
+
+    pub(super) fn count(word: u64) -> u64 {
+        COUNT.get(word)
     }
 
     pub(super) fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {

@@ -5,7 +5,9 @@ mod carry;
 mod fixed_window;
 mod sliding_window_counter;
 mod sliding_window_log;
+mod text;
 mod token_bucket;
+mod transition;
 
 pub(crate) use calendar::Calendar;
 pub use carry::Carry;
@@ -16,6 +18,7 @@ pub use sliding_window_counter::SlidingWindowCounter;
 pub use sliding_window_log::SlidingWindowLog;
 pub use token_bucket::TokenBucket;
 pub(crate) use token_bucket::refill;
+pub use transition::{Addition, Transition};
 
 use std::fmt;
 
@@ -197,6 +200,16 @@ impl Meter {
     #[must_use]
     pub fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
+    }
+
+    /// At least as much used as either word says. Of two windows, the later one.
+    #[must_use]
+    pub fn merge(&self, one: u64, other: u64) -> u64 {
+        match self {
+            Self::SlidingWindowCounter(counter) => counter.merge(one, other),
+            // An instant; or the window and what is used in it.
+            _ => one.max(other),
+        }
     }
 
     /// When the window began that a word counts in, and so the earliest that it can have been written; 0 where no window says.

@@ -11,7 +11,7 @@
 //! rounded up to a multiple of n / 2^(29 - bits of n), so at most 0.4 % of the limit too many are counted, which only
 //! denies.
 
-use super::{Carry, Receipt, Unfit, Used, Verdict};
+use super::{Addition, Carry, Receipt, Unfit, Used, Verdict};
 use crate::{
     time::{Nanos, PERIOD_MAX_NS, SECOND_NS},
     word::Field,
@@ -68,6 +68,14 @@ impl SlidingWindowCounter {
     /// The most that a stored count stands for; above the limit by less than a unit.
     fn unstored(&self, stored: u64) -> u64 {
         if self.limit <= self.before.max() { stored } else { (stored * self.limit).div_ceil(self.before.max()) }
+    }
+
+    pub(super) fn merge(&self, one: u64, other: u64) -> u64 {
+        if IDLE.get(one) != IDLE.get(other) {
+            return one.max(other);
+        }
+        let larger = |field: Field| field.put(field.get(one).max(field.get(other)));
+        IDLE.put(IDLE.get(one)) | larger(self.present) | larger(self.before)
     }
 
     fn windows(&self, word: u64, now: Nanos) -> Windows {
@@ -127,6 +135,17 @@ impl SlidingWindowCounter {
             windows.end.saturating_add(self.aged_ns(before, room))
         });
         Verdict::Later { wait_ns: admitted_at.saturating_sub(now).max(1) }
+    }
+
+    pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
+        let windows = self.windows(word, now);
+        let most = self.limit.saturating_sub(self.weighted(windows, now));
+        let head = self.pack(Windows { present: 0, ..windows });
+        Addition { head, is_instant: false, add: cost, most, from: now, until: windows.end }
+    }
+
+    pub(super) fn present(&self, word: u64) -> u64 {
+        self.present.get(word)
     }
 
     /// Up to the limit, which is what the counts can hold.

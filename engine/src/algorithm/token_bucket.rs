@@ -13,7 +13,9 @@
 //! * **faster**: `cost x p/n` is rounded up once per admitted call, so a call loses less than 1 nanosecond of refill. A
 //!   single call of b is admitted by a full bucket; b calls of 1 in zero time may fall short of b by that nanosecond each.
 
-use super::{NUMBER_MAX, Receipt, Unfit, Used, Verdict};
+use std::fmt;
+
+use super::{Addition, NUMBER_MAX, Receipt, Unfit, Used, Verdict};
 use crate::time::{Nanos, PERIOD_MAX_NS, PERIOD_MIN_NS, SECOND_NS};
 
 /// The longest time that refilling a whole burst may take: a hundred years, so that no instant overflows.
@@ -36,6 +38,13 @@ pub struct TokenBucket {
     /// Time that the whole burst takes to come back, rounded down.
     fill_ns: u64,
     burst: u64,
+}
+
+/// Limit, period, burst: those of a bucket that is the same.
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.tokens, self.period_ns, self.burst)
+    }
 }
 
 impl TokenBucket {
@@ -95,6 +104,13 @@ impl TokenBucket {
         }
         let admitted_at = (word_after - self.fill_ns).min(word);
         Verdict::Later { wait_ns: admitted_at - now }
+    }
+
+    pub(super) fn addition(&self, cost: u64) -> Addition {
+        let add = self.refill_ns(cost);
+        // What does not wait is admitted even where its own rounding is above `fill_ns`, as in `step`.
+        let most = self.fill_ns.max(add);
+        Addition { head: 0, is_instant: true, add, most, from: 0, until: Nanos::MAX }
     }
 
     /// The same queue, for those who wait outside: it admits when it is empty, so nobody is delayed inside.

@@ -1,0 +1,208 @@
+//! A step as a store makes it that knows no algorithm: it adds to a part of a word, within a bound, or swaps the word.
+//!
+//! A script in a store that did the arithmetic itself would be a second copy of it, in doubles. So the arithmetic stays here,
+//! and the store is told its outcome in a form that holds whatever others did meanwhile: of a bucket and of a window's count a
+//! charge is an addition, which many can make one after the other without having seen each other's. What is no addition (the
+//! first charge of another window, any charge of a log) is a swap, and whoever comes too late for his begins again with what he
+//! finds.
+
+use super::{FixedWindow, Meter, Verdict};
+use crate::time::Nanos;
+
+/// What makes a charge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transition {
+    /// Adds, wherever the head of the word is the one here, or there is no word.
+    Add(Addition),
+    /// Writes this word, wherever the one is found that the step began with.
+    Swap {
+        /// The word after the charge.
+        after: u64,
+        /// From when on the swap may be made.
+        from: Nanos,
+        /// Before which it must be made.
+        until: Nanos,
+    },
+    /// The word refuses the cost.
+    Refuse(Verdict),
+}
+
+/// An addition to the lower part of a word, its tail; the upper part, its head, stays.
+///
+/// The tail becomes `max(tail, floor) + add`, where that is at most `floor + most`, with a floor of 0, or for a tail that is an
+/// instant the store's time. Otherwise the charge is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addition {
+    /// The word with a tail of 0.
+    pub head: u64,
+    /// Is the tail an instant in nanoseconds since the Unix epoch (and the head nothing)? Else it is a count.
+    pub is_instant: bool,
+    /// What is added.
+    pub add: u64,
+    /// How far above the floor the tail may come.
+    pub most: u64,
+    /// From when on the numbers here are right.
+    pub from: Nanos,
+    /// Until when: from this instant on they are not.
+    pub until: Nanos,
+}
+
+impl Meter {
+    /// What makes a charge of `cost` tokens (at least 1) as [`step`](Self::step) would: in a store whose word is `word` (0: it
+    /// has none), and whose clock is at `now` or later.
+    ///
+    /// A store that is behind its own time makes the same decisions as one whose clock is `now`; a sliding window counter may
+    /// then deny what `step` would admit at the later time.
+    #[must_use]
+    pub fn transition(&self, word: u64, now: Nanos, cost: u64) -> Transition {
+        if cost > self.capacity() {
+            return Transition::Refuse(Verdict::Never);
+        }
+        match (self.addition(word, now, cost), self.step(word, now, cost)) {
+            (Some(addition), _) if word == 0 || word - self.tail(word) == addition.head => Transition::Add(addition),
+            (Some(Addition { from, until, .. }), Verdict::Admit(after)) => Transition::Swap { after, from, until },
+            (None, Verdict::Admit(after)) => Transition::Swap { after, from: now, until: Nanos::MAX },
+            (_, refused) => Transition::Refuse(refused),
+        }
+    }
+
+    /// The addition that a charge of `cost` tokens is; of a log it is none.
+    fn addition(&self, word: u64, now: Nanos, cost: u64) -> Option<Addition> {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => Some(bucket.addition(cost)),
+            Self::FixedWindow(window) => Some(window.addition(word, now, cost)),
+            Self::SlidingWindowCounter(counter) => Some(counter.addition(word, now, cost)),
+            Self::SlidingWindowLog(_) => None,
+        }
+    }
+
+    /// The addition that makes an [`overcharge`](Self::overcharge), whatever was used. `None`: it is to be made by a swap.
+    #[must_use]
+    pub fn forced(&self, word: u64, now: Nanos, cost: u64) -> Option<Addition> {
+        let addition = self.addition(word, now, cost)?;
+        let is_here = word == 0 || word - self.tail(word) == addition.head;
+        // A count that no field holds is made by a swap, which knows what fits.
+        let most = if addition.is_instant { u64::MAX / 2 } else { self.capacity() };
+        is_here.then_some(Addition { most, ..addition })
+    }
+
+    /// The word that says the same at this time: of a window that is over, the one after it.
+    #[must_use]
+    pub fn rolled(&self, word: u64, now: Nanos) -> u64 {
+        match self.addition(word, now, 1) {
+            Some(addition) if word == 0 || word - self.tail(word) != addition.head => addition.head,
+            _ => word,
+        }
+    }
+
+    /// When the window ends that a word counts in; for buckets there is none, and it is the last instant of all.
+    #[must_use]
+    pub fn ends(&self, word: u64) -> Nanos {
+        self.addition(word, 0, 1).map_or(Nanos::MAX, |addition| addition.until)
+    }
+
+    /// The tail of a word: what an [`Addition`] adds to.
+    #[must_use]
+    pub fn tail(&self, word: u64) -> u64 {
+        match self {
+            Self::TokenBucket(_) | Self::LeakyBucket(_) => word,
+            Self::FixedWindow(_) => FixedWindow::count(word),
+            Self::SlidingWindowCounter(counter) => counter.present(word),
+            Self::SlidingWindowLog(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        algorithm::{SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+        time::SECOND_NS,
+    };
+
+    /// Somewhere in 2026, at the beginning of an hour.
+    const NOW: Nanos = 1_790_035_200 * SECOND_NS;
+
+    fn meters() -> impl Strategy<Value = Meter> {
+        let numbers = || (1_u64..50, 1_u64..10, 1_u64..60);
+        prop_oneof![
+            numbers().prop_map(|(limit, seconds, burst)| {
+                Meter::TokenBucket(TokenBucket::new(limit * 7, seconds * SECOND_NS, burst).expect("fits"))
+            }),
+            numbers().prop_map(|(limit, seconds, _)| {
+                Meter::FixedWindow(FixedWindow::new(limit, seconds * SECOND_NS).expect("fits"))
+            }),
+            numbers().prop_map(|(limit, seconds, _)| {
+                Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, seconds * SECOND_NS).expect("fits"))
+            }),
+            numbers().prop_map(|(limit, seconds, _)| {
+                Meter::SlidingWindowLog(SlidingWindowLog::new(limit, seconds * SECOND_NS).expect("fits"))
+            }),
+        ]
+    }
+
+    /// What the script of a store does with an addition, at its own time. An error: it is not for the word that is there.
+    fn added(meter: &Meter, addition: &Addition, word: u64, at: Nanos) -> Result<Option<u64>, ()> {
+        let tail = if word == 0 { 0 } else { meter.tail(word) };
+        if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
+            return Err(());
+        }
+        let floor = if addition.is_instant { at } else { 0 };
+        let sum = tail.max(floor) + addition.add;
+        Ok((sum - floor <= addition.most).then_some(addition.head + sum))
+    }
+
+    proptest! {
+        #[test]
+        fn a_transition_is_what_the_step_would_do(
+            meter in meters(),
+            calls in prop::collection::vec((0_u64..4 * SECOND_NS, 1_u64..20, any::<bool>()), 1..60),
+        ) {
+            let (mut word, mut now, mut stale) = (0, NOW, 0);
+            for (pause, cost, is_informed) in calls {
+                now += pause;
+                // Who knows nothing of the store supposes it to be empty, or as it was once.
+                let known = if is_informed { word } else { stale };
+                let step = meter.step(word, now, cost);
+                let begun = meter.transition(known, now, cost);
+                let informed = meter.transition(word, now, cost);
+                let made = |transition| match transition {
+                    Transition::Add(addition) => added(&meter, &addition, word, now).ok(),
+                    Transition::Swap { after, from, until } => {
+                        ((from..until).contains(&now) && known == word).then_some(Some(after))
+                    }
+                    Transition::Refuse(_) => (known == word).then_some(None),
+                };
+                let after = made(begun).or_else(|| {
+                    // It begins again with what it found.
+                    match informed {
+                        Transition::Add(addition) => added(&meter, &addition, word, now).ok(),
+                        Transition::Swap { after, .. } => Some(Some(after)),
+                        Transition::Refuse(_) => Some(None),
+                    }
+                });
+                prop_assert_eq!(after, Some(step.admitted()), "{:?} of {} at {}", informed, word, now);
+                if let Some(Some(after)) = after {
+                    (stale, word) = (word, after);
+                }
+            }
+        }
+
+        #[test]
+        fn a_meter_is_read_back_from_its_text(meter in meters()) {
+            prop_assert_eq!(meter.to_string().parse::<Meter>(), Ok(meter));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_meter_is_refused() {
+        for text in
+            ["", "token_bucket", "token_bucket/1/2", "fixed_window/0/1000000000", "fixed_window/x/1", "calendar/1/2"]
+        {
+            assert!(text.parse::<Meter>().is_err(), "{text}");
+        }
+    }
+}
