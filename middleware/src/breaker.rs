@@ -7,23 +7,33 @@ use tokio::time::Instant;
 
 /// So many failures in a row, and then so long a pause before each trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Breaker {
-    pub(crate) failures_max: u32,
-    pub(crate) pause: Duration,
+pub struct Breaker {
+    /// Failures in a row after which it opens.
+    pub failures_max: u32,
+    /// From its opening, or a trial, to the next trial.
+    pub pause: Duration,
 }
 
 /// What is known of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub enum State {
     /// It is asked; so many calls in a row failed.
-    Closed { failures: u32 },
-    /// It is not asked; the next trial is at this time. Was it brought forward since it opened?
-    Open { trial_at: Instant, hurried: bool },
+    Closed {
+        /// In a row.
+        failures: u32,
+    },
+    /// It is not asked.
+    Open {
+        /// When the next call may be made.
+        trial_at: Instant,
+        /// Was it brought forward?
+        hurried: bool,
+    },
 }
 
 /// That a call may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Permit {
+pub enum Permit {
     /// As all are.
     Usual,
     /// To see whether the server is back.
@@ -32,7 +42,8 @@ pub(crate) enum Permit {
 
 impl Breaker {
     /// May a call be made? A trial whose outcome never comes is followed by another after the pause.
-    pub(crate) fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
+    #[must_use]
+    pub fn ask(self, state: State, now: Instant) -> (State, Option<Permit>) {
         match state {
             State::Closed { .. } => (state, Some(Permit::Usual)),
             State::Open { trial_at, .. } if now < trial_at => (state, None),
@@ -41,7 +52,8 @@ impl Breaker {
     }
 
     /// What a call came to. Of those that began before it opened nothing is learnt.
-    pub(crate) fn learn(self, state: State, permit: Permit, succeeded: bool, now: Instant) -> State {
+    #[must_use]
+    pub fn learn(self, state: State, permit: Permit, succeeded: bool, now: Instant) -> State {
         match (state, permit, succeeded) {
             (State::Open { .. }, Permit::Usual, _) => state,
             (_, _, true) => State::Closed { failures: 0 },
@@ -55,7 +67,8 @@ impl Breaker {
 
     /// An answer came to a call that had failed by then: the server is there, and its connection stands now. So the next trial
     /// is at once; but only one, since a server that is always late would get one after the other.
-    pub(crate) fn late(state: State, now: Instant) -> State {
+    #[must_use]
+    pub fn late(state: State, now: Instant) -> State {
         match state {
             State::Open { trial_at, hurried: false } => State::Open { trial_at: trial_at.min(now), hurried: true },
             State::Open { hurried: true, .. } | State::Closed { .. } => state,

@@ -18,8 +18,8 @@ pub mod actix;
 pub mod address;
 #[cfg(feature = "guard")]
 pub mod answer;
-#[cfg(feature = "remote")]
-mod breaker;
+#[cfg(feature = "breaker")]
+pub mod breaker;
 #[cfg(feature = "remote")]
 mod exchange;
 pub mod extract;
