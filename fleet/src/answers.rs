@@ -2,11 +2,15 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use tidegate::{DEFAULT_DOMAIN, Engine, Identity, Inspected, Request, RequestError, Retry};
+use tidegate::{
+    DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Request, RequestError, Retry, clock::SystemClock,
+    policy::Sharing,
+};
 
 use crate::{
     lookout::Lookout,
-    wire::{Ask, FULLEST_MAX, PeekedLimit, Question, Told, WATCH_MS_MAX, Who},
+    store::{Shared, StoreFigures},
+    wire::{Ask, FULLEST_MAX, PeekedLimit, Question, StoreReport, Told, WATCH_MS_MAX, Who},
     words::standing,
 };
 
@@ -14,40 +18,37 @@ use crate::{
 #[derive(Debug)]
 pub struct Answers {
     engine: Arc<Engine>,
+    store: Option<Arc<Shared<SystemClock>>>,
     lookout: Lookout,
 }
 
 impl Answers {
-    /// For this engine. Decisions are shown to it while somebody asks for them, which costs each check some nanoseconds.
+    /// For this engine, and the store of limits that it shares. Decisions are shown to it while somebody asks for them, which
+    /// costs each check some nanoseconds.
     #[must_use]
-    pub fn of(engine: Arc<Engine>) -> Self {
-        Self { engine, lookout: Lookout::default() }
+    pub fn of(engine: Arc<Engine>, store: Option<Arc<Shared<SystemClock>>>) -> Self {
+        Self { engine, store, lookout: Lookout::default() }
     }
 
-    /// Answers. What watches takes as long as it is told to; the rest microseconds.
+    /// How the store is, with the average since the start.
+    #[must_use]
+    pub fn store_report(&self) -> Option<StoreReport> {
+        self.store.as_ref().map(|store| store.figures().report(&StoreFigures::default()))
+    }
+
+    /// Answers. What watches takes as long as it is told to; the rest microseconds, and a round trip where a store is asked.
     pub async fn answer(&self, ask: Ask) -> Told {
         match ask {
-            Ask::Peek { request } => with(&request, |request| self.peek(request)),
-            Ask::Fullest { domain, each } => {
-                let each = each.into_iter().take(FULLEST_MAX);
-                Told::Fullest { each: each.map(|who| self.fullest(domain.as_deref(), &who)).collect() }
+            Ask::Peek { ref request } | Ask::Reset { ref request } | Ask::Charge { ref request } => {
+                self.about(request, &ask).await.unwrap_or_else(failed)
             }
-            Ask::Reset { request } => with(&request, |request| {
-                let used = |limit: &PeekedLimit| limit.remaining < limit.limit;
-                let cleared = self.engine.inspect(request).limits.iter().map(peeked).filter(used).collect();
-                // That the keys are used no more is told with the answer, so it is done before.
-                Told::Reset { keys: self.engine.reset(request) as u64, cleared }
-            }),
-            Ask::Charge { request: asked } => with(&asked, |request| {
-                let decision = self.engine.check(request);
-                Told::Charge {
-                    policy_version: decision.policy_version(),
-                    allowed: decision.is_allowed(),
-                    limit_id: decision.limit_id().map(str::to_owned),
-                    unknown_domain: !self.engine.has_domain(asked.domain.as_deref().unwrap_or(DEFAULT_DOMAIN)),
-                    retry_after_ms: wait_ms(decision.retry()),
+            Ask::Fullest { domain, each } => {
+                let mut fullest = Vec::new();
+                for who in each.iter().take(FULLEST_MAX) {
+                    fullest.push(self.fullest(domain.as_deref(), who).await);
                 }
-            }),
+                Told::Fullest { each: fullest }
+            }
             Ask::Watch { who, for_ms, goes_on } => {
                 let (engine, within) = (&self.engine, time(for_ms));
                 let watched = match goes_on {
@@ -64,38 +65,94 @@ impl Answers {
         }
     }
 
-    fn peek(&self, request: &Request<'_>) -> Told {
-        let found = self.engine.inspect(request);
+    /// Answers about the request that is asked about, if it is one.
+    async fn about(&self, asked: &Question, ask: &Ask) -> Result<Told, RequestError> {
+        let each = asked.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
+        let identities = each.collect::<Result<Vec<_>, _>>()?;
+        let request = asked.of(&identities)?;
+        Ok(match ask {
+            Ask::Reset { .. } => self.reset(&request).await,
+            Ask::Charge { .. } => {
+                let decision = match &self.store {
+                    Some(store) => store.decide(&request).await,
+                    None => self.engine.check(&request),
+                };
+                Told::Charge {
+                    policy_version: decision.policy_version(),
+                    allowed: decision.is_allowed(),
+                    limit_id: decision.limit_id().map(str::to_owned),
+                    unknown_domain: !self.engine.has_domain(asked.domain.as_deref().unwrap_or(DEFAULT_DOMAIN)),
+                    retry_after_ms: wait_ms(decision.retry()),
+                }
+            }
+            _ => self.peek(&request).await,
+        })
+    }
+
+    async fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
+        if let Some(store) = &self.store
+            && let Some(pending) = self.engine.pend_inspection(request)
+        {
+            let answers = store.look(&pending).await;
+            return self.engine.inspect_with(&pending, &answers);
+        }
+        self.engine.inspect(request)
+    }
+
+    fn peeked(&self, limit: &Inspected<'_>) -> PeekedLimit {
+        let is_silent = self.store.is_some() && limit.sharing != Sharing::Local && !limit.is_stored;
+        let why = if is_silent { "The store does not answer. " } else { "" };
+        PeekedLimit {
+            limit_id: limit.limit_id.to_owned(),
+            limit: limit.state.limit(),
+            remaining: limit.state.remaining(),
+            reset_after_ms: ms(limit.state.reset_after()),
+            retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
+            remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
+            is_shadow: limit.is_shadow,
+            is_stored: limit.is_stored,
+            says: format!("{why}{}", standing(limit)),
+        }
+    }
+
+    async fn peek(&self, request: &Request<'_>) -> Told {
+        let found = self.inspect(request).await;
         Told::Peek {
             policy_version: found.decision.policy_version(),
             allowed: found.decision.is_allowed(),
             limit_id: found.decision.limit_id().filter(|_| !found.decision.is_allowed()).map(str::to_owned),
             retry_after_ms: wait_ms(found.decision.retry()),
-            limits: found.limits.iter().map(peeked).collect(),
+            limits: found.limits.iter().map(|limit| self.peeked(limit)).collect(),
+        }
+    }
+
+    /// Here, and in the store, which forgets the same for each node that is asked to.
+    async fn reset(&self, request: &Request<'_>) -> Told {
+        let used = |limit: &PeekedLimit| limit.remaining < limit.limit;
+        let found = self.inspect(request).await;
+        let cleared = found.limits.iter().map(|limit| self.peeked(limit)).filter(used).collect();
+        // That the keys are used no more is told with the answer, so it is done before.
+        let here = self.engine.reset(request);
+        let stored = match &self.store {
+            Some(store) => store.reset(request).await,
+            None => Ok(0),
+        };
+        match stored {
+            Ok(stored) => Told::Reset { keys: (here + stored) as u64, cleared },
+            Err(error) => failed(format!("what this node counts alone is forgotten, but not what it shares: {error}")),
         }
     }
 
     /// Of a request of this identity alone; not of shadows, nor of limits that deny everything.
-    fn fullest(&self, domain: Option<&str>, who: &Who) -> Option<PeekedLimit> {
+    async fn fullest(&self, domain: Option<&str>, who: &Who) -> Option<PeekedLimit> {
         let who = [Identity::new(&who.kind, &who.value).ok()?];
         let request = Request::new(&who).ok()?;
-        let found = self.engine.inspect(&domain.map_or(request, |domain| request.domain(domain)));
-        let limits = found.limits.iter().map(peeked).filter(|limit| !limit.is_shadow && limit.limit > 0);
+        let request = domain.map_or(request, |domain| request.domain(domain));
+        let found = self.inspect(&request).await;
+        let limits =
+            found.limits.iter().map(|limit| self.peeked(limit)).filter(|limit| !limit.is_shadow && limit.limit > 0);
         // Of several that are as full, the first that is checked.
         limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
-    }
-}
-
-fn peeked(limit: &Inspected<'_>) -> PeekedLimit {
-    PeekedLimit {
-        limit_id: limit.limit_id.to_owned(),
-        limit: limit.state.limit(),
-        remaining: limit.state.remaining(),
-        reset_after_ms: ms(limit.state.reset_after()),
-        retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
-        remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
-        is_shadow: limit.is_shadow,
-        says: standing(limit),
     }
 }
 
@@ -119,16 +176,6 @@ impl PeekedLimit {
         let left_here = u128::from(self.remaining) * u128::from(other.limit);
         left_here < u128::from(other.remaining) * u128::from(self.limit)
     }
-}
-
-/// Answers about the request that is asked about, if it is one.
-fn with(question: &Question, answer: impl FnOnce(&Request<'_>) -> Told) -> Told {
-    let each = question.identities.iter().map(|who| Identity::new(&who.kind, &who.value));
-    let told = each.collect::<Result<Vec<_>, _>>().and_then(|identities| {
-        let request = question.of(&identities)?;
-        Ok(answer(&request))
-    });
-    told.unwrap_or_else(failed)
 }
 
 impl Question {
@@ -214,7 +261,7 @@ mod tests {
     #[test]
     fn a_charge_counts_as_a_check_by_a_door_does() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         run(async {
             let mut each = Vec::new();
             for _ in 0..4 {
@@ -244,7 +291,7 @@ mod tests {
     #[test]
     fn a_peek_charges_nothing_and_a_reset_gives_all_back() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         run(async {
             assert!((0..3).all(|_| check(&engine, "ada")));
             for _ in 0..2 {
@@ -277,7 +324,7 @@ mod tests {
     #[test]
     fn of_each_the_limit_nearest_to_denying_is_told() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         assert!(check(&engine, "ada") && check(&engine, "ada"));
         let who = |kind: &str, value: &str| Who { kind: kind.to_owned(), value: value.to_owned() };
         let each = vec![who("user", "ada"), who("user", "bob"), who("ip", "192.0.2.1"), who("No kind", "x")];
@@ -303,6 +350,7 @@ mod tests {
             reset_after_ms: 0,
             retry_after_ms: Some(0),
             remaining_after: 0,
+            is_stored: false,
             is_shadow: false,
             says: String::new(),
         };
@@ -313,7 +361,7 @@ mod tests {
 
     #[test]
     fn an_answer_fits_however_long_what_was_seen_is() {
-        let answers = Answers::of(engine());
+        let answers = Answers::of(engine(), None);
         run(async {
             let (sampled, ()) =
                 tokio::join!(answers.answer(Ask::Sample { count: DECISIONS_MAX, for_ms: 300 }), async {
@@ -335,7 +383,7 @@ mod tests {
     #[test]
     fn one_identity_is_watched_and_any_sampled() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         run(async {
             let who = Who { kind: "user".to_owned(), value: "ada".to_owned() };
             let (watched, sampled, ()) = tokio::join!(
@@ -374,7 +422,7 @@ mod tests {
     #[test]
     fn a_watch_that_goes_on_misses_nothing_between_two_questions() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         run(async {
             let nothing = goes_on(&answers, 0).await;
             assert_eq!((nothing.seen, nothing.last, nothing.decisions.len()), (0, 0, 0));
@@ -418,7 +466,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told_next() {
         let engine = engine();
-        let answers = Answers::of(Arc::clone(&engine));
+        let answers = Answers::of(Arc::clone(&engine), None);
         run(async {
             let _ = goes_on(&answers, 0).await;
             let long = "\u{1}".repeat(1_024);

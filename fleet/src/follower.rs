@@ -8,7 +8,10 @@ use std::{
 };
 
 use rustix::system::uname;
-use tidegate::{Engine, clock::Clock};
+use tidegate::{
+    Engine,
+    clock::{Clock, SystemClock},
+};
 use tokio::{
     sync::watch,
     task::{JoinSet, spawn_blocking},
@@ -22,6 +25,7 @@ use crate::{
     node::Node,
     payload::hex,
     process::ErrorCounts,
+    store::Shared,
     watcher::ONE_IN,
     wire::{self, Process},
 };
@@ -39,6 +43,7 @@ pub struct Follower {
     name: Option<String>,
     folder: Option<PathBuf>,
     trusted: Option<Vec<u8>>,
+    store: Option<Arc<Shared<SystemClock>>>,
     process: Process,
     errors: ErrorCounts,
 }
@@ -126,7 +131,7 @@ impl Follower {
     pub fn new(admin_url: &str, token: Token) -> Self {
         let url = admin_url.trim_end_matches('/').to_owned();
         let (process, errors) = (Process::default(), ErrorCounts::default());
-        Self { url, token, name: None, folder: None, trusted: None, process, errors }
+        Self { url, token, name: None, folder: None, trusted: None, store: None, process, errors }
     }
 
     /// Under this name, which no other node has; else that of the machine with a random end, which is kept in the folder.
@@ -152,6 +157,12 @@ impl Follower {
     #[must_use]
     pub fn running_as(self, process: Process, errors: ErrorCounts) -> Self {
         Self { process: process.bounded(), errors, ..self }
+    }
+
+    /// Sharing limits through this store, which is of the engine that it starts with.
+    #[must_use]
+    pub fn sharing_through(self, store: Option<Arc<Shared<SystemClock>>>) -> Self {
+        Self { store, ..self }
     }
 
     /// Begins: puts the last good policy in force, if there is one, and connects in the background, on this runtime.
@@ -183,7 +194,8 @@ impl Follower {
             name,
             instance: random,
             calls,
-            answers: Answers::of(Arc::clone(&engine)),
+            answers: Answers::of(Arc::clone(&engine), self.store.clone()),
+            store: self.store,
             process: Process {
                 started_at_ms: engine.clock().now() / 1_000_000,
                 observed_one_in: ONE_IN.get(),

@@ -4,7 +4,12 @@
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::from_str;
-use tidegate::{Engine, Publish, algorithm::Carry, clock::Clock, policy::SCHEMA};
+use tidegate::{
+    Engine, Publish,
+    algorithm::Carry,
+    clock::{Clock, SystemClock},
+    policy::SCHEMA,
+};
 use tokio::{
     sync::watch,
     task::spawn_blocking,
@@ -22,6 +27,7 @@ use crate::{
     reports::Reporter,
     sse::{Event, EventReader},
     steps::{Ended, Steps},
+    store::Shared,
     wire::{self, Acknowledgement, Answer, Bye, Command, Current, Delta, Goodbye, Hello, Process, Snapshot, Told},
 };
 
@@ -41,6 +47,7 @@ pub(crate) struct Node {
     pub(crate) instance: String,
     pub(crate) calls: Calls,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) store: Option<Arc<Shared<SystemClock>>>,
     pub(crate) answers: Answers,
     pub(crate) last_good: Option<LastGood>,
     pub(crate) process: Process,
@@ -371,7 +378,8 @@ impl Node {
 
     /// Tells what is counted, for ever, while there is somebody to tell.
     pub(crate) async fn report(self: Arc<Self>) -> Infallible {
-        let mut reporter = Reporter::of(Arc::clone(&self.engine), self.process.clone(), self.errors.clone());
+        let mut reporter =
+            Reporter::of(Arc::clone(&self.engine), self.store.clone(), self.process.clone(), self.errors.clone());
         // Nodes that started together do not report together.
         let first = Instant::now() + REPORT_EVERY.mul_f64(random() as f64 / u64::MAX as f64);
         let mut ticks = interval_at(first, REPORT_EVERY);

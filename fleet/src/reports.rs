@@ -2,7 +2,10 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use tidegate::{Engine, Hitter, LimitIndex, ObserverId, clock::Clock};
+use tidegate::{
+    Engine, Hitter, LimitIndex, ObserverId,
+    clock::{Clock, SystemClock},
+};
 
 use crate::{
     counted::{Part, Whole},
@@ -10,6 +13,7 @@ use crate::{
     fit::{ROOM, json_bytes, keep_what_fits},
     owners::owner_of,
     process::{ErrorCounts, resident_bytes},
+    store::{Shared, StoreFigures},
     watcher::{ONE_IN, Watcher},
     wire::{HITTERS_MAX, HeavyKey, NodeCounts, PARTS_MAX, PartCounts, Process, Report, SeenIdentity, bounded_errors},
 };
@@ -21,6 +25,8 @@ const PROCESS_ONE_IN: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Reporter {
     engine: Arc<Engine>,
+    /// And what it had counted when it was told last.
+    store: Option<(Arc<Shared<SystemClock>>, StoreFigures)>,
     watcher: Arc<Watcher>,
     observing: ObserverId,
     counters: Counters,
@@ -31,13 +37,19 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// What is counted from now on, in this process.
-    pub(crate) fn of(engine: Arc<Engine>, process: Process, errors: ErrorCounts) -> Self {
+    pub(crate) fn of(
+        engine: Arc<Engine>,
+        store: Option<Arc<Shared<SystemClock>>>,
+        process: Process,
+        errors: ErrorCounts,
+    ) -> Self {
+        let store = store.map(|store| (store, StoreFigures::default()));
         let watcher = Arc::new(Watcher::new(engine.clock().clone()));
         let observing = engine.observe(ONE_IN, Arc::clone(&watcher));
         let mut counters = Counters::default();
         // What there was before is in no report.
         counters.count(&engine, &watcher.take());
-        Self { engine, watcher, observing, counters, process, errors, sequence: 0 }
+        Self { engine, store, watcher, observing, counters, process, errors, sequence: 0 }
     }
 
     /// What was counted since the last one; without a name, which the caller gives it.
@@ -47,6 +59,10 @@ impl Reporter {
         let name = |limit| Some(self.engine.limit_name(limit));
         let (limits, limits_left_out) = busiest(counted.busy_limits(), name);
         let (owners, owners_left_out) = busiest(counted.busy_owners(), |limit| owner_of(name(limit)?));
+        let store = self.store.as_mut().map(|(store, before)| {
+            let now = store.figures();
+            now.report(&std::mem::replace(before, now))
+        });
         self.sequence += 1;
         let report = Report {
             sequence: self.sequence,
@@ -68,6 +84,7 @@ impl Reporter {
             overflow_charges: self.engine.overflow_charges(),
             keys: Some(self.engine.live_keys()),
             memory_bytes: resident_bytes(),
+            store,
             errors: bounded_errors(self.errors.now()),
             process: (self.sequence % PROCESS_ONE_IN == 1).then(|| self.process.clone()),
             ..Report::default()
@@ -152,7 +169,7 @@ mod tests {
         let engine = Arc::new(Engine::with_max_keys(10_000));
         let policy = serde_json::from_value(policy).expect("a policy");
         engine.publish(Snapshot::compile(&policy).expect("valid")).expect("it fits");
-        let mut reporter = Reporter::of(Arc::clone(&engine), Process::default(), ErrorCounts::default());
+        let mut reporter = Reporter::of(Arc::clone(&engine), None, Process::default(), ErrorCounts::default());
         let check = |kind: &str, value: &str| {
             let who = [Identity::new(kind, value).expect("valid")];
             let _ = engine.check(&Request::new(&who).expect("valid").domain(&domain));
@@ -186,7 +203,7 @@ mod tests {
             ]}}}"#,
         );
         engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
-        let mut reporter = Reporter::of(Arc::clone(&engine), Process::default(), ErrorCounts::default());
+        let mut reporter = Reporter::of(Arc::clone(&engine), None, Process::default(), ErrorCounts::default());
         let mut sum = (0, 0);
         for second in 0..5u64 {
             for _ in 0..second {
@@ -216,7 +233,7 @@ mod tests {
         let engine = Arc::new(Engine::with_max_keys(1_000));
         let process = Process { max_keys: Some(1_000), commit: Some("abc".to_owned()), ..Process::default() };
         let errors = ErrorCounts::of(|| [("overload", 3)].into());
-        let mut reporter = Reporter::of(engine, process.clone(), errors);
+        let mut reporter = Reporter::of(engine, None, process.clone(), errors);
         let reports: Vec<Report> = (0..21).map(|_| reporter.next()).collect();
         let with: Vec<u64> =
             reports.iter().filter(|report| report.process.is_some()).map(|report| report.sequence).collect();

@@ -232,10 +232,32 @@ pub struct Report {
     pub keys: Option<u64>,
     /// Memory that the process has from the machine, bytes; nothing where the system does not say.
     pub memory_bytes: Option<u64>,
+    /// The store that it shares limits through; nothing: it has none, or does not say.
+    pub store: Option<StoreReport>,
     /// Errors since the start of the process, by kind.
     pub errors: Vec<ErrorCount>,
     /// What process it is: in the first report, and in every tenth one after it.
     pub process: Option<Process>,
+}
+
+/// How the store is that a node shares limits through; counts are since the start of its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct StoreReport {
+    /// It did not answer, and is left alone for now: limits do what they say for that case.
+    pub is_away: bool,
+    /// Questions without an answer.
+    pub failed: u64,
+    /// What an answer took since the last report, on the average, microseconds; nothing: there was none.
+    pub latency_us: Option<u64>,
+    /// Tokens that are lent to this node.
+    pub leased_out: u64,
+    /// The most tokens above a synced limit that the store had.
+    pub overshoot_max: u64,
+    /// The most tokens of one key that this node spent between two exchanges: the sum of all nodes bounds the overshoot.
+    pub untold_max: u64,
+    /// For how long a charge of a synced limit was untold, the last one, milliseconds.
+    pub sync_lag_ms: u64,
 }
 
 /// Errors of one kind.
@@ -591,6 +613,9 @@ pub struct PeekedLimit {
     pub remaining_after: u64,
     /// It counts, and never denies.
     pub is_shadow: bool,
+    /// It is what all nodes together have in the store that they share it through.
+    #[serde(default)]
+    pub is_stored: bool,
     /// By which algorithm it counts, and how it stands, in words. Builds before these have none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub says: String,

@@ -1,13 +1,21 @@
 //! How a limit stands, in plain words, for whoever looks at a key; and numbers and lengths of time as such words have them.
 
-use tidegate::{Inspected, Outcome, policy::Algorithm};
+use tidegate::{
+    Inspected, Outcome,
+    policy::{Algorithm, Sharing},
+};
 
-/// By which algorithm a limit counts, what of it is used, and when all of it is free. Of one that nodes share, what this node
-/// counted.
+/// By which algorithm a limit counts, what of it is used, and when all of it is free. Of one that nodes share, who
+/// counted that.
 #[must_use]
 pub fn standing(limit: &Inspected<'_>) -> String {
-    let alone = if limit.is_shared { "On this node alone: " } else { "" };
-    format!("{alone}{}", counted(limit))
+    let who = match (limit.sharing, limit.is_stored) {
+        (Sharing::Local, _) => "",
+        (_, false) => "On this node alone: ",
+        (Sharing::Leased, true) => "Of all nodes, with what they have on lease: ",
+        (_, true) => "Of all nodes: ",
+    };
+    format!("{who}{}", counted(limit))
 }
 
 fn counted(limit: &Inspected<'_>) -> String {

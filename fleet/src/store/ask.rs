@@ -1,0 +1,458 @@
+//! What is asked of the store, and what is made of its answers: from charges to the arguments of the script, and back.
+
+use std::cmp::Ordering;
+
+use redis::{RedisWrite, ToRedisArgs};
+use tidegate::{
+    Answer, StoreCharge,
+    algorithm::{Addition, Carry, Meter, Receipt, Transition, Verdict},
+    time::{Nanos, SECOND_NS},
+};
+
+use super::value::{Found, Held, LEASE_NS, Leases, Under, head, is_instant, parts};
+
+/// What is wished of one word.
+#[derive(Clone, Debug)]
+pub(super) enum Wish {
+    /// So many tokens.
+    Charge(u64),
+    /// What a charge of so many tokens (0: of one) would come to.
+    Look(u64),
+    /// That a charge is taken back.
+    GiveBack(Receipt),
+    /// So many tokens, whether they fit or not.
+    Overcharge(u64),
+    /// Tokens to spend later.
+    Lease(LeaseAsk),
+    /// Tokens that were spent: whether they fit or not, and once only.
+    Delta {
+        /// Where the numbers are kept of those that were sent.
+        sent: String,
+        node: String,
+        number: u64,
+        tokens: u64,
+    },
+    /// That all is forgotten.
+    Reset,
+}
+
+/// What a node says of the lease that it has, and what it wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LeaseAsk {
+    /// Of the lease: the epoch in which it was lent, when its window ends, how many tokens that was, and how many of them are
+    /// left.
+    pub(super) epoch: u64,
+    pub(super) ends: Nanos,
+    pub(super) out: u64,
+    pub(super) left: u64,
+    /// Of those that are left: how many it goes on with.
+    pub(super) keep: u64,
+    /// How many more it would like.
+    pub(super) want: u64,
+    /// What waits for them: so many, or none.
+    pub(super) need: u64,
+}
+
+/// What a node may spend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Grant {
+    pub(super) epoch: u64,
+    /// When the window ends in which they count.
+    pub(super) ends: Nanos,
+    /// Those that it kept, and those that it was given.
+    pub(super) kept: u64,
+    pub(super) given: u64,
+    /// The word as if all that others have was spent.
+    pub(super) word: u64,
+    /// What waits, charged at once.
+    pub(super) is_charged: bool,
+}
+
+/// One word of a question.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) key: String,
+    own: Under,
+    wish: Wish,
+    is_shadow: bool,
+    /// What the store had last.
+    found: Option<Found>,
+    /// What a swap grants, if it is made.
+    grant: Option<Grant>,
+    /// By what was found it was refused, so that it was only looked at.
+    is_refused: bool,
+}
+
+/// Words of one slot that are charged all or none.
+pub(super) type Question = Vec<Part>;
+
+/// What became of one word.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) answer: Answer,
+    /// Of a lease.
+    pub(super) grant: Option<Grant>,
+    /// In the numbers of the one who asks, as if all that is lent had been spent.
+    pub(super) word: u64,
+    /// As it lies there.
+    pub(super) text: String,
+    pub(super) now: Nanos,
+}
+
+/// What to do with a word.
+#[derive(Debug)]
+struct Deed {
+    what: &'static str,
+    head: String,
+    before: String,
+    from: Nanos,
+    until: Nanos,
+    add: (u64, u64),
+    most: (u64, u64),
+}
+
+/// What the script did with a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Done {
+    Charged,
+    Refused,
+    /// It fits; another of the same question does not.
+    Spared,
+    Looked,
+    /// It was made before.
+    Known,
+    /// The word is another than the deed was for.
+    Other,
+    /// One before it was refused.
+    Unasked,
+}
+
+impl Done {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "charged" => Self::Charged,
+            "refused" => Self::Refused,
+            "spared" => Self::Spared,
+            "looked" => Self::Looked,
+            "known" => Self::Known,
+            "other" => Self::Other,
+            "unasked" => Self::Unasked,
+            _ => return None,
+        })
+    }
+}
+
+impl Deed {
+    fn look() -> Self {
+        let (head, before) = (String::new(), String::new());
+        Self { what: "look", head, before, from: 0, until: Nanos::MAX, add: (0, 0), most: (0, 0) }
+    }
+
+    fn swap(before: &str, after: String, (from, until): (Nanos, Nanos)) -> Self {
+        Self { what: "swap", head: after, before: before.to_owned(), from, until, ..Self::look() }
+    }
+
+    fn add(held: &Held, addition: &Addition, most: u64) -> Self {
+        Self {
+            what: if addition.is_instant { "instant" } else { "add" },
+            head: head(&held.under.meter, addition.head, &held.leases),
+            before: String::new(),
+            from: addition.from,
+            until: addition.until.min(held.leases.until()),
+            add: parts(addition.is_instant, addition.add),
+            most: parts(addition.is_instant, most),
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn new(key: String, charge: &StoreCharge<'_>, wish: Wish) -> Self {
+        let own = Under { meter: charge.meter, version: charge.version };
+        Self { key, own, wish, is_shadow: charge.is_shadow, found: None, grant: None, is_refused: false }
+    }
+
+    /// Of a key that was asked for before, and what it had then.
+    pub(super) fn again(key: String, own: Under, wish: Wish, text: Option<&str>) -> Self {
+        let found = text.map(|text| Found::read(text.to_owned(), &own.meter));
+        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false }
+    }
+
+    /// Another key that it is about.
+    fn sent(&self) -> Option<&str> {
+        if let Wish::Delta { sent, .. } = &self.wish { Some(sent) } else { None }
+    }
+
+    /// What the store has, in the numbers that count: the newest policy's. Also whether it lies there otherwise.
+    fn held(&self, now: Nanos) -> (Held, bool) {
+        match self.found.as_ref().and_then(|found| found.held) {
+            Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
+                let at = held.at(now);
+                (at, (at.word, at.leases.out()) != (held.word, held.leases.out()))
+            }
+            Some(held) => {
+                let Held { under, word, leases } = held.at(now);
+                let word = under.meter.carry_over(word, now, &self.own.meter, Carry::Keep);
+                (Held { under: self.own, word, leases }, true)
+            }
+            // What is not understood is overwritten.
+            None => (Held { under: self.own, word: 0, leases: Leases::default() }, self.text() != ""),
+        }
+    }
+
+    fn text(&self) -> &str {
+        self.found.as_ref().map_or("", |found| &found.text)
+    }
+
+    /// `Err`: what the word, as it was found, says of it already.
+    fn deed(&mut self, now: Nanos) -> Result<Deed, Verdict> {
+        let (held, is_other) = self.held(now);
+        let meter = held.under.meter;
+        let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
+            let until = until.min(held.leases.until()).min(held.under.meter.ends(held.word));
+            Deed::swap(self.text(), held.write(), (from, until))
+        };
+        match self.wish {
+            Wish::Look(_) => Ok(Deed::look()),
+            // It is not known what there is to take from.
+            Wish::GiveBack(_) | Wish::Overcharge(_) if self.found.is_none() => Ok(Deed::look()),
+            Wish::GiveBack(receipt) => {
+                let after = meter.give_back(held.word, now, &receipt).filter(|_| meter == self.own.meter);
+                let word = after.ok_or(Verdict::Never)?;
+                Ok(Deed::swap(self.text(), Held { word, ..held }.write(), (0, Nanos::MAX)))
+            }
+            Wish::Overcharge(tokens) => Ok(swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX))),
+            Wish::Reset => Ok(Deed::swap(self.text(), String::new(), (0, Nanos::MAX))),
+            Wish::Delta { tokens, .. } => Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
+                Some(add) if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most => {
+                    Deed::add(&held, &add, add.most)
+                }
+                _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
+            }),
+            Wish::Charge(cost) => {
+                // What is lent is taken off the capacity.
+                let full = held.full(now);
+                let admitted = match meter.step(full, now, cost) {
+                    Verdict::Admit(_) => meter.step(held.word, now, cost),
+                    refused => refused,
+                };
+                match (meter.transition(held.word, now, cost), admitted) {
+                    // What nobody has seen yet may be there all the same.
+                    (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
+                        let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
+                        Ok(Deed::add(&held, &add, add.most.saturating_sub(lent)))
+                    }
+                    (Transition::Add(add), Verdict::Admit(word)) => {
+                        Ok(swap(&Held { word, ..held }, (add.from.max(now), add.until)))
+                    }
+                    (Transition::Swap { after, from, until }, Verdict::Admit(_)) => {
+                        Ok(swap(&Held { word: after, ..held }, (from, until)))
+                    }
+                    (_, refused) => Err(refused),
+                }
+            }
+            Wish::Lease(ask) => {
+                let (after, grant) = granted(held, now, &ask);
+                let deed = if after == held && !is_other { Deed::look() } else { swap(&after, (now, Nanos::MAX)) };
+                self.grant = Some(grant);
+                Ok(deed)
+            }
+        }
+    }
+
+    /// Adds what the script is told of this word, whose key is at `place`, and the key of what was sent at another.
+    fn tell(&self, deed: Deed, (place, sent): (usize, usize), to: &mut Vec<Argument>) {
+        // Microseconds: a store's clock has no more, and a double holds them.
+        let (from, until) = (deed.from.div_ceil(1_000), deed.until / 1_000);
+        // A word says nothing any more after the time in which all comes back; a window's, two of them. Leases are counted for
+        // two epochs.
+        let life_ns = self.own.meter.period_ns().saturating_mul(2).max(2 * LEASE_NS * u64::from(self.grant.is_some()));
+        let life = life_ns.div_ceil(SECOND_NS) + 1;
+        let number = |number: u64| Argument::Number(number);
+        to.extend([Argument::Word(deed.what), number(place as u64), number(self.is_shadow.into())]);
+        to.extend([Argument::Text(deed.head), Argument::Text(deed.before), number(from), number(until)]);
+        let numbers = [deed.add.0, deed.add.1, deed.most.0, deed.most.1, life, self.own.version, sent as u64];
+        to.extend(numbers.map(number));
+        to.extend(match &self.wish {
+            Wish::Delta { node, number, .. } => [Argument::Text(node.clone()), Argument::Number(*number)],
+            _ => [Argument::Word(""), Argument::Word("")],
+        });
+    }
+
+    /// Takes in what was done. `None`: it is to be asked again.
+    fn answer(&mut self, done: Done, text: String, now: Nanos) -> Option<Told> {
+        let told = |answer, word, text| Told { answer, grant: None, word, text, now };
+        if done == Done::Unasked {
+            return Some(told(Answer::Failed, 0, String::new()));
+        }
+        self.found = Some(Found::read(text.clone(), &self.own.meter));
+        let (held, _) = self.held(now);
+        let own = self.own.meter;
+        let seen = |word| if held.under.meter == own { word } else { carried(&held.under.meter, word, now, &own) };
+        let (word, full) = (seen(held.word), seen(held.full(now)));
+        let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
+        match self.wish {
+            // Taken back, or there is nothing left to take.
+            Wish::GiveBack(_) => failed(done == Done::Charged || self.deed(now).is_err()),
+            Wish::Overcharge(_) | Wish::Reset => failed(done == Done::Charged),
+            Wish::Delta { .. } => failed(matches!(done, Done::Charged | Done::Known)),
+            Wish::Lease(ask) => {
+                match done {
+                    Done::Charged => {}
+                    // There was nothing to swap, and is nothing now.
+                    Done::Looked if self.deed(now).is_ok_and(|deed| deed.what == "look") => {}
+                    _ => return None,
+                }
+                let grant = self.grant?;
+                let grant = Grant { word: seen(grant.word), ..grant };
+                let verdict = match own.step(full, now, ask.need.max(1)) {
+                    _ if grant.is_charged || grant.kept + grant.given >= ask.need => Verdict::Admit(grant.word),
+                    // By what was known at an earlier time it did not fit.
+                    Verdict::Admit(_) => Verdict::Later { wait_ns: 1 },
+                    refused => refused,
+                };
+                let answer = Answer::Decided { verdict, word: grant.word, now };
+                Some(Told { grant: Some(grant), ..told(answer, full, text) })
+            }
+            // A look is a step of one token whose word is not stored.
+            Wish::Look(cost) => {
+                let answer = match held.under.meter.step(held.full(now), now, cost.max(1)) {
+                    Verdict::Admit(_) => Answer::WouldAdmit { word: full, now },
+                    verdict => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+            Wish::Charge(cost) => {
+                let step = held.under.meter.step(held.full(now), now, cost);
+                let answer = match (done, step) {
+                    (Done::Charged, _) => Answer::Decided { verdict: Verdict::Admit(word), word: full, now },
+                    // It fits by now, and was not charged.
+                    (Done::Looked, Verdict::Admit(_)) if self.is_refused => return None,
+                    (Done::Spared, _) | (Done::Looked, Verdict::Admit(_)) => Answer::WouldAdmit { word: full, now },
+                    // By what was known at an earlier time it did not fit.
+                    (Done::Refused, Verdict::Admit(_)) | (Done::Other | Done::Unasked | Done::Known, _) => return None,
+                    (Done::Refused | Done::Looked, verdict) => Answer::Decided { verdict, word: full, now },
+                };
+                Some(told(answer, full, text))
+            }
+        }
+    }
+}
+
+/// What a node is granted, and what the store has after it.
+pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk) -> (Held, Grant) {
+    let Held { under, word, mut leases } = held;
+    let meter = under.meter;
+    let mut word = meter.rolled(word, now);
+    let ends = meter.ends(word);
+    if ask.out > 0 && ask.ends == ends && leases.take_back(ask.epoch, ask.out) {
+        word = Held { under, word, leases }.with(ask.out.saturating_sub(ask.left), now);
+    }
+    let others = leases.out();
+    let taken = Held { under, word, leases }.with(others + ask.keep, now);
+    let room = meter.remaining(taken, now);
+    // At most a quarter is lent.
+    let lendable = (meter.capacity() / 4).saturating_sub(others + ask.keep);
+    let mut given = ask.want.min(room).min(lendable);
+    let is_short = ask.keep + given < ask.need;
+    let is_charged = is_short && ask.need <= room;
+    if is_short {
+        given = 0;
+    }
+    if is_charged {
+        word = Held { under, word, leases }.with(ask.need, now);
+    }
+    leases.lend(now, ask.keep + given);
+    let after = Held { under, word, leases };
+    (after, Grant { epoch: leases.epoch, ends, kept: ask.keep, given, word: after.with(others, now), is_charged })
+}
+
+fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {
+    from.carry_over(word, now, to, Carry::Keep)
+}
+
+/// By how many tokens more is used than there is.
+pub(super) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
+    let over = |used: u64, most: u64| used.saturating_sub(most);
+    if is_instant(meter) {
+        let over_ns = over(meter.reset_after_ns(word, now), meter.period_ns());
+        let tokens = u128::from(over_ns) * u128::from(meter.capacity()) / u128::from(meter.period_ns().max(1));
+        return u64::try_from(tokens).unwrap_or(u64::MAX);
+    }
+    match meter.ends(word).cmp(&now) {
+        Ordering::Greater => over(meter.tail(word), meter.capacity()),
+        _ => 0,
+    }
+}
+
+/// An argument of the script.
+#[derive(Debug)]
+pub(super) enum Argument {
+    Word(&'static str),
+    Text(String),
+    Number(u64),
+}
+
+impl ToRedisArgs for Argument {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self {
+            Self::Word(word) => word.write_redis_args(out),
+            Self::Text(text) => text.write_redis_args(out),
+            Self::Number(number) => number.write_redis_args(out),
+        }
+    }
+}
+
+/// What the script is told.
+#[derive(Debug)]
+pub(super) struct Telling {
+    pub(super) keys: Vec<String>,
+    pub(super) arguments: Vec<Argument>,
+    /// By place of the key: what a swap leaves, if it is made. Another of the same word follows it.
+    left: Vec<Option<String>>,
+}
+
+impl Telling {
+    /// Of so many questions.
+    pub(super) fn of(questions: usize) -> Self {
+        Self { keys: Vec::new(), arguments: vec![Argument::Number(questions as u64)], left: Vec::new() }
+    }
+
+    /// Where a word as it was found refuses, the others of its question are only looked at.
+    pub(super) fn question(&mut self, question: &mut Question, now: Nanos) {
+        let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
+        let sent: Vec<_> = question.iter().map(|part| part.sent().map_or(0, |key| self.place(key) + 1)).collect();
+        for (part, &place) in question.iter_mut().zip(&places) {
+            if let Some(left) = &self.left[place] {
+                part.found = Some(Found::read(left.clone(), &part.own.meter));
+            }
+        }
+        let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(now)).collect();
+        for (part, deed) in question.iter_mut().zip(&deeds) {
+            part.is_refused = deed.is_err();
+        }
+        let is_refused = question.iter().zip(&deeds).any(|(part, deed)| deed.is_err() && !part.is_shadow);
+        self.arguments.push(Argument::Number(question.len() as u64));
+        for (((part, deed), place), sent) in question.iter().zip(deeds).zip(places).zip(sent) {
+            let deed = deed.ok().filter(|_| !is_refused).unwrap_or_else(Deed::look);
+            if deed.what == "swap" {
+                self.left[place] = Some(deed.head.clone());
+            }
+            part.tell(deed, (place + 1, sent), &mut self.arguments);
+        }
+    }
+
+    fn place(&mut self, key: &str) -> usize {
+        self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
+            self.keys.push(key.to_owned());
+            self.left.push(None);
+            self.keys.len() - 1
+        })
+    }
+}
+
+/// What became of a question. `None`: it is to be asked again.
+pub(super) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nanos) -> Option<Vec<Told>> {
+    let answers: Vec<_> =
+        question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
+    answers.into_iter().collect()
+}

@@ -1,0 +1,287 @@
+//! Asks the store: questions that wait for the same slot go out together, and a breaker leaves a store alone that does not
+//! answer.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tidegate::time::Nanos;
+use tidegate_middleware::breaker::{Breaker, Permit, State};
+use tokio::{
+    runtime,
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    StoreSettings,
+    ask::{Done, Part, Question, Telling, Told, hear},
+    lease::Moment,
+    link::{Link, has_moved},
+    lock,
+};
+
+/// Questions that go out together.
+const TOGETHER: usize = 64;
+
+/// The slot of questions that nobody waits for, and how long they gather.
+const GATHERED: &str = "~";
+const GATHER: Duration = Duration::from_millis(2);
+
+/// Nobody waits for what is asked in the background, so it is waited for longer.
+pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
+
+pub(super) struct Store {
+    link: Link,
+    settings: StoreSettings,
+    breaker: Breaker,
+    state: Mutex<State>,
+    /// Of each slot that is being asked, who waits for the next question.
+    slots: Mutex<HashMap<String, Vec<Waiting>>>,
+    /// What the store's clock said last, and when.
+    heard: Mutex<Option<(Nanos, Instant)>>,
+    began: Instant,
+    runtime: runtime::Handle,
+    pub(super) counts: Counts,
+}
+
+/// What was asked, since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) asked: AtomicU64,
+    pub(super) failed: AtomicU64,
+    /// Nanoseconds that answers took, in all.
+    pub(super) took_ns: AtomicU64,
+    /// How often the breaker opened.
+    pub(super) opened: AtomicU64,
+}
+
+/// A question that waits for its turn.
+struct Waiting {
+    question: Question,
+    patience: Duration,
+    answer: oneshot::Sender<Vec<Told>>,
+}
+
+impl Store {
+    pub(super) fn new(link: Link, settings: StoreSettings) -> Self {
+        let breaker = Breaker { failures_max: settings.failures_max, pause: settings.pause };
+        Self {
+            link,
+            settings,
+            breaker,
+            state: Mutex::new(State::Closed { failures: 0 }),
+            slots: Mutex::default(),
+            heard: Mutex::default(),
+            began: Instant::now(),
+            runtime: runtime::Handle::current(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Where work goes on that nobody waits for.
+    pub(super) fn runtime(&self) -> &runtime::Handle {
+        &self.runtime
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
+    /// Is the breaker closed, and how many failures in a row have there been?
+    pub(super) fn state(&self) -> State {
+        *lock(&self.state)
+    }
+
+    /// Asks for each question, those of one slot together; answers in their order, as far as there are answers in time.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        questions: Vec<(String, Question)>,
+        patience: Duration,
+    ) -> Vec<Option<Vec<Told>>> {
+        let patience = patience.max(self.settings.timeout);
+        let mut told: Vec<_> = questions.iter().map(|_| None).collect();
+        let Some(permit) = self.permit() else { return told };
+        let began = Instant::now();
+        let asked: Vec<_> = questions.into_iter().map(|(slot, question)| self.put(slot, question, patience)).collect();
+        let waited = timeout(patience, async {
+            for (place, answered) in asked.into_iter().enumerate() {
+                told[place] = answered.await.ok();
+            }
+        });
+        drop(waited.await);
+        self.learn(permit, began);
+        told
+    }
+
+    /// Asks one thing that nobody waits for.
+    pub(super) async fn ask_in_background(self: &Arc<Self>, slot: String, part: Part) -> Option<Told> {
+        let permit = self.permit()?;
+        let began = Instant::now();
+        // However long others are before it: asked twice, it would only be longer.
+        let answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout)).await;
+        self.learn(permit, began);
+        answered.ok()?.pop()
+    }
+
+    /// Says something that nobody waits for.
+    pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
+        drop(self.put(slot, vec![part], BACKGROUND));
+    }
+
+    /// Is it left alone for now?
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.state(), State::Open { .. })
+    }
+
+    fn permit(&self) -> Option<Permit> {
+        self.step(|breaker, state| breaker.ask(state, Instant::now()))
+    }
+
+    /// Whoever lost every race for a word was not answered; the store was there all the same. A silence is as many failures as
+    /// timeouts have room in it: what is asked in the background waits for longer, but learns no later.
+    fn learn(&self, permit: Permit, began: Instant) {
+        let is_there = lock(&self.heard).is_some_and(|(_, at)| at >= began);
+        let timeouts = began.elapsed().as_nanos() / self.settings.timeout.as_nanos().max(1);
+        let failures = if is_there { 1 } else { timeouts.clamp(1, self.settings.failures_max.into()) };
+        for _ in 0..failures {
+            self.learn_one(permit, is_there);
+        }
+    }
+
+    fn learn_one(&self, permit: Permit, is_there: bool) {
+        self.step(|breaker, state| {
+            let next = breaker.learn(state, permit, is_there, Instant::now());
+            if matches!((state, next), (State::Closed { .. }, State::Open { .. })) {
+                self.counts.opened.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("the store does not answer; limits that nodes share are decided without it");
+            } else if matches!((state, next), (State::Open { .. }, State::Closed { .. })) {
+                tracing::info!("the store answers again");
+            }
+            (next, ())
+        });
+    }
+
+    /// Puts a question to those of its slot; the first of them makes a task that asks them all.
+    pub(super) fn put(
+        self: &Arc<Self>,
+        slot: String,
+        question: Question,
+        patience: Duration,
+    ) -> oneshot::Receiver<Vec<Told>> {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { question, patience, answer };
+        let mut slots = lock(&self.slots);
+        if let Some(others) = slots.get_mut(&slot) {
+            others.push(waiting);
+            return answered;
+        }
+        slots.insert(slot.clone(), vec![waiting]);
+        drop(slots);
+        let store = Arc::clone(self);
+        self.runtime.spawn(async move { store.serve(&slot).await });
+        answered
+    }
+
+    /// Asks for what waits in a slot until nothing does.
+    async fn serve(&self, slot: &str) {
+        let mut again = Vec::new();
+        loop {
+            if slot == GATHERED && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
+                sleep(GATHER).await;
+            }
+            let mut batch = std::mem::take(&mut again);
+            {
+                let mut slots = lock(&self.slots);
+                let Some(waiting) = slots.get_mut(slot) else { return };
+                let room = TOGETHER.saturating_sub(batch.len()).min(waiting.len());
+                batch.extend(waiting.drain(..room));
+                if batch.is_empty() {
+                    slots.remove(slot);
+                    return;
+                }
+            }
+            again = self.round(batch).await;
+        }
+    }
+
+    /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
+    async fn round(&self, mut batch: Vec<Waiting>) -> Vec<Waiting> {
+        let (now, mut told) = (self.now(), Telling::of(batch.len()));
+        for waiting in &mut batch {
+            told.question(&mut waiting.question, now);
+        }
+        let patience = batch.iter().map(|waiting| waiting.patience).max().unwrap_or_default();
+        let began = Instant::now();
+        self.counts.asked.fetch_add(1, Ordering::Relaxed);
+        let told = match self.link.run(&told.keys, &told.arguments, patience).await {
+            Ok(told) => told,
+            Err(error) if has_moved(&error) => return batch,
+            Err(error) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%error, "the store did not answer");
+                return Vec::new();
+            }
+        };
+        self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
+        let mut told = told.into_iter();
+        let Some(now) = told.next().and_then(|now| now.parse::<u64>().ok()).map(|micros| micros * 1_000) else {
+            return Vec::new();
+        };
+        *lock(&self.heard) = Some((now, Instant::now()));
+        let mut again = Vec::new();
+        for mut waiting in batch.drain(..) {
+            let mut done = Vec::with_capacity(waiting.question.len());
+            for _ in 0..waiting.question.len() {
+                let (Some(name), Some(text)) = (told.next(), told.next()) else { return again };
+                let Some(outcome) = Done::named(&name) else { return again };
+                done.push((outcome, text));
+            }
+            match hear(&mut waiting.question, done, now) {
+                // Whoever went meanwhile learns it by nobody.
+                Some(answers) => drop(waiting.answer.send(answers)),
+                None => again.push(waiting),
+            }
+        }
+        again
+    }
+
+    /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.
+    pub(super) fn moment(&self) -> Moment {
+        Moment { store: self.now(), own: nanos(self.began.elapsed()) }
+    }
+
+    fn now(&self) -> Nanos {
+        match *lock(&self.heard) {
+            Some((said, at)) => said.saturating_add(nanos(at.elapsed())),
+            // A guess, which the script refuses where it matters.
+            None => SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos),
+        }
+    }
+
+    fn step<T>(&self, step: impl FnOnce(Breaker, State) -> (State, T)) -> T {
+        let mut state = lock(&self.state);
+        let (next, answer) = step(self.breaker, *state);
+        *state = next;
+        answer
+    }
+
+    /// How the slot is called where this is asked in the background. A cluster is asked slot by slot; one server for many keys at
+    /// once, and where nobody waits for the answer, more of them gather before they go out.
+    pub(super) fn background_slot(&self, slot: &str, hash: u64, is_awaited: bool) -> String {
+        match (self.link.is_cluster(), is_awaited) {
+            (true, _) => slot.to_owned(),
+            (false, true) => format!("~{}", hash % 4),
+            (false, false) => GATHERED.to_owned(),
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

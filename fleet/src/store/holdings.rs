@@ -1,0 +1,445 @@
+//! What this node holds of what is shared, by key, and who looks after it: leases are renewed and go back, and what was spent
+//! of views is told.
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState},
+    mem,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tidegate::{
+    Answer, StoreCharge,
+    algorithm::{Meter, Receipt, Verdict},
+    policy::Sharing,
+    time::Nanos,
+};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Name,
+    ask::{LeaseAsk, Part, Told, Wish, excess},
+    asking::Store,
+    lease::{Care, Lease, Moment, Spent, View},
+    lock, name,
+    value::{LEASE_NS, Under},
+};
+
+const SHARDS: usize = 64;
+
+/// Keys of which a node holds something, at most; others are asked for one by one.
+const KEYS_MAX: usize = 1_000_000;
+
+/// How often those are looked for whose time has come.
+const TICK: Duration = Duration::from_millis(50);
+
+pub(super) struct Holdings {
+    store: Arc<Store>,
+    shards: [Mutex<Shard>; SHARDS],
+    keys: AtomicU64,
+    /// What is to be looked at, and when.
+    due: Mutex<VecDeque<(Instant, u64)>>,
+    /// Views with something to tell.
+    untold: Mutex<Vec<u64>>,
+    /// This process, as those know it that it tells.
+    node: String,
+    pub(super) figures: Figures,
+}
+
+/// What is out, and how far views were wrong.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Tokens that the store counts as lent to this node.
+    pub(super) out: AtomicI64,
+    /// The most tokens above a limit that the store has said, and how often it was above.
+    pub(super) overshoot_max: AtomicU64,
+    pub(super) overshoots: AtomicU64,
+    /// The most tokens of one key that were told at once.
+    pub(super) untold_max: AtomicU64,
+    /// Nanoseconds for which the oldest was untold when the store had it, at the last exchange.
+    pub(super) lag_ns: AtomicU64,
+}
+
+/// By the hash of the key, which is random already.
+type Shard = HashMap<u64, Holding, BuildHasherDefault<AsItIs>>;
+
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |sum, &byte| sum.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // Those of one shard have their lowest bits in common.
+        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
+    }
+}
+
+struct Holding {
+    name: Name,
+    own: Under,
+    kind: Kind,
+}
+
+enum Kind {
+    Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
+    Synced { view: View, text: Option<String> },
+}
+
+/// What a node that holds something says to a charge.
+pub(super) enum Says {
+    Answer(Answer),
+    /// In a moment; with `None` it is to be charged in the store.
+    Waits(oneshot::Receiver<Option<Answer>>),
+    /// It is to be charged in the store.
+    Store,
+}
+
+impl Holdings {
+    /// Looks after itself until it is dropped.
+    pub(super) fn new(store: &Arc<Store>, interval: Duration) -> Arc<Self> {
+        // Two processes have the same once in 2^64.
+        let node = format!("{:x}", RandomState::new().build_hasher().finish());
+        let holdings = Arc::new(Self {
+            store: Arc::clone(store),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            keys: AtomicU64::new(0),
+            due: Mutex::default(),
+            untold: Mutex::default(),
+            node,
+            figures: Figures::default(),
+        });
+        store.runtime().spawn(every(TICK, Arc::downgrade(&holdings), |holdings| async move { holdings.look_after() }));
+        store
+            .runtime()
+            .spawn(every(interval, Arc::downgrade(&holdings), |holdings| async move { holdings.tell_all().await }));
+        holdings
+    }
+
+    /// Charges what this node holds, or says what that would come to. `is_patient`: may the answer come later?
+    pub(super) fn charge(self: &Arc<Self>, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
+        if charge.sharing == Sharing::Strict {
+            return Says::Store;
+        }
+        let now = self.store.moment();
+        let own = Under { meter: charge.meter, version: charge.version };
+        let mut shard = lock(self.shard(charge.hash));
+        let holding = match shard.entry(charge.hash) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return Says::Store,
+            Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return Says::Store,
+            Entry::Vacant(entry) => {
+                self.keys.fetch_add(1, Ordering::Relaxed);
+                self.look_at(charge.hash);
+                entry.insert(Holding::new(charge, own, now))
+            }
+        };
+        if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
+            // Other numbers: what is out is counted as spent. A node that is behind does not bring the old ones back.
+            if holding.own.version > own.version {
+                return Says::Store;
+            }
+            self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+            *holding = Holding::new(charge, own, now);
+        }
+        holding.own.version = holding.own.version.max(own.version);
+        let meter = &own.meter;
+        match &mut holding.kind {
+            Kind::Synced { view, .. } if charge.is_look => Says::Answer(view.look(meter, charge.cost, now.store)),
+            Kind::Synced { view, .. } => {
+                let (answer, is_first) = view.spend(meter, charge.cost, now.store);
+                if is_first {
+                    drop(shard);
+                    lock(&self.untold).push(charge.hash);
+                }
+                Says::Answer(answer)
+            }
+            Kind::Leased { lease, .. } if charge.is_look => {
+                lease.look(meter, charge.cost, now).map_or(Says::Store, Says::Answer)
+            }
+            Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
+                Spent::Answer(answer, false) => Says::Answer(answer),
+                Spent::Answer(answer, true) => {
+                    self.renew(charge.hash, holding, 0, true, now);
+                    Says::Answer(answer)
+                }
+                Spent::Ask if is_patient => {
+                    let (waiter, answer) = oneshot::channel();
+                    waiters.push((charge.cost, waiter));
+                    if !lease.is_asking {
+                        self.renew(charge.hash, holding, charge.cost, true, now);
+                    }
+                    Says::Waits(answer)
+                }
+                Spent::Ask => Says::Store,
+            },
+        }
+    }
+
+    /// Puts back what was taken of what this node holds; what it does not hold any more is the store's.
+    pub(super) fn put_back(&self, hash: u64, sharing: Sharing, meter: &Meter, receipt: &Receipt) -> u64 {
+        let now = self.store.moment();
+        let mut shard = lock(self.shard(hash));
+        let holding = shard.get_mut(&hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
+        match holding.map(|holding| &mut holding.kind) {
+            Some(Kind::Leased { lease, .. }) => {
+                lease.put_back(meter, receipt, now);
+                0
+            }
+            Some(Kind::Synced { view, .. }) => view.put_back(meter, receipt, now.store),
+            None => receipt.cost,
+        }
+    }
+
+    /// Charges a view what was used already. `false`: it is to be charged in the store.
+    pub(super) fn overcharge(&self, hash: u64, tokens: u64) -> bool {
+        let now = self.store.moment();
+        let mut shard = lock(self.shard(hash));
+        let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = shard.get_mut(&hash) else { return false };
+        if view.overcharge(&own.meter, tokens, now.store) {
+            drop(shard);
+            lock(&self.untold).push(hash);
+        }
+        true
+    }
+
+    /// Forgets what this node holds of a key.
+    pub(super) fn forget(&self, hash: u64) {
+        if let Some(holding) = lock(self.shard(hash)).remove(&hash) {
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+        }
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[(hash % SHARDS as u64) as usize]
+    }
+
+    fn look_at(&self, hash: u64) {
+        lock(&self.due).push_back((Instant::now() + Duration::from_nanos(LEASE_NS / 2), hash));
+    }
+
+    /// Asks for tokens in the background, or gives back those that are left.
+    fn renew(self: &Arc<Self>, hash: u64, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
+        let (out, own) = (holding.out(), holding.own);
+        let Kind::Leased { lease, text, .. } = &mut holding.kind else { return };
+        let ask = lease.ask(&own.meter, need, keep, now);
+        let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
+        let slot = self.store.background_slot(&holding.name.slot, hash, need > 0);
+        self.figures.out.fetch_sub(out, Ordering::Relaxed);
+        let holdings = Arc::clone(self);
+        self.store.runtime().spawn(async move {
+            let told = holdings.store.ask_in_background(slot, part).await;
+            holdings.renewed(hash, &ask, told);
+        });
+    }
+
+    fn renewed(self: &Arc<Self>, hash: u64, ask: &LeaseAsk, told: Option<Told>) {
+        let now = self.store.moment();
+        let mut shard = lock(self.shard(hash));
+        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = shard.get_mut(&hash) else {
+            return;
+        };
+        let waiting = mem::take(waiters);
+        let Some(Told { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
+            lease.failed();
+            for (_, waiter) in waiting {
+                // Whoever went meanwhile learns it by nobody.
+                let _ = waiter.send(Some(Answer::Failed));
+            }
+            return;
+        };
+        lease.granted(&own.meter, ask, &grant, heard_at, now);
+        *text = found;
+        self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        let mut waiting = waiting.into_iter();
+        if grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
+            // The first of them was charged, or refused, by the store.
+            if let Some((_, waiter)) = waiting.next() {
+                let _ = waiter.send(Some(answer));
+            }
+        }
+        for (cost, waiter) in waiting {
+            let said = match lease.spend(&own.meter, cost, now) {
+                Spent::Answer(answer, _) => Some(answer),
+                Spent::Ask => None,
+            };
+            if let (Err(Some(Answer::Decided { now: at, word, .. })), true) = (waiter.send(said), said.is_some()) {
+                let receipt = Receipt { cost, charged_at: at, word, moved_ns: u64::MAX };
+                lease.put_back(&own.meter, &receipt, now);
+            }
+        }
+    }
+
+    /// Those whose time has come: leases in use are renewed, others go back, and what is idle is forgotten.
+    fn look_after(self: &Arc<Self>) {
+        let at = Instant::now();
+        loop {
+            let hash = {
+                let mut due = lock(&self.due);
+                match due.front() {
+                    Some((when, hash)) if *when <= at => {
+                        let hash = *hash;
+                        due.pop_front();
+                        hash
+                    }
+                    _ => return,
+                }
+            };
+            if self.is_kept(hash) {
+                self.look_at(hash);
+            } else {
+                self.forget(hash);
+            }
+        }
+    }
+
+    fn is_kept(self: &Arc<Self>, hash: u64) -> bool {
+        let now = self.store.moment();
+        let mut shard = lock(self.shard(hash));
+        let Some(holding) = shard.get_mut(&hash) else { return true };
+        let meter = holding.own.meter;
+        match &mut holding.kind {
+            Kind::Synced { view, .. } => !view.is_idle(&meter, now.store),
+            Kind::Leased { lease, .. } => {
+                let care = lease.look_after();
+                match care {
+                    Care::Renew => self.renew(hash, holding, 0, true, now),
+                    Care::GiveBack => self.renew(hash, holding, 0, false, now),
+                    Care::Keep | Care::Forget => {}
+                }
+                care != Care::Forget
+            }
+        }
+    }
+
+    /// Tells what is untold. A store that does not answer is asked again at once, until it is left alone: views that nobody
+    /// corrects are wrong for no longer.
+    async fn tell_all(self: &Arc<Self>) {
+        while !self.tell().await && !self.store.is_away() {}
+    }
+
+    /// Tells the store what was spent of views, and takes in what it has. `false`: there was no answer.
+    async fn tell(self: &Arc<Self>) -> bool {
+        let untold = mem::take(&mut *lock(&self.untold));
+        let told: Vec<_> = untold
+            .into_iter()
+            .filter_map(|hash| {
+                let mut shard = lock(self.shard(hash));
+                let Some(Holding { name, own, kind: Kind::Synced { view, text } }) = shard.get_mut(&hash) else {
+                    return None;
+                };
+                let since = view.since();
+                let (number, tokens) = view.tell()?;
+                self.figures.untold_max.fetch_max(tokens, Ordering::Relaxed);
+                let sent = format!("{}:sent", name.key);
+                let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
+                let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
+                let slot = self.store.background_slot(&name.slot, hash, false);
+                let holdings = Arc::clone(self);
+                Some(self.store.runtime().spawn(async move {
+                    let told = holdings.store.ask_in_background(slot, part).await;
+                    let is_told = told.is_some();
+                    holdings.told(hash, since, told);
+                    is_told
+                }))
+            })
+            .collect();
+        let mut is_told = true;
+        for task in told {
+            is_told &= task.await.unwrap_or(true);
+        }
+        is_told
+    }
+
+    fn told(&self, hash: u64, since: Option<Nanos>, told: Option<Told>) {
+        let now = self.store.moment();
+        let mut shard = lock(self.shard(hash));
+        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = shard.get_mut(&hash) else { return };
+        let is_more = match told {
+            Some(told) => {
+                let over = excess(&own.meter, told.word, told.now);
+                if over > 0 {
+                    self.figures.overshoots.fetch_add(1, Ordering::Relaxed);
+                    self.figures.overshoot_max.fetch_max(over, Ordering::Relaxed);
+                }
+                let lag_ns = since.map_or(0, |since| now.store.saturating_sub(since));
+                self.figures.lag_ns.store(lag_ns, Ordering::Relaxed);
+                *text = Some(told.text);
+                view.told(&own.meter, told.word, now.store)
+            }
+            None => true,
+        };
+        drop(shard);
+        if is_more {
+            lock(&self.untold).push(hash);
+        }
+    }
+
+    /// Gives back what is left, and tells what is untold, before this node goes.
+    pub(super) async fn close(self: &Arc<Self>, within: Duration) {
+        let now = self.store.moment();
+        for shard in &self.shards {
+            for (&hash, holding) in lock(shard).iter_mut() {
+                let is_out = matches!(&holding.kind, Kind::Leased { lease, .. } if lease.out() > 0 && !lease.is_asking);
+                if is_out {
+                    self.renew(hash, holding, 0, false, now);
+                }
+            }
+        }
+        let is_done = || {
+            let is_asking = |holding: &Holding| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
+            !self.shards.iter().any(|shard| lock(shard).values().any(is_asking)) && lock(&self.untold).is_empty()
+        };
+        let all = async {
+            self.tell().await;
+            while !is_done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        drop(timeout(within, all).await);
+    }
+}
+
+impl Holding {
+    fn new(charge: &StoreCharge<'_>, own: Under, now: Moment) -> Self {
+        let kind = match charge.sharing {
+            Sharing::Synced => Kind::Synced { view: View::new(now), text: None },
+            _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
+        };
+        Self { name: name(charge), own, kind }
+    }
+
+    fn is_of(&self, sharing: Sharing) -> bool {
+        matches!((&self.kind, sharing), (Kind::Leased { .. }, Sharing::Leased) | (Kind::Synced { .. }, Sharing::Synced))
+    }
+
+    fn out(&self) -> i64 {
+        match &self.kind {
+            Kind::Leased { lease, .. } => i64::try_from(lease.out()).unwrap_or(i64::MAX),
+            Kind::Synced { .. } => 0,
+        }
+    }
+}
+
+/// Does something again and again, until what it is done to is gone.
+async fn every<W: Future<Output = ()>>(pause: Duration, to: Weak<Holdings>, mut work: impl FnMut(Arc<Holdings>) -> W) {
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(to) = to.upgrade() else { return };
+        work(to).await;
+    }
+}

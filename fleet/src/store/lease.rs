@@ -1,0 +1,557 @@
+//! What a node holds of one key that is shared: tokens that it took ahead (`leased`), or a view of what all have used, and what
+//! it has not told yet (`synced`). Pure: the time is told, and nobody is asked.
+
+use std::time::Duration;
+
+use tidegate::{
+    Answer,
+    algorithm::{Meter, Receipt, Verdict},
+    time::{Nanos, SECOND_NS},
+};
+
+use super::{
+    ask::{Grant, LeaseAsk},
+    value::LEASE_NS,
+};
+
+/// The longest that a batch lasts, as its key is used now, and the shortest.
+const HORIZON_MAX: Duration = Duration::from_secs(1);
+const HORIZON_MIN: Duration = Duration::from_millis(20);
+/// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
+/// comes back: nobody takes what comes back meanwhile, but it is not lost.
+const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
+/// A denial by what the store had is not repeated for longer than this without asking.
+const STALE_NS: Nanos = SECOND_NS;
+
+/// A moment, by the store's clock as far as this node knows it, and by its own, which never jumps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Moment {
+    pub(super) store: Nanos,
+    pub(super) own: Nanos,
+}
+
+/// Tokens that were taken ahead. Times are of this node's own clock, but for the end of a window.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Lease {
+    /// As if all that others hold had been spent, and what was spent here.
+    word: u64,
+    heard_at: Nanos,
+    /// As the store counts it: in that epoch so many tokens, in a window that ends then.
+    epoch: u64,
+    ends: Nanos,
+    out: u64,
+    left: u64,
+    /// From then on nothing of it is spent.
+    over_at: Nanos,
+    /// Below so many it is renewed.
+    mark: u64,
+    /// Since it was asked for last: when that was, and what was spent.
+    asked_at: Nanos,
+    spent: u64,
+    /// Tokens a second.
+    rate: f64,
+    horizon: Duration,
+    closed_until: Nanos,
+    pub(super) is_asking: bool,
+    /// Since it was looked after.
+    is_used: bool,
+}
+
+/// What a charge of a lease came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spent {
+    /// The answer, and whether it is time for more.
+    Answer(Answer, bool),
+    /// The store must be asked.
+    Ask,
+}
+
+/// What is to become of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Care {
+    Keep,
+    Renew,
+    GiveBack,
+    /// There is nothing of it.
+    Forget,
+}
+
+impl Lease {
+    pub(super) fn new() -> Self {
+        Self {
+            word: 0,
+            heard_at: 0,
+            epoch: 0,
+            ends: 0,
+            out: 0,
+            left: 0,
+            over_at: 0,
+            mark: 0,
+            asked_at: 0,
+            spent: 0,
+            rate: 0.0,
+            horizon: Duration::from_millis(100),
+            closed_until: 0,
+            is_asking: false,
+            is_used: false,
+        }
+    }
+
+    /// Tokens that it can spend.
+    fn left(&self, now: Moment) -> u64 {
+        if now.own < self.over_at { self.left } else { 0 }
+    }
+
+    /// Tokens that the store counts for it.
+    pub(super) fn out(&self) -> u64 {
+        self.out
+    }
+
+    /// What is to become of it, which is asked in the middle of its life: one that was not used since goes back.
+    pub(super) fn look_after(&mut self) -> Care {
+        let is_used = std::mem::take(&mut self.is_used);
+        match self.out {
+            _ if self.is_asking => Care::Keep,
+            0 if is_used => Care::Keep,
+            0 => Care::Forget,
+            _ if is_used => Care::Renew,
+            _ => Care::GiveBack,
+        }
+    }
+
+    pub(super) fn spend(&mut self, meter: &Meter, cost: u64, now: Moment) -> Spent {
+        let decided = |verdict, word| Answer::Decided { verdict, word, now: now.store };
+        self.is_used = true;
+        if self.left(now) >= cost {
+            self.left -= cost;
+            self.spent = self.spent.saturating_add(cost);
+            self.word = meter.overcharge(self.word, now.store, cost);
+            let is_low = self.left < self.mark && !self.is_asking && now.own >= self.closed_until;
+            return Spent::Answer(decided(Verdict::Admit(self.word), self.word), is_low);
+        }
+        let verdict = meter.step(self.word, now.store, cost);
+        let is_fresh = now.own.saturating_sub(self.heard_at) < STALE_NS;
+        let pause_ns = self.closed_until.saturating_sub(now.own);
+        match verdict {
+            Verdict::Never => Spent::Answer(decided(verdict, self.word), false),
+            Verdict::Later { wait_ns } if is_fresh => {
+                Spent::Answer(decided(Verdict::Later { wait_ns: wait_ns.max(pause_ns) }, self.word), false)
+            }
+            _ if pause_ns > 0 => Spent::Answer(decided(Verdict::Later { wait_ns: pause_ns }, self.word), false),
+            _ => Spent::Ask,
+        }
+    }
+
+    /// What a charge would come to, as far as is known here.
+    pub(super) fn look(&self, meter: &Meter, cost: u64, now: Moment) -> Option<Answer> {
+        match Self::clone(self).spend(meter, cost.max(1), now) {
+            Spent::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, _) => {
+                Some(Answer::WouldAdmit { word: self.word, now: now.store })
+            }
+            Spent::Answer(answer, _) => Some(answer),
+            Spent::Ask => None,
+        }
+    }
+
+    /// Puts back what was spent in vain.
+    pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) {
+        if now.own < self.over_at && meter.ends(receipt.word) >= now.store {
+            self.left += receipt.cost;
+        }
+        if let Some(word) = meter.give_back(self.word, now.store, receipt) {
+            self.word = word;
+        }
+    }
+
+    /// What to ask the store for: what somebody waits for, and what is likely to be needed. `keep`: go on with what is left.
+    pub(super) fn ask(&mut self, meter: &Meter, need: u64, keep: bool, now: Moment) -> LeaseAsk {
+        let since = Duration::from_nanos(now.own.saturating_sub(self.asked_at)).as_secs_f64().max(1e-6);
+        // As fast as of late, or on the average.
+        let rate = self.spent as f64 / since;
+        self.rate = if rate > self.rate { rate } else { f64::midpoint(self.rate, rate) };
+        let left = self.left(now);
+        let most = meter.capacity() / 16;
+        #[expect(
+            clippy::cast_sign_loss,
+            clippy::cast_possible_truncation,
+            reason = "it is not negative, and saturates"
+        )]
+        let likely = (self.rate * self.horizon.as_secs_f64()).ceil() as u64;
+        let batch = likely.clamp((meter.capacity() / 256).max(1), most.max(1));
+        let (kept, want) = if keep { (left, batch.max(need).saturating_sub(left)) } else { (0, 0) };
+        // What ran out was not spent.
+        let ask =
+            LeaseAsk { epoch: self.epoch, ends: self.ends, out: self.out, left: self.left, keep: kept, want, need };
+        // Until there is an answer, the store may count it as it was or as it will be, so nothing can be told of it.
+        self.left = kept;
+        self.out = 0;
+        self.is_asking = true;
+        (self.asked_at, self.spent) = (now.own, 0);
+        ask
+    }
+
+    /// Takes in the answer, which the store gave at `heard_at` of its clock.
+    pub(super) fn granted(&mut self, meter: &Meter, ask: &LeaseAsk, grant: &Grant, heard_at: Nanos, now: Moment) {
+        let Grant { epoch, ends, kept, given, word, .. } = *grant;
+        self.is_asking = false;
+        let spent = kept.saturating_sub(self.left);
+        (self.epoch, self.ends, self.out) = (epoch, ends, kept + given);
+        self.left = kept - spent + given;
+        self.over_at = self.asked_at.saturating_add(LEASE_NS.min(ends.saturating_sub(heard_at)));
+        self.word = if spent > 0 { meter.overcharge(word, heard_at, spent) } else { word };
+        self.heard_at = now.own;
+        self.mark = kept.midpoint(given);
+        if given < ask.want && !grant.is_charged {
+            // Others want it too: less at a time, and not at once.
+            self.horizon = (self.horizon / 2).max(HORIZON_MIN);
+            self.closed_until = now.own + PAUSE_MAX_NS.min(meter.period_ns() / 16);
+        } else {
+            self.horizon = (self.horizon * 5 / 4).min(HORIZON_MAX);
+        }
+    }
+
+    /// There was no answer. What is left is good until it is over; what the store counts, it will count as spent.
+    pub(super) fn failed(&mut self) {
+        self.is_asking = false;
+    }
+}
+
+/// What all have used, as far as it is known here, and what was spent here and not told yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct View {
+    word: u64,
+    untold: u64,
+    /// When the window ends in which that was spent.
+    ends: Nanos,
+    /// The first of it.
+    since: Nanos,
+    number: u64,
+    /// What is being told, under its number.
+    telling: Option<u64>,
+    is_listed: bool,
+}
+
+impl View {
+    /// Its numbers go on after those of any view that this process had of the key before: who knows those must not take new ones
+    /// for them. They are microseconds, of which less than one passes for each that is told.
+    pub(super) fn new(now: Moment) -> Self {
+        Self { number: now.own / 1_000, ..Self::default() }
+    }
+
+    /// `true`: there is something to tell now, and nobody knows that yet.
+    pub(super) fn spend(&mut self, meter: &Meter, cost: u64, now: Nanos) -> (Answer, bool) {
+        let verdict = meter.step(self.word, now, cost);
+        let Verdict::Admit(word) = verdict else {
+            return (Answer::Decided { verdict, word: self.word, now }, false);
+        };
+        self.word = word;
+        (Answer::Decided { verdict, word, now }, self.add(meter, cost, now))
+    }
+
+    fn add(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
+        if self.untold == 0 {
+            self.since = now;
+        }
+        let ends = meter.ends(self.word);
+        if matches!(meter, Meter::FixedWindow(_)) && ends != self.ends {
+            // Nothing counts any more that was spent in the window before.
+            self.untold = 0;
+        }
+        self.ends = ends;
+        self.untold = self.untold.saturating_add(cost);
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    pub(super) fn overcharge(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
+        self.word = meter.overcharge(self.word, now, cost);
+        self.add(meter, cost, now)
+    }
+
+    pub(super) fn look(&self, meter: &Meter, cost: u64, now: Nanos) -> Answer {
+        match meter.step(self.word, now, cost.max(1)) {
+            Verdict::Admit(_) => Answer::WouldAdmit { word: self.word, now },
+            verdict => Answer::Decided { verdict, word: self.word, now },
+        }
+    }
+
+    /// Takes back what was spent in vain; answers what was told by then, which the store must take back.
+    pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Nanos) -> u64 {
+        if let Some(word) = meter.give_back(self.word, now, receipt) {
+            self.word = word;
+        }
+        let here = receipt.cost.min(self.untold);
+        self.untold -= here;
+        receipt.cost - here
+    }
+
+    /// What is to be told, under its number: the same as long as there was no answer. `None`: nothing.
+    pub(super) fn tell(&mut self) -> Option<(u64, u64)> {
+        if self.telling.is_none() && self.untold > 0 {
+            self.number += 1;
+            self.telling = Some(std::mem::take(&mut self.untold));
+        }
+        self.is_listed = self.telling.is_some();
+        self.telling.map(|tokens| (self.number, tokens))
+    }
+
+    /// It was told, and this is what the store has. `true`: there is more to tell.
+    pub(super) fn told(&mut self, meter: &Meter, word: u64, now: Nanos) -> bool {
+        self.telling = None;
+        let all = if self.untold > 0 { meter.overcharge(word, now, self.untold) } else { word };
+        self.word = meter.merge(self.word, all);
+        self.is_listed = self.untold > 0;
+        self.is_listed
+    }
+
+    /// Since when something is untold.
+    pub(super) fn since(&self) -> Option<Nanos> {
+        (self.untold > 0 || self.telling.is_some()).then_some(self.since)
+    }
+
+    pub(super) fn is_idle(&self, meter: &Meter, now: Nanos) -> bool {
+        self.since().is_none() && meter.reset_after_ns(self.word, now) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::{
+        ask::granted,
+        value::{Held, Leases, Under},
+    };
+
+    const START: Nanos = 1_790_035_200 * SECOND_NS;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// A node is asked for so many tokens.
+        Check(usize, u64),
+        /// The store takes in the oldest of what is under way; the reply is lost, or not.
+        Serve(bool),
+        /// A node looks whether it goes on with its lease, or gives it back.
+        Renew(usize, bool),
+        /// A node dies, and another comes in its place.
+        Crash(usize),
+        Pass(u64),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            8 => (0_usize..3, 1_u64..6).prop_map(|(node, cost)| Event::Check(node, cost)),
+            6 => prop::bool::weighted(0.9).prop_map(Event::Serve),
+            1 => (0_usize..3, any::<bool>()).prop_map(|(node, keeps)| Event::Renew(node, keeps)),
+            1 => (0_usize..3).prop_map(Event::Crash),
+            4 => prop_oneof![0..30_u64, 0..2_000_u64, 0..20_000_u64].prop_map(Event::Pass),
+        ];
+        prop::collection::vec(event, 0..400)
+    }
+
+    /// The store of one key, and three nodes with clocks of their own.
+    struct World {
+        meter: Meter,
+        now: Nanos,
+        held: Held,
+        nodes: [(Lease, Nanos); 3],
+        under_way: Vec<(usize, LeaseAsk)>,
+        /// When, and how many.
+        admitted: Vec<(Nanos, u64)>,
+    }
+
+    impl World {
+        fn moment(&self, node: usize) -> Moment {
+            // What a node knows of the store's time is a little late, and its own clock begins anywhere.
+            Moment { store: self.now - 300_000 * node as u64, own: self.now - self.nodes[node].1 }
+        }
+
+        fn ask(&mut self, node: usize, need: u64, keep: bool) {
+            let now = self.moment(node);
+            let lease = &mut self.nodes[node].0;
+            if !lease.is_asking {
+                let ask = lease.ask(&self.meter, need, keep, now);
+                self.under_way.push((node, ask));
+            }
+        }
+
+        fn happen(&mut self, event: &Event) {
+            match *event {
+                Event::Pass(ms) => self.now += ms * 1_000_000,
+                Event::Check(node, cost) => {
+                    let now = self.moment(node);
+                    match self.nodes[node].0.spend(&self.meter, cost, now) {
+                        Spent::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, is_low) => {
+                            self.admitted.push((self.now, cost));
+                            if is_low {
+                                self.ask(node, 0, true);
+                            }
+                        }
+                        Spent::Answer(..) => {}
+                        Spent::Ask => self.ask(node, cost, true),
+                    }
+                }
+                Event::Renew(node, keeps) => self.ask(node, 0, keeps),
+                Event::Crash(node) => {
+                    self.nodes[node] = (Lease::new(), self.nodes[node].1 / 2);
+                    self.under_way.retain(|(of, _)| *of != node);
+                }
+                Event::Serve(is_heard) if !self.under_way.is_empty() => {
+                    let (node, ask) = self.under_way.remove(0);
+                    let (after, grant) = granted(self.held.at(self.now), self.now, &ask);
+                    self.held = after;
+                    let now = self.moment(node);
+                    let lease = &mut self.nodes[node].0;
+                    if is_heard {
+                        lease.granted(&self.meter, &ask, &grant, self.now, now);
+                    } else {
+                        lease.failed();
+                    }
+                    if is_heard && grant.is_charged {
+                        self.admitted.push((self.now, ask.need));
+                    }
+                }
+                Event::Serve(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_dead_node_held_counts_as_spent() {
+        let meter: Meter = "token_bucket/1600/86400000000000/1600".parse().expect("a meter");
+        let held = Held { under: Under { meter, version: 1 }, word: 0, leases: Leases::default() };
+        let ask = LeaseAsk { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 50, need: 1 };
+        let (held, grant) = granted(held, START, &ask);
+        assert_eq!((grant.given, meter.remaining(held.full(START), START)), (50, 1_550));
+        // While it may live, they are taken off the capacity, but not charged.
+        assert_eq!(meter.remaining(held.at(START + LEASE_NS).word, START), 1_600);
+        let later = START + 2 * LEASE_NS;
+        let held = held.at(later);
+        assert_eq!((held.leases.out(), meter.remaining(held.word, later)), (0, 1_550));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        #[test]
+        fn nodes_never_spend_more_than_the_limit(
+            events in events(),
+            (limit, seconds, burst) in (1_u64..200, 1_u64..100, 1_u64..400),
+            is_window in any::<bool>(),
+        ) {
+            let numbers = if is_window {
+                format!("fixed_window/{limit}/{}", seconds * SECOND_NS)
+            } else {
+                format!("token_bucket/{limit}/{}/{burst}", seconds * SECOND_NS)
+            };
+            let meter: Meter = numbers.parse().expect("a meter");
+            let held = Held { under: Under { meter, version: 1 }, word: 0, leases: Leases::default() };
+            let nodes = [0, 77, 30 * SECOND_NS].map(|offset| (Lease::new(), offset));
+            let mut world =
+                World { meter, now: START, held, nodes, under_way: Vec::new(), admitted: Vec::new() };
+            for event in &events {
+                world.happen(event);
+            }
+            for (first, &(from, _)) in world.admitted.iter().enumerate() {
+                let mut sum = 0;
+                for &(until, cost) in &world.admitted[first..] {
+                    let most = if is_window {
+                        let window = |at: Nanos| at / (seconds * SECOND_NS);
+                        if window(from) != window(until) {
+                            break;
+                        }
+                        limit
+                    } else {
+                        // As a bucket that one process has: burst, and what came back.
+                        burst + u64::try_from(u128::from(until - from) * u128::from(limit) / u128::from(seconds * SECOND_NS))
+                            .expect("few")
+                    };
+                    sum += cost;
+                    prop_assert!(sum <= most, "{sum} of {most} from {from} to {until}: {numbers}");
+                }
+            }
+        }
+    }
+
+    /// A step of nodes that share by views.
+    #[derive(Clone, Debug)]
+    enum Exchange {
+        Check(usize, u64),
+        /// A node tells; the store's reply is lost, or not.
+        Tell(usize, bool),
+        /// It takes something back that it spent just now.
+        PutBack(usize),
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+        #[test]
+        fn views_know_what_they_were_told_and_the_store_counts_it_once(
+            steps in prop::collection::vec(
+                prop_oneof![
+                    6 => (0_usize..3, 1_u64..5).prop_map(|(node, cost)| Exchange::Check(node, cost)),
+                    3 => (0_usize..3, prop::bool::weighted(0.7)).prop_map(|(node, is_heard)| Exchange::Tell(node, is_heard)),
+                    1 => (0_usize..3).prop_map(Exchange::PutBack),
+                ],
+                0..200,
+            ),
+            limit in 1_u64..200,
+        ) {
+            let meter: Meter = format!("fixed_window/{limit}/{}", 1_000_000 * SECOND_NS).parse().expect("a meter");
+            let (mut views, mut word) = ([View::default(); 3], 0);
+            // By node: what it admitted, what of that the store has, the last number that it has of it, and what it had of all
+            // when the node heard of it last.
+            let (mut admitted, mut counted, mut numbers, mut heard) = ([0_u64; 3], [0_u64; 3], [0_u64; 3], [[0_u64; 3]; 3]);
+            let mut last = [None; 3];
+            for step in steps {
+                match step {
+                    Exchange::Check(node, cost) => {
+                        let (answer, _) = views[node].spend(&meter, cost, START);
+                        last[node] = None;
+                        if let Answer::Decided { verdict: Verdict::Admit(word), now, .. } = answer {
+                            admitted[node] += cost;
+                            last[node] = Some(Receipt { cost, charged_at: now, word, moved_ns: u64::MAX });
+                            // Above the limit by what others admitted since, and nothing else.
+                            let unseen: u64 = (0..3).filter(|&other| other != node).map(|other| admitted[other] - heard[node][other]).sum();
+                            prop_assert!(admitted.iter().sum::<u64>() <= limit + unseen);
+                        }
+                    }
+                    Exchange::Tell(node, is_heard) => {
+                        let Some((number, tokens)) = views[node].tell() else { continue };
+                        if number > numbers[node] {
+                            numbers[node] = number;
+                            counted[node] += tokens;
+                            word = meter.overcharge(word, START, tokens);
+                        }
+                        last[node] = None;
+                        if is_heard {
+                            views[node].told(&meter, word, START);
+                            heard[node] = counted;
+                        }
+                    }
+                    Exchange::PutBack(node) => {
+                        if let Some(receipt) = last[node].take() {
+                            prop_assert_eq!(views[node].put_back(&meter, &receipt, START), 0);
+                            admitted[node] -= receipt.cost;
+                        }
+                    }
+                }
+                for node in 0..3 {
+                    let known: u64 = (0..3).map(|other| if other == node { admitted[other] } else { heard[node][other] }).sum();
+                    prop_assert!(meter.remaining(views[node].word, START) <= limit.saturating_sub(known), "{node}");
+                }
+            }
+            for node in 0..3 {
+                while let Some((number, tokens)) = views[node].tell() {
+                    if number > numbers[node] {
+                        numbers[node] = number;
+                        word = meter.overcharge(word, START, tokens);
+                    }
+                    views[node].told(&meter, word, START);
+                }
+            }
+            // In the word there is room for what was used above the limit: it is a debt.
+            prop_assert_eq!(crate::store::ask::excess(&meter, word, START), admitted.iter().sum::<u64>().saturating_sub(limit));
+            prop_assert_eq!(meter.remaining(word, START), limit.saturating_sub(admitted.iter().sum()));
+        }
+    }
+}

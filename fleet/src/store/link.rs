@@ -1,0 +1,108 @@
+//! The connection to the store: one server, or a cluster.
+
+use std::time::Duration;
+
+use redis::{
+    Client, Cmd, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+    aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
+    cluster::ClusterClientBuilder,
+    cluster_async::ClusterConnection,
+};
+use tokio::time::timeout;
+
+use super::ask::Argument;
+
+/// A connection that takes longer is given up.
+const CONNECT_IN: Duration = Duration::from_secs(1);
+/// What has no answer by then is let go of; whoever asked has gone long before.
+const ANSWER_IN: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+enum Connection {
+    One(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+/// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
+#[derive(Clone)]
+pub(super) struct Link {
+    connection: Connection,
+    code: &'static str,
+    hash: String,
+}
+
+impl Link {
+    /// To one server, or to a cluster of which these are some.
+    pub(super) async fn to(urls: &[String], code: &'static str) -> RedisResult<Self> {
+        let connection = match urls {
+            [url] => {
+                let config = ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(CONNECT_IN))
+                    .set_response_timeout(Some(ANSWER_IN))
+                    .set_number_of_retries(1)
+                    .set_max_delay(Duration::from_millis(100));
+                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(url.as_str())?, config)?)
+            }
+            urls => {
+                let urls =
+                    urls.iter().map(|url| url.as_str().into_connection_info()).collect::<RedisResult<Vec<_>>>()?;
+                // Tried again here: a charge whose answer was lost is not sent twice.
+                let client = ClusterClientBuilder::new(urls)
+                    .retries(0)
+                    .connection_timeout(CONNECT_IN)
+                    .response_timeout(ANSWER_IN)
+                    .build()?;
+                Connection::Cluster(client.get_async_connection().await?)
+            }
+        };
+        Ok(Self { connection, code, hash: Script::new(code).get_hash().to_owned() })
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.connection, Connection::Cluster(_))
+    }
+
+    /// Runs the script, and loads it where it is not known. An error: it may have run.
+    pub(super) async fn run(
+        &self,
+        keys: &[String],
+        arguments: &[Argument],
+        patience: Duration,
+    ) -> RedisResult<Vec<String>> {
+        let by_hash = call("EVALSHA", &self.hash, keys, arguments);
+        match self.send(by_hash, patience).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(call("EVAL", self.code, keys, arguments), patience).await
+            }
+            answered => answered,
+        }
+    }
+
+    async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
+        let mut connection = self.connection.clone();
+        let mut asked = Box::pin(async move {
+            match &mut connection {
+                Connection::One(one) => one.req_packed_command(&command).await,
+                Connection::Cluster(cluster) => cluster.req_packed_command(&command).await,
+            }
+        });
+        if let Ok(answer) = timeout(patience, &mut asked).await {
+            return redis::from_redis_value(answer?.extract_error()?).map_err(RedisError::from);
+        }
+        // A connection that is being made is made for the next.
+        tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
+        Err(RedisError::from((ErrorKind::Io, "it took too long")))
+    }
+}
+
+/// The server that was asked did not run the script, since the key has moved: it may be sent again.
+pub(super) fn has_moved(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+fn call(how: &str, script: &str, keys: &[String], arguments: &[Argument]) -> Cmd {
+    let mut command = redis::cmd(how);
+    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+    command
+}

@@ -1,0 +1,479 @@
+//! Limits that nodes share through Redis or Valkey: an engine, and the store that it asks.
+//!
+//! ```no_run
+//! # async fn share() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//! use tidegate::{Decide, Engine, Identity, Request};
+//! use tidegate_fleet::store::{Shared, StoreSettings};
+//!
+//! let engine = Arc::new(Engine::new()); // its policy has limits with sharing = "strict"
+//! let shared = Shared::new(Arc::clone(&engine), &["redis://127.0.0.1".to_owned()], StoreSettings::default()).await?;
+//! let who = [Identity::new("user", "ada")?];
+//! let request = Request::new(&who)?.endpoint("/api/v1/search")?;
+//! let decision = shared.decide(&request).await;
+//! println!("{} {:?}", decision.is_allowed(), decision.degraded());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; users of it need
+//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` of keys that begin with `tidegate:`.
+//!
+//! From the ground up: `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
+//! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` (what a node holds of
+//! one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
+
+mod ask;
+mod asking;
+mod holdings;
+mod lease;
+mod link;
+mod value;
+
+use std::{
+    cmp::Ordering,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use redis::RedisError;
+use sha2::{Digest, Sha256};
+use tidegate::{
+    Answer, Begun, Decide, Decision, Engine, Pending, Request, Reservation, StoreCharge,
+    algorithm::{NUMBER_MAX, Receipt, Verdict},
+    clock::Clock,
+    policy::{DoorSettings, Sharing},
+};
+use tidegate_middleware::breaker::State;
+use tokio::time::{Instant, timeout};
+
+use self::{
+    ask::{Part, Told, Wish},
+    asking::{BACKGROUND, Store},
+    holdings::{Holdings, Says},
+    link::Link,
+    value::Under,
+};
+use crate::wire::StoreReport;
+
+/// Before the name of every key: two releases that understand each other's values share them.
+const PREFIX: &str = "tidegate:1:";
+
+/// So long may it take at the end to give back what is left.
+const CLOSE_IN: Duration = Duration::from_secs(1);
+
+/// How the store is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreSettings {
+    /// No check waits longer for the store: 5 ms unless said.
+    pub timeout: Duration,
+    /// After so many failures in a row it is not asked any more: 5.
+    pub failures_max: u32,
+    /// For so long; then one check tries whether it is back: 30 s.
+    pub pause: Duration,
+    /// How often what was charged to synced limits is exchanged: 100 ms.
+    pub sync_interval: Duration,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_millis(5),
+            failures_max: 5,
+            pause: Duration::from_secs(30),
+            sync_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Why the store cannot be used.
+#[derive(Debug)]
+pub struct StoreError(RedisError);
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store: {}", self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// An engine whose shared limits are kept in a store: see [`Decide`]. Leases are given back, and what
+/// is untold is told, by [`close`](Self::close).
+pub struct Shared<C> {
+    engine: Arc<Engine<C>>,
+    store: Arc<Store>,
+    holdings: Arc<Holdings>,
+}
+
+impl<C> fmt::Debug for Shared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Shared<C> {
+    /// With a store at one address (`redis://...`), or a cluster of which some are given. One server is connected to when it is
+    /// first asked; a cluster now, since what it consists of must be known.
+    ///
+    /// # Errors
+    ///
+    /// An address is none, or no server of the cluster answers.
+    pub async fn new(engine: Arc<Engine<C>>, urls: &[String], settings: StoreSettings) -> Result<Self, StoreError> {
+        let link = Link::to(urls, include_str!("script.lua")).await.map_err(StoreError)?;
+        let store = Arc::new(Store::new(link, settings));
+        let holdings = Holdings::new(&store, settings.sync_interval);
+        Ok(Self { engine, store, holdings })
+    }
+
+    /// The engine that decides.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine<C>> {
+        &self.engine
+    }
+
+    /// Begins a check: see [`Engine::begin`]. What this node holds of leased and synced limits is charged at once, so where
+    /// that is enough the check is decided.
+    pub fn begin<'r>(&self, request: &'r Request<'r>) -> Begun<'_, 'r> {
+        let held = |charge: &StoreCharge<'_>| match self.charge(charge, false) {
+            Says::Answer(answer) => Some(answer),
+            Says::Waits(_) | Says::Store => None,
+        };
+        let (begun, in_vain) = self.engine.begin_with(request, held);
+        if let Some(in_vain) = in_vain {
+            self.take_back(in_vain.charges().filter_map(|charge| charged(&charge)));
+        }
+        begun
+    }
+
+    /// Begins a check, or a look, without charging anything: see [`Engine::pend`].
+    #[must_use]
+    pub fn pend<'r>(&self, request: &'r Request<'r>, is_look: bool) -> Option<Begun<'_, 'r>> {
+        self.engine.pend(request, is_look)
+    }
+
+    /// Has the store charge what a check needs, and this node's holdings; the answers are for [`finish`](Self::finish). No
+    /// longer than the timeout.
+    pub fn ask(&self, pending: &Pending<'_>) -> impl Future<Output = Vec<Answer>> + Send + use<C> {
+        let mut answers = Vec::new();
+        let mut waits = Vec::new();
+        let mut questions: Vec<(String, Vec<Part>, Vec<usize>)> = Vec::new();
+        for (place, charge) in pending.charges().enumerate() {
+            answers.push(charge.answered.unwrap_or(Answer::Failed));
+            if charge.answered.is_some() {
+                continue;
+            }
+            match self.charge(&charge, true) {
+                Says::Answer(answer) => answers[place] = answer,
+                Says::Waits(answer) => waits.push((place, answer, part(&charge))),
+                Says::Store => add(&mut questions, part(&charge), place),
+            }
+        }
+        let store = Arc::clone(&self.store);
+        async move {
+            let began = Instant::now();
+            // Those that wait for a lease, first: what is refused there is not charged elsewhere.
+            for (place, answer, part) in waits {
+                let left = store.timeout().saturating_sub(began.elapsed());
+                match timeout(left, answer).await {
+                    Ok(Ok(Some(answer))) => answers[place] = answer,
+                    // The lease was not enough for all that waited.
+                    Ok(Ok(None)) => add(&mut questions, part, place),
+                    _ => {}
+                }
+            }
+            if !questions.is_empty() {
+                let mut asked = Vec::with_capacity(questions.len());
+                let mut places = Vec::with_capacity(questions.len());
+                for (slot, parts, at) in questions {
+                    asked.push((slot, parts));
+                    places.push(at);
+                }
+                for (places, told) in places.iter().zip(store.ask(asked, store.timeout()).await) {
+                    for (&place, told) in places.iter().zip(told.into_iter().flatten()) {
+                        answers[place] = told.answer;
+                    }
+                }
+            }
+            answers
+        }
+    }
+
+    /// What the store has of the limits of an inspection, whatever this node holds of them; for
+    /// [`Engine::inspect_with`]. For people, who have a little more patience than a check.
+    pub async fn look(&self, pending: &Pending<'_>) -> Vec<Answer> {
+        let asked = pending.charges().map(|charge| part(&charge)).map(|(slot, part)| (slot, vec![part])).collect();
+        let answer = |told: Option<Vec<Told>>| told.and_then(|told| Some(told.first()?.answer));
+        let told = self.store.ask(asked, BACKGROUND).await;
+        told.into_iter().map(|told| answer(told).unwrap_or(Answer::Failed)).collect()
+    }
+
+    /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
+    pub fn finish(&self, pending: Pending<'_>, answers: &[Answer]) -> Decision<'_> {
+        let (decision, in_vain) = self.engine.finish(pending, answers);
+        if let Some(in_vain) = in_vain {
+            self.take_back(in_vain.charges().filter_map(|charge| charged(&charge)));
+        }
+        decision
+    }
+
+    /// As [`finish`](Self::finish), and what was charged can be settled.
+    pub fn finish_reserved(&self, pending: Pending<'_>, answers: &[Answer]) -> (Decision<'_>, Option<Reserved>) {
+        let (stored, estimate) = (all_charged(&pending, answers), pending.cost());
+        let (decision, here, in_vain) = self.engine.finish_reserved(pending, answers);
+        if in_vain.is_some() {
+            self.take_back(stored.into_iter());
+            return (decision, None);
+        }
+        (decision, here.map(|here| Reserved { here, estimate, stored }))
+    }
+
+    /// A check is not finished after all: gives back what was charged for it.
+    pub fn abandon(&self, pending: &Pending<'_>, answers: &[Answer]) {
+        self.take_back(all_charged(pending, answers).into_iter());
+    }
+
+    /// Settles a reservation: see [`Engine::settle`].
+    pub fn settle(&self, reserved: Reserved, actual: u64) {
+        let Reserved { here, estimate, stored } = reserved;
+        self.engine.settle(here, actual);
+        for charged in stored {
+            let whole = u128::from(charged.receipt.cost) * u128::from(actual.min(NUMBER_MAX));
+            let actual = u64::try_from(whole.div_ceil(u128::from(estimate.max(1)))).unwrap_or(u64::MAX);
+            let cost = charged.receipt.cost.abs_diff(actual);
+            match actual.cmp(&charged.receipt.cost) {
+                Ordering::Less => {
+                    let receipt = Receipt { cost, ..charged.receipt };
+                    self.take_back(std::iter::once(Charged { receipt, ..charged }));
+                }
+                Ordering::Equal => {}
+                Ordering::Greater => self.overcharge(charged, cost),
+            }
+        }
+    }
+
+    /// Forgets what the identities of a request have used of the limits that are kept in the store, as
+    /// [`Engine::reset`] does of those of this node. Answers how many; an error: the store did not answer.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<usize, StoreError> {
+        let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
+        let asked: Vec<_> = pending
+            .charges()
+            .filter(|charge| !charge.identities.is_empty())
+            .map(|charge| {
+                self.holdings.forget(charge.hash);
+                let Name { slot, key } = name(&charge);
+                (slot, vec![Part::new(key, &charge, Wish::Reset)])
+            })
+            .collect();
+        let count = asked.len();
+        if self.store.ask(asked, BACKGROUND).await.iter().any(Option::is_none) {
+            return Err(StoreError(RedisError::from((redis::ErrorKind::Io, "it did not answer in time"))));
+        }
+        Ok(count)
+    }
+
+    /// How the store and this node's holdings are.
+    #[must_use]
+    pub fn figures(&self) -> StoreFigures {
+        let (counts, held) = (&self.store.counts, &self.holdings.figures);
+        let read = |count: &AtomicU64| count.load(Relaxed);
+        StoreFigures {
+            is_open: matches!(self.store.state(), State::Open { .. }),
+            opened: read(&counts.opened),
+            asked: read(&counts.asked),
+            failed: read(&counts.failed),
+            took: Duration::from_nanos(read(&counts.took_ns)),
+            leased_out: u64::try_from(held.out.load(Relaxed)).unwrap_or(0),
+            overshoots: read(&held.overshoots),
+            overshoot_max: read(&held.overshoot_max),
+            untold_max: read(&held.untold_max),
+            sync_lag: Duration::from_nanos(read(&held.lag_ns)),
+        }
+    }
+
+    /// Gives back leases, and tells what is untold: before the process ends. Within a second.
+    pub async fn close(&self) {
+        self.holdings.close(CLOSE_IN).await;
+    }
+
+    fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
+        // Without its store a view is nobody's: what the limit says for that case decides.
+        if charge.sharing == Sharing::Synced && self.store.is_away() {
+            return Says::Answer(Answer::Failed);
+        }
+        self.holdings.charge(charge, is_patient)
+    }
+
+    fn take_back(&self, charged: impl Iterator<Item = Charged>) {
+        for Charged { hash, name, receipt, own, sharing } in charged {
+            let left = match sharing {
+                Sharing::Strict => receipt.cost,
+                _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
+            };
+            if left > 0 {
+                let wish = Wish::GiveBack(Receipt { cost: left, ..receipt });
+                self.store.tell(name.slot, Part::again(name.key, own, wish, None));
+            }
+        }
+    }
+
+    fn overcharge(&self, charged: Charged, tokens: u64) {
+        if charged.sharing != Sharing::Synced || !self.holdings.overcharge(charged.hash, tokens) {
+            let Name { slot, key } = charged.name;
+            self.store.tell(slot, Part::again(key, charged.own, Wish::Overcharge(tokens), None));
+        }
+    }
+}
+
+impl StoreFigures {
+    /// As a node tells it, whose figures were `before` when it told them last.
+    pub(crate) fn report(&self, before: &Self) -> StoreReport {
+        let answers = (self.asked - self.failed).saturating_sub(before.asked - before.failed);
+        let took = self.took.saturating_sub(before.took);
+        let latency = u32::try_from(answers).ok().filter(|&answers| answers > 0).map(|answers| took / answers);
+        StoreReport {
+            is_away: self.is_open,
+            failed: self.failed,
+            latency_us: latency.map(|latency| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX)),
+            leased_out: self.leased_out,
+            overshoot_max: self.overshoot_max,
+            untold_max: self.untold_max,
+            sync_lag_ms: u64::try_from(self.sync_lag.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl<C: Clock> Decide for Shared<C> {
+    async fn decide<'a>(&'a self, request: &'a Request<'a>) -> Decision<'a> {
+        match self.begin(request) {
+            Begun::Decided(decision) => decision,
+            Begun::Pending(pending) => {
+                let answers = self.ask(&pending).await;
+                self.finish(pending, &answers)
+            }
+        }
+    }
+
+    fn door_settings(&self, domain: &str) -> DoorSettings {
+        self.engine.door_settings(domain)
+    }
+}
+
+/// A reservation of which the store, or what this node holds of it, charged a part.
+#[derive(Debug)]
+#[must_use = "a reservation that nobody settles stands as charged"]
+pub struct Reserved {
+    here: Reservation,
+    estimate: u64,
+    stored: Vec<Charged>,
+}
+
+/// The store, and what this node holds of it; counts are since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct StoreFigures {
+    /// Is the store left alone, since it did not answer?
+    pub is_open: bool,
+    /// How often that began.
+    pub opened: u64,
+    /// Scripts that were sent.
+    pub asked: u64,
+    /// Those without an answer.
+    pub failed: u64,
+    /// What the others took, in all.
+    pub took: Duration,
+    /// Tokens that the store counts as lent to this node.
+    pub leased_out: u64,
+    /// How often the store had more used of a synced limit than there is.
+    pub overshoots: u64,
+    /// The most tokens above a limit that it had.
+    pub overshoot_max: u64,
+    /// The most tokens of one key that this node spent between two exchanges. The sum of all nodes bounds by how much they are
+    /// above a synced limit.
+    pub untold_max: u64,
+    /// For how long a synced charge was untold, when the store had it: the last one.
+    pub sync_lag: Duration,
+}
+
+/// What was charged, and how it is taken back.
+#[derive(Debug)]
+struct Charged {
+    hash: u64,
+    sharing: Sharing,
+    name: Name,
+    own: Under,
+    receipt: Receipt,
+}
+
+fn charged(charge: &StoreCharge<'_>) -> Option<Charged> {
+    let Some(Answer::Decided { verdict: Verdict::Admit(word), now, .. }) = charge.answered else { return None };
+    Some(Charged {
+        hash: charge.hash,
+        sharing: charge.sharing,
+        name: name(charge),
+        own: Under { meter: charge.meter, version: charge.version },
+        receipt: Receipt { cost: charge.cost, charged_at: now, word, moved_ns: u64::MAX },
+    })
+}
+
+fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
+    let each = pending.charges().zip(answers);
+    each.filter_map(|(mut charge, &answer)| {
+        charge.answered = Some(answer);
+        charged(&charge)
+    })
+    .collect()
+}
+
+fn part(charge: &StoreCharge<'_>) -> (String, Part) {
+    let Name { slot, key } = name(charge);
+    let wish = if charge.is_look { Wish::Look(charge.cost) } else { Wish::Charge(charge.cost) };
+    (slot, Part::new(key, charge, wish))
+}
+
+/// Puts a part to the others of its slot.
+fn add(questions: &mut Vec<(String, Vec<Part>, Vec<usize>)>, (slot, part): (String, Part), place: usize) {
+    match questions.iter_mut().find(|(of, ..)| *of == slot) {
+        Some((_, parts, places)) => {
+            parts.push(part);
+            places.push(place);
+        }
+        None => questions.push((slot, vec![part], vec![place])),
+    }
+}
+
+/// Where a charge lies.
+#[derive(Clone, Debug)]
+struct Name {
+    /// Of the identities that are counted together: all of their limits share a hash slot of a cluster.
+    slot: String,
+    key: String,
+}
+
+/// Nobody's name is in a key: digests of the limit's name and of the identities, and the length of each part.
+fn name(charge: &StoreCharge<'_>) -> Name {
+    let digest = |parts: &mut dyn Iterator<Item = &str>| {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        URL_SAFE_NO_PAD.encode(&hash.finalize()[..15])
+    };
+    let slot = match &charge.identities[..] {
+        // What counts everyone has nothing to be together with.
+        [] => digest(&mut [charge.limit_id].into_iter()),
+        identities => digest(&mut identities.iter().flat_map(|who| [who.kind(), who.value()])),
+    };
+    let key = format!("{PREFIX}{{{slot}}}{}", digest(&mut [charge.limit_id].into_iter()));
+    Name { slot, key }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,122 @@
+//! Limits of which nodes take tokens ahead (`leased`), or whose use they tell each other (`synced`), over a real store.
+
+use std::time::Duration;
+
+use redis::cmd;
+use tidegate::{Identity, Request};
+
+use crate::{
+    load::{Load, load},
+    nodes::{PATIENT, allowed, four, limit, node, run},
+    rig::{Redis, wait_for},
+};
+
+#[test]
+fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter"] {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
+            let nodes = four(&[redis.url()], &limit("leased", algorithm, 1_000, period)).await;
+            let found = allowed(&nodes, 400, "ada").await;
+            let left: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+            assert!(found <= 1_000, "{algorithm}: {found}");
+            assert!(found as u64 + left >= 1_000, "{algorithm}: {found}, {left}");
+            let asked: u64 = nodes.iter().map(|node| node.shared.figures().asked).sum();
+            assert!(asked < 400, "{algorithm}: {asked} scripts for 1,600 checks");
+        }
+    });
+}
+
+#[test]
+fn leases_under_load_use_the_limit_and_no_more() {
+    let redis = Redis::start();
+    run(async {
+        let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
+        let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
+        assert_eq!((found.offered, found.degraded), (32_000, 0));
+        assert!((4_850..=5_000).contains(&found.admitted), "{found:?}");
+    });
+}
+
+#[test]
+fn views_under_load_are_above_the_limit_by_what_an_interval_admits() {
+    let redis = Redis::start();
+    run(async {
+        let nodes = four(&[redis.url()], &limit("synced", "token_bucket", 1_000, "1s")).await;
+        let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
+        assert_eq!((found.offered, found.degraded), (32_000, 0));
+        assert!((4_850..=5_800).contains(&found.admitted), "{found:?}");
+    });
+}
+
+#[test]
+fn what_was_taken_and_not_used_goes_back() {
+    let redis = Redis::start();
+    run(async {
+        let one = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1d")).await;
+        let other = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1d")).await;
+        assert!(one.check("ada").await.allowed);
+        assert!(one.shared.figures().leased_out > 1);
+        one.shared.close().await;
+        assert_eq!(one.shared.figures().leased_out, 0);
+        // All but the one that was used.
+        assert_eq!(other.check_of(&[("user", "ada")], 999).await.remaining, Some(0));
+        assert!(!other.check_of(&[("user", "ada")], 1).await.allowed);
+    });
+}
+
+#[test]
+fn what_a_view_spent_is_told_to_others_once() {
+    let redis = Redis::start();
+    run(async {
+        let nodes = four(&[redis.url()], &limit("synced", "fixed_window", 100, "300d")).await;
+        for node in &nodes {
+            for _ in 0..10 {
+                assert!(node.check("ada").await.allowed);
+            }
+        }
+        // Who asks the store for a look at it, with nothing of its own, sees all.
+        let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
+        let mut left = None;
+        for _ in 0..100 {
+            left = late.check_of(&[("user", "ada")], 0).await.remaining;
+            if left == Some(60) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(left, Some(60));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(60), "told once");
+    });
+    let _ = wait_for("it is there", || redis.commands().get("evalsha").copied());
+}
+
+#[test]
+fn what_is_spent_after_a_reset_counts() {
+    let redis = Redis::start();
+    run(async {
+        let limit = |sharing| limit(sharing, "fixed_window", 100, "300d");
+        let one = node(&[redis.url()], PATIENT, &limit("synced")).await;
+        let late = node(&[redis.url()], PATIENT, &limit("strict")).await;
+        let who = [Identity::new("user", "ada").expect("valid")];
+        for used in [7, 3, 5] {
+            for _ in 0..used {
+                assert!(one.check("ada").await.allowed);
+            }
+            let mut left = None;
+            for _ in 0..100 {
+                left = late.check_of(&[("user", "ada")], 0).await.remaining;
+                if left == Some(100 - used) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(left, Some(100 - used), "what this view spent is told, though one before it told as much");
+            assert_eq!(one.shared.reset(&Request::new(&who).expect("valid")).await.expect("it answers"), 1);
+            assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(100));
+        }
+    });
+}

@@ -1,0 +1,75 @@
+//! Checks that do not wait for one another, and what they were answered.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::nodes::Node;
+
+/// A check of a load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// When it began, since the load began.
+    pub(crate) at: Duration,
+    pub(crate) took: Duration,
+    pub(crate) is_allowed: bool,
+    pub(crate) is_degraded: bool,
+}
+
+/// What checks came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) offered: usize,
+    pub(crate) admitted: usize,
+    pub(crate) degraded: usize,
+    pub(crate) slowest: Duration,
+}
+
+impl Load {
+    pub(crate) fn of<'s>(seen: impl IntoIterator<Item = &'s Seen>) -> Self {
+        let nothing = Self { offered: 0, admitted: 0, degraded: 0, slowest: Duration::ZERO };
+        seen.into_iter().fold(nothing, |sum, seen| Self {
+            offered: sum.offered + 1,
+            admitted: sum.admitted + usize::from(seen.is_allowed),
+            degraded: sum.degraded + usize::from(seen.is_degraded),
+            slowest: sum.slowest.max(seen.took),
+        })
+    }
+
+    /// Those that began in a time.
+    pub(crate) fn between(seen: &[Seen], from: Duration, until: Duration) -> Self {
+        Self::of(seen.iter().filter(|seen| (from..until).contains(&seen.at)))
+    }
+}
+
+/// Each node is asked so many times a second for one key, by several.
+pub(crate) async fn load(nodes: &[Arc<Node>], each_a_second: u64, lasts: Duration) -> Vec<Seen> {
+    const CALLERS: u32 = 8;
+    let pause = Duration::from_secs(CALLERS.into()) / u32::try_from(each_a_second).expect("few");
+    let (mut callers, began) = (JoinSet::new(), Instant::now());
+    for node in nodes {
+        for caller in 0..CALLERS {
+            let node = Arc::clone(node);
+            callers.spawn(async move {
+                let mut seen = Vec::new();
+                for turn in 0.. {
+                    let due = began + pause * turn + pause * caller / CALLERS;
+                    if due >= began + lasts {
+                        break;
+                    }
+                    tokio::time::sleep_until(due).await;
+                    let asked = Instant::now();
+                    let said = node.check("ada").await;
+                    seen.push(Seen {
+                        at: asked - began,
+                        took: asked.elapsed(),
+                        is_allowed: said.allowed,
+                        is_degraded: said.degraded.is_some(),
+                    });
+                }
+                seen
+            });
+        }
+    }
+    callers.join_all().await.concat()
+}

@@ -1,0 +1,127 @@
+//! Nodes: engines of this process, which share their limits through a real store.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tidegate::{
+    Decide, Degraded, Engine, Identity, Request, Retry, Snapshot,
+    clock::{Clock, SystemClock},
+    time::Nanos,
+};
+use tidegate_fleet::store::{Shared, StoreSettings};
+use tokio::{runtime, task::JoinSet};
+
+/// Machines of tests are busy: what is slow is not what these tests are about, unless they say so.
+pub(crate) const PATIENT: StoreSettings = StoreSettings {
+    timeout: Duration::from_secs(5),
+    failures_max: 5,
+    pause: Duration::from_millis(200),
+    sync_interval: Duration::from_millis(100),
+};
+
+/// The clock of a machine that goes wrong by so many nanoseconds.
+pub(crate) struct Skewed {
+    clock: SystemClock,
+    by: i64,
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Nanos {
+        self.clock.now().saturating_add_signed(self.by)
+    }
+}
+
+/// A node, and its engine, to publish to.
+pub(crate) struct Node {
+    pub(crate) engine: Arc<Engine<Skewed>>,
+    pub(crate) shared: Shared<Skewed>,
+}
+
+/// Limits of users, and those of addresses.
+pub(crate) fn publish(engine: &Engine<Skewed>, user: &Value, ip: &Value) {
+    let tier = |id: &str, limits: &Value| json!({ "id": id, "limits": limits });
+    let policy = json!({ "domains": { "default": {
+        "defaults": { "user": "user", "ip": "ip" },
+        "tiers": [tier("user", user), tier("ip", ip)],
+    } } });
+    let policy = serde_json::from_value(policy).expect("a policy");
+    engine.publish(Snapshot::compile(&policy).expect("it is right")).expect("few limits");
+}
+
+pub(crate) fn limit(sharing: &str, algorithm: &str, limit: u64, period: &str) -> Value {
+    json!({ "id": "s", "algorithm": algorithm, "limit": limit, "period": period, "sharing": sharing })
+}
+
+/// A limit of addresses that nobody meets.
+pub(crate) fn wide() -> Value {
+    json!([{ "id": "w", "algorithm": "token_bucket", "limit": 1_000_000, "period": "1s" }])
+}
+
+pub(crate) async fn node(urls: &[String], settings: StoreSettings, user: &Value) -> Node {
+    skewed_node(urls, settings, user, 0).await
+}
+
+/// Whose clock goes wrong by so many seconds.
+pub(crate) async fn skewed_node(urls: &[String], settings: StoreSettings, user: &Value, seconds: i64) -> Node {
+    let clock = Skewed { clock: SystemClock::new(), by: seconds * 1_000_000_000 };
+    let engine = Arc::new(Engine::with_clock(1_000, clock));
+    publish(&engine, &json!([user]), &wide());
+    let shared = Shared::new(Arc::clone(&engine), urls, settings).await.expect("a store");
+    Node { engine, shared }
+}
+
+/// What the decision says that these tests ask about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Said {
+    pub(crate) allowed: bool,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) degraded: Option<Degraded>,
+    pub(crate) retry: Retry,
+}
+
+impl Node {
+    pub(crate) async fn check(&self, user: &str) -> Said {
+        self.check_of(&[("user", user)], 1).await
+    }
+
+    pub(crate) async fn check_of(&self, who: &[(&str, &str)], cost: u64) -> Said {
+        let who: Vec<_> = who.iter().map(|(kind, value)| Identity::new(kind, value).expect("valid")).collect();
+        let request = Request::new(&who).and_then(|request| request.cost(cost.max(1))).expect("valid");
+        let request = if cost == 0 { request.without_cost() } else { request };
+        let decision = self.shared.decide(&request).await;
+        Said {
+            allowed: decision.is_allowed(),
+            remaining: decision.remaining(),
+            degraded: decision.degraded(),
+            retry: decision.retry(),
+        }
+    }
+}
+
+pub(crate) fn run<T>(what: impl Future<Output = T>) -> T {
+    runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime").block_on(what)
+}
+
+/// So many are allowed of these.
+pub(crate) async fn allowed(nodes: &[Arc<Node>], each: usize, user: &'static str) -> usize {
+    let mut checks = JoinSet::new();
+    for node in nodes.iter().cycle().take(nodes.len() * each) {
+        let node = Arc::clone(node);
+        checks.spawn(async move { node.check(user).await });
+    }
+    let mut allowed = 0;
+    while let Some(said) = checks.join_next().await {
+        let said = said.expect("no panic");
+        assert_eq!(said.degraded, None);
+        allowed += usize::from(said.allowed);
+    }
+    allowed
+}
+
+pub(crate) async fn four(urls: &[String], limit: &Value) -> Vec<Arc<Node>> {
+    let mut nodes = Vec::new();
+    for _ in 0..4 {
+        nodes.push(Arc::new(node(urls, PATIENT, limit).await));
+    }
+    nodes
+}

@@ -1,0 +1,229 @@
+//! Limits that every check asks the store for: nodes are engines of this process, the store is real.
+
+use std::time::Duration;
+
+use redis::{Commands, cmd};
+use serde_json::{Value, json};
+use tidegate::{Degraded, Retry};
+use tidegate_fleet::store::StoreSettings;
+
+use crate::{
+    nodes::{PATIENT, allowed, four, limit, node, publish, run, wide},
+    rig::{Cluster, Redis, wait_for},
+};
+
+fn strict(algorithm: &str, count: u64, period: &str) -> Value {
+    limit("strict", algorithm, count, period)
+}
+
+#[test]
+fn four_nodes_admit_together_what_one_would() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in
+            ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"]
+        {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            // Windows of 300 days do not end during a test, but in 13 seconds of a year.
+            let period = if algorithm == "token_bucket" || algorithm == "leaky_bucket" { "1h" } else { "300d" };
+            let nodes = four(&[redis.url()], &strict(algorithm, 10, period)).await;
+            for at in 0..10 {
+                let said = nodes[at % 4].check("ada").await;
+                assert_eq!(
+                    (said.allowed, said.remaining, said.degraded),
+                    (true, Some(9 - at as u64), None),
+                    "{algorithm}"
+                );
+            }
+            for node in &nodes {
+                let said = node.check("ada").await;
+                assert!(!said.allowed && matches!(said.retry, Retry::After(_)), "{algorithm}: {said:?}");
+                assert_eq!(node.check_of(&[("user", "ada")], 11).await.retry, Retry::Never, "{algorithm}");
+                assert!(node.check_of(&[("user", "bob")], 0).await.allowed, "{algorithm}: a look charges nothing");
+            }
+            assert_eq!(nodes[0].check_of(&[("user", "bob")], 10).await.remaining, Some(0), "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn checks_that_wait_for_the_same_key_are_charged_together() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).expect("it answers");
+            let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
+            let nodes = four(&[redis.url()], &strict(algorithm, 300, period)).await;
+            assert_eq!(allowed(&nodes, 200, "ada").await, 300, "{algorithm}");
+            let asked = redis.commands()["evalsha"];
+            assert!(asked < 400, "{algorithm}: {asked} scripts for 800 checks");
+        }
+    });
+}
+
+#[test]
+fn what_another_identity_refuses_is_given_back() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in ["token_bucket", "fixed_window"] {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
+            let node = node(&[redis.url()], PATIENT, &strict(algorithm, 10, period)).await;
+            publish(&node.engine, &json!([strict(algorithm, 10, period)]), &json!([strict(algorithm, 2, period)]));
+            let both = [("user", "ada"), ("ip", "192.0.2.1")];
+            for _ in 0..2 {
+                assert!(node.check_of(&both, 1).await.allowed);
+            }
+            for _ in 0..5 {
+                assert!(!node.check_of(&both, 1).await.allowed);
+            }
+            let mut left = None;
+            for _ in 0..200 {
+                left = node.check_of(&[("user", "ada")], 0).await.remaining;
+                if left == Some(8) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(left, Some(8), "{algorithm}: two were used");
+        }
+    });
+}
+
+#[test]
+fn the_newest_numbers_count_on_all_nodes() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in ["token_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"] {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
+            let nodes = four(&[redis.url()], &strict(algorithm, 10, period)).await;
+            for node in &nodes {
+                assert!(node.check("ada").await.allowed);
+            }
+            publish(&nodes[0].engine, &json!([strict(algorithm, 6, period)]), &wide());
+            assert_eq!(nodes[0].check("ada").await.remaining, Some(1), "{algorithm}: four were used, and this one");
+            // Those that do not know the version yet go by its numbers all the same.
+            assert!(nodes[1].check("ada").await.allowed, "{algorithm}");
+            for node in &nodes {
+                assert!(!node.check("ada").await.allowed, "{algorithm}");
+            }
+        }
+    });
+}
+
+#[test]
+fn keys_name_nobody_and_run_out() {
+    let redis = Redis::start();
+    run(async {
+        let node = node(&[redis.url()], PATIENT, &strict("token_bucket", 1_000, "10ms")).await;
+        assert!(node.check("ada@example.com").await.allowed);
+    });
+    let mut connection = redis.connect().expect("it listens");
+    let keys: Vec<String> = connection.keys("*").expect("few");
+    let [key] = &keys[..] else { panic!("{keys:?}") };
+    assert!(key.starts_with("tidegate:1:{") && !key.contains("ada"), "{key}");
+    let life: i64 = connection.ttl(key).expect("it is there");
+    assert!((1..=2).contains(&life), "{life}");
+}
+
+#[test]
+fn a_store_that_forgot_its_scripts_is_told_again() {
+    let redis = Redis::start();
+    run(async {
+        let node = node(&[redis.url()], PATIENT, &strict("token_bucket", 10, "1d")).await;
+        for left in [9, 8] {
+            redis.ask::<()>(cmd("SCRIPT").arg("FLUSH")).expect("it answers");
+            assert_eq!(node.check("ada").await.remaining, Some(left));
+        }
+    });
+}
+
+#[test]
+fn without_the_store_each_limit_does_as_it_says_until_it_is_back() {
+    for (on_failure, expected) in [
+        (json!({ "local": 0.5 }), [true, true, true, true, true, false, false]),
+        (json!("open"), [true; 7]),
+        (json!("closed"), [false; 7]),
+    ] {
+        let mut redis = Redis::start();
+        run(async {
+            let mut limit = strict("token_bucket", 10, "1d");
+            limit["on_failure"] = on_failure.clone();
+            let node = node(&[redis.url()], PATIENT, &limit).await;
+            assert_eq!(node.check("ada").await.degraded, None);
+            redis.kill();
+            for allowed in expected {
+                let said = node.check("ada").await;
+                assert_eq!((said.allowed, said.degraded), (allowed, Some(Degraded::StoreFailed)), "{on_failure}");
+            }
+            redis.start_again();
+            // Checks go on while one in each pause tries the store.
+            let mut said = node.check("ada").await;
+            for _ in 0..500 {
+                if said.degraded.is_none() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                said = node.check("ada").await;
+            }
+            // It came back empty: one burst more, and nothing was counted twice.
+            assert_eq!((said.allowed, said.remaining, said.degraded), (true, Some(9), None), "{on_failure}");
+        });
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_left_alone() {
+    let redis = Redis::start();
+    run(async {
+        let settings = StoreSettings { timeout: Duration::from_millis(50), pause: Duration::from_mins(10), ..PATIENT };
+        let node = node(&[redis.url()], settings, &strict("token_bucket", 1_000, "1d")).await;
+        // The first may be slow.
+        while node.check("bob").await.degraded.is_some() {}
+        redis.pause();
+        for _ in 0..100 {
+            assert_eq!(node.check("ada").await.degraded, Some(Degraded::StoreFailed));
+        }
+        redis.resume();
+        let asked = wait_for("what was asked before is answered", || {
+            let asked = redis.commands()["evalsha"];
+            (asked >= 6).then_some(asked)
+        });
+        assert!(asked < 20, "after five failures it is not asked any more: {asked}");
+    });
+}
+
+#[test]
+fn a_cluster_is_asked_though_a_master_is_killed() {
+    let mut cluster = Cluster::start();
+    run(async {
+        let users = ["ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal"];
+        let nodes = four(&cluster.urls(), &strict("token_bucket", 8, "1d")).await;
+        for user in users {
+            for node in &nodes {
+                let said = node.check(user).await;
+                assert_eq!((said.allowed, said.degraded), (true, None), "{user}");
+            }
+        }
+        cluster.wait_for_replicas();
+        cluster.kill_master_of("ada");
+        for user in users {
+            // Replicas had all, so four are left.
+            let mut found = 0;
+            for _ in 0..2_000 {
+                let said = nodes[found % 4].check(user).await;
+                if said.degraded.is_none() {
+                    found += usize::from(said.allowed);
+                    if !said.allowed {
+                        break;
+                    }
+                } else {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            assert_eq!(found, 4, "{user}");
+        }
+    });
+}
