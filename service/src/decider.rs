@@ -1,18 +1,24 @@
-//! What all doors of a process share: the engine, what was answered to request ids, open reservations; and what is answered
-//! when something goes wrong. It knows no protocol.
+//! What all doors of a process share: the engine and its store, what was answered to request ids, open reservations; and what
+//! is answered when something goes wrong. It knows no protocol.
+//!
+//! Without a store nothing here waits: each of its futures is ready when it is first asked.
 
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use tidegate::{Decision, Degraded, Engine, Rate, Request, clock::Clock, policy::OnError};
+use futures_util::stream::{self, StreamExt};
+use tidegate::{Begun, Decision, Degraded, Engine, Rate, Request, clock::Clock, policy::OnError};
+use tidegate_fleet::store::{Reserved, Shared};
+use tokio::time::Instant;
 
 use crate::{
     degraded::DegradedCounts,
-    reservations::{Gone, ReservationId, Reservations},
+    reservations::{Gone, Held, ReservationId, Reservations},
     retries::{Call, Decided, RequestId, Retries, Reused},
 };
 
@@ -21,10 +27,15 @@ use crate::{
 #[derive(Debug)]
 pub struct Decider<C> {
     engine: Arc<Engine<C>>,
+    /// Where limits are kept that nodes share.
+    store: Option<Arc<Shared<C>>>,
     retries: Retries,
     reservations: Reservations,
     degraded: Arc<DegradedCounts>,
 }
+
+/// So many checks that came together wait for the store at once.
+pub(crate) const TOGETHER: usize = 256;
 
 /// What a door answers.
 #[derive(Debug)]
@@ -36,6 +47,8 @@ pub(crate) struct Answer<'e> {
     pub(crate) policy_version: u64,
     /// Of an estimate that was charged and can be settled.
     pub(crate) reservation: Option<ReservationId>,
+    /// How long the store was waited for, of a check that asked it.
+    pub(crate) waited: Option<Duration>,
 }
 
 impl Answer<'_> {
@@ -58,10 +71,28 @@ impl<C: Clock> Decider<C> {
         getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Self {
             engine,
+            store: None,
             retries: Retries::new(secret),
             reservations: Reservations::default(),
             degraded: Arc::new(DegradedCounts::new()),
         })
+    }
+
+    /// With the store of limits that nodes share; it is of the same engine.
+    #[must_use]
+    pub fn with_store(self, store: Option<Arc<Shared<C>>>) -> Self {
+        Self { store, ..self }
+    }
+
+    /// The store, to close it when the doors have ended.
+    #[must_use]
+    pub fn store(&self) -> Option<&Arc<Shared<C>>> {
+        self.store.as_ref()
+    }
+
+    /// May a check wait?
+    pub(crate) fn waits(&self) -> bool {
+        self.store.is_some()
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine<C>> {
@@ -81,29 +112,31 @@ impl<C: Clock> Decider<C> {
     }
 
     /// What a check would answer. Charges nothing.
-    pub(crate) fn peek(&self, request: &Request<'_>) -> Answer<'_> {
-        match caught(|| self.engine.peek(request)) {
-            Some(decision) => self.answer((decision, None)),
-            None => self.undecided(request.parts().domain, Degraded::InternalError),
-        }
+    pub(crate) async fn peek(&self, request: &Request<'_>) -> Answer<'_> {
+        let decision = self.look(request).await;
+        self.told(request, decision.map(|decision| (decision, None)))
     }
 
     /// Decides a request, and charges it when it is allowed; a repeat is told what the first was told.
-    pub(crate) fn check(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
-        let decided = self.once(id, Call::Check, request, || (self.engine.check(request), None))?;
-        Ok(match decided {
-            Some(decided) => self.answer(decided),
-            None => self.undecided(request.parts().domain, Degraded::InternalError),
-        })
+    pub(crate) async fn check(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
+        let mut waited = None;
+        let decided = self.once(id, Call::Check, request, &mut waited).await?;
+        Ok(Answer { waited, ..self.told(request, decided) })
     }
 
     /// Decides requests together, all or nothing; some bring their own numbers. `None`: it could not be done.
-    pub(crate) fn check_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Answer<'_>>> {
-        let decided = caught(|| {
-            let mut decisions = Vec::with_capacity(requests.len());
-            self.engine.check_together(requests, &mut decisions);
-            decisions
-        });
+    pub(crate) async fn check_together(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Answer<'_>>> {
+        let is_stored = |store: &Shared<C>| {
+            // Without a cost nothing of it is counted.
+            let meets = |(request, rate): &(Request<'_>, Option<Rate>)| {
+                rate.is_none() && store.pend(&request.without_cost(), true).is_some()
+            };
+            requests.iter().any(meets)
+        };
+        let decided = match &self.store {
+            Some(store) if caught(|| is_stored(store)).unwrap_or(false) => self.one_by_one(store, requests).await,
+            _ => self.at_once(requests),
+        };
         if decided.is_none() {
             self.degraded.failed(Degraded::InternalError);
         }
@@ -112,27 +145,24 @@ impl<C: Clock> Decider<C> {
 
     /// The same of a cost that is an estimate, which can be settled for an hour. Where there is no room to keep the reservation
     /// the estimate is charged all the same, and the answer says so: the request may go on, and what it was charged stands.
-    pub(crate) fn reserve(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
-        let decided = self.once(id, Call::Reserve, request, || {
-            let now = self.engine.clock().now();
-            let id = ReservationId::random().ok().filter(|_| self.reservations.has_room(now));
-            let Some(id) = id else { return (self.engine.check(request), None) };
-            let (decision, reservation) = self.engine.reserve(request);
-            let id = reservation.map(|reservation| {
-                self.reservations.put(id, reservation, now);
-                id
-            });
-            (decision, id)
-        })?;
-        Ok(match decided {
+    pub(crate) async fn reserve(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
+        let mut waited = None;
+        let answer = match self.once(id, Call::Reserve, request, &mut waited).await? {
             Some((decision, None)) if decision.is_allowed() => self.marked((decision, None), Some(Degraded::Overload)),
-            Some(decided) => self.answer(decided),
-            None => self.undecided(request.parts().domain, Degraded::InternalError),
-        })
+            decided => self.told(request, decided),
+        };
+        Ok(Answer { waited, ..answer })
     }
 
     /// Decides several in their order, later ones after the charges of earlier ones, and tells each answer.
-    pub(crate) fn check_batch<'e>(&'e self, requests: &[Request<'_>], mut tell: impl FnMut(Answer<'e>)) {
+    pub(crate) async fn check_batch<'e>(&'e self, requests: &[Request<'_>], mut tell: impl FnMut(Answer<'e>)) {
+        if self.store.is_some() {
+            // Without an id there is none that was used before.
+            let decide = |request| async move {
+                self.told(request, self.once(None, Call::Check, request, &mut None).await.ok().flatten())
+            };
+            return self.each(requests, decide, tell).await;
+        }
         let mut told = 0;
         let each = |decision| {
             told += 1;
@@ -145,10 +175,30 @@ impl<C: Clock> Decider<C> {
         }
     }
 
+    /// Has each decided, and tells what it came to, in their order. Where there is a store they begin in order, and several
+    /// wait for it at once.
+    pub(crate) async fn each<T, F: Future>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        decide: impl Fn(T) -> F,
+        mut tell: impl FnMut(F::Output),
+    ) {
+        if self.store.is_none() {
+            for one in all {
+                tell(decide(one).await);
+            }
+            return;
+        }
+        let mut decided = pin!(stream::iter(all).map(decide).buffered(TOGETHER));
+        while let Some(one) = decided.next().await {
+            tell(one);
+        }
+    }
+
     /// Says what a reservation really cost; 0 gives all of it back.
     pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Unsettled> {
-        let reservation = self.reservations.take(id, self.engine.clock().now()).map_err(Unsettled::Gone)?;
-        caught(|| self.engine.settle(reservation, actual)).ok_or(Unsettled::Panicked)
+        let held = self.reservations.take(id, self.engine.clock().now()).map_err(Unsettled::Gone)?;
+        self.settle_held(held, actual).ok_or(Unsettled::Panicked)
     }
 
     /// What is answered where there is no decision: as the domain says for that case.
@@ -156,21 +206,186 @@ impl<C: Clock> Decider<C> {
         self.degraded.failed(reason);
         let is_allowed = self.engine.door_settings(domain).on_error == OnError::Open;
         let policy_version = self.engine.version();
-        Answer { is_allowed, decision: None, degraded: Some(reason), policy_version, reservation: None }
+        Answer { is_allowed, decision: None, degraded: Some(reason), policy_version, reservation: None, waited: None }
     }
 
     /// `None`: it panicked.
-    fn once<'e>(
+    async fn once<'e>(
         &'e self,
         id: Option<RequestId<'_>>,
         call: Call,
         request: &Request<'_>,
-        decide: impl FnOnce() -> Decided<'e>,
+        waited: &mut Option<Duration>,
     ) -> Result<Option<Decided<'e>>, Reused> {
+        let here = |reserves| self.charge_here(request, reserves);
+        let Some(store) = &self.store else { return self.once_by(id, call, request, here) };
+        if let Some(id) = id
+            && let Some(known) = self.retries.known(&self.engine, (id, call), request)?
+        {
+            return Ok(Some(known));
+        }
+        let begun = caught(|| match (call, id) {
+            (Call::Check, None) => Some(store.begin(request)),
+            // Nothing is charged before it is known whether it can be settled, or is a repeat.
+            _ => store.pend(request, false),
+        });
+        let pending = match begun {
+            None => return Ok(None),
+            Some(None) => return self.once_by(id, call, request, here),
+            Some(Some(Begun::Decided(decision))) => return Ok(Some((decision, None))),
+            Some(Some(Begun::Pending(pending))) => pending,
+        };
+        let asked_at = Instant::now();
+        let answers = store.ask(&pending).await;
+        *waited = Some(asked_at.elapsed());
+        let mut pending = Some(pending);
+        let decided = self.once_by(id, call, request, |reserves| match pending.take() {
+            Some(pending) if reserves => reserved(store.finish_reserved(pending, &answers)),
+            Some(pending) => (store.finish(pending, &answers), None),
+            None => here(reserves),
+        });
+        // The same came meanwhile, and was charged.
+        if let Some(pending) = pending {
+            caught(|| store.abandon(&pending, &answers));
+        }
+        decided
+    }
+
+    /// The same by `decide`, which is told whether what it charges is to be settled later.
+    fn once_by<'e>(
+        &'e self,
+        id: Option<RequestId<'_>>,
+        call: Call,
+        request: &Request<'_>,
+        decide: impl FnOnce(bool) -> (Decision<'e>, Option<Held>),
+    ) -> Result<Option<Decided<'e>>, Reused> {
+        let decide = || {
+            if call == Call::Check {
+                return (decide(false).0, None);
+            }
+            let now = self.engine.clock().now();
+            let id = ReservationId::random().ok().filter(|_| self.reservations.has_room(now));
+            let (decision, held) = decide(id.is_some());
+            let kept = id.zip(held).map(|(id, held)| {
+                self.reservations.put(id, held, now);
+                id
+            });
+            (decision, kept)
+        };
         match id {
             Some(id) => caught(|| self.retries.once(&self.engine, (id, call), request, decide)).transpose(),
             // The most: as straight as can be.
             None => Ok(caught(decide)),
+        }
+    }
+
+    /// By the engine alone.
+    fn charge_here(&self, request: &Request<'_>, reserves: bool) -> (Decision<'_>, Option<Held>) {
+        if reserves {
+            let (decision, here) = self.engine.reserve(request);
+            (decision, here.map(Held::Here))
+        } else {
+            (self.engine.check(request), None)
+        }
+    }
+
+    /// `None`: it panicked.
+    async fn look(&self, request: &Request<'_>) -> Option<Decision<'_>> {
+        let here = || caught(|| self.engine.peek(request));
+        let Some(store) = &self.store else { return here() };
+        match caught(|| store.pend(request, true))? {
+            None => here(),
+            Some(Begun::Decided(decision)) => Some(decision),
+            Some(Begun::Pending(pending)) => {
+                let answers = store.ask(&pending).await;
+                caught(|| store.finish(pending, &answers))
+            }
+        }
+    }
+
+    /// Decides requests together by the engine alone. `None`: it panicked.
+    fn at_once(&self, requests: &[(Request<'_>, Option<Rate>)]) -> Option<Vec<Decision<'_>>> {
+        caught(|| {
+            let mut decisions = Vec::with_capacity(requests.len());
+            self.engine.check_together(requests, &mut decisions);
+            decisions
+        })
+    }
+
+    /// The same with the store: one after the other, and when one is refused those before it are given back; what those after
+    /// it would come to is looked at. Those with their own numbers, which this node alone counts, come last.
+    async fn one_by_one<'e>(
+        &'e self,
+        store: &'e Shared<C>,
+        requests: &[(Request<'_>, Option<Rate>)],
+    ) -> Option<Vec<Decision<'e>>> {
+        let (rated, by_policy): (Vec<_>, Vec<_>) = (0..requests.len()).partition(|&place| requests[place].1.is_some());
+        let mut decisions = vec![None; requests.len()];
+        let mut charged = Vec::with_capacity(requests.len());
+        let (mut is_refused, mut is_broken) = (false, false);
+        for place in by_policy {
+            let request = &requests[place].0;
+            let decided = if is_refused || request.parts().cost == 0 {
+                self.look(request).await.map(|decision| (decision, None))
+            } else {
+                self.hold(store, request).await
+            };
+            let Some((decision, held)) = decided else {
+                is_broken = true;
+                break;
+            };
+            is_refused |= !decision.is_allowed();
+            decisions[place] = Some(decision);
+            charged.extend(held);
+        }
+        if !rated.is_empty() && !is_broken {
+            let asked = rated.iter().map(|&place| {
+                let (request, rate) = &requests[place];
+                (if is_refused { request.without_cost() } else { *request }, *rate)
+            });
+            let asked: Vec<_> = asked.collect();
+            match self.at_once(&asked) {
+                Some(decided) => {
+                    is_refused |= decided.iter().any(|decision| !decision.is_allowed());
+                    rated.into_iter().zip(decided).for_each(|(place, decision)| decisions[place] = Some(decision));
+                }
+                None => is_broken = true,
+            }
+        }
+        if is_refused || is_broken {
+            for held in charged {
+                let _ = self.settle_held(held, 0);
+            }
+        }
+        decisions.into_iter().collect()
+    }
+
+    /// Charges what can be settled. `None`: it panicked.
+    async fn hold<'e>(&'e self, store: &'e Shared<C>, request: &Request<'_>) -> Option<(Decision<'e>, Option<Held>)> {
+        match caught(|| store.pend(request, false))? {
+            None => caught(|| self.charge_here(request, true)),
+            Some(Begun::Decided(decision)) => Some((decision, None)),
+            Some(Begun::Pending(pending)) => {
+                let answers = store.ask(&pending).await;
+                caught(|| reserved(store.finish_reserved(pending, &answers)))
+            }
+        }
+    }
+
+    /// `None`: it panicked.
+    fn settle_held(&self, held: Held, actual: u64) -> Option<()> {
+        caught(|| match (held, &self.store) {
+            (Held::Here(reservation), _) => self.engine.settle(reservation, actual),
+            (Held::Stored(reserved), Some(store)) => store.settle(reserved, actual),
+            (Held::Stored(_), None) => {}
+        })
+    }
+
+    /// `None`: it panicked.
+    fn told<'e>(&'e self, request: &Request<'_>, decided: Option<Decided<'e>>) -> Answer<'e> {
+        match decided {
+            Some(decided) => self.answer(decided),
+            None => self.undecided(request.parts().domain, Degraded::InternalError),
         }
     }
 
@@ -192,8 +407,13 @@ impl<C: Clock> Decider<C> {
             degraded,
             policy_version: decision.policy_version(),
             reservation,
+            waited: None,
         }
     }
+}
+
+fn reserved((decision, stored): (Decision<'_>, Option<Reserved>)) -> (Decision<'_>, Option<Held>) {
+    (decision, stored.map(Held::Stored))
 }
 
 /// Takes decisions as they are made.
@@ -216,10 +436,19 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
 
     use super::*;
     use crate::reservations::OPEN_MAX;
+
+    fn reserve<'d>(
+        decider: &'d Decider<ManualClock>,
+        request: &Request<'_>,
+        id: Option<RequestId<'_>>,
+    ) -> Result<Answer<'d>, Reused> {
+        decider.reserve(request, id).now_or_never().expect("nothing waits without a store")
+    }
 
     #[test]
     fn what_there_is_no_room_for_is_charged_and_said_to_stand() {
@@ -238,19 +467,19 @@ mod tests {
         let decider = Decider::new(engine).expect("random numbers");
         let who = [Identity::new("user", "ada").expect("valid")];
         let request = Request::new(&who).expect("valid");
-        let first = decider.reserve(&request, None).expect("no id").reservation.expect("room");
+        let first = reserve(&decider, &request, None).expect("no id").reservation.expect("room");
         for _ in 1..OPEN_MAX {
-            assert!(decider.reserve(&request, None).expect("no id").reservation.is_some());
+            assert!(reserve(&decider, &request, None).expect("no id").reservation.is_some());
         }
         let repeated = RequestId::new("1").ok();
         for _ in 0..2 {
-            let beyond = decider.reserve(&request, repeated).expect("the same");
+            let beyond = reserve(&decider, &request, repeated).expect("the same");
             assert!(beyond.is_allowed && beyond.reservation.is_none());
             assert_eq!(beyond.degraded, Some(Degraded::Overload));
             let remaining = beyond.decision.expect("the engine decided").remaining();
             assert_eq!(remaining, Some(LIMIT - OPEN_MAX as u64 - 1), "charged once");
         }
         assert!(decider.settle(first, 0).is_ok());
-        assert!(decider.reserve(&request, None).expect("no id").reservation.is_some());
+        assert!(reserve(&decider, &request, None).expect("no id").reservation.is_some());
     }
 }

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     Stale(Duration),
     /// Whose certificate cannot be used.
     Certificate,
+    /// Limits that nodes share are decided without it.
+    Store,
 }
 
 impl Fault {
@@ -60,10 +62,11 @@ impl Fault {
             Self::Overflow(..) => "overflow",
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
+            Self::Store => "store",
         }
     }
 
-    pub(crate) const NAMES: [&str; 5] = ["errors", "slow", "overflow", "stale_policy", "certificate"];
+    pub(crate) const NAMES: [&str; 6] = ["errors", "slow", "overflow", "stale_policy", "certificate", "store"];
 }
 
 impl fmt::Display for Fault {
@@ -83,6 +86,7 @@ impl fmt::Display for Fault {
             Self::Certificate => {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
+            Self::Store => f.write_str("the store does not answer; limits that nodes share are decided without it"),
         }
     }
 }

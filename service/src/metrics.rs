@@ -50,6 +50,9 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tidegate");
         registry.register_collector(Box::new(OfEngine(Arc::clone(decider.engine()))));
         registry.register_collector(Box::new(OfDecider(Arc::clone(decider))));
+        if decider.store().is_some() {
+            registry.register_collector(Box::new(OfStore(Arc::clone(decider))));
+        }
         registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
         registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
@@ -237,6 +240,65 @@ impl<C: Clock> Collector for OfDecider<C> {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
         Ok(())
+    }
+}
+
+/// How the store is, where there is one.
+struct OfStore<C>(Arc<Decider<C>>);
+
+impl<C> fmt::Debug for OfStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfStore")
+    }
+}
+
+impl<C: Clock> Collector for OfStore<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(figures) = self.0.store().map(|store| store.figures()) else { return Ok(()) };
+        for (name, help, value) in [
+            (
+                "store_up",
+                "1 while the store is asked, 0 while it is left alone since it did not answer",
+                u64::from(!figures.is_open),
+            ),
+            (
+                "store_leased_tokens",
+                "Tokens of leased limits that the store counts as lent to this node",
+                figures.leased_out,
+            ),
+            (
+                "store_overshoot_tokens_max",
+                "The most tokens above a synced limit that the store had",
+                figures.overshoot_max,
+            ),
+            (
+                "store_untold_tokens_max",
+                "The most tokens of a synced limit that this node spent between two exchanges: the sum of all nodes bounds the \
+                 overshoot",
+                figures.untold_max,
+            ),
+        ] {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        let help = "For how long a synced charge was untold when the store had it: the last one";
+        encoder
+            .encode_descriptor("store_sync_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?
+            .encode_gauge(&figures.sync_lag.as_secs_f64())?;
+        for (name, help, count) in [
+            ("store_breaker_opened", "How often the store was left alone, since it did not answer", figures.opened),
+            ("store_requests", "Scripts that were sent to the store", figures.asked),
+            ("store_errors", "Those without an answer", figures.failed),
+            (
+                "store_overshoots",
+                "How often the store had more used of a synced limit than there is",
+                figures.overshoots,
+            ),
+        ] {
+            ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        let took = ConstCounter::new(figures.took.as_secs_f64());
+        let help = "What the answers of the store took, in all";
+        took.encode(encoder.encode_descriptor("store", help, Some(&Unit::Seconds), MetricType::Counter)?)
     }
 }
 

@@ -12,6 +12,7 @@ use tidegate::{
     Reservation,
     time::{Nanos, SECOND_NS},
 };
+use tidegate_fleet::store::Reserved;
 
 /// So many are open at most, some 200 bytes each and 100 for each limit that one was charged to.
 pub(crate) const OPEN_MAX: usize = 100_000;
@@ -68,6 +69,15 @@ pub(crate) enum Gone {
     Settled,
 }
 
+/// What was charged, by whom it is settled.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// The engine alone.
+    Here(Reservation),
+    /// The store has a part of it.
+    Stored(Reserved),
+}
+
 /// The reservations of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations(Mutex<Kept>);
@@ -84,7 +94,7 @@ struct Kept {
 #[derive(Debug)]
 struct Open {
     at: Nanos,
-    reservation: Reservation,
+    held: Held,
 }
 
 impl Reservations {
@@ -96,15 +106,15 @@ impl Reservations {
     }
 
     /// Keeps one that was made at `now`.
-    pub(crate) fn put(&self, id: ReservationId, reservation: Reservation, now: Nanos) {
-        self.lock().open.insert(id, Open { at: now, reservation });
+    pub(crate) fn put(&self, id: ReservationId, held: Held, now: Nanos) {
+        self.lock().open.insert(id, Open { at: now, held });
     }
 
     /// Takes one out, to be settled: once.
-    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<Reservation, Gone> {
+    pub(crate) fn take(&self, id: ReservationId, now: Nanos) -> Result<Held, Gone> {
         let mut kept = self.lock();
         kept.clear(now);
-        let Some(Open { at, reservation }) = kept.open.remove(&id) else {
+        let Some(Open { at, held }) = kept.open.remove(&id) else {
             let is_settled = kept.settled.get(&id).is_some_and(|&at| !is_over(at, now));
             return Err(if is_settled { Gone::Settled } else { Gone::Unknown });
         };
@@ -116,7 +126,7 @@ impl Reservations {
             kept.settled.pop_front();
         }
         kept.settled.insert(id, at);
-        Ok(reservation)
+        Ok(held)
     }
 
     /// How many are open, and how many were not settled in their hour.

@@ -114,12 +114,8 @@ impl Retries {
         let content = self.hash_of(request, call);
         let mut shard = self.shard(id);
         let now = engine.clock().now();
-        if let Some(answered) = shard.get(&id).filter(|answered| !answered.is_over(now)) {
-            if answered.request != content {
-                return Err(Reused);
-            }
-            self.repeats.fetch_add(1, Ordering::Relaxed);
-            return Ok((engine.recall(&answered.decision), answered.reservation));
+        if let Some(known) = self.find(engine, &shard, (id, content), now)? {
+            return Ok(known);
         }
         let (decision, reservation) = decide();
         if decision.is_allowed() {
@@ -129,6 +125,32 @@ impl Retries {
             shard.insert(id, Answered { at: now, request: content, decision, reservation });
         }
         Ok((decision, reservation))
+    }
+
+    /// What a repeat is told, if it is one: for requests that wait between this and [`once`](Self::once).
+    pub(crate) fn known<'e, C: Clock>(
+        &self,
+        engine: &'e Engine<C>,
+        (id, call): (RequestId<'_>, Call),
+        request: &Request<'_>,
+    ) -> Result<Option<Decided<'e>>, Reused> {
+        let id = self.hash((request.parts().domain, id.0));
+        self.find(engine, &self.shard(id), (id, self.hash_of(request, call)), engine.clock().now())
+    }
+
+    fn find<'e, C: Clock>(
+        &self,
+        engine: &'e Engine<C>,
+        shard: &Shard,
+        (id, content): (u128, u128),
+        now: Nanos,
+    ) -> Result<Option<Decided<'e>>, Reused> {
+        let Some(answered) = shard.get(&id).filter(|answered| !answered.is_over(now)) else { return Ok(None) };
+        if answered.request != content {
+            return Err(Reused);
+        }
+        self.repeats.fetch_add(1, Ordering::Relaxed);
+        Ok(Some((engine.recall(&answered.decision), answered.reservation)))
     }
 
     /// Takes away what is over, and where that leaves no place the oldest.

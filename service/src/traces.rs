@@ -100,6 +100,9 @@ impl RequestSpan {
         if let Some(reason) = answer.degraded.map(Degraded::name) {
             span.set_attribute(KeyValue::new("tidegate.degraded", reason));
         }
+        if let Some(waited) = answer.waited {
+            span.set_attribute(KeyValue::new("tidegate.store.wait", waited.as_secs_f64()));
+        }
     }
 
     /// It was answered with this status.

@@ -93,7 +93,10 @@ impl<C: Clock> Watch<C> {
     /// What is wrong now.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let silence = self.source.is_some().then(|| self.since(self.seen().heard));
-        self.health.faults(&self.look(), silence, self.certificate.now().is_none())
+        let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
+        let is_away = self.decider.store().is_some_and(|store| store.figures().is_open);
+        faults.extend(is_away.then_some(Fault::Store));
+        faults
     }
 
     /// How long the policy is in force; `None`: there is none.

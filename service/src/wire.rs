@@ -75,7 +75,7 @@ struct Refund<'a> {
 }
 
 /// Reads a check, and has it decided; with a peek, only says what would be decided. Also what its domain asks of the door.
-pub(crate) fn decide<'e, C: Clock>(
+pub(crate) async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     call: Call,
     text: &str,
@@ -88,10 +88,10 @@ pub(crate) fn decide<'e, C: Clock>(
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
     let answer = match (call, check.peek) {
-        (Call::Check, true) => Ok(decider.peek(&request)),
-        (Call::Check, false) => decider.check(&request, id),
+        (Call::Check, true) => Ok(decider.peek(&request).await),
+        (Call::Check, false) => decider.check(&request, id).await,
         (Call::Reserve, true) => return Err(Error::PeekOfReservation),
-        (Call::Reserve, false) => decider.reserve(&request, id),
+        (Call::Reserve, false) => decider.reserve(&request, id).await,
     };
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     Ok((answer.map_err(Error::Reused)?, decider.engine().door_settings(domain)))

@@ -54,36 +54,41 @@ pub(super) struct Stream {
 /// Is told with which code a stream ended, and whether the refusal was counted.
 struct Ended(Option<Box<dyn FnOnce(Code, bool)>>);
 
-/// Appends a message with its head. What could not be written is not there.
-pub(super) fn put_framed<E>(to: &mut BytesMut, write: impl FnOnce(&mut BytesMut) -> Result<(), E>) -> Result<(), E> {
+/// Appends the head of a message that is written next; says where it begins.
+pub(super) fn put_head(to: &mut BytesMut) -> usize {
     let at = to.len();
     to.put_bytes(0, HEAD_BYTES);
-    if let Err(error) = write(to) {
+    at
+}
+
+/// The message that begins there is written. What could not be is not there.
+pub(super) fn end_message<E>(to: &mut BytesMut, at: usize, written: Result<(), E>) -> Result<(), E> {
+    if written.is_err() {
         to.truncate(at);
-        return Err(error);
+    } else {
+        let length = (to.len() - at - HEAD_BYTES) as u32;
+        to[at + 1..at + HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
     }
-    let length = (to.len() - at - HEAD_BYTES) as u32;
-    to[at + 1..at + HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
-    Ok(())
+    written
 }
 
-/// A message as the answer of a call, for which so many bytes are taken at first.
-pub(super) fn whole(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<Told, Status> {
-    let write = |to: &mut BytesMut| {
-        write(to);
-        Ok(())
-    };
-    tried(capacity, write, None)
-}
-
-/// The same, where it may be refused while it is written; with its part of the room.
-pub(super) fn tried(
-    capacity: usize,
-    write: impl FnOnce(&mut BytesMut) -> Result<(), Status>,
-    mut part: Option<Part<Arc<Room>>>,
-) -> Result<Told, Status> {
+/// What a message is written to as the answer of a call, for which so many bytes are taken at first.
+pub(super) fn begun(capacity: usize) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(capacity.max(MESSAGE_BYTES));
-    put_framed(&mut bytes, write)?;
+    put_head(&mut bytes);
+    bytes
+}
+
+/// The same, written.
+pub(super) fn whole(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Result<Told, Status> {
+    let mut bytes = begun(capacity);
+    write(&mut bytes);
+    sent(bytes, None)
+}
+
+/// A message that was [begun](begun) and written, with its part of the room.
+pub(super) fn sent(mut bytes: BytesMut, mut part: Option<Part<Arc<Room>>>) -> Result<Told, Status> {
+    end_message(&mut bytes, 0, Ok::<_, Status>(()))?;
     if let Some(part) = &mut part {
         // Where there is no more room it holds what it did: what was decided is told.
         part.hold(bytes.capacity());

@@ -327,11 +327,11 @@ impl<C: Clock> Door<C> {
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, about)?;
+                let answer = limiter.decide(message, Call::Check, about).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
             (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, about)?;
+                let answer = limiter.decide(message, Call::Reserve, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
             (LIMITER, "CheckRateLimitBatch") => {
@@ -340,7 +340,9 @@ impl<C: Clock> Door<C> {
                     return Err(refuse(Error::Overload));
                 }
                 // A check of two short names has an answer four times as long.
-                answers::tried(GROWTH / 2 * message.len(), |to| limiter.batch(message, to), Some(part))
+                let mut told = answers::begun(GROWTH / 2 * message.len());
+                limiter.batch(message, &mut told).await?;
+                answers::sent(told, Some(part))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
             (LIMITER, "Refund") => whole(&limiter.refund(self::read(message)?)?),
@@ -350,7 +352,7 @@ impl<C: Clock> Door<C> {
                     let problem = "far too many; at most 32 fit".to_owned();
                     return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
                 }
-                whole(&self.envoy.decide(&self::read(message)?, about)?)
+                whole(&self.envoy.decide(&self::read(message)?, about).await?)
             }
             _ => {
                 let told = self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await;

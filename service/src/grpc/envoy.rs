@@ -28,14 +28,18 @@ pub(super) struct Envoy<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Envoy<C> {
     /// `ShouldRateLimit`; `about`: what is known of the call.
-    pub(super) fn decide(&self, message: &RateLimitRequest, about: &Extensions) -> Result<RateLimitResponse, Status> {
+    pub(super) async fn decide(
+        &self,
+        message: &RateLimitRequest,
+        about: &Extensions,
+    ) -> Result<RateLimitResponse, Status> {
         let decider = &self.0.decider;
         let told = match about.get::<Overloaded>() {
             Some(Overloaded) => {
                 decider.degraded().failed(Degraded::Overload);
                 Err(Error::Overload)
             }
-            None => decide(decider, message),
+            None => decide(decider, message).await,
         };
         let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
@@ -47,12 +51,13 @@ impl<C: Clock> Envoy<C> {
 
 /// Has the descriptors decided together. Also the answer that decided: the denial after which to wait longest, or else the
 /// one with the least remaining.
-fn decide<'e, C: Clock>(
+async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     message: &RateLimitRequest,
 ) -> Result<(Answer<'e>, RateLimitResponse), Error> {
     let asked = ask::Asked::read(message)?;
-    let answers = asked.with_requests(|requests| decider.check_together(requests))?.ok_or(Error::Undecided)?;
+    let answers =
+        asked.with_requests(async |requests| decider.check_together(requests).await).await?.ok_or(Error::Undecided)?;
     let settings = decider.engine().door_settings(&message.domain);
     let statuses = answers.iter().map(|answer| tell::status(answer.decision.as_ref())).collect();
     let remaining = |answer: &Answer<'_>| answer.decision.as_ref().and_then(Decision::remaining);

@@ -31,7 +31,7 @@ pub(super) struct Limiter<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Limiter<C> {
     /// Decides a `RateLimitRequest`; `about`: what is known of the call.
-    pub(super) fn decide(&self, message: &[u8], call: Call, about: &Extensions) -> Result<Answer<'_>, Status> {
+    pub(super) async fn decide(&self, message: &[u8], call: Call, about: &Extensions) -> Result<Answer<'_>, Status> {
         let decider = &self.0.decider;
         let answer = if about.get::<Overloaded>().is_some() {
             // Which domain it names was not read.
@@ -39,7 +39,7 @@ impl<C: Clock> Limiter<C> {
         } else {
             let mut asked = Asked::default();
             asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
-            asked.decide(decider, call).map_err(|error| refuse(&self.0, &error, None))?
+            asked.decide(decider, call).await.map_err(|error| refuse(&self.0, &error, None))?
         };
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);
@@ -48,14 +48,14 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Writes the `BatchRateLimitResponse` to a `BatchRateLimitRequest`. All are read before one is decided.
-    pub(super) fn batch(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
-        self.batched(message, to).map_err(|(refusal, place)| {
+    pub(super) async fn batch(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+        self.batched(message, to).await.map_err(|(refusal, place)| {
             let place = place.map(|place| format!("requests/{place}"));
             refusal.told(&self.0, place.as_deref())
         })
     }
 
-    fn batched(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Wrong> {
+    async fn batched(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Wrong> {
         let all = wire::batch(message)?;
         let mut identities = Vec::with_capacity(all.len());
         let mut ends = Vec::with_capacity(all.len());
@@ -85,11 +85,12 @@ impl<C: Clock> Limiter<C> {
         let decider = &self.0.decider;
         if is_plain {
             let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| wire::response(&answer, to));
-            decider.check_batch(&requests, &mut tell);
+            decider.check_batch(&requests, &mut tell).await;
             return Ok(());
         }
-        for (place, (asked, request)) in all.iter().zip(&requests).enumerate() {
-            put_within(RESPONSES, to, |to| match asked.decided(decider, Call::Check, request) {
+        let mut place = 0;
+        let tell = |decided| {
+            put_within(RESPONSES, to, |to| match decided {
                 Ok(answer) => wire::response(&answer, to),
                 // Those before it were charged by now, so it is told in its place.
                 Err(error) => put_within(CHECK_ERROR, to, |to| {
@@ -101,19 +102,22 @@ impl<C: Clock> Limiter<C> {
                     put_text(3, &field.unwrap_or_default(), to);
                 }),
             });
-        }
+            place += 1;
+        };
+        let decide = |(asked, request)| Asked::decided(asked, decider, Call::Check, request);
+        decider.each(all.iter().zip(&requests), decide, tell).await;
         Ok(())
     }
 
     /// Writes the `CheckStreamResponse` to a `CheckStreamRequest`. An error: it is none, which ends the stream.
-    pub(super) fn streamed(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+    pub(super) async fn streamed(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
         let mut asked = Asked::default();
         let read = wire::streamed(message, &mut asked);
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
         if correlation_id != 0 {
             uint64::encode(1, &correlation_id, to);
         }
-        match asked.decide(&self.0.decider, Call::Check) {
+        match asked.decide(&self.0.decider, Call::Check).await {
             Ok(answer) => put_within(2, to, |to| wire::response(&answer, to)),
             Err(error) => put_within(3, to, |to| {
                 let status = refuse(&self.0, &error, Some("request"));

@@ -1,4 +1,5 @@
 //! A stream of checks: the messages that have come are answered one after the other into one buffer, which goes out as a whole.
+//! Where there is a store several wait for it together, and are answered in the order in which they came.
 
 use std::{
     pin::Pin,
@@ -7,17 +8,23 @@ use std::{
 };
 
 use actix_web::web::{Buf, Bytes, BytesMut};
+use futures_util::{
+    FutureExt,
+    future::BoxFuture,
+    stream::{FuturesOrdered, StreamExt},
+};
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
 use tidegate::clock::Clock;
 use tonic::Status;
 
 use super::{
-    answers::{GRPC_STATUS, put_framed},
+    answers::{GRPC_STATUS, end_message, put_head},
     body::{self, HEAD_BYTES},
     limiter::Limiter,
     refuse,
 };
+use crate::decider::TOGETHER;
 
 /// Answers that are ready together leave together, up to so many bytes.
 const TOGETHER_BYTES: usize = 32 << 10;
@@ -32,6 +39,8 @@ pub(super) struct Exchange<C> {
     /// What came and is not answered.
     came: BytesMut,
     told: BytesMut,
+    /// Answers that wait for a store.
+    waiting: FuturesOrdered<BoxFuture<'static, Result<BytesMut, Status>>>,
     end: End,
 }
 
@@ -45,20 +54,55 @@ enum End {
 
 impl<C: Clock> Exchange<C> {
     pub(super) fn new(limiter: Arc<Limiter<C>>, body: body::Body<C>) -> Self {
-        Self { limiter, body, came: BytesMut::new(), told: BytesMut::new(), end: End::Open }
+        Self {
+            limiter,
+            body,
+            came: BytesMut::new(),
+            told: BytesMut::new(),
+            waiting: FuturesOrdered::new(),
+            end: End::Open,
+        }
     }
 
-    /// Answers what has come, as far as it fits into what goes out together.
-    fn answer(&mut self) -> Result<(), Status> {
+    /// Answers what has come, as far as it fits into what goes out together, and waits together.
+    fn answer(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        loop {
+            self.begin()?;
+            let before = self.waiting.len();
+            while self.told.len() < TOGETHER_BYTES
+                && let Poll::Ready(Some(told)) = self.waiting.poll_next_unpin(context)
+            {
+                self.told.extend_from_slice(&told?);
+            }
+            if self.waiting.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Status> {
+        let waits = self.limiter.0.decider.waits();
         let mut rest = &self.came[..];
         let mut answered = Ok(());
         while answered.is_ok()
             && self.told.len() < TOGETHER_BYTES
+            && self.waiting.len() < TOGETHER
             // Compressed ones, and those that are too long, do not come this far.
             && let Some((&[_, length @ ..], after)) = rest.split_first_chunk::<HEAD_BYTES>()
             && let Some((message, after)) = after.split_at_checked(u32::from_be_bytes(length) as usize)
         {
-            answered = put_framed(&mut self.told, |to| self.limiter.streamed(message, to));
+            if waits {
+                let (limiter, message) = (Arc::clone(&self.limiter), Bytes::copy_from_slice(message));
+                let told = async move {
+                    let mut told = BytesMut::new();
+                    framed(&limiter, &message, &mut told).await?;
+                    Ok(told)
+                };
+                self.waiting.push_back(told.boxed());
+            } else {
+                let told = framed(&self.limiter, message, &mut self.told).now_or_never();
+                answered = told.unwrap_or_else(|| Err(Status::internal("a check waits for nothing")));
+            }
             rest = after;
         }
         let left = rest.len();
@@ -71,18 +115,32 @@ impl<C: Clock> Exchange<C> {
     }
 }
 
+async fn framed<C: Clock>(limiter: &Limiter<C>, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+    let at = put_head(to);
+    let written = limiter.streamed(message, to).await;
+    end_message(to, at, written)
+}
+
 impl<C: Clock> Body for Exchange<C> {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        while matches!(this.end, End::Open) {
-            if let Err(status) = this.answer() {
+        while matches!(this.end, End::Open) || !this.waiting.is_empty() {
+            if let Err(status) = this.answer(context) {
+                this.waiting = FuturesOrdered::new();
                 this.end = End::Near(Err(status));
                 break;
             }
             if this.told.len() >= TOGETHER_BYTES {
+                break;
+            }
+            // Nothing more is read, but what waits.
+            if this.waiting.len() >= TOGETHER || !matches!(this.end, End::Open) {
+                if this.told.is_empty() && !this.waiting.is_empty() {
+                    return Poll::Pending;
+                }
                 break;
             }
             match this.body.poll_chunk(context) {

@@ -229,14 +229,14 @@ impl<'m> Asked<'m> {
     }
 
     /// Has it decided; with a peek, only says what would be decided.
-    pub(super) fn decide<'e, C: Clock>(&self, decider: &'e Decider<C>, call: Call) -> Result<Answer<'e>, Error> {
+    pub(super) async fn decide<'e, C: Clock>(&self, decider: &'e Decider<C>, call: Call) -> Result<Answer<'e>, Error> {
         let mut identities = ArrayVec::<_, IDENTITIES_MAX>::new();
         self.identities(&mut identities)?;
-        self.decided(decider, call, &self.request(&identities)?)
+        self.decided(decider, call, &self.request(&identities)?).await
     }
 
     /// The same, of a request that was made of it.
-    pub(super) fn decided<'e, C: Clock>(
+    pub(super) async fn decided<'e, C: Clock>(
         &self,
         decider: &'e Decider<C>,
         call: Call,
@@ -244,10 +244,10 @@ impl<'m> Asked<'m> {
     ) -> Result<Answer<'e>, Error> {
         let id = self.id()?;
         match (call, self.peek) {
-            (Call::Check, true) => Ok(decider.peek(request)),
-            (Call::Check, false) => decider.check(request, id).map_err(Error::Reused),
+            (Call::Check, true) => Ok(decider.peek(request).await),
+            (Call::Check, false) => decider.check(request, id).await.map_err(Error::Reused),
             (Call::Reserve, true) => Err(Error::PeekOfReservation),
-            (Call::Reserve, false) => decider.reserve(request, id).map_err(Error::Reused),
+            (Call::Reserve, false) => decider.reserve(request, id).await.map_err(Error::Reused),
         }
     }
 
@@ -451,6 +451,7 @@ fn seconds(duration: Duration) -> u64 {
 mod tests {
     use std::sync::Arc;
 
+    use futures_util::FutureExt;
     use proptest::prelude::*;
     use prost::Message;
     use tidegate::{Degraded, Engine, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
@@ -461,6 +462,11 @@ mod tests {
         },
         *,
     };
+
+    /// Nothing waits without a store.
+    fn now<T>(told: impl Future<Output = T>) -> T {
+        told.now_or_never().expect("it is ready")
+    }
 
     fn text_of() -> impl Strategy<Value = String> {
         prop_oneof![Just(String::new()), "[a-z0-9/ü]{1,12}"]
@@ -606,7 +612,7 @@ mod tests {
             for cost in costs {
                 let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("valid");
                 let answers =
-                    [decider.check(&request, None), decider.reserve(&request, None), Ok(decider.undecided("default", Degraded::Overload))];
+                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default", Degraded::Overload))];
                 for answer in answers {
                     let answer = answer.expect("no id");
                     let mut written = BytesMut::new();

@@ -89,11 +89,11 @@ impl<'q> Options<'q> {
 }
 
 impl<C: Clock> Door<C> {
-    pub(super) fn authorize(&self, request: &HttpRequest, span: Option<&RequestSpan>) -> HttpResponse {
-        self.answer(AUTHORIZE, self.authorized(request, span))
+    pub(super) async fn authorize(&self, request: &HttpRequest, span: Option<&RequestSpan>) -> HttpResponse {
+        self.answer(AUTHORIZE, self.authorized(request, span).await)
     }
 
-    fn authorized(&self, asked: &HttpRequest, span: Option<&RequestSpan>) -> Result<HttpResponse, Error> {
+    async fn authorized(&self, asked: &HttpRequest, span: Option<&RequestSpan>) -> Result<HttpResponse, Error> {
         let options = Options::read(asked.uri().query().unwrap_or_default())?;
         let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
@@ -109,7 +109,7 @@ impl<C: Clock> Door<C> {
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without an id of the request there is none that was used before.
-        let answer = self.shared.decider.check(&request, None).map_err(Error::Reused)?;
+        let answer = self.shared.decider.check(&request, None).await.map_err(Error::Reused)?;
         if let Some(span) = span {
             span.decided(&answer);
         }

@@ -160,12 +160,12 @@ impl<C: Clock> Door<C> {
 
     async fn routed(&self, route: &'static str, came: &mut Came, span: Option<&RequestSpan>) -> HttpResponse {
         match (route, came.head.method()) {
-            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span),
-            (BATCH, &Method::POST) => self.batch(self.body(came).await),
-            (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span),
+            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span).await,
+            (BATCH, &Method::POST) => self.batch(self.body(came).await).await,
+            (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span).await,
             (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
             (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
-            (AUTHORIZE, _) => self.authorize(&came.head, span),
+            (AUTHORIZE, _) => self.authorize(&came.head, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
             (METRICS, &Method::GET | &Method::HEAD) => self.metrics(),
@@ -184,27 +184,36 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
-        let answer = body.and_then(|body| {
-            let checks = wire::batch(body::text(&body)?)?;
-            let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
-            text.extend_from_slice(br#"{"decisions":["#);
-            for (place, check) in checks.into_iter().enumerate() {
-                if place > 0 {
-                    text.push(b',');
-                }
-                match wire::decide(&self.shared.decider, Call::Check, check) {
-                    Ok((answer, _)) => answer::decision(&answer, &mut text),
-                    Err(error) => {
-                        let error = self.refuse(BATCH, &error).within(&format!("checks/{place}"));
-                        answer::field(&mut text, "", ErrorBody { error });
-                    }
+    async fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
+        let answer = match body {
+            Ok(body) => self.batched(&body).await,
+            Err(error) => Err(error),
+        };
+        self.answer(BATCH, answer)
+    }
+
+    async fn batched(&self, body: &[u8]) -> Result<HttpResponse, Error> {
+        let checks = wire::batch(body::text(body)?)?;
+        let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
+        text.extend_from_slice(br#"{"decisions":["#);
+        let decider = &self.shared.decider;
+        let mut place = 0;
+        let tell = |decided| {
+            if place > 0 {
+                text.push(b',');
+            }
+            match decided {
+                Ok((answer, _)) => answer::decision(&answer, &mut text),
+                Err(error) => {
+                    let error = self.refuse(BATCH, &error).within(&format!("checks/{place}"));
+                    answer::field(&mut text, "", ErrorBody { error });
                 }
             }
-            text.extend_from_slice(b"]}");
-            Ok(json(StatusCode::OK, text))
-        });
-        self.answer(BATCH, answer)
+            place += 1;
+        };
+        decider.each(checks, |check| wire::decide(decider, Call::Check, check), tell).await;
+        text.extend_from_slice(b"]}");
+        Ok(json(StatusCode::OK, text))
     }
 
     /// Alive; and what is wrong, if anything is.
@@ -259,7 +268,7 @@ impl<C: Clock> Door<C> {
     }
 
     /// The answer to a body that is a check.
-    fn decide(
+    async fn decide(
         &self,
         (route, call): (&'static str, Call),
         body: Result<Bytes, Error>,
@@ -277,10 +286,14 @@ impl<C: Clock> Door<C> {
                 let answer = self.shared.decider.undecided(DEFAULT_DOMAIN, Degraded::Overload);
                 Ok(told(&answer, self.shared.decider.engine().door_settings(DEFAULT_DOMAIN)))
             }
-            body => body.and_then(|body| {
-                let (answer, settings) = wire::decide(&self.shared.decider, call, body::text(&body)?)?;
-                Ok(told(&answer, settings))
-            }),
+            Err(error) => Err(error),
+            Ok(body) => match body::text(&body) {
+                Ok(text) => {
+                    let decided = wire::decide(&self.shared.decider, call, text).await;
+                    decided.map(|(answer, settings)| told(&answer, settings))
+                }
+                Err(error) => Err(error),
+            },
         };
         self.answer(route, answer)
     }

@@ -4,9 +4,9 @@ use super::*;
 
 const NOW: Nanos = 1_700_000_000 * SECOND_NS;
 
-fn reservation(engine: &Engine<ManualClock>) -> Reservation {
+fn reservation(engine: &Engine<ManualClock>) -> Held {
     let who = [Identity::new("user", "ada").expect("valid")];
-    engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed")
+    Held::Here(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
 }
 
 fn engine() -> Engine<ManualClock> {

@@ -31,7 +31,7 @@ use super::{
     commands::OTHER,
     error::Error,
     reply::Replies,
-    session::{Asked, Ran, Session, Status, Then},
+    session::{Asked, Ran, Session, Status, Then, Waiting},
 };
 use crate::{
     doors::Shared,
@@ -163,6 +163,7 @@ enum Next {
     /// There are more; first the replies are to be written.
     Write,
     Ask(Asked),
+    Wait(Waiting),
     Close,
 }
 
@@ -249,6 +250,11 @@ impl<'d, C: Clock> Conversation<'d, C> {
                     tally.add(&self.session.told(&asked, answer, &mut self.replies));
                     tally.count();
                 }
+                Next::Wait(waiting) => {
+                    let mut tally = Tally::new(self.door);
+                    tally.add(&self.session.waited(waiting, &mut self.replies).await);
+                    tally.count();
+                }
             }
         }
     }
@@ -287,13 +293,14 @@ impl<'d, C: Clock> Conversation<'d, C> {
             };
             has_run = true;
             // What is asked elsewhere is counted when it is told.
-            if !matches!(ran.then, Then::Ask(_)) {
+            if !matches!(ran.then, Then::Ask(_) | Then::Wait(_)) {
                 tally.add(&ran);
             }
             match ran.then {
                 Then::Next if self.replies.bytes.len() < REPLY_BYTES => {}
                 Then::Next => break Next::Write,
                 Then::Ask(asked) => break Next::Ask(asked),
+                Then::Wait(waiting) => break Next::Wait(waiting),
                 Then::Close => break Next::Close,
             }
         };

@@ -1,7 +1,8 @@
 //! Runs the commands of one connection.
 
-use std::{net::SocketAddr, str};
+use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, str, sync::Arc};
 
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use tidegate::{
     DEFAULT_DOMAIN, Decision, Degraded, Identity, Request, Retry,
     clock::Clock,
@@ -16,13 +17,16 @@ use super::{
     throttle::{Dialect, Throttle, seconds, whole},
 };
 use crate::{
-    decider::{Answer, caught},
+    decider::{Answer, Decider, caught},
     retries::RequestId,
     tokens::Good,
 };
 
 /// How long what others said of a token of an operator is believed.
 const OPERATOR_NS: Nanos = 60 * SECOND_NS;
+
+/// The check by the policy, as metrics know it.
+const CHECK: &str = "tidegate.check";
 
 /// One connection, and who is at its other end.
 pub(super) struct Session<'d, C> {
@@ -63,13 +67,24 @@ pub(super) enum Status {
 }
 
 /// What comes after a command.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(super) enum Then {
     Next,
     /// The end of the connection.
     Close,
     /// Who this is must be asked elsewhere; the answer goes to [`Session::told`].
     Ask(Asked),
+    /// It waits for the store; what it comes to is told by [`Session::waited`].
+    Wait(Waiting),
+}
+
+/// A check that waits: its reply, and whether it is allowed.
+pub(super) struct Waiting(LocalBoxFuture<'static, (Vec<u8>, Result<bool, Error>)>);
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
 }
 
 /// A token that is not known here.
@@ -86,6 +101,13 @@ enum Done {
     Denied,
     Close,
     Ask(Asked),
+    Wait(Waiting),
+}
+
+impl Done {
+    fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Next } else { Self::Denied }
+    }
 }
 
 impl<'d, C: Clock> Session<'d, C> {
@@ -117,6 +139,7 @@ impl<'d, C: Clock> Session<'d, C> {
             Ok(Done::Denied) => (Status::Denied, Then::Next),
             Ok(Done::Close) => (Status::Done, Then::Close),
             Ok(Done::Ask(asked)) => (Status::Done, Then::Ask(asked)),
+            Ok(Done::Wait(waiting)) => (Status::Done, Then::Wait(waiting)),
             Err(error) => return self.refuse(command.name, &error, to),
         };
         Ran { route: command.name, status, then }
@@ -141,6 +164,21 @@ impl<'d, C: Clock> Session<'d, C> {
             }
             Ok(false) => self.refuse(route, &Error::WrongToken, to),
             Err(why) => self.refuse(route, &Error::Away(why), to),
+        }
+    }
+
+    /// Waits for a check, and appends its reply.
+    pub(super) async fn waited(&self, Waiting(waiting): Waiting, to: &mut Replies) -> Ran {
+        // As in `run`.
+        let waited = AssertUnwindSafe(waiting).catch_unwind().await;
+        let (reply, decided) = waited.unwrap_or_else(|_| (Vec::new(), Err(Error::Internal)));
+        to.bytes.extend_from_slice(&reply);
+        match decided {
+            Ok(is_allowed) => {
+                let status = if is_allowed { Status::Done } else { Status::Denied };
+                Ran { route: CHECK, status, then: Then::Next }
+            }
+            Err(error) => self.refuse(CHECK, &error, to),
         }
     }
 
@@ -251,32 +289,27 @@ impl<'d, C: Clock> Session<'d, C> {
         };
         to.array(answer.len());
         to.integers(answer);
-        Ok(if is_allowed { Done::Next } else { Done::Denied })
+        Ok(Done::of(is_allowed))
     }
 
     fn check(&self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
-        let text = |place: usize, field| match arguments.get(place) {
-            Some(argument) => str::from_utf8(argument).map(Some).map_err(|_| Error::NotUtf8(field)),
-            None => Ok(None),
+        let shared = &self.door.shared;
+        if !shared.decider.waits() {
+            let decided = check(&shared.decider, arguments, to).now_or_never();
+            return decided.unwrap_or(Err(Error::Internal)).map(Done::of);
+        }
+        let (shared, is_version_3) = (Arc::clone(shared), to.is_version_3);
+        let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_vec()).collect();
+        let waiting = async move {
+            let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
+            let mut to = Replies { bytes: Vec::new(), is_version_3 };
+            let decided = check(&shared.decider, &arguments, &mut to).await;
+            (to.bytes, decided)
         };
-        let (kind, value) = (text(0, "kind")?.unwrap_or_default(), text(1, "value")?.unwrap_or_default());
-        let identity = [Identity::new(kind, value).map_err(Error::Request)?];
-        let mut request = Request::new(&identity).map_err(Error::Request)?;
-        if let Some(endpoint) = text(2, "endpoint")?.filter(|endpoint| !matches!(*endpoint, "" | "*")) {
-            request = request.endpoint(endpoint).map_err(Error::Request)?;
-        }
-        let cost = text(3, "cost")?;
-        let cost = cost.map_or(Ok(1), |cost| cost.parse().map_err(|_| Error::Cost(cost.to_owned())))?;
-        request = if cost == 0 { request.without_cost() } else { request.cost(cost).map_err(Error::Request)? };
-        let id = text(4, "request_id")?.map(RequestId::new).transpose().map_err(Error::RequestId)?;
-        if arguments.len() > 5 {
-            return Err(Error::Count("tidegate.check"));
-        }
-        let decider = &self.door.shared.decider;
-        let answer =
-            if cost == 0 { decider.peek(&request) } else { decider.check(&request, id).map_err(|_| Error::Reused)? };
-        decision(&answer, to);
-        Ok(if answer.is_allowed { Done::Next } else { Done::Denied })
+        let mut waiting = waiting.boxed_local();
+        let Some((reply, decided)) = (&mut waiting).now_or_never() else { return Ok(Done::Wait(Waiting(waiting))) };
+        to.bytes.extend_from_slice(&reply);
+        decided.map(Done::of)
     }
 
     fn hello(&mut self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
@@ -337,6 +370,34 @@ impl<'d, C: Clock> Session<'d, C> {
         to.bulk(b"modules");
         to.array(0);
     }
+}
+
+/// Appends the decision. Is it allowed?
+async fn check<C: Clock>(decider: &Decider<C>, arguments: &[&[u8]], to: &mut Replies) -> Result<bool, Error> {
+    let text = |place: usize, field| match arguments.get(place) {
+        Some(argument) => str::from_utf8(argument).map(Some).map_err(|_| Error::NotUtf8(field)),
+        None => Ok(None),
+    };
+    let (kind, value) = (text(0, "kind")?.unwrap_or_default(), text(1, "value")?.unwrap_or_default());
+    let identity = [Identity::new(kind, value).map_err(Error::Request)?];
+    let mut request = Request::new(&identity).map_err(Error::Request)?;
+    if let Some(endpoint) = text(2, "endpoint")?.filter(|endpoint| !matches!(*endpoint, "" | "*")) {
+        request = request.endpoint(endpoint).map_err(Error::Request)?;
+    }
+    let cost = text(3, "cost")?;
+    let cost = cost.map_or(Ok(1), |cost| cost.parse().map_err(|_| Error::Cost(cost.to_owned())))?;
+    request = if cost == 0 { request.without_cost() } else { request.cost(cost).map_err(Error::Request)? };
+    let id = text(4, "request_id")?.map(RequestId::new).transpose().map_err(Error::RequestId)?;
+    if arguments.len() > 5 {
+        return Err(Error::Count(CHECK));
+    }
+    let answer = if cost == 0 {
+        decider.peek(&request).await
+    } else {
+        decider.check(&request, id).await.map_err(|_| Error::Reused)?
+    };
+    decision(&answer, to);
+    Ok(answer.is_allowed)
 }
 
 /// The five numbers of redis-cell, and the name of the limit that decided. Where there is none: -1 for its numbers.

@@ -107,7 +107,10 @@ impl<'m> Asked<'m> {
     }
 
     /// Hands over the requests, each with the numbers that it brings. An error: the engine would not take one of them.
-    pub(super) fn with_requests<T>(&self, ask: impl FnOnce(&[(Request<'_>, Option<Rate>)]) -> T) -> Result<T, Error> {
+    pub(super) async fn with_requests<T>(
+        &self,
+        ask: impl AsyncFnOnce(&[(Request<'_>, Option<Rate>)]) -> T,
+    ) -> Result<T, Error> {
         let mut identities = Vec::with_capacity(self.identities.len());
         for (place, descriptor) in self.descriptors.iter().enumerate() {
             for (kind, value, entry) in &self.identities[descriptor.identities.clone()] {
@@ -122,7 +125,7 @@ impl<'m> Asked<'m> {
             request.map_err(|error| Error::Request { field: self.field(place, descriptor, &error), error })
         };
         let requests = self.descriptors.iter().enumerate().map(request).collect::<Result<Vec<_>, _>>()?;
-        Ok(ask(&requests))
+        Ok(ask(&requests).await)
     }
 
     fn request<'a>(

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use tidegate::{
     Engine, Snapshot,
@@ -26,6 +27,11 @@ use super::{
     },
     *,
 };
+
+/// Nothing waits without a store.
+fn now<T>(told: impl Future<Output = T>) -> T {
+    told.now_or_never().expect("it is ready")
+}
 
 /// The first of a minute.
 const START: Nanos = 1_700_000_040 * SECOND_NS;
@@ -102,7 +108,7 @@ fn of(entries: &[(&str, &str)]) -> RateLimitRequest {
 }
 
 fn ask(decider: &Decider<TestClock>, message: &RateLimitRequest) -> RateLimitResponse {
-    decide(decider, message).expect("a right request").1
+    now(decide(decider, message)).expect("a right request").1
 }
 
 /// Of the only descriptor: its limit and what is left, if there is one.
@@ -305,7 +311,7 @@ fn what_is_wrong_is_named_and_charges_nothing() {
         ),
     ];
     for (field, message) in wrong {
-        let error = decide(&decider, &message).expect_err(field).told();
+        let error = now(decide(&decider, &message)).expect_err(field).told();
         assert_eq!((error.field.as_deref(), error.status.as_u16()), (Some(field), 400), "{error:?}");
     }
     assert_eq!(met(&decider, &[("path", "/all")]).map(|(_, left)| left), Some(6));
@@ -438,7 +444,7 @@ fn where_it_cannot_be_decided_it_is_unavailable() {
     let (decider, is_broken) = decider(POLICY);
     let request = of(&[("user", "a")]);
     is_broken.store(true, Ordering::SeqCst);
-    let error = decide(&decider, &request).expect_err("nobody decided");
+    let error = now(decide(&decider, &request)).expect_err("nobody decided");
     assert_eq!((error.told().status.as_u16(), decider.degraded().failures()), (503, 1));
     is_broken.store(false, Ordering::SeqCst);
     assert_eq!(ask(&decider, &request).statuses[0].limit_remaining, 4);
@@ -507,7 +513,7 @@ proptest! {
         for (descriptors, hits_addend) in messages {
             let message = RateLimitRequest { hits_addend, ..message(descriptors) };
             let before = decider.engine().totals();
-            match decide(&decider, &message) {
+            match now(decide(&decider, &message)) {
                 Ok((answer, response)) => {
                     let (overall, codes) = codes(&response);
                     prop_assert_eq!(codes.len(), message.descriptors.len());
