@@ -9,7 +9,10 @@ use std::{
 
 use clap::Args;
 use tidegate::{Engine, RatedLimiter, clock::SystemClock};
-use tidegate_fleet::wire::{DoorAddress, Process};
+use tidegate_fleet::{
+    store::Shared,
+    wire::{DoorAddress, Process},
+};
 use tidegate_service::{
     CONNECTIONS_MAX, Decider, Doors, Source, Traces,
     grpc::{Admin, Grpc},
@@ -23,6 +26,7 @@ use crate::{
     listening::ListeningArguments,
     output::Failure,
     running::{bind, url},
+    store::StoreArguments,
     traces::TracesArguments,
 };
 
@@ -49,6 +53,8 @@ pub(crate) struct DoorArguments {
     listening: ListeningArguments,
     #[command(flatten)]
     authorize: AuthorizeArguments,
+    #[command(flatten)]
+    store: StoreArguments,
     #[command(flatten)]
     pub(crate) traces: TracesArguments,
 }
@@ -129,17 +135,24 @@ impl Listeners<'_> {
         }
     }
 
+    /// Opens the store of limits that this engine shares with others.
+    pub(crate) async fn store(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+        self.arguments.store.open(engine).await
+    }
+
     /// `admin`: the way to the admin server; `source`: where policies come from, if that is another process.
     pub(crate) fn doors(
         self,
-        engine: &Arc<Engine>,
+        engine: Arc<Engine>,
+        store: Option<Arc<Shared<SystemClock>>>,
         admin: Admin,
         source: Option<Arc<dyn Source>>,
         traces: Option<Traces>,
     ) -> Result<Doors<SystemClock>, Failure> {
         let arguments = self.arguments;
-        let decider = Decider::new(Arc::clone(engine)).map(Arc::new);
+        let decider = Decider::new(engine);
         let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
+        let decider = Arc::new(decider.with_store(store));
         let settings = arguments.listening.settings(arguments.workers(), source, traces)?;
         let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
         let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);
@@ -151,6 +164,13 @@ impl Listeners<'_> {
                 doors.resp(Resp { listener, throttle, operators })
             }
         })
+    }
+}
+
+/// Gives back what this process holds of a store, when its doors have ended.
+pub(crate) async fn close(store: Option<Arc<Shared<SystemClock>>>) {
+    if let Some(store) = store {
+        store.close().await;
     }
 }
 

@@ -19,6 +19,7 @@ mod running;
 mod serve;
 mod session;
 mod settings;
+mod store;
 mod traces;
 mod users;
 

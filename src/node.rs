@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     cli::NodeArguments,
-    doors::{Listeners, Urls},
+    doors::{Listeners, Urls, close},
     output::{Ended, Failure, say},
     running::{Stopping, log_to_stderr, raise_descriptors, runtime},
     traces::Sending,
@@ -47,12 +47,14 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
     let errors = Arc::new(OnceLock::<Errors>::new());
     let counted = Arc::clone(&errors);
     let count = move || counted.get().map(Errors::by_kind).unwrap_or_default();
-    let follower = follower.running_as(listeners.process(), ErrorCounts::of(count));
+    let store = listeners.store(&engine).await?;
+    let follower = follower.running_as(listeners.process(), ErrorCounts::of(count)).sharing_through(store.clone());
     let following = follower.start(Arc::clone(&engine)).await.map_err(|error| Failure(error.to_string()))?;
     // Ends after the doors.
     let sending = arguments.door.traces.start(following.name())?;
     let source = Arc::new(Followed(following.watch())) as Arc<dyn service::Source>;
-    let doors = listeners.doors(&engine, admin, Some(source), sending.as_ref().map(Sending::traces))?;
+    let traces = sending.as_ref().map(Sending::traces);
+    let doors = listeners.doors(engine, store.clone(), admin, Some(source), traces)?;
     errors.get_or_init(|| doors.errors());
     let doors = doors.serve().map_err(failure)?;
     let mut stopping = Stopping::new().map_err(failure)?;
@@ -67,6 +69,7 @@ async fn serve(arguments: &NodeArguments, listeners: Listeners<'_>) -> Result<En
         served = doors => served.map_err(failure)?,
         never = drain => match never {},
     }
+    close(store).await;
     following.leave().await;
     Ok(Ended::Well)
 }

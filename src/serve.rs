@@ -5,12 +5,13 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
 use tidegate_admin::{Admin, ErrorCounts, FiguresClock, PolicyFile, PolicyFileOutcome, Process, Settings};
+use tidegate_fleet::store::Shared;
 use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
 
 use crate::{
     cli::{ControlArguments, ServeArguments, Share},
-    doors::{Urls, build},
+    doors::{Urls, build, close},
     output::{Ended, Failure, complain, say},
     policy,
     running::{Stopping, bind, log_to_stderr, raise_descriptors, runtime, url},
@@ -32,9 +33,13 @@ pub(crate) fn run(arguments: &ServeArguments, no_color: bool) -> Result<Ended, F
         let own = url(arguments.control.access.scheme(), &admin)?;
         let process = listeners.process();
         let way = WayToAdmin::own(&own).map_err(|error| Failure(error.to_string()))?;
-        let doors = listeners.doors(&engine, way, None, sending.as_ref().map(Sending::traces))?;
-        let node = Node { engine, record: arguments.record, urls, process };
-        Box::pin(serve(&arguments.control, admin, node, Some((doors, arguments.door.drain_delay())))).await
+        let store = listeners.store(&engine).await?;
+        let traces = sending.as_ref().map(Sending::traces);
+        let doors = listeners.doors(Arc::clone(&engine), store.clone(), way, None, traces)?;
+        let node = Node { engine, store: store.clone(), record: arguments.record, urls, process };
+        let ended = Box::pin(serve(&arguments.control, admin, node, Some((doors, arguments.door.drain_delay())))).await;
+        close(store).await;
+        ended
     })
 }
 
@@ -44,13 +49,14 @@ pub(crate) fn run_alone(arguments: &ControlArguments, no_color: bool) -> Result<
     raise_descriptors(Admin::CONNECTIONS_MAX);
     let admin = bind(arguments.admin, "the dashboard", "--admin")?;
     let engine = Arc::new(Engine::with_max_keys(ALONE_KEYS));
-    let node = Node { engine, record: Share(None), urls: None, process: build() };
+    let node = Node { engine, store: None, record: Share(None), urls: None, process: build() };
     runtime()?.block_on(serve(arguments, admin, node, None))
 }
 
 /// What decides beside the control plane.
 struct Node {
     engine: Arc<Engine>,
+    store: Option<Arc<Shared<SystemClock>>>,
     record: Share,
     /// Where it answers; `None`: nowhere.
     urls: Option<Urls>,
@@ -75,6 +81,7 @@ async fn serve(
         keeps_files: arguments.is_data_given,
         listener,
         engine: node.engine,
+        store: node.store,
         environment: arguments.environment.clone(),
         production: arguments.production,
         is_node: doors.is_some(),

@@ -3,6 +3,9 @@
 #[path = "support/authority.rs"]
 mod authority;
 #[expect(dead_code, reason = "other tests need more of it")]
+#[path = "../fleet/tests/store/rig.rs"]
+mod rig;
+#[expect(dead_code, reason = "other tests need more of it")]
 #[path = "support/server.rs"]
 mod server;
 #[expect(dead_code, reason = "other tests need more of it")]
@@ -32,6 +35,7 @@ use ureq::Agent;
 
 use crate::{
     authority::Authority,
+    rig::Redis,
     server::Served,
     support::{command, tidegate},
 };
@@ -123,8 +127,10 @@ impl Traced {
         write("tokens", TOKEN);
         write(
             "policy.toml",
-            "[domains.default]\ndefaults = { user = \"free\" }\n[[domains.default.tiers]]\nid = \"free\"\n\
-             limits = [{ id = \"hour\", algorithm = \"fixed_window\", limit = 1, period = \"1h\" }]\n",
+            "[domains.default]\ndefaults = { user = \"free\", team = \"shared\" }\n[[domains.default.tiers]]\nid = \"free\"\n\
+             limits = [{ id = \"hour\", algorithm = \"fixed_window\", limit = 1, period = \"1h\" }]\n\
+             [[domains.default.tiers]]\nid = \"shared\"\n\
+             limits = [{ id = \"hour\", algorithm = \"fixed_window\", limit = 9, period = \"1h\", sharing = \"strict\" }]\n",
         );
         let mut command = command();
         command.current_dir(folder.path()).args(serve).args(["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
@@ -228,6 +234,32 @@ fn sampled_requests_are_told_to_the_collector_and_nobody_in_them() {
             assert!(!body.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "{secret}");
         }
     }
+}
+
+#[test]
+fn of_a_check_that_asked_the_store_it_is_told_how_long_that_took() {
+    let (collector, redis) = (Collector::start(), Redis::start());
+    let url = redis.url();
+    let arguments = ["--policy", "policy.toml", "--traces", &collector.url, "--traces-sample", "1/1", "--redis", &url];
+    let traced = Traced::start(&arguments, &[]);
+    for kind in ["user", "team"] {
+        let body = format!(r#"{{"identities":[{{"kind":"{kind}","value":"{WHO}"}}]}}"#);
+        assert_eq!(traced.post("/v1/check", &body, &[]), 200);
+    }
+    traced.stop();
+    let mut spans = collector.spans();
+    spans.sort_by_key(|span| span.start_time_unix_nano);
+    let waited = |span: &Span| {
+        let found = span.attributes.iter().find(|attribute| attribute.key == "tidegate.store.wait");
+        match found?.value.as_ref()?.value.as_ref()? {
+            Value::DoubleValue(seconds) => Some(*seconds),
+            _ => None,
+        }
+    };
+    assert_eq!(spans.len(), 2);
+    let took = |span: &Span| (span.end_time_unix_nano - span.start_time_unix_nano) as f64 / 1e9;
+    assert_eq!(waited(&spans[0]), None);
+    assert!(waited(&spans[1]).is_some_and(|waited| 0.0 < waited && waited <= took(&spans[1])));
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! Settings of the store that nodes share limits through.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use clap::Args;
+use tidegate::{Engine, clock::SystemClock, time::parse_period};
+use tidegate_fleet::store::{Shared, StoreSettings};
+
+use crate::output::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreArguments {
+    #[arg(long, value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true, value_delimiter = ',', value_parser = address,
+        help = "Redis or Valkey where limits are kept that nodes share (sharing strict, leased or synced): \
+                redis://USER:PASSWORD@HOST:PORT. Several, each with its own flag or with commas between them, are of one \
+                cluster. Without it each node counts such limits alone. Flags are seen by others on the machine: give a \
+                password by the variable or the file")]
+    redis: Vec<Address>,
+    /// No check waits longer for the store; then what the limit says for that case decides.
+    #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
+    redis_timeout: u64,
+    /// After so many failures in a row the store is left alone.
+    #[arg(long, value_name = "N", env = "TIDEGATE_REDIS_FAILURES", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    redis_failures: u32,
+    /// For so long; then one check tries whether it is back.
+    #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_PAUSE", default_value = "30s", value_parser = parse_period)]
+    redis_pause: u64,
+    /// How often nodes tell each other, through the store, what was used of synced limits.
+    #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SYNC_INTERVAL", default_value = "100ms", value_parser = parse_period)]
+    sync_interval: u64,
+}
+
+/// Of a store; it may have a password, so it does not show.
+#[derive(Clone)]
+struct Address(String);
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Address")
+    }
+}
+
+/// Whether it is one is seen when it is opened: what clap has to say about a value repeats it, with the password.
+#[expect(clippy::unnecessary_wraps, reason = "what a parser of clap gives")]
+fn address(text: &str) -> Result<Address, Infallible> {
+    Ok(Address(text.to_owned()))
+}
+
+impl StoreArguments {
+    /// Opens the store, if there is one, on the runtime of the process.
+    pub(crate) async fn open(&self, engine: &Arc<Engine>) -> Result<Option<Arc<Shared<SystemClock>>>, Failure> {
+        if self.redis.is_empty() {
+            return Ok(None);
+        }
+        let urls: Vec<_> = self.redis.iter().map(|Address(url)| url.clone()).collect();
+        if !urls.iter().all(|url| ["redis://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme)))
+        {
+            return Err(Failure("--redis: write redis:// and the host, such as redis://127.0.0.1:6379".to_owned()));
+        }
+        let settings = StoreSettings {
+            timeout: Duration::from_nanos(self.redis_timeout),
+            failures_max: self.redis_failures,
+            pause: Duration::from_nanos(self.redis_pause),
+            sync_interval: Duration::from_nanos(self.sync_interval),
+        };
+        let opened = Shared::new(Arc::clone(engine), &urls, settings).await;
+        let why = "; give the address of a server, or of some of a cluster that runs";
+        opened.map(|store| Some(Arc::new(store))).map_err(|error| Failure(format!("--redis: {error}{why}")))
+    }
+}

@@ -1,0 +1,113 @@
+//! What operators ask about limits that nodes share: over a real Redis, of two real nodes.
+
+#[path = "support/fleet.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod fleet;
+#[path = "../fleet/tests/store/rig.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod rig;
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod server;
+#[path = "support/session.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod session;
+#[path = "support/shared.rs"]
+mod shared;
+#[path = "support/mod.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod support;
+
+use serde_json::{Value, json};
+
+use crate::{
+    rig::{Redis, wait_for},
+    session::check,
+    shared::Fleet,
+    support::command,
+};
+
+fn limit(sharing: &str) -> Value {
+    json!({ "id": "s", "algorithm": "fixed_window", "limit": 1_000, "period": "300d", "sharing": sharing })
+}
+
+impl Fleet {
+    /// What each node says of Ada's limit.
+    fn peek(&self) -> Vec<Value> {
+        self.ask("/keys/peek").iter().map(|told| told["limits"][0].clone()).collect()
+    }
+
+    fn ask(&self, call: &str) -> Vec<Value> {
+        let question = json!({ "request": { "identities": [{ "kind": "user", "value": "ada" }] } });
+        let (status, outcome) = self.ana.send(&self.admin, "POST", call, &question);
+        assert_eq!((status, &outcome["did_not_answer"]), (200, &json!([])), "{outcome}");
+        outcome["answers"].as_object().expect("answers").values().cloned().collect()
+    }
+}
+
+#[test]
+fn a_shared_limit_is_read_and_reset_in_the_store() {
+    for sharing in ["strict", "leased", "synced"] {
+        let redis = Redis::start();
+        let fleet = Fleet::start(&redis, &limit(sharing), (&["n-1", "n-2"], "2s"));
+        for node in &fleet.nodes {
+            for _ in 0..20 {
+                assert_eq!(check(node, "ada").1["allowed"], true);
+            }
+        }
+        // Every node tells what all have used; and what is on lease counts as used.
+        let told = wait_for("what was used is in the store", || {
+            let told = fleet.peek();
+            let used = |limit: &Value| 1_000 - limit["remaining"].as_u64().expect("a number");
+            let is_told =
+                told.iter().all(|limit| if sharing == "leased" { used(limit) >= 40 } else { used(limit) == 40 });
+            is_told.then_some(told)
+        });
+        assert_eq!(told[0]["remaining"], told[1]["remaining"], "{told:?}");
+        for limit in &told {
+            assert_eq!(limit["is_stored"], true, "{limit}");
+            assert!(limit["says"].as_str().expect("words").starts_with("Of all nodes"), "{limit}");
+        }
+        let told = fleet.ask("/keys/reset");
+        assert!(told.iter().any(|told| told["cleared"][0]["limit_id"] == "default/tier:free/s"), "{told:?}");
+        for limit in fleet.peek() {
+            assert_eq!((limit["remaining"].as_u64(), &limit["is_stored"]), (Some(1_000), &json!(true)), "{sharing}");
+        }
+        // A test request is charged there too: one on each node, and what they lease for it.
+        assert!(fleet.ask("/keys/charge").iter().all(|told| told["allowed"] == true));
+        wait_for("both are charged", || {
+            let left = fleet.peek()[0]["remaining"].as_u64().expect("a number");
+            (left == 998 || sharing == "leased" && left < 998).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_told_of_nodes_and_of_keys() {
+    let mut redis = Redis::start();
+    let fleet = Fleet::start(&redis, &limit("leased"), (&["n-1"], "2s"));
+    let store = || {
+        let nodes = fleet.ana.get(&fleet.admin, "/nodes");
+        let nodes = nodes["items"].as_array().expect("nodes");
+        nodes.iter().find(|node| node["node"] == "n-1").expect("it is there")["store"].clone()
+    };
+    assert_eq!(check(&fleet.nodes[0], "ada").1["allowed"], true);
+    let told = wait_for("its store is told", || {
+        let told = store();
+        (told["leased_out"].as_u64() > Some(0)).then_some(told)
+    });
+    assert_eq!((&told["is_away"], &told["overshoot_max"]), (&json!(false), &json!(0)), "{told}");
+    redis.kill();
+    wait_for("it is told that the store is away", || {
+        check(&fleet.nodes[0], "bob");
+        (store()["is_away"] == true).then_some(())
+    });
+    let limit = &fleet.peek()[0];
+    assert_eq!(limit["is_stored"], false, "{limit}");
+    assert!(limit["says"].as_str().expect("words").starts_with("The store does not answer. On this node alone: "));
+    // And it is ready all the same.
+    let get = |path| ureq::get(format!("{}{path}", fleet.nodes[0].checks)).call().expect("an answer");
+    assert_eq!(get("/readyz").status(), 200);
+    let health = get("/healthz").body_mut().read_to_string().expect("text");
+    assert!(health.starts_with("degraded: the store does not answer"), "{health}");
+}

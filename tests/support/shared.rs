@@ -1,0 +1,45 @@
+//! Nodes that share a limit through a real Redis.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    fleet::write_token,
+    rig::{Redis, wait_for},
+    server::Served,
+    session::{Session, check},
+};
+
+/// An admin server whose users have one limit, and nodes that share it.
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Served>,
+    pub(crate) admin: Served,
+    pub(crate) ana: Session,
+    _folder: TempDir,
+}
+
+impl Fleet {
+    /// With nodes of these names, of which no check waits for longer.
+    pub(crate) fn start(redis: &Redis, limit: &Value, (names, timeout): (&[&str], &str)) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &[]);
+        let ana = Session::of_first_administrator(&admin);
+        let (token, url) = (folder.path().join("token"), redis.url());
+        let (_, made) = ana.send(&admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
+        write_token(&token, made["secret"].as_str().expect("a secret"));
+        let etag = ana.get(&admin, "/tiers/free")["etag"].clone();
+        let change = json!({
+            "base_version": 1, "message": "shared", "if_match": { "tier:free": etag },
+            "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
+        });
+        let (status, made) = ana.send(&admin, "POST", "/policy/changes", &change);
+        assert_eq!(status, 201, "{made}");
+        let settings = ["--redis", &url, "--redis-timeout", timeout, "--redis-pause", "1s"];
+        let start = |name| Served::node_with(&admin.admin, &token, name, &folder.path().join(name), &settings);
+        let nodes: Vec<_> = names.iter().copied().map(start).collect();
+        for node in &nodes {
+            wait_for("the policy is in force", || (check(node, "warm").1["policy_version"] == 2).then_some(()));
+        }
+        Self { nodes, admin, ana, _folder: folder }
+    }
+}
