@@ -18,7 +18,6 @@ use std::{
 
 use actix_web::web::Bytes;
 use serde_json::json;
-use tidegate::Engine;
 use tidegate_fleet::{
     Answers, ErrorCounts,
     wire::{Acknowledgement, ErrorCount, Goodbye, Hello, Process, Report, bounded_errors, is_name},
@@ -140,13 +139,8 @@ pub(crate) struct Connection {
 }
 
 impl Fleet {
-    /// `engine`: that of this process, if it decides.
-    pub(crate) fn new(
-        events: Arc<Events>,
-        figures: Arc<Figures>,
-        engine: Option<Arc<Engine>>,
-        own: OwnProcess,
-    ) -> Self {
+    /// `here`: answers for the engine of this process, if it decides.
+    pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, here: Option<Answers>, own: OwnProcess) -> Self {
         let server = format!("{}{SINCE}{}", figures.node(), jiff::Timestamp::now());
         let mut nodes = Nodes::default();
         nodes.here.decides_by(figures.engine().version(), None, None);
@@ -157,7 +151,7 @@ impl Fleet {
             pushing: Pushing::default(),
             events,
             figures,
-            here: engine.map(Answers::of),
+            here,
             own,
         }
     }
@@ -295,11 +289,11 @@ impl Fleet {
     /// All, by name.
     pub(crate) fn rows(&self, targets: &Targets) -> Vec<NodeRow> {
         let target = |name: &str| &targets.of(Some(name)).version;
-        let here = self.here.as_ref().map(|_| {
+        let here = self.here.as_ref().map(|answers| {
             let target = target(self.figures.node());
             let always = Some((target, jiff::Timestamp::UNIX_EPOCH));
             let behind_since = self.nodes().here.behind_since(self.figures.engine().version(), always);
-            NodeRow::of_this_one(&self.figures, target, behind_since)
+            NodeRow::of_this_one(&self.figures, answers.store_report(), target, behind_since)
         });
         let nodes = self.nodes();
         here.into_iter().chain(nodes.by_name.values().map(|node| node.row(target(&node.hello.name)))).collect()

@@ -28,8 +28,11 @@ use actix_web::{
 use ipnet::IpNet;
 use openidconnect::url::Url;
 use tempfile::TempDir;
-use tidegate::{Engine, Publish, clock::Clock};
-use tidegate_fleet::{ErrorCounts, wire::Process};
+use tidegate::{
+    Engine, Publish,
+    clock::{Clock, SystemClock},
+};
+use tidegate_fleet::{Answers, ErrorCounts, store::Shared, wire::Process};
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
@@ -98,6 +101,8 @@ pub struct Settings {
     pub listener: TcpListener,
     /// The engine that decides by what is published here.
     pub engine: Arc<Engine>,
+    /// The store of limits that this engine shares with others.
+    pub store: Option<Arc<Shared<SystemClock>>>,
     /// Shown on the page, so that nobody takes one for the other.
     pub environment: Option<String>,
     /// Is it the one that must not be taken for another? The page has a stripe then.
@@ -252,6 +257,7 @@ impl Admin {
             keeps_files,
             listener,
             engine,
+            store: shared,
             environment,
             production,
             is_node,
@@ -296,7 +302,7 @@ impl Admin {
         let has_figures = store.has_figures().await.map_err(failed)?;
         let (of, told) = (Arc::clone(&engine), Arc::clone(&events));
         let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
-        let decides = is_node.then(|| Arc::clone(&engine));
+        let decides = is_node.then(|| Answers::of(Arc::clone(&engine), shared));
         let own = OwnProcess { process: started(process, record), errors };
         let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own));
         let changes =

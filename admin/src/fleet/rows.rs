@@ -5,7 +5,7 @@ use serde::Serialize;
 use tidegate::policy::SCHEMA;
 use tidegate_fleet::{
     resident_bytes,
-    wire::{ErrorCount, Process, Report},
+    wire::{ErrorCount, Process, Report, StoreReport},
 };
 
 use super::{
@@ -120,6 +120,8 @@ pub(super) struct Figures {
     /// How full its table is, estimated: from 0 to 1.
     fill: f64,
     overflow_charges: u64,
+    /// The store that it shares limits through; `null`: it has none, or does not say.
+    store: Option<StoreReport>,
     /// Decisions without the store that a limit is shared over, per second.
     degraded_per_second: f64,
     /// Keys that are counted there now, estimated; `null`: it does not say.
@@ -141,6 +143,7 @@ impl Figures {
             fill: report.fill,
             overflow_charges: report.overflow_charges,
             keys: report.keys,
+            store: report.store,
             memory_bytes: report.memory_bytes.map(whole_steps),
             clock_ahead_ms: ahead.ms(),
             is_clock_apart: ahead.is_apart(),
@@ -263,7 +266,12 @@ impl NodeRow {
     }
 
     /// That of the process that answers.
-    pub(super) fn of_this_one(figures: &OwnFigures, target: &Version, behind_since: Option<jiff::Timestamp>) -> Self {
+    pub(super) fn of_this_one(
+        figures: &OwnFigures,
+        store: Option<StoreReport>,
+        target: &Version,
+        behind_since: Option<jiff::Timestamp>,
+    ) -> Self {
         let Own { interval_ms, whole } = figures.own();
         Self {
             node: figures.node().to_owned(),
@@ -281,6 +289,7 @@ impl NodeRow {
                 fill: figures.engine().fill(),
                 overflow_charges: figures.engine().overflow_charges(),
                 keys: Some(figures.engine().live_keys()),
+                store,
                 memory_bytes: resident_bytes().map(whole_steps),
                 ..Figures::of(&whole, interval_ms)
             },

@@ -79,6 +79,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         database: home.url(),
         keeps_files: false,
         listener,
+        store: None,
         engine: Arc::clone(&engine),
         environment: Some("test".to_owned()),
         production: false,
