@@ -5,7 +5,7 @@ import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
 import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
 
 interface Fleet {
-  join(name: string): Promise<FleetNode>;
+  join(name: string, more?: Record<string, string>): Promise<FleetNode>;
   token: string;
 }
 
@@ -15,8 +15,8 @@ const test = base.extend<{ fleet: Fleet }>({
     const token = await nodeToken(admin.request);
     await use({
       token,
-      async join(name) {
-        const node = new FleetNode(server.dashboard, token, name);
+      async join(name, more) {
+        const node = new FleetNode(server.dashboard, token, name, more);
         nodes.push(node);
         await node.start();
         return node;
@@ -207,6 +207,32 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
 
   await admin.goto('/nodes/nobody');
   await expect(admin.getByText('There is no node nobody')).toBeVisible();
+});
+
+test('the store of a node: that nothing is asked of it, and that it is gone', async ({ admin, fleet }) => {
+  // Nobody listens there: no limit is shared so far, so it is not missed.
+  const node = await fleet.join('node-1', { redis: 'redis://127.0.0.1:9', 'redis-failures': '1' });
+  await admin.goto('/nodes');
+  await expect(row(admin, 'node-1').getByText('Not asked just now')).toBeVisible();
+  const etag = (await admin.request.get('/api/v1/tiers/free')).headers()['etag'] ?? '';
+  const limits = [{ id: 's', algorithm: 'fixed_window', limit: 100, period: '1h', sharing: 'strict' }];
+  const changes = [{ op: 'put', kind: 'tier', id: 'free', value: { id: 'free', limits } }];
+  const made = await admin.request.post('/api/v1/policy/changes', {
+    data: { base_version: 1, message: 'shared', if_match: { 'tier:free': etag }, changes },
+    headers: await csrf(admin),
+  });
+  expect(made.status()).toBe(201);
+  await expect.poll(() => node.checks).not.toBe('');
+  await expect(async () => {
+    await fetch(`${node.checks}/v1/check`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
+    });
+    await expect(row(admin, 'node-1').getByText('! Does not answer')).toBeVisible({ timeout: 1_500 });
+  }).toPass();
+  await row(admin, 'node-1').getByRole('link').first().click();
+  await expect(admin.getByText(/^! Does not answer/)).toBeVisible();
 });
 
 test('a version that goes to some nodes first: seen, given on, and taken back', async ({ admin, fleet }) => {

@@ -21,13 +21,16 @@ export class FleetNode {
   checks = '';
   readonly #admin: string;
   readonly #token: string;
+  readonly #more: Record<string, string>;
   #folder = '';
   #process: ChildProcess | null = null;
 
-  constructor(admin: string, token: string, name: string) {
+  /** `more`: settings of its own. */
+  constructor(admin: string, token: string, name: string, more: Record<string, string> = {}) {
     this.#admin = admin;
     this.#token = token;
     this.name = name;
+    this.#more = more;
   }
 
   async start(): Promise<void> {
@@ -44,6 +47,7 @@ export class FleetNode {
       http: '127.0.0.1:0',
       grpc: '127.0.0.1:0',
       'drain-delay': '0s',
+      ...this.#more,
     };
     const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
     const child = spawn(binary, ['node', ...args], { stdio: ['ignore', 'pipe', 'ignore'] });

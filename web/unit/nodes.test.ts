@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest';
 import type { NodeRow, NodeSecond } from '../app/api/schema.ts';
 import { merged } from '../app/live/rows.ts';
+import { storeTitle, storeWords } from '../app/nodes/store.ts';
 import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
@@ -29,6 +30,7 @@ const row = (over: Partial<NodeRow>): NodeRow => ({
   is_clock_apart: false,
   keys: null,
   memory_bytes: null,
+  store: null,
   seen_at: null,
   ...over,
 });
@@ -94,4 +96,27 @@ test('a figure of seconds has a gap where the node was not heard, and where noth
     [38, null, 40, null, 41],
   ]);
   expect(columnOf(seconds, 'lag_s')[1]).toEqual([1, 2, 3, null, 9]);
+});
+
+test('a store is told in words, first that it is away', () => {
+  const store = {
+    is_away: false,
+    failed: 0,
+    latency_us: 640,
+    leased_out: 1200,
+    overshoot_max: 0,
+    untold_max: 0,
+    sync_lag_ms: 0,
+  };
+  expect(storeWords(row({}))).toBe('');
+  expect(storeWords(row({ store }))).toBe('Answers in 640 µs, 1,200 leased');
+  expect(storeWords(row({ store: { ...store, latency_us: null, leased_out: 0 } }))).toBe(
+    'Not asked just now',
+  );
+  const away = { ...store, is_away: true, leased_out: 0, sync_lag_ms: 104, untold_max: 30, overshoot_max: 8 };
+  expect(storeWords(row({ store: away, degraded_per_second: 12 }))).toBe(
+    '! Does not answer, 12/s without it, told after 104 ms',
+  );
+  expect(storeTitle(away)).toContain('8 tokens above a synced limit at most; 30 were spent');
+  expect(storeTitle(store)).toBe('0 questions without an answer');
 });

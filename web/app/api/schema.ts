@@ -1432,6 +1432,8 @@ export type NodeDetails = {
   schema: number;
   /** When it was heard last, if it is not connected. */
   seen_at: string | null;
+  /** The store that it shares limits through; `null`: it has none, or does not say. */
+  store: StoreReport | null;
   /** The version that it should have. */
   target_version: number;
   /** How long it took to put its policy in force, from the last byte of it, milliseconds. */
@@ -1491,6 +1493,8 @@ export type NodeRow = {
   schema: number;
   /** When it was heard last, if it is not connected. */
   seen_at: string | null;
+  /** The store that it shares limits through; `null`: it has none, or does not say. */
+  store: StoreReport | null;
   /** The version that it should have. */
   target_version: number;
   /** How long it took to put its policy in force, from the last byte of it, milliseconds. */
@@ -1645,6 +1649,8 @@ export type Pattern =
 export type PeekedLimit = {
   /** It counts, and never denies. */
   is_shadow: boolean;
+  /** It is what all nodes together have in the store that they share it through. */
+  is_stored?: boolean;
   /** Of tokens. */
   limit: number;
   /** Full name. */
@@ -1933,6 +1939,8 @@ export type Report = {
   process?: Process | null;
   /** From 1, one more for each. */
   sequence?: number;
+  /** The store that it shares limits through; nothing: it has none, or does not say. */
+  store?: StoreReport | null;
 };
 
 /** What `X-RateLimit-Reset` carries. */
@@ -2296,6 +2304,24 @@ export type StartsToRefuse = {
   objects: number;
   /** Of a tier or rule: since when it was so at least. */
   since: Since | null;
+};
+
+/** How the store is that a node shares limits through; counts are since the start of its process. */
+export type StoreReport = {
+  /** Questions without an answer. */
+  failed: number;
+  /** It did not answer, and is left alone for now: limits do what they say for that case. */
+  is_away: boolean;
+  /** What an answer took since the last report, on the average, microseconds; nothing: there was none. */
+  latency_us?: number | null;
+  /** Tokens that are lent to this node. */
+  leased_out: number;
+  /** The most tokens above a synced limit that the store had. */
+  overshoot_max: number;
+  /** For how long a charge of a synced limit was untold, the last one, milliseconds. */
+  sync_lag_ms: number;
+  /** The most tokens of one key that this node spent between two exchanges: the sum of all nodes bounds the overshoot. */
+  untold_max: number;
 };
 
 /** Two policies over the same traffic, in short. Of a policy that is not there all is allowed, and its part is `null`. */
