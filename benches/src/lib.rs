@@ -20,6 +20,7 @@ pub mod peers;
 pub mod publishing;
 pub mod rows;
 pub mod servers;
+pub mod store;
 pub mod threads;
 
 /// Full name of the limit that handles are made for.
