@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Parser;
-use tidegate::{Begun, Identity, Request, clock::SystemClock};
+use tidegate::{Begun, Decide, Identity, Request, clock::SystemClock};
 use tidegate_benches::{
     figures::Spread,
     numbers::{Zipf, drawn},
@@ -25,8 +25,11 @@ use tokio::{runtime, task::JoinSet};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const NODES: u64 = 4;
+const NODES: usize = 4;
 const KEYS: u32 = 100_000;
+
+/// Tasks of each node that meet keys before it counts.
+const MEETING: u32 = 256;
 
 /// Shares a limit in each way, in turn.
 #[derive(Parser)]
@@ -34,15 +37,15 @@ struct Arguments {
     /// Rounds; in each, every way is taken once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long each is taken before it counts, in milliseconds.
-    #[arg(long, default_value_t = 6_000)]
+    /// How long each is taken before it counts, in milliseconds, after each node has met each key.
+    #[arg(long, default_value_t = 3_000)]
     warm_millis: u64,
     /// How long it counts, in milliseconds.
     #[arg(long, default_value_t = 2_000)]
     millis: u64,
     /// Callers of each node, each with one check at a time.
     #[arg(long, default_value_t = 16)]
-    waiting: u64,
+    waiting: usize,
     /// Ways to take.
     #[arg(long, value_delimiter = ',', default_values = ["local", "strict", "leased", "synced"], value_parser = ["local", "strict", "leased", "synced"])]
     ways: Vec<String>,
@@ -97,6 +100,30 @@ async fn call(
     }
 }
 
+/// Has each node meet each key once, many of them at a time.
+async fn meet(nodes: &[Arc<Shared<SystemClock>>]) -> Outcome<()> {
+    let mut tasks = JoinSet::new();
+    for (node, from) in nodes.iter().flat_map(|node| (0..MEETING).map(move |from| (Arc::clone(node), from))) {
+        tasks.spawn(async move {
+            for key in (from..KEYS).step_by(MEETING as usize) {
+                let key = name(key);
+                let who = [Identity::new("user", &key).map_err(|it| it.to_string())?];
+                let request = Request::new(&who).map_err(|it| it.to_string())?;
+                let _ = node.decide(&request).await;
+            }
+            Ok::<_, String>(())
+        });
+    }
+    while let Some(met) = tasks.join_next().await {
+        met??;
+    }
+    Ok(())
+}
+
+fn name(key: u32) -> Box<str> {
+    format!("user-{key:010}").into()
+}
+
 /// What one way came to.
 struct Figures {
     rate: f64,
@@ -117,17 +144,19 @@ fn take(
     let client = redis::Client::open(url)?;
     let mut watch = client.get_connection()?;
     let settings = StoreSettings { timeout: Duration::from_secs(1), ..StoreSettings::default() };
+    let nodes = (0..NODES)
+        .map(|_| Ok(Arc::new(runtime.block_on(Shared::new(engine(10_000, way)?, &[url.to_owned()], settings))?)))
+        .collect::<Outcome<Vec<_>>>()?;
+    runtime.block_on(meet(&nodes))?;
     let from = Instant::now() + Duration::from_millis(arguments.warm_millis);
     let until = from + Duration::from_millis(arguments.millis);
     let callers = arguments.waiting;
     let mut tasks = JoinSet::new();
-    for node in 0..NODES {
-        let engine = engine(10_000, way)?;
-        let shared = Arc::new(runtime.block_on(Shared::new(engine, &[url.to_owned()], settings))?);
+    for (node, shared) in nodes.iter().enumerate() {
         for caller in 0..callers {
-            let (shared, keys) = (Arc::clone(&shared), Arc::clone(keys));
+            let (shared, keys) = (Arc::clone(shared), Arc::clone(keys));
             // Each begins elsewhere.
-            let start = (node * callers + caller) as usize * keys.len() / (NODES * callers) as usize;
+            let start = (node * callers + caller) * keys.len() / (nodes.len() * callers);
             let called = async move { call(&shared, &keys, start, (from, until)).await.map_err(|it| it.to_string()) };
             tasks.spawn_on(called, runtime.handle());
         }
@@ -145,6 +174,7 @@ fn take(
     }
     all.blocked.sort_unstable();
     let at = |percent: usize| all.blocked.get(all.blocked.len() * percent / 100).map_or(0.0, |&ns| ns as f64 / 1e3);
+    drop(nodes);
     // What is asked in the background ends before the next begins.
     let mut last = 0;
     while last != scripts(&mut watch)? {
@@ -169,7 +199,7 @@ fn main() -> Outcome<()> {
     let mut zipf = Zipf::new(7, KEYS);
     // Drawn before: it takes as long as a check.
     let keys: Arc<[Box<str>]> =
-        drawn(1 << 21, || zipf.draw()).into_iter().map(|key| format!("user-{key:010}").into()).collect();
+        drawn(1 << 21, || zipf.draw()).into_iter().map(name).collect();
     let mut taken: HashMap<usize, Vec<Figures>> = HashMap::new();
     for way in turns(arguments.rounds, arguments.ways.len()) {
         taken.entry(way).or_default().push(take(&arguments.ways[way], &url, &runtime, &keys, &arguments)?);

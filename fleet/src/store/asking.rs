@@ -2,7 +2,7 @@
 //! answer.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -42,7 +42,7 @@ pub(super) struct Store {
     breaker: Breaker,
     state: Mutex<State>,
     /// Of each slot that is being asked, who waits for the next question.
-    slots: Mutex<HashMap<String, Vec<Waiting>>>,
+    slots: Mutex<HashMap<String, VecDeque<Waiting>>>,
     /// What the store's clock said last, and when.
     heard: Mutex<Option<(Nanos, Instant)>>,
     began: Instant,
@@ -178,10 +178,10 @@ impl Store {
         let waiting = Waiting { question, patience, answer };
         let mut slots = lock(&self.slots);
         if let Some(others) = slots.get_mut(&slot) {
-            others.push(waiting);
+            others.push_back(waiting);
             return answered;
         }
-        slots.insert(slot.clone(), vec![waiting]);
+        slots.insert(slot.clone(), VecDeque::from([waiting]));
         drop(slots);
         let store = Arc::clone(self);
         self.runtime.spawn(async move { store.serve(&slot).await });

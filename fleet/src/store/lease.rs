@@ -23,6 +23,9 @@ const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
 /// A denial by what the store had is not repeated for longer than this without asking.
 const STALE_NS: Nanos = SECOND_NS;
 
+/// So many denials in a pause are a crowd, and nobody of it waits for an answer: it is denied until there is one.
+const CROWD: u32 = 32;
+
 /// A moment, by the store's clock as far as this node knows it, and by its own, which never jumps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Moment {
@@ -52,6 +55,9 @@ pub(super) struct Lease {
     rate: f64,
     horizon: Duration,
     closed_until: Nanos,
+    /// Denials since a crowd was seen last, and until when there is one.
+    denied: u32,
+    crowd_until: Nanos,
     pub(super) is_asking: bool,
     /// Since it was looked after.
     is_used: bool,
@@ -92,6 +98,8 @@ impl Lease {
             rate: 0.0,
             horizon: Duration::from_millis(100),
             closed_until: 0,
+            denied: 0,
+            crowd_until: 0,
             is_asking: false,
             is_used: false,
         }
@@ -132,14 +140,18 @@ impl Lease {
         let verdict = meter.step(self.word, now.store, cost);
         let is_fresh = now.own.saturating_sub(self.heard_at) < STALE_NS;
         let pause_ns = self.closed_until.saturating_sub(now.own);
-        match verdict {
-            Verdict::Never => Spent::Answer(decided(verdict, self.word), false),
-            Verdict::Later { wait_ns } if is_fresh => {
-                Spent::Answer(decided(Verdict::Later { wait_ns: wait_ns.max(pause_ns) }, self.word), false)
-            }
-            _ if pause_ns > 0 => Spent::Answer(decided(Verdict::Later { wait_ns: pause_ns }, self.word), false),
-            _ => Spent::Ask,
+        let (wait_ns, is_time) = match verdict {
+            Verdict::Never => return Spent::Answer(decided(verdict, self.word), false),
+            Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
+            _ if pause_ns > 0 => (pause_ns, false),
+            _ if now.own < self.crowd_until => (1, !self.is_asking),
+            _ => return Spent::Ask,
+        };
+        self.denied += 1;
+        if self.denied >= CROWD {
+            (self.denied, self.crowd_until) = (0, now.own + PAUSE_MAX_NS);
         }
+        Spent::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
     }
 
     /// What a charge would come to, as far as is known here.
@@ -212,7 +224,7 @@ impl Lease {
 
     /// There was no answer. What is left is good until it is over; what the store counts, it will count as spent.
     pub(super) fn failed(&mut self) {
-        self.is_asking = false;
+        (self.is_asking, self.crowd_until) = (false, 0);
     }
 }
 
