@@ -443,6 +443,7 @@ mod tests {
             version: None,
             sha256: None,
             deltas: None,
+            store: None,
             says_goodbye: true,
         };
         Node::new(hello)

@@ -121,7 +121,7 @@ pub(super) struct Figures {
     fill: f64,
     overflow_charges: u64,
     /// The store that it shares limits through; `null`: it has none, or does not say.
-    store: Option<StoreReport>,
+    pub(super) store: Option<StoreReport>,
     /// Decisions without the store that a limit is shared over, per second.
     degraded_per_second: f64,
     /// Keys that are counted there now, estimated; `null`: it does not say.

@@ -33,6 +33,12 @@ const TOGETHER: usize = 64;
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(2);
 
+/// Before the slots of what people ask; it gathers too, so that all of it goes out together.
+const FOR_PEOPLE: &str = "?";
+
+/// People rather wait than not know.
+const PEOPLE: Duration = Duration::from_millis(500);
+
 /// Nobody waits for what is asked in the background, so it is waited for longer.
 pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
 
@@ -89,6 +95,10 @@ impl Store {
         &self.runtime
     }
 
+    pub(super) fn id(&self) -> u64 {
+        self.link.id()
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
     }
@@ -127,6 +137,22 @@ impl Store {
         let answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout)).await;
         self.learn(permit, began);
         answered.ok()?.pop()
+    }
+
+    /// Asks what people want to know, or to be done, all of it together: of one server in one script as far as it has room, of a
+    /// cluster slot by slot. Also while checks leave the store alone, which learn nothing from it.
+    pub(super) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, Part)>) -> Vec<Option<Told>> {
+        let patience = PEOPLE.max(self.settings.timeout);
+        let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
+        let mut told: Vec<_> = parts.iter().map(|_| None).collect();
+        let asked: Vec<_> = parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience)).collect();
+        let waited = timeout(patience, async {
+            for (told, answered) in told.iter_mut().zip(asked) {
+                *told = answered.await.ok().and_then(|mut told| told.pop());
+            }
+        });
+        drop(waited.await);
+        told
     }
 
     /// Says something that nobody waits for.
@@ -192,7 +218,8 @@ impl Store {
     async fn serve(&self, slot: &str) {
         let mut again = Vec::new();
         loop {
-            if slot == GATHERED && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
+            let gathers = slot == GATHERED || slot.starts_with(FOR_PEOPLE);
+            if gathers && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
                 sleep(GATHER).await;
             }
             let mut batch = std::mem::take(&mut again);

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use redis::{
-    Client, Cmd, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+    Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
     cluster::ClusterClientBuilder,
     cluster_async::ClusterConnection,
 };
+use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use super::ask::Argument;
@@ -27,6 +28,7 @@ enum Connection {
 #[derive(Clone)]
 pub(super) struct Link {
     connection: Connection,
+    id: u64,
     code: &'static str,
     hash: String,
 }
@@ -34,20 +36,20 @@ pub(super) struct Link {
 impl Link {
     /// To one server, or to a cluster of which these are some.
     pub(super) async fn to(urls: &[String], code: &'static str) -> RedisResult<Self> {
-        let connection = match urls {
-            [url] => {
+        let infos = urls.iter().map(|url| url.as_str().into_connection_info()).collect::<RedisResult<Vec<_>>>()?;
+        let id = id_of(&infos);
+        let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
+            Ok([info]) => {
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(CONNECT_IN))
                     .set_response_timeout(Some(ANSWER_IN))
                     .set_number_of_retries(1)
                     .set_max_delay(Duration::from_millis(100));
-                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(url.as_str())?, config)?)
+                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
             }
-            urls => {
-                let urls =
-                    urls.iter().map(|url| url.as_str().into_connection_info()).collect::<RedisResult<Vec<_>>>()?;
+            Err(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
-                let client = ClusterClientBuilder::new(urls)
+                let client = ClusterClientBuilder::new(infos)
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
                     .response_timeout(ANSWER_IN)
@@ -55,7 +57,12 @@ impl Link {
                 Connection::Cluster(client.get_async_connection().await?)
             }
         };
-        Ok(Self { connection, code, hash: Script::new(code).get_hash().to_owned() })
+        Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
+    }
+
+    /// Of the same addresses the same number, of 52 bits.
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -99,6 +106,14 @@ impl Link {
 pub(super) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+fn id_of(infos: &[ConnectionInfo]) -> u64 {
+    let name = |info: &ConnectionInfo| format!("{} {}", info.addr(), info.redis_settings().db());
+    let mut names: Vec<_> = infos.iter().map(name).collect();
+    names.sort();
+    let digest = Sha256::digest(names.join("\n"));
+    digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12
 }
 
 fn call(how: &str, script: &str, keys: &[String], arguments: &[Argument]) -> Cmd {

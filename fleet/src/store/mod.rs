@@ -54,7 +54,7 @@ use tokio::time::{Instant, timeout};
 
 use self::{
     ask::{Part, Told, Wish},
-    asking::{BACKGROUND, Store},
+    asking::Store,
     holdings::{Holdings, Says},
     link::Link,
     value::Under,
@@ -131,6 +131,12 @@ impl<C: Clock> Shared<C> {
         Ok(Self { engine, store, holdings })
     }
 
+    /// Which store it is: of the same addresses the same number, below 2^53.
+    #[must_use]
+    pub fn store_id(&self) -> u64 {
+        self.store.id()
+    }
+
     /// The engine that decides.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine<C>> {
@@ -204,13 +210,15 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// What the store has of the limits of an inspection, whatever this node holds of them; for
-    /// [`Engine::inspect_with`]. For people, who have a little more patience than a check.
-    pub async fn look(&self, pending: &Pending<'_>) -> Vec<Answer> {
-        let asked = pending.charges().map(|charge| part(&charge)).map(|(slot, part)| (slot, vec![part])).collect();
-        let answer = |told: Option<Vec<Told>>| told.and_then(|told| Some(told.first()?.answer));
-        let told = self.store.ask(asked, BACKGROUND).await;
-        told.into_iter().map(|told| answer(told).unwrap_or(Answer::Failed)).collect()
+    /// What the store has of the limits of each inspection, whatever this node holds of them; for
+    /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
+    pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
+        let charges = pending.iter().flat_map(|pending| pending.charges());
+        let asked = charges.map(|charge| part(&charge)).collect();
+        let mut told = self.store.ask_for_people(asked).await.into_iter();
+        let answer = |told: Option<Told>| told.map_or(Answer::Failed, |told| told.answer);
+        let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
+        pending.iter().map(of).collect()
     }
 
     /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
@@ -257,24 +265,29 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Forgets what the identities of a request have used of the limits that are kept in the store, as
-    /// [`Engine::reset`] does of those of this node. Answers how many; an error: the store did not answer.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<usize, StoreError> {
+    /// Has the store forget what the identities of a request have used of the limits that are kept there, as
+    /// [`Engine::reset`] does of those of this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget)
+    /// on each. Answers how many; an error: the store did not answer.
+    pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
-        let asked: Vec<_> = pending
-            .charges()
-            .filter(|charge| !charge.identities.is_empty())
-            .map(|charge| {
-                self.holdings.forget(charge.hash);
-                let Name { slot, key } = name(&charge);
-                (slot, vec![Part::new(key, &charge, Wish::Reset)])
-            })
-            .collect();
+        let cleared = |charge: StoreCharge<'_>| {
+            let Name { slot, key } = name(&charge);
+            (slot, Part::new(key, &charge, Wish::Reset))
+        };
+        let asked: Vec<_> = of_identities(&pending).map(cleared).collect();
         let count = asked.len();
-        if self.store.ask(asked, BACKGROUND).await.iter().any(Option::is_none) {
+        if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
             return Err(StoreError(RedisError::from((redis::ErrorKind::Io, "it did not answer in time"))));
         }
         Ok(count)
+    }
+
+    /// Forgets what this node holds of the limits of a request that nodes share: leases, which the store goes on to count as out
+    /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
+    pub fn forget(&self, request: &Request<'_>) {
+        if let Some(pending) = self.engine.pend_inspection(request) {
+            of_identities(&pending).for_each(|charge| self.holdings.forget(charge.hash));
+        }
     }
 
     /// How the store and this node's holdings are.
@@ -428,6 +441,11 @@ fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
         charged(&charge)
     })
     .collect()
+}
+
+/// What is kept in the store of the identities of a request; not of everyone together.
+fn of_identities<'p>(pending: &'p Pending<'_>) -> impl Iterator<Item = StoreCharge<'p>> {
+    pending.charges().filter(|charge| !charge.identities.is_empty())
 }
 
 fn part(charge: &StoreCharge<'_>) -> (String, Part) {

@@ -4,6 +4,7 @@ mod ahead;
 mod faults;
 mod load;
 mod nodes;
+mod people;
 mod rig;
 mod strict;
 
