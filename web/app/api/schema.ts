@@ -947,6 +947,8 @@ export type LimitState = {
   cost: number;
   /** Who is counted together; nobody: everyone. */
   counted: Identity[];
+  /** It is what all nodes together have in the store that they share it through, which this server has too; otherwise what this server counts alone. */
+  is_stored: boolean;
   limit: number;
   limit_id: string;
   /** `enforce`, or `shadow`: it counts, and never denies. */
@@ -960,6 +962,8 @@ export type LimitState = {
   retry_after_ms: number | null;
   /** By which algorithm it counts, and how it stands, in words. */
   says: string;
+  /** How nodes share it. */
+  sharing: Sharing;
   used: number;
 };
 
@@ -1369,6 +1373,8 @@ export type NodeAnswers = {
   answers: Record<string, Told>;
   /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
   did_not_answer: string[];
+  /** What came of a reset in the store that nodes share limits through: `clear` or `failed`. Absent: no node has one, or some were named, whose own counters a reset is about then. */
+  store?: Told | null;
 };
 
 /** Decisions. */
@@ -1665,6 +1671,8 @@ export type PeekedLimit = {
   retry_after_ms?: number | null;
   /** By which algorithm it counts, and how it stands, in words. Builds before these have none. */
   says?: string;
+  /** How nodes share it. Builds before these do not say, and share none. */
+  sharing?: Sharing;
 };
 
 /** Whom a rule counts. */
@@ -2467,6 +2475,13 @@ export type Told =
       /** Keys of which there was something to forget. */
       keys: number;
       what: 'reset';
+    }
+  | {
+      /** The limits of which something was used, as they stood before. */
+      cleared: PeekedLimit[];
+      /** Keys of which there was something to forget. */
+      keys: number;
+      what: 'clear';
     }
   | {
       /** Was it allowed? */
