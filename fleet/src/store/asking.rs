@@ -4,12 +4,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
+use redis::RedisResult;
 use tidegate::time::Nanos;
 use tidegate_middleware::breaker::{Breaker, Permit, State};
 use tokio::{
@@ -193,6 +194,30 @@ impl Store {
         });
     }
 
+    /// Asks nothing but the time: the connection stands then, and the script is known there.
+    pub(super) async fn greet(&self, patience: Duration) -> RedisResult<()> {
+        let told = self.link.run(&[], &Telling::of(0).arguments, patience).await?;
+        self.hear_time(told.first());
+        Ok(())
+    }
+
+    /// Sees for ever whether a store that is left alone is back, also while nobody checks.
+    pub(super) async fn try_again(store: Weak<Self>) {
+        loop {
+            sleep(BACKGROUND).await;
+            let Some(store) = store.upgrade() else { return };
+            if store.is_away()
+                && let Some(permit) = store.permit()
+            {
+                let began = Instant::now();
+                if let Err(error) = store.greet(BACKGROUND.max(store.settings.timeout)).await {
+                    tracing::debug!(%error, "the store is not back");
+                }
+                store.learn(permit, began);
+            }
+        }
+    }
+
     /// Puts a question to those of its slot; the first of them makes a task that asks them all.
     pub(super) fn put(
         self: &Arc<Self>,
@@ -257,10 +282,7 @@ impl Store {
         };
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
         let mut told = told.into_iter();
-        let Some(now) = told.next().and_then(|now| now.parse::<u64>().ok()).map(|micros| micros * 1_000) else {
-            return Vec::new();
-        };
-        *lock(&self.heard) = Some((now, Instant::now()));
+        let Some(now) = self.hear_time(told.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();
         for mut waiting in batch.drain(..) {
             let mut done = Vec::with_capacity(waiting.question.len());
@@ -276,6 +298,13 @@ impl Store {
             }
         }
         again
+    }
+
+    /// What its clock said, in microseconds.
+    fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
+        let now = said?.parse::<u64>().ok()? * 1_000;
+        *lock(&self.heard) = Some((now, Instant::now()));
+        Some(now)
     }
 
     /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.

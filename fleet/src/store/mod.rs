@@ -19,10 +19,11 @@
 //! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; users of it need
 //! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` of keys that begin with `tidegate:`.
 //!
-//! From the ground up: `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
+//! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
 //! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` (what a node holds of
 //! one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
 
+mod address;
 mod ask;
 mod asking;
 mod holdings;
@@ -56,7 +57,7 @@ use self::{
     ask::{Part, Told, Wish},
     asking::Store,
     holdings::{Holdings, Says},
-    link::Link,
+    link::{CONNECT_IN, Link},
     value::Under,
 };
 use crate::wire::StoreReport;
@@ -93,11 +94,34 @@ impl Default for StoreSettings {
 
 /// Why the store cannot be used.
 #[derive(Debug)]
-pub struct StoreError(RedisError);
+#[non_exhaustive]
+pub enum StoreError {
+    /// An address is none.
+    Address {
+        /// Which one, from 0.
+        place: usize,
+        /// Of so many.
+        of: usize,
+        /// What is wrong, and what to do; it has no word of the address, which may hold a password.
+        why: String,
+    },
+    /// There was no answer in time.
+    Silent,
+}
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the store: {}", self.0)
+        const PLACES: [&str; 9] =
+            ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
+        let (place, of, why) = match self {
+            Self::Address { place, of, why } => (*place, *of, why),
+            Self::Silent => return f.write_str("the store: it did not answer in time"),
+        };
+        match PLACES.get(place) {
+            _ if of < 2 => write!(f, "the address: {why}"),
+            Some(which) => write!(f, "the {which} of {of} addresses: {why}"),
+            None => write!(f, "address {} of {of}: {why}", place + 1),
+        }
     }
 }
 
@@ -118,15 +142,20 @@ impl<C> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// With a store at one address (`redis://...`), or a cluster of which some are given. One server is connected to when it is
-    /// first asked; a cluster now, since what it consists of must be known.
+    /// With a store at one address (`redis://...`), or a cluster of which some are given. It is greeted, for a second at most;
+    /// one that does not answer is connected to when it does, and limits do meanwhile what they say for that case.
     ///
     /// # Errors
     ///
-    /// An address is none, or no server of the cluster answers.
+    /// An address is none.
     pub async fn new(engine: Arc<Engine<C>>, urls: &[String], settings: StoreSettings) -> Result<Self, StoreError> {
-        let link = Link::to(urls, include_str!("script.lua")).await.map_err(StoreError)?;
+        let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
+        let link = Link::to(address::read(urls)?, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, settings));
+        if let Err(error) = store.greet(CONNECT_IN).await {
+            tracing::warn!(%error, "the store does not answer yet; limits that nodes share are decided without it");
+        }
+        store.runtime().spawn(Store::try_again(Arc::downgrade(&store)));
         let holdings = Holdings::new(&store, settings.sync_interval);
         Ok(Self { engine, store, holdings })
     }
@@ -277,7 +306,7 @@ impl<C: Clock> Shared<C> {
         let asked: Vec<_> = of_identities(&pending).map(cleared).collect();
         let count = asked.len();
         if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
-            return Err(StoreError(RedisError::from((redis::ErrorKind::Io, "it did not answer in time"))));
+            return Err(StoreError::Silent);
         }
         Ok(count)
     }

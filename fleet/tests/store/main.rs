@@ -6,6 +6,7 @@ mod load;
 mod nodes;
 mod people;
 mod rig;
+mod start;
 mod strict;
 
 use std::{
