@@ -42,7 +42,7 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
   /** For people: what is the matter, and with what. */
   message: string;
@@ -1426,6 +1426,8 @@ export type NodeDetails = {
   /** Why its policy is not kept for its next start. */
   not_kept: string | null;
   overflow_charges: number;
+  /** How far synced limits were above what they allow, of all nodes that share through its store; `null`: it has none. */
+  overshoot: Overshoot | null;
   p99_us: number | null;
   /** In force there; 0: none. */
   policy_version: number;
@@ -1598,6 +1600,16 @@ export type OverrideItem = {
   /** Rules that are only for some tiers, this one among them. */
   rules?: string[];
   value: Override;
+};
+
+/** How far synced limits were above what they allow, beside by how far they can be; since the start of each process. */
+export type Overshoot = {
+  /** The most tokens of one key that each node spent between two exchanges, all nodes together. */
+  bound: number;
+  /** The most tokens above a limit that the store had, as nodes saw it. */
+  measured: number;
+  /** How many nodes those are: the ones that are there, and tell. */
+  nodes: number;
 };
 
 /** Decisions of one limit, tier or rule. */
