@@ -146,3 +146,61 @@ fn a_busy_key_is_cleared() {
         }
     });
 }
+
+/// Between the clearing and the forgetting of each node others go on.
+#[test]
+fn what_is_leased_after_a_clearing_counts() {
+    let redis = Redis::start();
+    run(async {
+        let leased = limit("leased", "fixed_window", 100, "300d");
+        let (one, other) = (node(&[redis.url()], PATIENT, &leased).await, node(&[redis.url()], PATIENT, &leased).await);
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        let mut admitted = [0_u32; 3];
+        for (round, admitted) in admitted.iter_mut().enumerate() {
+            // Both hold something.
+            for node in [&one, &other] {
+                assert!(node.check("ada").await.allowed, "{round}");
+            }
+            assert_eq!(one.shared.clear(&request).await.expect("it answers"), 1);
+            one.shared.forget(&request);
+            for _ in 0..10 {
+                *admitted += u32::from(one.check("ada").await.allowed);
+            }
+            other.shared.forget(&request);
+            for _ in 0..100 {
+                for node in [&one, &other] {
+                    *admitted += u32::from(node.check("ada").await.allowed);
+                }
+            }
+            assert_eq!(one.shared.clear(&request).await.expect("it answers"), 1);
+            one.shared.forget(&request);
+            other.shared.forget(&request);
+        }
+        assert!(admitted.iter().all(|&admitted| (75..=100).contains(&admitted)), "{admitted:?}");
+    });
+}
+
+/// Whoever waits for a lease that is forgotten is charged in the store.
+#[test]
+fn a_check_that_waits_while_its_key_is_forgotten_is_decided_by_the_store() {
+    let redis = Redis::start();
+    let proxy = Proxy::before(redis.address());
+    run(async {
+        let one = Arc::new(node(&[proxy.url()], PATIENT, &limit("leased", "fixed_window", 100, "300d")).await);
+        proxy.delay(Duration::from_millis(100));
+        let checks: Vec<_> = (0..5)
+            .map(|_| {
+                let one = Arc::clone(&one);
+                tokio::spawn(async move { one.check("ada").await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let who = [Identity::new("user", "ada").expect("valid")];
+        one.shared.forget(&Request::new(&who).expect("valid"));
+        for check in checks {
+            let said = check.await.expect("no panic");
+            assert!(said.allowed && said.degraded.is_none(), "{said:?}");
+        }
+    });
+}
