@@ -99,6 +99,7 @@ Examples:
   tidegate serve
   tidegate serve --data /var/lib/tidegate --environment prod-eu --production
   tidegate serve --admin 127.0.0.1:0 --http 127.0.0.1:0    any free ports; they are printed
+  tidegate serve --redis redis://127.0.0.1:6379            limits may be shared with nodes and other servers
 
 Ctrl+C or SIGTERM lets open requests end and stops. What was published survives a crash at any time.")]
 pub(crate) struct ServeArguments {
@@ -170,6 +171,7 @@ pub(crate) struct ControlArguments {
 Examples:
   tidegate node --admin http://127.0.0.1:8080 --token-file node.token
   tidegate node --admin https://admin.example --token-file /run/secrets/tidegate --name edge-1 --data /var/lib/tidegate
+  TIDEGATE_REDIS=redis://:PASSWORD@store:6379 tidegate node --admin https://admin.example --token-file node.token
 
 The token is read again before each connection, so a new one can be put into the file. GET /readyz answers 200 once there is
 a policy. Ctrl+C or SIGTERM lets open requests end and stops; being killed loses nothing.")]

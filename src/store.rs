@@ -12,21 +12,27 @@ use crate::output::Failure;
 pub(crate) struct StoreArguments {
     #[arg(long, value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true, value_delimiter = ',', value_parser = address,
         help = "Redis or Valkey where limits are kept that nodes share (sharing strict, leased or synced): \
-                redis://USER:PASSWORD@HOST:PORT. Several, each with its own flag or with commas between them, are of one \
-                cluster. Without it each node counts such limits alone. Flags are seen by others on the machine: give a \
-                password by the variable or the file")]
+                redis://USER:PASSWORD@HOST:PORT/DATABASE, of which all but the host may be left out, or unix:///PATH. Nodes with \
+                the same store hold such limits together; without one each counts them alone, as their on_failure says. Several \
+                addresses, each with its own flag or with commas between them, are of one cluster; a few of its servers are \
+                enough. It need not be there when this starts. In user and password write %40 for @, %2F for /, %3F for ?, %23 \
+                for #, %2C for a comma and %25 for %. TLS (rediss://) takes a tunnel, such as stunnel. Flags are seen by others on \
+                the machine: give a password by the variable or the file")]
     redis: Vec<Address>,
-    /// No check waits longer for the store; then what the limit says for that case decides.
+    /// No check waits longer for the store; then what the limit says for that case decides. A few round trips to the store are
+    /// right.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_TIMEOUT", default_value = "5ms", value_parser = parse_period)]
     redis_timeout: u64,
-    /// After so many failures in a row the store is left alone.
+    /// After so many failures in a row, timeouts or broken connections, the store is left alone, so that checks do not wait for
+    /// what is gone.
     #[arg(long, value_name = "N", env = "TIDEGATE_REDIS_FAILURES", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..))]
     redis_failures: u32,
-    /// For so long; then one check tries whether it is back.
+    /// For so long it is left alone; then one question tries whether it is back, and so on.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_REDIS_PAUSE", default_value = "30s", value_parser = parse_period)]
     redis_pause: u64,
-    /// How often nodes tell each other, through the store, what was used of synced limits.
+    /// How often nodes tell each other, through the store, what was used of synced limits. Those may be exceeded by what all nodes
+    /// admit in this time; shorter is more exact, and asks the store more often.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_SYNC_INTERVAL", default_value = "100ms", value_parser = parse_period)]
     sync_interval: u64,
 }
@@ -54,10 +60,6 @@ impl StoreArguments {
             return Ok(None);
         }
         let urls: Vec<_> = self.redis.iter().map(|Address(url)| url.clone()).collect();
-        if !urls.iter().all(|url| ["redis://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme)))
-        {
-            return Err(Failure("--redis: write redis:// and the host, such as redis://127.0.0.1:6379".to_owned()));
-        }
         let settings = StoreSettings {
             timeout: Duration::from_nanos(self.redis_timeout),
             failures_max: self.redis_failures,
@@ -65,7 +67,6 @@ impl StoreArguments {
             sync_interval: Duration::from_nanos(self.sync_interval),
         };
         let opened = Shared::new(Arc::clone(engine), &urls, settings).await;
-        let why = "; give the address of a server, or of some of a cluster that runs";
-        opened.map(|store| Some(Arc::new(store))).map_err(|error| Failure(format!("--redis: {error}{why}")))
+        opened.map(|store| Some(Arc::new(store))).map_err(|error| Failure(format!("--redis: {error}")))
     }
 }

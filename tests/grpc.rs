@@ -3,12 +3,18 @@
 #[path = "support/fleet.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fleet;
+#[path = "../fleet/tests/store/rig.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod rig;
 #[path = "support/server.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod server;
 #[path = "support/session.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod session;
+#[path = "support/shared.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod shared;
 #[path = "support/mod.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod support;
@@ -28,7 +34,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::{fleet::write_token, server::Served, session::Session, support::command};
+use crate::{fleet::write_token, server::Served, session::Session, shared::publish, support::command};
 
 async fn channel(served: &Served) -> Channel {
     let url = served.grpc.clone().expect("it says where");
@@ -161,6 +167,29 @@ async fn rules_of_one_limit_are_managed_and_in_force() {
     assert_eq!(config.delete_rate_limit(delete(&log.id)).await.expect_err("it is gone").code(), Code::NotFound);
     let refusal = config.update_rate_limit(by(&editor, update(log))).await.expect_err("it is gone");
     assert_eq!(refusal.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_reset_says_that_no_node_reached_the_store() {
+    let folder = TempDir::new().expect("a folder");
+    // Nobody listens there.
+    let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9"]);
+    let ana = Session::of_first_administrator(&served);
+    let operator = token(&served, &ana, "operator");
+    let mut health = RateLimiterHealthClient::new(channel(&served).await);
+    let reset = || ResetRateLimitRequest {
+        identifier: "ada".to_owned(),
+        identifier_type: "user".to_owned(),
+        ..ResetRateLimitRequest::default()
+    };
+    let done = health.reset_rate_limit(by(&operator, reset())).await.expect("it is forgotten").into_inner();
+    assert_eq!((done.nodes.len(), &done.missing), (1, &vec![]), "nothing is shared: {done:?}");
+    let limit = json!({ "id": "s", "algorithm": "token_bucket", "limit": 10, "period": "1h", "sharing": "strict" });
+    publish(&served, &ana, &limit);
+    let done = health.reset_rate_limit(by(&operator, reset())).await.expect("it is forgotten").into_inner();
+    assert_eq!((done.nodes.len(), done.missing), (1, vec!["the store".to_owned()]));
+    let lines = ana.get(&served, "/audit?action=keys.reset");
+    assert_eq!(lines["items"][0]["result"], "done on 1 of 1 nodes, not in the store");
 }
 
 #[tokio::test]

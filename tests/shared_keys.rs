@@ -19,11 +19,13 @@ mod shared;
 mod support;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
     rig::{Redis, wait_for},
-    session::check,
-    shared::Fleet,
+    server::Served,
+    session::{Session, check},
+    shared::{Fleet, publish},
     support::command,
 };
 
@@ -38,10 +40,19 @@ impl Fleet {
     }
 
     fn ask(&self, call: &str) -> Vec<Value> {
+        self.outcome(call)["answers"].as_object().expect("answers").values().cloned().collect()
+    }
+
+    fn outcome(&self, call: &str) -> Value {
         let question = json!({ "request": { "identities": [{ "kind": "user", "value": "ada" }] } });
         let (status, outcome) = self.ana.send(&self.admin, "POST", call, &question);
         assert_eq!((status, &outcome["did_not_answer"]), (200, &json!([])), "{outcome}");
-        outcome["answers"].as_object().expect("answers").values().cloned().collect()
+        outcome
+    }
+
+    fn audited(&self) -> String {
+        let lines = self.ana.get(&self.admin, "/audit?action=keys.reset");
+        lines["items"][0]["result"].as_str().expect("a line").to_owned()
     }
 }
 
@@ -65,11 +76,18 @@ fn a_shared_limit_is_read_and_reset_in_the_store() {
         });
         assert_eq!(told[0]["remaining"], told[1]["remaining"], "{told:?}");
         for limit in &told {
-            assert_eq!(limit["is_stored"], true, "{limit}");
+            assert_eq!((&limit["is_stored"], &limit["sharing"]), (&json!(true), &json!(sharing)), "{limit}");
             assert!(limit["says"].as_str().expect("words").starts_with("Of all nodes"), "{limit}");
         }
-        let told = fleet.ask("/keys/reset");
-        assert!(told.iter().any(|told| told["cleared"][0]["limit_id"] == "default/tier:free/s"), "{told:?}");
+        let told = fleet.outcome("/keys/reset");
+        let store = &told["store"];
+        assert_eq!((&store["what"], &store["keys"]), (&json!("clear"), &json!(1)), "{sharing}: {told}");
+        assert_eq!(store["cleared"][0]["limit_id"], "default/tier:free/s");
+        for node in ["n-1", "n-2"] {
+            assert_eq!(told["answers"][node], json!({ "what": "reset", "keys": 0, "cleared": [] }), "{sharing}");
+        }
+        let line = fleet.audited();
+        assert!(line.starts_with("done: default/tier:free/s had ") && line.ends_with(" of 1000 used"), "{line}");
         for limit in fleet.peek() {
             assert_eq!((limit["remaining"].as_u64(), &limit["is_stored"]), (Some(1_000), &json!(true)), "{sharing}");
         }
@@ -80,6 +98,33 @@ fn a_shared_limit_is_read_and_reset_in_the_store() {
             (left == 998 || sharing == "leased" && left < 998).then_some(())
         });
     }
+}
+
+#[test]
+fn a_server_explains_what_all_have_used() {
+    let redis = Redis::start();
+    let folder = TempDir::new().expect("a folder");
+    let url = redis.url();
+    let served = Served::start_with(folder.path(), &["--redis", &url, "--redis-timeout", "2s"]);
+    let ana = Session::of_first_administrator(&served);
+    publish(&served, &ana, &limit("leased"));
+    for _ in 0..20 {
+        assert_eq!(check(&served, "ada").1["allowed"], true);
+    }
+    let explained = || {
+        let question = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+        ana.send(&served, "POST", "/explain", &question).1
+    };
+    let told = explained();
+    let limit = &told["limits"][0];
+    assert_eq!((&limit["sharing"], &limit["is_stored"]), (&json!("leased"), &json!(true)), "{told}");
+    assert!(limit["used"].as_u64() >= Some(20) && told["decision"].get("degraded").is_none(), "{told}");
+    assert!(limit["says"].as_str().expect("words").starts_with("Of all nodes, with what they have on lease: "));
+    drop(redis);
+    let told = explained();
+    let limit = &told["limits"][0];
+    assert_eq!((&limit["is_stored"], &told["decision"]["degraded"]), (&json!(false), &json!("store_failed")), "{told}");
+    assert!(limit["says"].as_str().expect("words").starts_with("The store does not answer. "), "{told}");
 }
 
 #[test]
@@ -105,6 +150,10 @@ fn a_store_that_is_away_is_told_of_nodes_and_of_keys() {
     let limit = &fleet.peek()[0];
     assert_eq!(limit["is_stored"], false, "{limit}");
     assert!(limit["says"].as_str().expect("words").starts_with("The store does not answer. On this node alone: "));
+    let told = fleet.outcome("/keys/reset");
+    assert_eq!((&told["store"]["what"], &told["answers"]["n-1"]["what"]), (&json!("failed"), &json!("reset")));
+    assert!(told["store"]["why"].as_str().expect("words").starts_with("n-1: the store: "), "{told}");
+    assert_eq!(fleet.audited(), "done on 1 of 1 nodes, not in the store");
     // And it is ready all the same.
     let get = |path| ureq::get(format!("{}{path}", fleet.nodes[0].checks)).call().expect("an answer");
     assert_eq!(get("/readyz").status(), 200);

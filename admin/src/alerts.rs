@@ -47,8 +47,8 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_clock_apart`, or
-    /// the code of a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`,
+    /// `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]

@@ -28,7 +28,7 @@ use self::{asking::Asking, clock::Ahead, past::Past, pushed::Pushing, rows::Figu
 pub(crate) use self::{
     asking::Outcome,
     past::NodeSecond,
-    rows::{NodeDetails, NodeRow, Trouble},
+    rows::{NodeDetails, NodeRow, Overshoot, Trouble},
     stream::events,
 };
 use crate::{
@@ -306,11 +306,21 @@ impl Fleet {
         if row.is_here() {
             let OwnProcess { process, errors } = &self.own;
             let (process, errors) = (Some(process.clone()), bounded_errors(errors.now()));
-            return Ok(NodeDetails { row, process, errors, events: nodes.here.events() });
+            let overshoot = self.overshoot(&nodes, self.here.as_ref().and_then(Answers::store_id));
+            return Ok(NodeDetails { row, process, errors, overshoot, events: nodes.here.events() });
         }
         let node = nodes.by_name.get(name).ok_or_else(|| absent(name))?;
         let (process, errors) = (node.process.clone(), node.errors.clone());
-        Ok(NodeDetails { row, process, errors, events: node.past.events() })
+        let overshoot = self.overshoot(&nodes, node.hello.store);
+        Ok(NodeDetails { row, process, errors, overshoot, events: node.past.events() })
+    }
+
+    /// Of the nodes that are there and share limits through this store.
+    fn overshoot(&self, nodes: &Nodes, store: Option<u64>) -> Option<Overshoot> {
+        store?;
+        let here = self.here.as_ref().filter(|here| here.store_id() == store).and_then(Answers::store_report);
+        let there = nodes.by_name.values().filter(|node| node.is_there() && node.hello.store == store);
+        Some(Overshoot::of(here.into_iter().chain(there.filter_map(|node| node.figures.store))))
     }
 
     /// Its seconds, oldest first.
@@ -443,6 +453,7 @@ mod tests {
             version: None,
             sha256: None,
             deltas: None,
+            store: None,
             says_goodbye: true,
         };
         Node::new(hello)

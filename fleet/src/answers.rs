@@ -1,10 +1,10 @@
 //! What an operator asks of an engine, answered: by a node, and by the admin server for the engine in its own process.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{fmt::Display, slice, sync::Arc, time::Duration};
 
 use tidegate::{
-    DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Request, RequestError, Retry, clock::SystemClock,
-    policy::Sharing,
+    Answer, DEFAULT_DOMAIN, Decide, Engine, Identity, Inspected, Inspection, Pending, Request, RequestError, Retry,
+    clock::SystemClock,
 };
 
 use crate::{
@@ -30,6 +30,12 @@ impl Answers {
         Self { engine, store, lookout: Lookout::default() }
     }
 
+    /// Which store it is.
+    #[must_use]
+    pub fn store_id(&self) -> Option<u64> {
+        self.store.as_ref().map(|store| store.store_id())
+    }
+
     /// How the store is, with the average since the start.
     #[must_use]
     pub fn store_report(&self) -> Option<StoreReport> {
@@ -39,15 +45,12 @@ impl Answers {
     /// Answers. What watches takes as long as it is told to; the rest microseconds, and a round trip where a store is asked.
     pub async fn answer(&self, ask: Ask) -> Told {
         match ask {
-            Ask::Peek { ref request } | Ask::Reset { ref request } | Ask::Charge { ref request } => {
-                self.about(request, &ask).await.unwrap_or_else(failed)
-            }
+            Ask::Peek { ref request }
+            | Ask::Reset { ref request }
+            | Ask::Clear { ref request }
+            | Ask::Charge { ref request } => self.about(request, &ask).await.unwrap_or_else(failed),
             Ask::Fullest { domain, each } => {
-                let mut fullest = Vec::new();
-                for who in each.iter().take(FULLEST_MAX) {
-                    fullest.push(self.fullest(domain.as_deref(), who).await);
-                }
-                Told::Fullest { each: fullest }
+                Told::Fullest { each: self.fullest(domain.as_deref(), &each[..each.len().min(FULLEST_MAX)]).await }
             }
             Ask::Watch { who, for_ms, goes_on } => {
                 let (engine, within) = (&self.engine, time(for_ms));
@@ -71,7 +74,8 @@ impl Answers {
         let identities = each.collect::<Result<Vec<_>, _>>()?;
         let request = asked.of(&identities)?;
         Ok(match ask {
-            Ask::Reset { .. } => self.reset(&request).await,
+            Ask::Reset { .. } => self.reset(&request),
+            Ask::Clear { .. } => self.clear(&request).await,
             Ask::Charge { .. } => {
                 let decision = match &self.store {
                     Some(store) => store.decide(&request).await,
@@ -89,71 +93,86 @@ impl Answers {
         })
     }
 
-    async fn inspect(&self, request: &Request<'_>) -> Inspection<'_> {
-        if let Some(store) = &self.store
-            && let Some(pending) = self.engine.pend_inspection(request)
-        {
-            let answers = store.look(&pending).await;
-            return self.engine.inspect_with(&pending, &answers);
-        }
-        self.engine.inspect(request)
+    /// What the store has of the limits of a request that nodes share, for [`Engine::inspect_with`]; nothing where there is no
+    /// store.
+    pub async fn stored(&self, request: &Request<'_>) -> Option<Vec<Answer>> {
+        let (store, pending) = (self.store.as_ref()?, self.engine.pend_inspection(request)?);
+        store.look(&[&pending]).await.pop()
     }
 
-    fn peeked(&self, limit: &Inspected<'_>) -> PeekedLimit {
-        let is_silent = self.store.is_some() && limit.sharing != Sharing::Local && !limit.is_stored;
-        let why = if is_silent { "The store does not answer. " } else { "" };
-        PeekedLimit {
-            limit_id: limit.limit_id.to_owned(),
-            limit: limit.state.limit(),
-            remaining: limit.state.remaining(),
-            reset_after_ms: ms(limit.state.reset_after()),
-            retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
-            remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
-            is_shadow: limit.is_shadow,
-            is_stored: limit.is_stored,
-            says: format!("{why}{}", standing(limit)),
-        }
+    /// The store is asked for all of them at once.
+    async fn inspect(&self, requests: &[Request<'_>]) -> Vec<Inspection<'_>> {
+        let Some(store) = &self.store else { return requests.iter().map(|one| self.engine.inspect(one)).collect() };
+        let pending: Vec<_> = requests.iter().map(|request| self.engine.pend_inspection(request)).collect();
+        let asked: Vec<&Pending<'_>> = pending.iter().flatten().collect();
+        let mut answers = store.look(&asked).await.into_iter();
+        let each = requests.iter().zip(&pending).map(|(request, pending)| match pending {
+            Some(pending) => self.engine.inspect_with(pending, &answers.next().unwrap_or_default()),
+            None => self.engine.inspect(request),
+        });
+        each.collect()
     }
 
     async fn peek(&self, request: &Request<'_>) -> Told {
-        let found = self.inspect(request).await;
+        let Some(found) = self.inspect(slice::from_ref(request)).await.pop() else {
+            return failed("nothing was found");
+        };
         Told::Peek {
             policy_version: found.decision.policy_version(),
             allowed: found.decision.is_allowed(),
             limit_id: found.decision.limit_id().filter(|_| !found.decision.is_allowed()).map(str::to_owned),
             retry_after_ms: wait_ms(found.decision.retry()),
-            limits: found.limits.iter().map(|limit| self.peeked(limit)).collect(),
+            limits: found.limits.iter().map(|limit| PeekedLimit::of(limit, self.store.is_some())).collect(),
         }
     }
 
-    /// Here, and in the store, which forgets the same for each node that is asked to.
-    async fn reset(&self, request: &Request<'_>) -> Told {
-        let used = |limit: &PeekedLimit| limit.remaining < limit.limit;
-        let found = self.inspect(request).await;
-        let cleared = found.limits.iter().map(|limit| self.peeked(limit)).filter(used).collect();
+    /// What is counted here, and held of what the store has.
+    fn reset(&self, request: &Request<'_>) -> Told {
+        let cleared = used(&self.engine.inspect(request), false).collect();
         // That the keys are used no more is told with the answer, so it is done before.
-        let here = self.engine.reset(request);
-        let stored = match &self.store {
-            Some(store) => store.reset(request).await,
-            None => Ok(0),
-        };
-        match stored {
-            Ok(stored) => Told::Reset { keys: (here + stored) as u64, cleared },
-            Err(error) => failed(format!("what this node counts alone is forgotten, but not what it shares: {error}")),
+        let keys = self.engine.reset(request) as u64;
+        if let Some(store) = &self.store {
+            store.forget(request);
+        }
+        Told::Reset { keys, cleared }
+    }
+
+    /// In the store alone.
+    async fn clear(&self, request: &Request<'_>) -> Told {
+        let Some(store) = &self.store else { return failed("this node shares no limits through a store") };
+        let found = self.inspect(slice::from_ref(request)).await;
+        let cleared: Vec<_> =
+            found.iter().flat_map(|found| used(found, true)).filter(|limit| limit.is_stored).collect();
+        match store.clear(request).await {
+            Ok(_) => Told::Clear { keys: cleared.len() as u64, cleared },
+            Err(error) => failed(error),
         }
     }
 
-    /// Of a request of this identity alone; not of shadows, nor of limits that deny everything.
-    async fn fullest(&self, domain: Option<&str>, who: &Who) -> Option<PeekedLimit> {
-        let who = [Identity::new(&who.kind, &who.value).ok()?];
-        let request = Request::new(&who).ok()?;
-        let request = domain.map_or(request, |domain| request.domain(domain));
-        let found = self.inspect(&request).await;
-        let limits =
-            found.limits.iter().map(|limit| self.peeked(limit)).filter(|limit| !limit.is_shadow && limit.limit > 0);
-        // Of several that are as full, the first that is checked.
-        limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
+    /// Of requests of each identity alone; not of shadows, nor of limits that deny everything.
+    async fn fullest(&self, domain: Option<&str>, each: &[Who]) -> Vec<Option<PeekedLimit>> {
+        let who: Vec<_> = each.iter().map(|who| Identity::new(&who.kind, &who.value).ok()).collect();
+        let request = |who| {
+            let request = Request::new(slice::from_ref(who)).ok()?;
+            Some(domain.map_or(request, |domain| request.domain(domain)))
+        };
+        let requests: Vec<_> = who.iter().map(|who| request(who.as_ref()?)).collect();
+        let asked: Vec<_> = requests.iter().flatten().copied().collect();
+        let mut found = self.inspect(&asked).await.into_iter();
+        let fullest = |found: Inspection<'_>| {
+            let limits = found.limits.iter().map(|limit| PeekedLimit::of(limit, self.store.is_some()));
+            let limits = limits.filter(|limit| !limit.is_shadow && limit.limit > 0);
+            // Of several that are as full, the first that is checked.
+            limits.reduce(|fullest, limit| if limit.is_fuller(&fullest) { limit } else { fullest })
+        };
+        requests.iter().map(|request| request.and_then(|_| fullest(found.next()?))).collect()
     }
+}
+
+/// Of what a reset is about.
+fn used(found: &Inspection<'_>, is_asked: bool) -> impl Iterator<Item = PeekedLimit> {
+    let counted = found.limits.iter().filter(|limit| !limit.counted.is_empty());
+    counted.map(move |limit| PeekedLimit::of(limit, is_asked)).filter(|limit| limit.remaining < limit.limit)
 }
 
 /// Rounded up: whoever comes then is not too early.
@@ -170,6 +189,22 @@ fn wait_ms(retry: Retry) -> Option<u64> {
 }
 
 impl PeekedLimit {
+    /// `is_asked`: there is a store, and it was asked.
+    fn of(limit: &Inspected<'_>, is_asked: bool) -> Self {
+        Self {
+            limit_id: limit.limit_id.to_owned(),
+            limit: limit.state.limit(),
+            remaining: limit.state.remaining(),
+            reset_after_ms: ms(limit.state.reset_after()),
+            retry_after_ms: limit.outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
+            remaining_after: limit.outcome.map_or(limit.state.remaining(), |outcome| outcome.remaining()),
+            is_shadow: limit.is_shadow,
+            sharing: limit.sharing,
+            is_stored: limit.is_stored,
+            says: standing(limit, is_asked),
+        }
+    }
+
     /// Of its tokens, has a larger share been used?
     #[must_use]
     pub fn is_fuller(&self, other: &Self) -> bool {
@@ -224,7 +259,7 @@ fn failed(why: impl Display) -> Told {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Snapshot;
+    use tidegate::{Snapshot, policy::Sharing};
     use tokio::{
         runtime,
         time::{Instant, sleep},
@@ -350,6 +385,7 @@ mod tests {
             reset_after_ms: 0,
             retry_after_ms: Some(0),
             remaining_after: 0,
+            sharing: Sharing::Local,
             is_stored: false,
             is_shadow: false,
             says: String::new(),

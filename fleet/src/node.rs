@@ -165,6 +165,7 @@ impl Node {
             version: sha256.as_ref().map(|_| self.engine.version()),
             sha256,
             deltas: Some(if position.wants == Wants::Whole { 0 } else { self.deltas() }),
+            store: self.answers.store_id(),
             says_goodbye: true,
         };
         let mut stream = match self.calls.open(&hello).await {

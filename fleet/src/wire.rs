@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate::algorithm::Carry;
+use tidegate::{algorithm::Carry, policy::Sharing};
 
 use crate::counted::{Part, Whole};
 
@@ -97,6 +97,9 @@ pub struct Hello {
     /// How many deltas it takes before the policy is sent whole: a hundred at most, and a hundred once those are used up. One
     /// that is some hundredths of the whole counts as so many more. Every policy is sent whole unless given.
     pub deltas: Option<u32>,
+    /// Which store it shares limits through: nodes that were given the same addresses say the same number, below 2^53. Nothing:
+    /// it has none, or does not say.
+    pub store: Option<u64>,
     /// Does it say so when it stops ([`Goodbye`])? One that does not is not missed when it is gone.
     #[serde(default)]
     pub says_goodbye: bool,
@@ -450,8 +453,15 @@ pub enum Ask {
         #[cfg_attr(feature = "schema", schemars(length(max = FULLEST_MAX)))]
         each: Vec<Who>,
     },
-    /// Forget what the identities of a request have used.
+    /// Forget what the identities of a request have used here: what this node counted, and what it holds of limits that nodes
+    /// share. What their store has of those is forgotten by [`Clear`](Self::Clear) before.
     Reset {
+        /// The request.
+        request: Question,
+    },
+    /// Have the store of limits that nodes share forget what the identities of a request have used of them. One node is asked;
+    /// what it holds itself it keeps until [`Reset`](Self::Reset).
+    Clear {
         /// The request.
         request: Question,
     },
@@ -564,6 +574,13 @@ pub enum Told {
         #[serde(default)]
         cleared: Vec<PeekedLimit>,
     },
+    /// The store has forgotten what was used.
+    Clear {
+        /// Keys of which there was something to forget.
+        keys: u64,
+        /// The limits of which something was used, as they stood before.
+        cleared: Vec<PeekedLimit>,
+    },
     /// What was decided, and charged if it was allowed.
     Charge {
         /// Version of the policy that decided.
@@ -613,6 +630,9 @@ pub struct PeekedLimit {
     pub remaining_after: u64,
     /// It counts, and never denies.
     pub is_shadow: bool,
+    /// How nodes share it. Builds before these do not say, and share none.
+    #[serde(default)]
+    pub sharing: Sharing,
     /// It is what all nodes together have in the store that they share it through.
     #[serde(default)]
     pub is_stored: bool,

@@ -6,11 +6,12 @@ use tidegate::{
 };
 
 /// By which algorithm a limit counts, what of it is used, and when all of it is free. Of one that nodes share, who
-/// counted that.
+/// counted that; `is_asked`: there is a store, and it was asked.
 #[must_use]
-pub fn standing(limit: &Inspected<'_>) -> String {
+pub fn standing(limit: &Inspected<'_>, is_asked: bool) -> String {
     let who = match (limit.sharing, limit.is_stored) {
         (Sharing::Local, _) => "",
+        (_, false) if is_asked => "The store does not answer. On this node alone: ",
         (_, false) => "On this node alone: ",
         (Sharing::Leased, true) => "Of all nodes, with what they have on lease: ",
         (_, true) => "Of all nodes: ",
@@ -155,7 +156,7 @@ mod tests {
         }
         clock.advance(ago_ms * 1_000_000);
         let found = engine.inspect(&request);
-        standing(&found.limits[0])
+        standing(&found.limits[0], false)
     }
 
     fn limit(algorithm: &str, most: u64, period: &str, more: &str) -> String {
@@ -228,7 +229,7 @@ mod tests {
         engine.publish(Snapshot::compile(&policy).expect("valid")).expect("it fits");
         let who = [Identity::new("user", "eve").expect("valid")];
         let found = engine.inspect(&Request::new(&who).expect("valid"));
-        assert_eq!(standing(&found.limits[0]), "Blocked: every request is denied.");
+        assert_eq!(standing(&found.limits[0], false), "Blocked: every request is denied.");
     }
 
     #[test]
@@ -275,7 +276,7 @@ mod tests {
             clock.advance(ago_ms * 1_000_000);
             let found = engine.inspect(&request);
             let state = found.limits[0].state;
-            let told = standing(&found.limits[0]);
+            let told = standing(&found.limits[0], false);
             let number = if algorithm == "token_bucket" { state.remaining() } else { most - state.remaining() };
             if state.reset_after().is_zero() {
                 prop_assert_eq!(state.remaining(), most);

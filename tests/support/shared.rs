@@ -18,6 +18,17 @@ pub(crate) struct Fleet {
     _folder: TempDir,
 }
 
+/// The one limit of users, on top of the first version.
+pub(crate) fn publish(admin: &Served, ana: &Session, limit: &Value) {
+    let etag = ana.get(admin, "/tiers/free")["etag"].clone();
+    let change = json!({
+        "base_version": 1, "message": "shared", "if_match": { "tier:free": etag },
+        "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
+    });
+    let (status, made) = ana.send(admin, "POST", "/policy/changes", &change);
+    assert_eq!(status, 201, "{made}");
+}
+
 impl Fleet {
     /// With nodes of these names, of which no check waits for longer.
     pub(crate) fn start(redis: &Redis, limit: &Value, (names, timeout): (&[&str], &str)) -> Self {
@@ -27,13 +38,7 @@ impl Fleet {
         let (token, url) = (folder.path().join("token"), redis.url());
         let (_, made) = ana.send(&admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
         write_token(&token, made["secret"].as_str().expect("a secret"));
-        let etag = ana.get(&admin, "/tiers/free")["etag"].clone();
-        let change = json!({
-            "base_version": 1, "message": "shared", "if_match": { "tier:free": etag },
-            "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
-        });
-        let (status, made) = ana.send(&admin, "POST", "/policy/changes", &change);
-        assert_eq!(status, 201, "{made}");
+        publish(&admin, &ana, limit);
         let settings = ["--redis", &url, "--redis-timeout", timeout, "--redis-pause", "1s"];
         let start = |name| Served::node_with(&admin.admin, &token, name, &folder.path().join(name), &settings);
         let nodes: Vec<_> = names.iter().copied().map(start).collect();

@@ -1,7 +1,7 @@
 /** Nodes: real ones that join, follow, hang and go, one that refuses, and a version that goes to some first. */
 import type { Page } from '@playwright/test';
 import { expect, test as base } from './fixtures.ts';
-import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
+import { FleetNode, nodeToken, Redis, RefusingNode } from './nodes.ts';
 import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
 
 interface Fleet {
@@ -209,30 +209,81 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
   await expect(admin.getByText('There is no node nobody')).toBeVisible();
 });
 
+/** The one limit of users that nobody gave a tier. */
+async function share(page: Page, sharing: string): Promise<void> {
+  const etag = (await page.request.get('/api/v1/tiers/free')).headers()['etag'] ?? '';
+  const limits = [{ id: 's', algorithm: 'fixed_window', limit: 100, period: '1h', sharing }];
+  const changes = [{ op: 'put', kind: 'tier', id: 'free', value: { id: 'free', limits } }];
+  const made = await page.request.post('/api/v1/policy/changes', {
+    data: { base_version: 1, message: 'shared', if_match: { 'tier:free': etag }, changes },
+    headers: await csrf(page),
+  });
+  expect(made.status()).toBe(201);
+}
+
+async function check(node: FleetNode): Promise<void> {
+  await fetch(`${node.checks}/v1/check`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
+  });
+}
+
+test('synced limits: how far they were exceeded, beside the bound of all nodes', async ({ admin, fleet }) => {
+  const redis = new Redis();
+  await redis.start();
+  try {
+    const store = { redis: redis.url, 'redis-timeout': '1s', 'redis-pause': '200ms' };
+    const nodes = [await fleet.join('node-1', store), await fleet.join('node-2', store)];
+    await share(admin, 'synced');
+    await admin.goto('/nodes/node-1');
+    await expect(async () => {
+      for (const node of nodes) await check(node);
+      await expect(admin.getByText(/^\d+ tokens? at most; bound [1-9]\d*, of 2 nodes$/)).toBeVisible({
+        timeout: 1_000,
+      });
+    }).toPass({ timeout: 30_000 });
+    // In the Inspector it stands once.
+    await admin.goto('/inspect?key=user:ada');
+    const limits = admin.getByRole('region', { name: 'Limits' });
+    await expect(limits.getByText('the store, for all nodes')).toHaveCount(1);
+    await expect(limits.getByText('synced', { exact: true })).toBeVisible();
+    await admin.getByRole('button', { name: 'Reset key…' }).click();
+    await expect(admin.getByRole('dialog').getByText('in the store, for all nodes')).toBeVisible();
+    await admin.getByRole('dialog').getByRole('button', { name: 'Reset key' }).click();
+    await expect(
+      admin.getByText(/^Reset by you at .*: 1 counter in the store and on 3 nodes\./),
+    ).toBeVisible();
+  } finally {
+    redis.stop();
+  }
+});
+
 test('the store of a node: that nothing is asked of it, and that it is gone', async ({ admin, fleet }) => {
+  test.setTimeout(90_000);
   // Nobody listens there: no limit is shared so far, so it is not missed.
   const node = await fleet.join('node-1', { redis: 'redis://127.0.0.1:9', 'redis-failures': '1' });
   await admin.goto('/nodes');
   await expect(row(admin, 'node-1').getByText('Not asked just now')).toBeVisible();
-  const etag = (await admin.request.get('/api/v1/tiers/free')).headers()['etag'] ?? '';
-  const limits = [{ id: 's', algorithm: 'fixed_window', limit: 100, period: '1h', sharing: 'strict' }];
-  const changes = [{ op: 'put', kind: 'tier', id: 'free', value: { id: 'free', limits } }];
-  const made = await admin.request.post('/api/v1/policy/changes', {
-    data: { base_version: 1, message: 'shared', if_match: { 'tier:free': etag }, changes },
-    headers: await csrf(admin),
-  });
-  expect(made.status()).toBe(201);
+  await share(admin, 'strict');
   await expect.poll(() => node.checks).not.toBe('');
   await expect(async () => {
-    await fetch(`${node.checks}/v1/check`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
-    });
+    await check(node);
     await expect(row(admin, 'node-1').getByText('! Does not answer')).toBeVisible({ timeout: 1_500 });
   }).toPass();
   await row(admin, 'node-1').getByRole('link').first().click();
   await expect(admin.getByText(/^! Does not answer/)).toBeVisible();
+  await expect(admin.getByText('none was used')).toBeVisible();
+  await admin.goto('/inspect?key=user:ada');
+  const limits = admin.getByRole('region', { name: 'Limits' });
+  await expect(limits.getByText(/The store does not answer\. On this node alone/)).toBeVisible();
+  await admin.getByRole('button', { name: 'Reset key…' }).click();
+  await admin.getByRole('dialog').getByRole('button', { name: 'Reset key' }).click();
+  await expect(admin.getByText(/Not in the store that nodes share limits through/)).toBeVisible();
+  await admin.goto('/');
+  await expect(
+    admin.getByText('The store that node node-1 shares limits through does not answer it'),
+  ).toBeVisible({ timeout: 40_000 });
 });
 
 test('a version that goes to some nodes first: seen, given on, and taken back', async ({ admin, fleet }) => {

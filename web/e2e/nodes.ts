@@ -1,9 +1,38 @@
 /** Nodes that follow the server of a test: the real process, and one that is made up to refuse what it is sent. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { APIRequestContext } from '@playwright/test';
+
+/** A real store on loopback that keeps nothing on disk. */
+export class Redis {
+  private process: ChildProcess | null = null;
+  url = '';
+
+  async start(): Promise<void> {
+    const port = await freePort();
+    this.url = `redis://127.0.0.1:${port}`;
+    const settings = ['--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--daemonize', 'no'];
+    this.process = spawn('redis-server', ['--port', String(port), ...settings], { stdio: 'ignore' });
+  }
+
+  stop(): void {
+    this.process?.kill('SIGKILL');
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.on('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0));
+    });
+  });
+}
 
 /** The secret of a new token of the scope `node`. */
 export async function nodeToken(request: APIRequestContext, name = 'fleet'): Promise<string> {

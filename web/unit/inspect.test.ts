@@ -97,7 +97,36 @@ test('nodes that say the same stand together, others apart', () => {
 test('without an answer of the nodes stands what this server says', () => {
   const [state] = statesOf(says('a'), null);
   expect(state?.at).toEqual([
-    { nodes: [], limit: 10, remaining: 3, resetAfterMs: 9_000, retryAfterMs: 0, says: '3 left' },
+    {
+      nodes: [],
+      isStored: false,
+      limit: 10,
+      remaining: 3,
+      resetAfterMs: 9_000,
+      retryAfterMs: 0,
+      says: '3 left',
+    },
+  ]);
+});
+
+test('what nodes share stands once, as the store has it; beside it who does not reach the store', () => {
+  const shared = (remaining: number, is_stored: boolean) => ({
+    what: 'peek' as const,
+    policy_version: 1,
+    allowed: true,
+    limits: [{ ...limit('a', remaining), sharing: 'leased' as const, is_stored }],
+  });
+  const answers = { n1: shared(7, true), n2: shared(5, true), n3: shared(6, true), n4: shared(9, false) };
+  const [state] = statesOf({ limits: [] }, { answers, did_not_answer: [] });
+  expect([
+    state?.sharing,
+    state?.at.map(({ nodes, isStored, remaining }) => [nodes, isStored, remaining]),
+  ]).toEqual([
+    'leased',
+    [
+      [['n1', 'n2', 'n3'], true, 5],
+      [['n4'], false, 9],
+    ],
   ]);
 });
 

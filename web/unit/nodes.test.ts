@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { NodeRow, NodeSecond } from '../app/api/schema.ts';
 import { merged } from '../app/live/rows.ts';
-import { storeTitle, storeWords } from '../app/nodes/store.ts';
+import { overshootWords, storeTitle, storeWords } from '../app/nodes/store.ts';
 import { columnOf, duration, lagS, standing } from '../app/nodes/words.ts';
 
 const row = (over: Partial<NodeRow>): NodeRow => ({
@@ -117,6 +117,14 @@ test('a store is told in words, first that it is away', () => {
   expect(storeWords(row({ store: away, degraded_per_second: 12 }))).toBe(
     '! Does not answer, 12/s without it, told after 104 ms',
   );
-  expect(storeTitle(away)).toContain('8 tokens above a synced limit at most; 30 were spent');
+  expect(storeTitle(away)).toContain('30 tokens of a synced limit were spent here');
   expect(storeTitle(store)).toBe('0 questions without an answer');
+});
+
+test('the overshoot stands beside the bound of all nodes', () => {
+  expect(overshootWords({ measured: 12, bound: 1_070, nodes: 4 })).toBe(
+    '12 tokens at most; bound 1,070, of 4 nodes',
+  );
+  expect(overshootWords({ measured: 1, bound: 30, nodes: 1 })).toBe('1 token at most; bound 30, of 1 node');
+  expect(overshootWords({ measured: 0, bound: 0, nodes: 2 })).toBe('none was used');
 });

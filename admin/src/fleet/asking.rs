@@ -7,10 +7,12 @@ use std::{
 };
 
 use actix_web::web::Bytes;
+use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
-use tidegate_fleet::wire::{Answer, Ask, COMMAND, Command, DEADLINE_MS, Told};
+use tidegate::Request;
+use tidegate_fleet::wire::{Answer, Ask, COMMAND, Command, DEADLINE_MS, Question, StoreReport, Told};
 use tokio::{
     sync::mpsc::{self, UnboundedSender},
     time::{Instant, timeout_at},
@@ -18,6 +20,9 @@ use tokio::{
 
 use super::{Fleet, absent};
 use crate::{problem::Problem, secrets::now, store::Store};
+
+/// A node waits for its store for half as long; then another one is asked that has the same.
+const STORE_IN: Duration = Duration::from_secs(1);
 
 /// Questions that wait for answers, by their ids.
 #[derive(Debug, Default)]
@@ -37,13 +42,89 @@ pub(crate) struct Outcome {
     pub(crate) answers: BTreeMap<String, Told>,
     /// Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known.
     pub(crate) did_not_answer: Vec<String>,
+    /// What came of a reset in the store that nodes share limits through: `clear` or `failed`. Absent: no node has one, or some
+    /// were named, whose own counters a reset is about then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<Told>,
 }
 
 impl Fleet {
     /// Asks nodes, by their names, or all that are known; this process too, if it decides. Of all, those that are connected to
     /// another server are named.
     pub(crate) async fn ask(&self, store: &Store, names: Option<&[String]>, ask: &Ask) -> Result<Outcome, Problem> {
+        self.ask_within(Duration::from_millis(DEADLINE_MS), store, names, ask).await
+    }
+
+    /// Has what nodes share forget what the identities of a request have used: each store once, by way of one node that reaches
+    /// it. `None`: no node has one.
+    pub(crate) async fn clear(&self, store: &Store, request: &Question) -> Option<Told> {
         let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
+        let ask = Ask::Clear { request: request.clone() };
+        let each = self.by_store().into_values().map(|names| self.clear_one(deadline, store, names, &ask));
+        join_all(each).await.into_iter().reduce(|one, other| match (one, other) {
+            (Told::Clear { keys, mut cleared }, Told::Clear { keys: more, cleared: others }) => {
+                cleared.extend(others);
+                Told::Clear { keys: keys + more, cleared }
+            }
+            (Told::Clear { .. }, failed) | (failed, _) => failed,
+        })
+    }
+
+    /// What the store of this process has of a request's limits, if it has one.
+    pub(crate) async fn stored(&self, request: &Request<'_>) -> Option<Vec<tidegate::Answer>> {
+        self.here.as_ref()?.stored(request).await
+    }
+
+    /// Asks these nodes, one after the other, until one has reached the store.
+    async fn clear_one(&self, deadline: Instant, store: &Store, names: Vec<String>, ask: &Ask) -> Told {
+        let mut why = "no node answered in time".to_owned();
+        for name in names {
+            let within = deadline.saturating_duration_since(Instant::now()).min(STORE_IN);
+            let asked = self.ask_within(within, store, Some(std::slice::from_ref(&name)), ask).await;
+            match asked.map(|mut outcome| outcome.answers.remove(&name)) {
+                Ok(Some(told @ Told::Clear { .. })) => return told,
+                Ok(Some(Told::Failed { why: said })) => why = format!("{name}: {said}"),
+                Ok(_) => why = format!("{name} did not answer"),
+                // It is gone by now.
+                Err(_) => {}
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        Told::Failed { why }
+    }
+
+    /// Nodes that are there and share limits, by the store that they do it through: first those whom it answers, and of them
+    /// this process.
+    fn by_store(&self) -> BTreeMap<u64, Vec<String>> {
+        let is_away = |store: Option<StoreReport>| store.is_some_and(|store| store.is_away);
+        let here = self
+            .here
+            .as_ref()
+            .and_then(|here| Some((here.store_id()?, is_away(here.store_report()), self.figures.node().to_owned())));
+        let nodes = self.nodes();
+        let there = nodes.by_name.iter().filter(|(_, node)| node.is_there());
+        let there =
+            there.filter_map(|(name, node)| Some((node.hello.store?, is_away(node.figures.store), name.clone())));
+        let mut all: Vec<_> = here.into_iter().chain(there).collect();
+        all.sort_by_key(|(_, is_away, _)| *is_away);
+        let mut by_store = BTreeMap::<_, Vec<_>>::new();
+        for (store, _, name) in all {
+            by_store.entry(store).or_default().push(name);
+        }
+        by_store
+    }
+
+    async fn ask_within(
+        &self,
+        within: Duration,
+        store: &Store,
+        names: Option<&[String]>,
+        ask: &Ask,
+    ) -> Result<Outcome, Problem> {
+        let deadline = Instant::now() + within;
+        let deadline_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let (sender, mut answers) = mpsc::unbounded_channel();
         let id = {
             let mut waiting = self.asking.lock();
@@ -54,7 +135,7 @@ impl Fleet {
         };
         // However this ends.
         let _forget = Forget { asking: &self.asking, id: &id };
-        let command = Command { id: id.clone(), deadline_ms: DEADLINE_MS, ask: json!(ask) };
+        let command = Command { id: id.clone(), deadline_ms, ask: json!(ask) };
         let message = Bytes::from(format!("event: {COMMAND}\ndata: {}\n\n", json!(command)));
         let is_here = |name: &String| self.here.is_some() && name == self.figures.node();
         let (mut outcome, mut missing) = (Outcome::default(), Vec::new());

@@ -75,8 +75,32 @@ pub(crate) struct NodeDetails {
     pub(super) process: Option<Process>,
     /// Errors since the start of its process, by kind: 64 at most.
     pub(super) errors: Vec<ErrorCount>,
+    /// How far synced limits were above what they allow, of all nodes that share through its store; `null`: it has none.
+    pub(super) overshoot: Option<Overshoot>,
     /// The last 20 things that happened to it since this server started, the newest first.
     pub(super) events: Vec<NodeEvent>,
+}
+
+/// How far synced limits were above what they allow, beside by how far they can be; since the start of each process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub(crate) struct Overshoot {
+    /// The most tokens above a limit that the store had, as nodes saw it.
+    measured: u64,
+    /// The most tokens of one key that each node spent between two exchanges, all nodes together.
+    bound: u64,
+    /// How many nodes those are: the ones that are there, and tell.
+    nodes: u64,
+}
+
+impl Overshoot {
+    pub(super) fn of(reports: impl Iterator<Item = StoreReport>) -> Self {
+        let none = Self { measured: 0, bound: 0, nodes: 0 };
+        reports.fold(none, |sum, report| Self {
+            measured: sum.measured.max(report.overshoot_max),
+            bound: sum.bound.saturating_add(report.untold_max),
+            nodes: sum.nodes + 1,
+        })
+    }
 }
 
 /// A policy that a node did not take.
@@ -121,7 +145,7 @@ pub(super) struct Figures {
     fill: f64,
     overflow_charges: u64,
     /// The store that it shares limits through; `null`: it has none, or does not say.
-    store: Option<StoreReport>,
+    pub(super) store: Option<StoreReport>,
     /// Decisions without the store that a limit is shared over, per second.
     degraded_per_second: f64,
     /// Keys that are counted there now, estimated; `null`: it does not say.
@@ -229,6 +253,10 @@ impl NodeRow {
                 troubles.push(trouble("node_behind", None, message));
             }
             (_, None) => {}
+        }
+        if self.figures.store.is_some_and(|store| store.is_away) {
+            let message = format!("The store that node {node} shares limits through does not answer it");
+            troubles.push(trouble("node_store_away", None, message));
         }
         if let (true, Some(ms)) = (self.figures.is_clock_apart, self.figures.clock_ahead_ms) {
             let way = if ms > 0 { "ahead of" } else { "behind" };
@@ -359,6 +387,8 @@ mod tests {
                 "The clock of node n-1 is 61 ms behind this server's"
             ]
         );
+        row.figures.store = Some(StoreReport { is_away: true, ..StoreReport::default() });
+        assert_eq!(messages(&row)[1], "The store that node n-1 shares limits through does not answer it");
         row.presence = Presence::Silent;
         assert_eq!(messages(&row), ["Node n-1 is connected and does not report"]);
         row.presence = Presence::Gone;

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tidegate::{
-    Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
-    policy::{DoorSettings, Override, Rule},
+    Answer, Decision, Degraded, Engine, Identity, Inspected, Request, RequestError, Retry, RuleMatch, TierFrom, WhoIs,
+    policy::{DoorSettings, Override, Rule, Sharing},
 };
 use tidegate_fleet::words::standing;
 use tidegate_middleware::headers;
@@ -140,6 +140,11 @@ struct LimitState<'a> {
     used: u64,
     remaining: u64,
     reset_after_ms: u64,
+    /// How nodes share it.
+    sharing: Sharing,
+    /// It is what all nodes together have in the store that they share it through, which this server has too; otherwise what
+    /// this server counts alone.
+    is_stored: bool,
     /// Would this limit let it pass?
     allowed: bool,
     /// 0 now, null never.
@@ -154,8 +159,10 @@ struct LimitState<'a> {
 async fn explain(_: By<Viewer>, state: Data<State>, heavy: Heavy, body: Body<Asked>) -> Result<HttpResponse, Problem> {
     let asked = Arc::new(body.value);
     for _ in 0..TRIES {
-        let (asked, engine, published) = (Arc::clone(&asked), state.publisher.engine(), state.publisher.in_force());
-        let explained = heavy.work(move || explain_by(&asked, &engine, &published));
+        let (engine, published) = (state.publisher.engine(), state.publisher.in_force());
+        let stored = stored(&asked, &engine, &state).await?;
+        let asked = Arc::clone(&asked);
+        let explained = heavy.work(move || explain_by(&asked, &engine, &published, stored));
         if let Some(text) = explained.await?? {
             return Ok(HttpResponse::Ok().content_type(ContentType::json()).body(text));
         }
@@ -164,16 +171,34 @@ async fn explain(_: By<Viewer>, state: Data<State>, heavy: Heavy, body: Body<Ask
     Err(Problem::Internal("the policy in force and its document stayed of different versions".to_owned()))
 }
 
-/// The answer, as JSON; `None` in the moment of a publish: the document and what is enforced are of different versions.
-fn explain_by(asked: &Asked, engine: &Engine, published: &Published) -> Result<Option<String>, Problem> {
-    let identities = asked.identities.iter().enumerate().map(|(place, Who { kind, value })| {
-        Identity::new(kind, value).map_err(|error| refused(&error, &format!("/identities/{place}")))
-    });
-    let identities = identities.collect::<Result<Vec<_>, _>>()?;
+/// What a store has of limits that nodes share, and the version of the policy whose limits they are.
+type Stored = (u64, Vec<Answer>);
+
+/// What the store of this process has, if it has one.
+async fn stored(asked: &Asked, engine: &Engine, state: &State) -> Result<Option<Stored>, Problem> {
+    let identities = identities(asked)?;
     let request = request(asked, &identities)?;
-    let inspection = engine.inspect(&request);
+    let version = engine.version();
+    Ok(state.fleet.stored(&request).await.map(|answers| (version, answers)))
+}
+
+/// The answer, as JSON; `None` in the moment of a publish: the document, what is enforced, and what the store was asked for are
+/// of different versions.
+fn explain_by(
+    asked: &Asked,
+    engine: &Engine,
+    published: &Published,
+    stored: Option<Stored>,
+) -> Result<Option<String>, Problem> {
+    let identities = identities(asked)?;
+    let request = request(asked, &identities)?;
+    let is_asked = stored.is_some();
+    let (inspection, asked_of) = match stored.zip(engine.pend_inspection(&request)) {
+        Some(((version, answers), pending)) => (engine.inspect_with(&pending, &answers), Some(version)),
+        None => (engine.inspect(&request), None),
+    };
     let policy_version = inspection.decision.policy_version();
-    if policy_version != published.version.version {
+    if policy_version != published.version.version || asked_of.is_some_and(|version| version != policy_version) {
         return Ok(None);
     }
     let Some(domain) = published.policy.domains.get(&asked.domain) else {
@@ -199,7 +224,7 @@ fn explain_by(asked: &Asked, engine: &Engine, published: &Published) -> Result<O
         },
         identities: why.identities.iter().map(known).collect(),
         rules: why.rules.iter().map(|(rule, fit)| rule_says(rule, fit)).collect(),
-        limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities)).collect(),
+        limits: inspection.limits.iter().map(|limit| limit_state(limit, &asked.identities, is_asked)).collect(),
     };
     serde_json::to_string(&explained).map(Some).map_err(|error| Problem::Internal(error.to_string()))
 }
@@ -215,6 +240,13 @@ fn block_ends_in_ms(limit_id: &str, identities: &[WhoIs<'_>], now: Timestamp) ->
     let made = clients.find(|client| client_id(client) == owner)?.exception.as_ref()?;
     let until = made.until.as_ref()?.parse::<Timestamp>().ok()?;
     u64::try_from((until.as_nanosecond() - now.as_nanosecond()).max(0)).ok().map(|ns| ns.div_ceil(1_000_000))
+}
+
+fn identities(asked: &Asked) -> Result<Vec<Identity<'_>>, Problem> {
+    let each = asked.identities.iter().enumerate().map(|(place, Who { kind, value })| {
+        Identity::new(kind, value).map_err(|error| refused(&error, &format!("/identities/{place}")))
+    });
+    each.collect()
 }
 
 fn request<'a>(asked: &'a Asked, identities: &'a [Identity<'a>]) -> Result<Request<'a>, Problem> {
@@ -286,7 +318,7 @@ fn rule_says<'a>(rule: &'a Rule, fit: &RuleMatch<'_>) -> RuleSays<'a> {
     }
 }
 
-fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who]) -> LimitState<'a> {
+fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who], is_asked: bool) -> LimitState<'a> {
     let (state, outcome) = (limit.state, limit.outcome);
     LimitState {
         limit_id: limit.limit_id,
@@ -298,10 +330,12 @@ fn limit_state<'a>(limit: &Inspected<'a>, identities: &[Who]) -> LimitState<'a> 
         used: state.limit().saturating_sub(state.remaining()),
         remaining: state.remaining(),
         reset_after_ms: ms(state.reset_after()),
+        sharing: limit.sharing,
+        is_stored: limit.is_stored,
         allowed: outcome.is_none_or(|outcome| outcome.is_allowed()),
         retry_after_ms: outcome.map_or(Some(0), |outcome| wait_ms(outcome.retry())),
         remaining_after: outcome.map_or(state.remaining(), |outcome| outcome.remaining()),
-        says: standing(limit),
+        says: standing(limit, is_asked),
     }
 }
 

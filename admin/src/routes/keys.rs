@@ -43,7 +43,9 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Forget what was used",
             "Of every limit of a request that counts its identities; done where the answer is `reset`, which has the limits as they \
-             stood. The audit log has who did it, what was used, and why.",
+             stood. What nodes share is forgotten in their store first, once, by way of one node: done where `store` is `clear`. \
+             Then all nodes forget what they hold of it. Where nodes are named, only what these count and hold is forgotten. The \
+             audit log has who did it, what was used, and why.",
         )
         .example(json!({
             "request": { "identities": [{ "kind": "user", "value": "ada" }] }, "reason": "a loop in her client is mended",
@@ -157,11 +159,11 @@ fn decided(_: &State, outcome: &Outcome) -> Option<String> {
     (!each.is_empty()).then(|| format!("{each} of {asked} {}", if asked == 1 { "node" } else { "nodes" }))
 }
 
-/// What was used of limits that were reset, in words: of each what the node with the most had.
+/// What was used of limits that were reset, in words: of each what the store had, or the node with the most.
 fn cleared(state: &State, outcome: &Outcome) -> Option<String> {
     let mut most = BTreeMap::<&str, &PeekedLimit>::new();
-    for told in outcome.answers.values() {
-        let Told::Reset { cleared, .. } = told else { continue };
+    for told in outcome.answers.values().chain(&outcome.store) {
+        let (Told::Reset { cleared, .. } | Told::Clear { cleared, .. }) = told else { continue };
         for limit in cleared {
             let known = most.entry(&limit.limit_id).or_insert(limit);
             if limit.is_fuller(known) {
@@ -197,12 +199,21 @@ async fn done(
     let object: String = each.collect::<Vec<_>>().join(" ").chars().take(OBJECT_CHARACTERS).collect();
     // A task of its own: a client that goes away must not stop it before its line.
     let doing = rt::spawn(async move {
+        // Before any node forgets: what one takes anew after that is charged where it stays.
+        let stored = match ask(request.clone()) {
+            Ask::Reset { request } if nodes.is_none() => state.fleet.clear(&state.store, &request).await,
+            _ => None,
+        };
         let outcome = state.fleet.ask(&state.store, nodes.as_deref(), &ask(request)).await?;
+        let outcome = Outcome { store: stored, ..outcome };
         let is_done = |told: &&Told| matches!(told, Told::Reset { .. } | Told::Charge { .. });
         let done = outcome.answers.values().filter(is_done).count();
-        let result = match outcome.answers.len() + outcome.did_not_answer.len() {
-            asked if asked == done && done > 0 => "done".to_owned(),
-            asked => format!("done on {done} of {asked} nodes"),
+        let asked = outcome.answers.len() + outcome.did_not_answer.len();
+        let result = match &outcome.store {
+            Some(Told::Failed { .. }) => format!("done on {done} of {asked} nodes, not in the store"),
+            _ if asked == done && done > 0 => "done".to_owned(),
+            Some(_) => format!("done in the store, and on {done} of {asked} nodes"),
+            None => format!("done on {done} of {asked} nodes"),
         };
         let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
         let result: Vec<String> = [Some(result), came(&state, &outcome), reason].into_iter().flatten().collect();

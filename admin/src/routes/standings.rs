@@ -107,7 +107,7 @@ async fn standings(_: By<Viewer>, state: Data<State>, body: Body<OfClients>) -> 
         return Ok(Json(Standings { items: Vec::new(), did_not_answer: Vec::new() }));
     }
     let ask = Ask::Fullest { domain: Some(domain.clone()), each: each.clone() };
-    let Outcome { answers, mut did_not_answer } = state.fleet.ask(&state.store, None, &ask).await?;
+    let Outcome { answers, mut did_not_answer, .. } = state.fleet.ask(&state.store, None, &ask).await?;
     let mut fullest: Vec<Option<PeekedLimit>> = vec![None; each.len()];
     for (node, told) in answers {
         // A node of an older build does not know the question.

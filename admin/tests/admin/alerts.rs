@@ -254,3 +254,47 @@ fn a_node_whose_clock_is_apart_is_told() {
         "{message}"
     );
 }
+
+/// Whether its store answers, and how far nodes that share it were wrong.
+#[test]
+fn a_node_whose_store_does_not_answer_is_told_and_its_overshoot_stands_beside_the_bound_of_all() {
+    let folder = Folder::new();
+    let time = Time::at(&jiff::Timestamp::now().to_string());
+    let server = Server::start_at(folder.home(), "here", &time);
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let _events = [("n-1", "&store=7"), ("n-2", "&store=7"), ("n-3", "&store=8"), ("n-4", "")].map(|(name, store)| {
+        let mut events = Events::of_node(&server.url, &node, &format!("{}{store}", hello(name, "a")));
+        let _ = events.next_called("snapshot");
+        events
+    });
+    let report = |name: &str, sequence: u64, is_away: bool, (over, untold): (u64, u64)| {
+        let store = json!({
+            "is_away": is_away, "failed": 5, "latency_us": null, "leased_out": 0, "overshoot_max": over,
+            "untold_max": untold, "sync_lag_ms": 0,
+        });
+        let told = json!({ "name": name, "instance": "a", "sequence": sequence, "policy_version": 1, "store": store });
+        assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
+    };
+    let away =
+        || of_code(&ana.get("/api/v1/alerts").json(), "node_store_away").into_iter().cloned().collect::<Vec<_>>();
+    report("n-1", 1, true, (12, 40));
+    report("n-2", 1, false, (9, 30));
+    report("n-3", 1, false, (99, 500));
+    assert_eq!(away(), Vec::<Value>::new(), "not for ten seconds yet");
+    time.go_on(11);
+    report("n-1", 2, true, (12, 40));
+    let told = away();
+    assert_eq!((told.len(), &told[0]["node"]), (1, &json!("n-1")));
+    assert_eq!(told[0]["message"], "The store that node n-1 shares limits through does not answer it");
+    let overshoot = |name: &str| ana.get(&format!("/api/v1/nodes/{name}")).json()["overshoot"].clone();
+    for name in ["n-1", "n-2"] {
+        assert_eq!(overshoot(name), json!({ "measured": 12, "bound": 70, "nodes": 2 }), "of this store alone");
+    }
+    assert_eq!(overshoot("n-3"), json!({ "measured": 99, "bound": 500, "nodes": 1 }));
+    for name in ["n-4", "here"] {
+        assert_eq!(overshoot(name), Value::Null, "{name} has none");
+    }
+    report("n-1", 3, false, (12, 40));
+    assert_eq!(away(), Vec::<Value>::new(), "it answers");
+}

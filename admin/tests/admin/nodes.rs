@@ -528,6 +528,92 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!(ana.post("/api/v1/keys/watch", &watch).pointers(), ["/for_ms"]);
 }
 
+/// Of each store one node is asked, one that reaches it, before any node forgets what it holds.
+#[test]
+fn a_reset_is_made_once_in_each_store_and_then_on_every_node() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
+    let names = ["n-1", "n-2", "n-3"];
+    let stores = [7, 7, 8];
+    let mut events = [0, 1, 2].map(|place| {
+        Events::of_node(&server.url, &node, &format!("{}&store={}", hello(names[place], "a"), stores[place]))
+    });
+    for (place, is_away) in [true, false, false].into_iter().enumerate() {
+        let _ = events[place].next_called("snapshot");
+        let store = json!({
+            "is_away": is_away, "failed": 0, "latency_us": null, "leased_out": 0, "overshoot_max": 0,
+            "untold_max": 0, "sync_lag_ms": 0,
+        });
+        let report =
+            json!({ "name": names[place], "instance": "a", "sequence": 1, "policy_version": 1, "store": store });
+        assert_eq!(node.post("/api/v1/nodes/reports", &report).status, 204);
+    }
+    let answer = |place: usize, command: &Value, told: &Value| {
+        let answer = json!({ "name": names[place], "instance": "a", "id": command["id"], "told": told });
+        assert_eq!(node.post("/api/v1/nodes/answers", &answer).status, 204);
+    };
+    let left = |remaining: u64| json!([{ "limit_id": "default/tier:free/s", "limit": 100, "remaining": remaining, "reset_after_ms": 1, "is_shadow": false }]);
+    let forgotten = json!({ "what": "reset", "keys": 1, "cleared": [] });
+    let reset = |nodes: Option<[&str; 1]>| {
+        let mut body = json!({ "request": request });
+        if let Some(nodes) = nodes {
+            body["nodes"] = json!(nodes);
+        }
+        ana.post("/api/v1/keys/reset", &body).json()
+    };
+    let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
+    let forget = |events: &mut [Events; 3]| {
+        for (place, events) in events.iter_mut().enumerate() {
+            let command = events.next_called("command");
+            assert_eq!(command["ask"], json!({ "what": "reset", "request": request }), "{}", names[place]);
+            answer(place, &command, &forgotten);
+        }
+    };
+    // Of the first store, the one whom it answers; and of the other its only one.
+    let outcome = thread::scope(|scope| {
+        let asked = scope.spawn(|| reset(None));
+        for place in [1, 2] {
+            let command = events[place].next_called("command");
+            assert_eq!(command["ask"], json!({ "what": "clear", "request": request }));
+            assert!((1..=1_000).contains(&command["deadline_ms"].as_u64().expect("a number")));
+            answer(place, &command, &json!({ "what": "clear", "keys": 1, "cleared": left(40 - place as u64) }));
+        }
+        forget(&mut events);
+        asked.join().expect("no panic")
+    });
+    let store = &outcome["store"];
+    assert_eq!((&store["what"], &store["keys"]), (&json!("clear"), &json!(2)), "{outcome}");
+    assert_eq!(outcome["answers"].as_object().map(serde_json::Map::len), Some(4), "{outcome}");
+    assert_eq!(audited(), "done: default/tier:free/s had 62 of 100 used");
+    // One that does not reach it is followed by the next; if nobody does, that is said.
+    let outcome = thread::scope(|scope| {
+        let asked = scope.spawn(|| reset(None));
+        let command = events[2].next_called("command");
+        answer(2, &command, &json!({ "what": "clear", "keys": 0, "cleared": [] }));
+        for (place, why) in [(1, "the cable"), (0, "so")] {
+            let command = events[place].next_called("command");
+            assert_eq!(command["ask"]["what"], "clear");
+            answer(place, &command, &json!({ "what": "failed", "why": why }));
+        }
+        forget(&mut events);
+        asked.join().expect("no panic")
+    });
+    assert_eq!(outcome["store"], json!({ "what": "failed", "why": "n-1: so" }));
+    assert_eq!(audited(), "done on 4 of 4 nodes, not in the store");
+    // What is named is about these nodes alone.
+    let outcome = thread::scope(|scope| {
+        let asked = scope.spawn(|| reset(Some(["n-2"])));
+        let command = events[1].next_called("command");
+        assert_eq!(command["ask"]["what"], "reset");
+        answer(1, &command, &forgotten);
+        asked.join().expect("no panic")
+    });
+    assert_eq!(outcome, json!({ "answers": { "n-2": forgotten }, "did_not_answer": [] }));
+    assert_eq!(audited(), "done");
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long a question takes is what this is about")]
 fn a_revoked_token_ends_the_stream() {

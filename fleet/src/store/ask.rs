@@ -221,7 +221,7 @@ impl Part {
                 Ok(Deed::swap(self.text(), Held { word, ..held }.write(), (0, Nanos::MAX)))
             }
             Wish::Overcharge(tokens) => Ok(swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX))),
-            Wish::Reset => Ok(Deed::swap(self.text(), String::new(), (0, Nanos::MAX))),
+            Wish::Reset => Ok(Deed { what: "clear", ..Deed::look() }),
             Wish::Delta { tokens, .. } => Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
                 Some(add) if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most => {
                     Deed::add(&held, &add, add.most)

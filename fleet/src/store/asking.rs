@@ -4,12 +4,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
+use redis::RedisResult;
 use tidegate::time::Nanos;
 use tidegate_middleware::breaker::{Breaker, Permit, State};
 use tokio::{
@@ -32,6 +33,12 @@ const TOGETHER: usize = 64;
 /// The slot of questions that nobody waits for, and how long they gather.
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(2);
+
+/// Before the slots of what people ask; it gathers too, so that all of it goes out together.
+const FOR_PEOPLE: &str = "?";
+
+/// People rather wait than not know.
+const PEOPLE: Duration = Duration::from_millis(500);
 
 /// Nobody waits for what is asked in the background, so it is waited for longer.
 pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
@@ -89,6 +96,10 @@ impl Store {
         &self.runtime
     }
 
+    pub(super) fn id(&self) -> u64 {
+        self.link.id()
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
     }
@@ -129,6 +140,22 @@ impl Store {
         answered.ok()?.pop()
     }
 
+    /// Asks what people want to know, or to be done, all of it together: of one server in one script as far as it has room, of a
+    /// cluster slot by slot. Also while checks leave the store alone, which learn nothing from it.
+    pub(super) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, Part)>) -> Vec<Option<Told>> {
+        let patience = PEOPLE.max(self.settings.timeout);
+        let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
+        let mut told: Vec<_> = parts.iter().map(|_| None).collect();
+        let asked: Vec<_> = parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience)).collect();
+        let waited = timeout(patience, async {
+            for (told, answered) in told.iter_mut().zip(asked) {
+                *told = answered.await.ok().and_then(|mut told| told.pop());
+            }
+        });
+        drop(waited.await);
+        told
+    }
+
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
         drop(self.put(slot, vec![part], BACKGROUND));
@@ -167,6 +194,30 @@ impl Store {
         });
     }
 
+    /// Asks nothing but the time: the connection stands then, and the script is known there.
+    pub(super) async fn greet(&self, patience: Duration) -> RedisResult<()> {
+        let told = self.link.run(&[], &Telling::of(0).arguments, patience).await?;
+        self.hear_time(told.first());
+        Ok(())
+    }
+
+    /// Sees for ever whether a store that is left alone is back, also while nobody checks.
+    pub(super) async fn try_again(store: Weak<Self>) {
+        loop {
+            sleep(BACKGROUND).await;
+            let Some(store) = store.upgrade() else { return };
+            if store.is_away()
+                && let Some(permit) = store.permit()
+            {
+                let began = Instant::now();
+                if let Err(error) = store.greet(BACKGROUND.max(store.settings.timeout)).await {
+                    tracing::debug!(%error, "the store is not back");
+                }
+                store.learn(permit, began);
+            }
+        }
+    }
+
     /// Puts a question to those of its slot; the first of them makes a task that asks them all.
     pub(super) fn put(
         self: &Arc<Self>,
@@ -192,7 +243,8 @@ impl Store {
     async fn serve(&self, slot: &str) {
         let mut again = Vec::new();
         loop {
-            if slot == GATHERED && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
+            let gathers = slot == GATHERED || slot.starts_with(FOR_PEOPLE);
+            if gathers && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
                 sleep(GATHER).await;
             }
             let mut batch = std::mem::take(&mut again);
@@ -230,10 +282,7 @@ impl Store {
         };
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
         let mut told = told.into_iter();
-        let Some(now) = told.next().and_then(|now| now.parse::<u64>().ok()).map(|micros| micros * 1_000) else {
-            return Vec::new();
-        };
-        *lock(&self.heard) = Some((now, Instant::now()));
+        let Some(now) = self.hear_time(told.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();
         for mut waiting in batch.drain(..) {
             let mut done = Vec::with_capacity(waiting.question.len());
@@ -249,6 +298,13 @@ impl Store {
             }
         }
         again
+    }
+
+    /// What its clock said, in microseconds.
+    fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
+        let now = said?.parse::<u64>().ok()? * 1_000;
+        *lock(&self.heard) = Some((now, Instant::now()));
+        Some(now)
     }
 
     /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.

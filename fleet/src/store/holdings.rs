@@ -153,7 +153,7 @@ impl Holdings {
                 return Says::Store;
             }
             self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-            *holding = Holding::new(charge, own, now);
+            mem::replace(holding, Holding::new(charge, own, now)).let_go();
         }
         holding.own.version = holding.own.version.max(own.version);
         let meter = &own.meter;
@@ -221,6 +221,7 @@ impl Holdings {
         if let Some(holding) = lock(self.shard(hash)).remove(&hash) {
             self.keys.fetch_sub(1, Ordering::Relaxed);
             self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+            holding.let_go();
         }
     }
 
@@ -421,6 +422,16 @@ impl Holding {
             _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
         Self { name: name(charge), own, kind }
+    }
+
+    /// Whoever waits for it is charged in the store.
+    fn let_go(self) {
+        if let Kind::Leased { waiters, .. } = self.kind {
+            for (_, waiter) in waiters {
+                // Whoever went meanwhile learns it by nobody.
+                let _ = waiter.send(None);
+            }
+        }
     }
 
     fn is_of(&self, sharing: Sharing) -> bool {

@@ -1,61 +1,73 @@
-//! The connection to the store: one server, or a cluster.
+//! The connection to the store: one server, or a cluster; made when it is first needed, and again when it broke.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{
-    Client, Cmd, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+    Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
-    cluster::ClusterClientBuilder,
+    cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
 };
-use tokio::time::timeout;
+use sha2::{Digest, Sha256};
+use tokio::{sync::OnceCell, time::timeout};
 
 use super::ask::Argument;
 
 /// A connection that takes longer is given up.
-const CONNECT_IN: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
 /// What has no answer by then is let go of; whoever asked has gone long before.
 const ANSWER_IN: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 enum Connection {
     One(ConnectionManager),
-    Cluster(ClusterConnection),
+    Cluster(Arc<Cluster>),
+}
+
+/// What it consists of is known once some server of it answered.
+struct Cluster {
+    client: ClusterClient,
+    connection: OnceCell<ClusterConnection>,
 }
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
 #[derive(Clone)]
 pub(super) struct Link {
     connection: Connection,
+    id: u64,
     code: &'static str,
     hash: String,
 }
 
 impl Link {
-    /// To one server, or to a cluster of which these are some.
-    pub(super) async fn to(urls: &[String], code: &'static str) -> RedisResult<Self> {
-        let connection = match urls {
-            [url] => {
+    /// To one server, or to a cluster of which these are some. Neither has to be there yet.
+    pub(super) fn to(infos: Vec<ConnectionInfo>, code: &'static str) -> RedisResult<Self> {
+        let id = id_of(&infos);
+        let connection = match <[ConnectionInfo; 1]>::try_from(infos) {
+            Ok([info]) => {
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(CONNECT_IN))
                     .set_response_timeout(Some(ANSWER_IN))
                     .set_number_of_retries(1)
                     .set_max_delay(Duration::from_millis(100));
-                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(url.as_str())?, config)?)
+                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
             }
-            urls => {
-                let urls =
-                    urls.iter().map(|url| url.as_str().into_connection_info()).collect::<RedisResult<Vec<_>>>()?;
+            Err(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
-                let client = ClusterClientBuilder::new(urls)
+                let client = ClusterClientBuilder::new(infos)
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
                     .response_timeout(ANSWER_IN)
                     .build()?;
-                Connection::Cluster(client.get_async_connection().await?)
+                Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
             }
         };
-        Ok(Self { connection, code, hash: Script::new(code).get_hash().to_owned() })
+        Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
+    }
+
+    /// Of the same addresses the same number, of 52 bits.
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -79,11 +91,15 @@ impl Link {
     }
 
     async fn send(&self, command: Cmd, patience: Duration) -> RedisResult<Vec<String>> {
-        let mut connection = self.connection.clone();
+        let connection = self.connection.clone();
         let mut asked = Box::pin(async move {
-            match &mut connection {
-                Connection::One(one) => one.req_packed_command(&command).await,
-                Connection::Cluster(cluster) => cluster.req_packed_command(&command).await,
+            match connection {
+                Connection::One(mut one) => one.req_packed_command(&command).await,
+                Connection::Cluster(cluster) => {
+                    let connect = || cluster.client.get_async_connection();
+                    let mut connection = cluster.connection.get_or_try_init(connect).await?.clone();
+                    connection.req_packed_command(&command).await
+                }
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
@@ -99,6 +115,14 @@ impl Link {
 pub(super) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+fn id_of(infos: &[ConnectionInfo]) -> u64 {
+    let name = |info: &ConnectionInfo| format!("{} {}", info.addr(), info.redis_settings().db());
+    let mut names: Vec<_> = infos.iter().map(name).collect();
+    names.sort();
+    let digest = Sha256::digest(names.join("\n"));
+    digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12
 }
 
 fn call(how: &str, script: &str, keys: &[String], arguments: &[Argument]) -> Cmd {

@@ -19,10 +19,11 @@
 //! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; users of it need
 //! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` of keys that begin with `tidegate:`.
 //!
-//! From the ground up: `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
+//! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
 //! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` (what a node holds of
 //! one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
 
+mod address;
 mod ask;
 mod asking;
 mod holdings;
@@ -54,9 +55,9 @@ use tokio::time::{Instant, timeout};
 
 use self::{
     ask::{Part, Told, Wish},
-    asking::{BACKGROUND, Store},
+    asking::Store,
     holdings::{Holdings, Says},
-    link::Link,
+    link::{CONNECT_IN, Link},
     value::Under,
 };
 use crate::wire::StoreReport;
@@ -93,11 +94,34 @@ impl Default for StoreSettings {
 
 /// Why the store cannot be used.
 #[derive(Debug)]
-pub struct StoreError(RedisError);
+#[non_exhaustive]
+pub enum StoreError {
+    /// An address is none.
+    Address {
+        /// Which one, from 0.
+        place: usize,
+        /// Of so many.
+        of: usize,
+        /// What is wrong, and what to do; it has no word of the address, which may hold a password.
+        why: String,
+    },
+    /// There was no answer in time.
+    Silent,
+}
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the store: {}", self.0)
+        const PLACES: [&str; 9] =
+            ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
+        let (place, of, why) = match self {
+            Self::Address { place, of, why } => (*place, *of, why),
+            Self::Silent => return f.write_str("the store: it did not answer in time"),
+        };
+        match PLACES.get(place) {
+            _ if of < 2 => write!(f, "the address: {why}"),
+            Some(which) => write!(f, "the {which} of {of} addresses: {why}"),
+            None => write!(f, "address {} of {of}: {why}", place + 1),
+        }
     }
 }
 
@@ -118,17 +142,28 @@ impl<C> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clock> Shared<C> {
-    /// With a store at one address (`redis://...`), or a cluster of which some are given. One server is connected to when it is
-    /// first asked; a cluster now, since what it consists of must be known.
+    /// With a store at one address (`redis://...`), or a cluster of which some are given. It is greeted, for a second at most;
+    /// one that does not answer is connected to when it does, and limits do meanwhile what they say for that case.
     ///
     /// # Errors
     ///
-    /// An address is none, or no server of the cluster answers.
+    /// An address is none.
     pub async fn new(engine: Arc<Engine<C>>, urls: &[String], settings: StoreSettings) -> Result<Self, StoreError> {
-        let link = Link::to(urls, include_str!("script.lua")).await.map_err(StoreError)?;
+        let unusable = |error: RedisError| StoreError::Address { place: 0, of: urls.len(), why: error.to_string() };
+        let link = Link::to(address::read(urls)?, include_str!("script.lua")).map_err(unusable)?;
         let store = Arc::new(Store::new(link, settings));
+        if let Err(error) = store.greet(CONNECT_IN).await {
+            tracing::warn!(%error, "the store does not answer yet; limits that nodes share are decided without it");
+        }
+        store.runtime().spawn(Store::try_again(Arc::downgrade(&store)));
         let holdings = Holdings::new(&store, settings.sync_interval);
         Ok(Self { engine, store, holdings })
+    }
+
+    /// Which store it is: of the same addresses the same number, below 2^53.
+    #[must_use]
+    pub fn store_id(&self) -> u64 {
+        self.store.id()
     }
 
     /// The engine that decides.
@@ -204,13 +239,15 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// What the store has of the limits of an inspection, whatever this node holds of them; for
-    /// [`Engine::inspect_with`]. For people, who have a little more patience than a check.
-    pub async fn look(&self, pending: &Pending<'_>) -> Vec<Answer> {
-        let asked = pending.charges().map(|charge| part(&charge)).map(|(slot, part)| (slot, vec![part])).collect();
-        let answer = |told: Option<Vec<Told>>| told.and_then(|told| Some(told.first()?.answer));
-        let told = self.store.ask(asked, BACKGROUND).await;
-        told.into_iter().map(|told| answer(told).unwrap_or(Answer::Failed)).collect()
+    /// What the store has of the limits of each inspection, whatever this node holds of them; for
+    /// [`Engine::inspect_with`]. For people, who have more patience than a check: half a second.
+    pub async fn look(&self, pending: &[&Pending<'_>]) -> Vec<Vec<Answer>> {
+        let charges = pending.iter().flat_map(|pending| pending.charges());
+        let asked = charges.map(|charge| part(&charge)).collect();
+        let mut told = self.store.ask_for_people(asked).await.into_iter();
+        let answer = |told: Option<Told>| told.map_or(Answer::Failed, |told| told.answer);
+        let of = |pending: &&Pending<'_>| told.by_ref().take(pending.charges().count()).map(answer).collect();
+        pending.iter().map(of).collect()
     }
 
     /// Finishes a check: see [`Engine::finish`]. What turns out to be charged in vain is given back.
@@ -257,24 +294,29 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Forgets what the identities of a request have used of the limits that are kept in the store, as
-    /// [`Engine::reset`] does of those of this node. Answers how many; an error: the store did not answer.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<usize, StoreError> {
+    /// Has the store forget what the identities of a request have used of the limits that are kept there, as
+    /// [`Engine::reset`] does of those of this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget)
+    /// on each. Answers how many; an error: the store did not answer.
+    pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
-        let asked: Vec<_> = pending
-            .charges()
-            .filter(|charge| !charge.identities.is_empty())
-            .map(|charge| {
-                self.holdings.forget(charge.hash);
-                let Name { slot, key } = name(&charge);
-                (slot, vec![Part::new(key, &charge, Wish::Reset)])
-            })
-            .collect();
+        let cleared = |charge: StoreCharge<'_>| {
+            let Name { slot, key } = name(&charge);
+            (slot, Part::new(key, &charge, Wish::Reset))
+        };
+        let asked: Vec<_> = of_identities(&pending).map(cleared).collect();
         let count = asked.len();
-        if self.store.ask(asked, BACKGROUND).await.iter().any(Option::is_none) {
-            return Err(StoreError(RedisError::from((redis::ErrorKind::Io, "it did not answer in time"))));
+        if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
+            return Err(StoreError::Silent);
         }
         Ok(count)
+    }
+
+    /// Forgets what this node holds of the limits of a request that nodes share: leases, which the store goes on to count as out
+    /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
+    pub fn forget(&self, request: &Request<'_>) {
+        if let Some(pending) = self.engine.pend_inspection(request) {
+            of_identities(&pending).for_each(|charge| self.holdings.forget(charge.hash));
+        }
     }
 
     /// How the store and this node's holdings are.
@@ -428,6 +470,11 @@ fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
         charged(&charge)
     })
     .collect()
+}
+
+/// What is kept in the store of the identities of a request; not of everyone together.
+fn of_identities<'p>(pending: &'p Pending<'_>) -> impl Iterator<Item = StoreCharge<'p>> {
+    pending.charges().filter(|charge| !charge.identities.is_empty())
 }
 
 fn part(charge: &StoreCharge<'_>) -> (String, Part) {

@@ -1,6 +1,6 @@
 -- Charges words that nodes of Tidegate share; knows no algorithm. A value is HEAD|SECONDS|NANOSECONDS|VERSION (an instant)
 -- or HEAD|COUNT|0|VERSION. Arguments: how many questions; of each how many charges, and of each charge sixteen: what (add,
--- instant, swap, look), the place of its key, is it a shadow (1), the head (of a swap the value after it), the value before a
+-- instant, swap, look, clear), the place of its key, is it a shadow (1), the head (of a swap the value after it), the value before a
 -- swap, from and until when it is right (microseconds), what is added and the most above the floor (seconds and nanoseconds,
 -- or a count and 0), seconds to live, the version of the policy; the place of the key of those numbers that nodes have sent
 -- (0: none), the node, the number of this charge: one that was made is not made again. A question is charged whole or not at
@@ -35,6 +35,7 @@ end
 -- The value after a charge; nil: it does not fit, or this is not the value that it is for.
 local function step(c, found)
   if c.what == 'look' then return 'looked', found end
+  if c.what == 'clear' then return 'charged', '' end
   if c.sent > 0 and redis.call('HGET', KEYS[c.sent], c.node) == c.number then return 'known', found end
   if now < c.from or now >= c.till then return 'other' end
   if c.what == 'swap' then

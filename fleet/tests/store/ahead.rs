@@ -115,7 +115,9 @@ fn what_is_spent_after_a_reset_counts() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             assert_eq!(left, Some(100 - used), "what this view spent is told, though one before it told as much");
-            assert_eq!(one.shared.reset(&Request::new(&who).expect("valid")).await.expect("it answers"), 1);
+            let request = Request::new(&who).expect("valid");
+            assert_eq!(one.shared.clear(&request).await.expect("it answers"), 1);
+            one.shared.forget(&request);
             assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(100));
         }
     });

@@ -4,7 +4,9 @@ mod ahead;
 mod faults;
 mod load;
 mod nodes;
+mod people;
 mod rig;
+mod start;
 mod strict;
 
 use std::{

@@ -235,6 +235,17 @@ impl Cluster {
         self.nodes[place].kill();
     }
 
+    /// All at once.
+    pub(crate) fn kill_all(&mut self) {
+        self.nodes.iter_mut().for_each(Redis::kill);
+    }
+
+    /// Empty, each where it was, and they find each other again; after [`kill_all`](Self::kill_all).
+    pub(crate) fn start_again(&mut self) {
+        self.nodes.iter_mut().for_each(Redis::start_again);
+        wait_for("the cluster is back", || self.nodes.iter().all(knows_all).then_some(()));
+    }
+
     /// At once: what was written just before may be lost, but for [`wait_for_replicas`](Self::wait_for_replicas).
     pub(crate) fn kill_master_of(&mut self, key: &str) {
         let place = self.place_of_master(key);

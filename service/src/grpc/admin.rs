@@ -134,12 +134,17 @@ struct FieldError {
 struct Outcome {
     answers: BTreeMap<String, Answered>,
     did_not_answer: Vec<String>,
+    /// What the store said of what nodes share; nothing: they share nothing.
+    store: Option<Answered>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 enum Answered {
     Reset {
+        keys: u64,
+    },
+    Clear {
         keys: u64,
     },
     #[serde(other)]
@@ -182,7 +187,7 @@ impl<'c> Caller<'c> {
         self.answered::<Value>(self.request(Method::DELETE, path).header("if-match", etag)).await.map(drop)
     }
 
-    /// Has every node forget what somebody used.
+    /// Has every node, and what they share, forget what somebody used.
     pub(super) async fn reset(&self, request: &ResetRateLimitRequest) -> Result<ResetRateLimitResponse, Status> {
         let ResetRateLimitRequest { identifier, identifier_type, endpoint, method, domain, identities } = request;
         if identifier.is_empty() || identifier_type.is_empty() {
@@ -198,15 +203,21 @@ impl<'c> Caller<'c> {
             }
         }
         let told = self.post::<Outcome>("/api/v1/keys/reset", &json!({ "request": question })).await?;
-        let Outcome { answers, did_not_answer: missing } = told.body;
+        let Outcome { answers, did_not_answer: missing, store } = told.body;
         let mut response = ResetRateLimitResponse { missing, ..ResetRateLimitResponse::default() };
+        match store {
+            None => {}
+            Some(Answered::Clear { keys }) => response.keys += keys,
+            // No node has a name with a space.
+            Some(_) => response.missing.push("the store".to_owned()),
+        }
         for (node, told) in answers {
             match told {
                 Answered::Reset { keys } => {
                     response.keys += keys;
                     response.nodes.push(node);
                 }
-                Answered::Other => response.missing.push(node),
+                Answered::Clear { .. } | Answered::Other => response.missing.push(node),
             }
         }
         Ok(response)

@@ -42,7 +42,7 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_clock_apart`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
   /** For people: what is the matter, and with what. */
   message: string;
@@ -947,6 +947,8 @@ export type LimitState = {
   cost: number;
   /** Who is counted together; nobody: everyone. */
   counted: Identity[];
+  /** It is what all nodes together have in the store that they share it through, which this server has too; otherwise what this server counts alone. */
+  is_stored: boolean;
   limit: number;
   limit_id: string;
   /** `enforce`, or `shadow`: it counts, and never denies. */
@@ -960,6 +962,8 @@ export type LimitState = {
   retry_after_ms: number | null;
   /** By which algorithm it counts, and how it stands, in words. */
   says: string;
+  /** How nodes share it. */
+  sharing: Sharing;
   used: number;
 };
 
@@ -1369,6 +1373,8 @@ export type NodeAnswers = {
   answers: Record<string, Told>;
   /** Those that did not answer within two seconds, are gone, or are connected to another server: of them nothing is known. */
   did_not_answer: string[];
+  /** What came of a reset in the store that nodes share limits through: `clear` or `failed`. Absent: no node has one, or some were named, whose own counters a reset is about then. */
+  store?: Told | null;
 };
 
 /** Decisions. */
@@ -1420,6 +1426,8 @@ export type NodeDetails = {
   /** Why its policy is not kept for its next start. */
   not_kept: string | null;
   overflow_charges: number;
+  /** How far synced limits were above what they allow, of all nodes that share through its store; `null`: it has none. */
+  overshoot: Overshoot | null;
   p99_us: number | null;
   /** In force there; 0: none. */
   policy_version: number;
@@ -1594,6 +1602,16 @@ export type OverrideItem = {
   value: Override;
 };
 
+/** How far synced limits were above what they allow, beside by how far they can be; since the start of each process. */
+export type Overshoot = {
+  /** The most tokens of one key that each node spent between two exchanges, all nodes together. */
+  bound: number;
+  /** The most tokens above a limit that the store had, as nodes saw it. */
+  measured: number;
+  /** How many nodes those are: the ones that are there, and tell. */
+  nodes: number;
+};
+
 /** Decisions of one limit, tier or rule. */
 export type PartCounts = {
   /** Allowed. */
@@ -1665,6 +1683,8 @@ export type PeekedLimit = {
   retry_after_ms?: number | null;
   /** By which algorithm it counts, and how it stands, in words. Builds before these have none. */
   says?: string;
+  /** How nodes share it. Builds before these do not say, and share none. */
+  sharing?: Sharing;
 };
 
 /** Whom a rule counts. */
@@ -2467,6 +2487,13 @@ export type Told =
       /** Keys of which there was something to forget. */
       keys: number;
       what: 'reset';
+    }
+  | {
+      /** The limits of which something was used, as they stood before. */
+      cleared: PeekedLimit[];
+      /** Keys of which there was something to forget. */
+      keys: number;
+      what: 'clear';
     }
   | {
       /** Was it allowed? */

@@ -1,5 +1,5 @@
 /** The store that a node shares limits through, in words. */
-import type { NodeRow, StoreReport } from '../api/schema.ts';
+import type { NodeRow, Overshoot, StoreReport } from '../api/schema.ts';
 import { count, perSecond } from '../format.ts';
 import { nodes as t } from '../text/nodes.ts';
 
@@ -20,8 +20,14 @@ export function storeAnswers({ latency_us: took }: StoreReport): string {
 
 /** What it came to since the start of its process. */
 export function storeTitle(store: StoreReport): string {
-  const { failed, overshoot_max: over, untold_max: bound } = store;
+  const { failed, untold_max: spent } = store;
   const words = [t.storeFailed(count(failed))];
-  if (bound > 0) words.push(t.over(count(over), count(bound)));
+  if (spent > 0) words.push(t.untold(count(spent)));
   return words.join('. ');
+}
+
+/** How far synced limits were above what they allow, beside by how far they can be, of all nodes of this store. */
+export function overshootWords({ measured, bound, nodes }: Overshoot): string {
+  if (bound === 0 && measured === 0) return t.overshoot.unused;
+  return t.overshoot.words(count(measured), count(bound), nodes);
 }

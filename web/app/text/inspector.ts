@@ -83,6 +83,7 @@ export const inspector = {
     whole: 'All is back',
     node: 'Node',
     thisServer: 'this server',
+    store: 'the store, for all nodes',
     all: (count: number) => (count === 1 ? '1 node' : `all ${count} nodes`),
     now: 'now',
     in: (wait: string) => `in ${wait}`,
@@ -139,14 +140,17 @@ export const inspector = {
     line: (limit: string, used: string, of: string, free: string) =>
       `${limit}: ${used} of ${of} used, all free by itself in ${free}; after: 0 of ${of}`,
     onNode: (node: string) => `on ${node}`,
+    inStore: 'in the store, for all nodes',
     after: 'After that everything is free at once. It cannot be undone. It is written to the audit log.',
     nothing: 'Nothing of it is used: there is nothing to forget.',
     reason: 'Reason',
     reasonHint: 'why, for the audit log; may be left out',
     button: 'Reset key',
     keep: 'Leave it as it is',
-    done: (nodes: number, keys: number, time: string) =>
-      `Reset by you at ${time}: ${keys} ${keys === 1 ? 'counter' : 'counters'} on ${nodes} ${nodes === 1 ? 'node' : 'nodes'}.`,
+    done: (nodes: number, keys: number, time: string, stored: boolean) =>
+      `Reset by you at ${time}: ${keys} ${keys === 1 ? 'counter' : 'counters'} ${stored ? 'in the store and ' : ''}on ${nodes} ${nodes === 1 ? 'node' : 'nodes'}.`,
+    notStored: (why: string) =>
+      `Not in the store that nodes share limits through, which no node reached (${why}): try again.`,
     partly: (nodes: string) => `Not on ${nodes}, which did not answer.`,
   },
   tryIt: {

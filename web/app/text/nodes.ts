@@ -26,8 +26,16 @@ export const nodes = {
   storeAway: '! Does not answer',
   leased: (tokens: string) => `${tokens} leased`,
   told: (ms: string) => `told after ${ms} ms`,
-  over: (tokens: string, bound: string) =>
-    `${tokens} tokens above a synced limit at most; ${bound} were spent here between two exchanges at most`,
+  untold: (tokens: string) =>
+    `${tokens} tokens of a synced limit were spent here between two exchanges at most`,
+  overshoot: {
+    title: 'Above synced limits',
+    words: (measured: string, bound: string, nodes: number) =>
+      `${measured} ${measured === '1' ? 'token' : 'tokens'} at most; bound ${bound}, of ${nodes} ${nodes === 1 ? 'node' : 'nodes'}`,
+    unused: 'none was used',
+    means:
+      'The most tokens above a synced limit that the store had; and the bound: what all nodes that share this store spent of one key between two exchanges at most, together. Since each of them started.',
+  },
   storeFailed: (count: string) => `${count} questions without an answer`,
   lastGood: 'from its disk',
   micro: (count: string) => `${count} µs`,

@@ -1,0 +1,158 @@
+//! Addresses of a store, read: what is wrong with one is said without a word of it, since it may hold a password.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use super::StoreError;
+
+const HOW: &str = "write redis://HOST:PORT, or redis://USER:PASSWORD@HOST:PORT";
+
+const PASSWORD: &str =
+    "in its user and password write %40 for @, %2F for /, %3F for ?, %23 for #, %2C for a comma and %25 for %";
+
+const NO_TLS: &str = "it asks for TLS, which this build does not speak to a store: let a tunnel such as stunnel on this machine \
+                      speak it, and give the tunnel's address with redis://; or reach the store over a network of your own";
+
+/// Of one server, or of some of a cluster.
+pub(super) fn read(urls: &[String]) -> Result<Vec<ConnectionInfo>, StoreError> {
+    let at = |place: usize| move |why: String| StoreError::Address { place, of: urls.len(), why };
+    let each = urls.iter().enumerate().map(|(place, url)| read_one(url).map_err(at(place)));
+    let infos = each.collect::<Result<Vec<_>, _>>()?;
+    if let [first, others @ ..] = &infos[..]
+        && !others.is_empty()
+    {
+        for (place, info) in infos.iter().enumerate() {
+            fits_cluster(info, first).map_err(|why| at(place)(why.to_owned()))?;
+        }
+    }
+    if infos.is_empty() { Err(at(0)("there is none".to_owned())) } else { Ok(infos) }
+}
+
+fn read_one(url: &str) -> Result<ConnectionInfo, String> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        let what = if url.is_empty() { "it is empty" } else { "it does not begin with redis://" };
+        return Err(format!("{what}: {HOW}"));
+    };
+    match scheme {
+        "redis" | "valkey" => {}
+        "unix" | "redis+unix" | "valkey+unix" => {
+            return url.into_connection_info().map_err(|_| "it is no path: write unix:///PATH/TO/SOCKET".to_owned());
+        }
+        "rediss" | "valkeys" => return Err(NO_TLS.to_owned()),
+        _ => return Err(format!("it does not begin with redis://: {HOW}")),
+    }
+    let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if after.contains('@') {
+        return Err(format!("there is a / or ? or # before its @: {PASSWORD}"));
+    }
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.is_empty() || host.starts_with(':') {
+        return Err(format!("it has no host: {HOW}; {PASSWORD}"));
+    }
+    if after.contains('#') {
+        return Err(format!("it has a #, which says nothing there: {HOW}"));
+    }
+    let database = after.split('?').next().unwrap_or_default().trim_matches('/');
+    if !database.is_empty() && database.parse::<u32>().is_err() {
+        return Err("what follows the / after its host is no number of a database, such as 0".to_owned());
+    }
+    let port = host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+        let unless = if authority.contains('@') { PASSWORD } else { HOW };
+        return Err(format!("what follows the : after its host is no port from 1 to 65535: {unless}"));
+    }
+    url.into_connection_info().map_err(|_| format!("it cannot be read: {HOW}; {PASSWORD}"))
+}
+
+/// Beside others of a cluster, which are asked alike.
+fn fits_cluster(info: &ConnectionInfo, first: &ConnectionInfo) -> Result<(), &'static str> {
+    let (its, others) = (info.redis_settings(), first.redis_settings());
+    if !matches!(info.addr(), ConnectionAddr::Tcp(..)) {
+        return Err(
+            "it is a socket on this machine; several addresses are of one cluster, which is reached by HOST:PORT",
+        );
+    }
+    if (its.username(), its.password()) != (others.username(), others.password()) {
+        return Err(
+            "its user or password is another than the first one's; several addresses are of one cluster, all with the \
+                    same",
+        );
+    }
+    if its.db() != 0 {
+        return Err("it names a database; several addresses are of one cluster, which has none but 0");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(urls: &[&str]) -> String {
+        let urls: Vec<_> = urls.iter().map(|url| (*url).to_owned()).collect();
+        read(&urls).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (url, said) in [
+            ("", "it is empty: write redis://HOST:PORT"),
+            ("127.0.0.1:6379", "it does not begin with redis://"),
+            ("http://secret@host", "it does not begin with redis://"),
+            ("rediss://:secret@host", "let a tunnel such as stunnel"),
+            ("redis://", "it has no host"),
+            ("redis://:secret@", "it has no host"),
+            ("redis://:secret@:6379", "it has no host"),
+            ("redis://:secret/word@host:6379", "%2F for /"),
+            ("redis://:secret#word@host", "%23 for #"),
+            ("redis://me:12#secret@host", "%23 for #"),
+            ("redis://me:secret?@host", "%3F for ?"),
+            ("redis://:secret@host:66000", "no port from 1 to 65535"),
+            ("redis://host:secret", "no port from 1 to 65535"),
+            ("redis://:secret@host/first", "number of a database"),
+            ("redis://:secret@host:6379#tls", "it has a #"),
+            ("redis://:secret@0.0.0.0", "it cannot be read"),
+            ("redis://:secret@ho st", "it cannot be read"),
+            ("unix://", "it is no path"),
+        ] {
+            let told = why(&[url]);
+            assert!(told.contains(said) && !told.contains("secret"), "{url}: {told}");
+            assert!(told.starts_with("the address: "), "{told}");
+        }
+    }
+
+    #[test]
+    fn which_of_several_it_is_stands_first() {
+        assert!(why(&["redis://a", "redis://b", "c"]).starts_with("the third of 3 addresses: it does not begin"));
+        let nine = ["redis://a"; 9];
+        assert!(why(&[&nine[..], &["b"]].concat()).starts_with("address 10 of 10: it does not begin"));
+        for (second, said) in [
+            ("redis://:secret@b", "its user or password is another"),
+            ("unix:///run/redis", "it is a socket"),
+            ("redis://b/1", "it names a database"),
+        ] {
+            let told = why(&["redis://a", second]);
+            assert!(told.starts_with("the second of 2 addresses: ") && told.contains(said), "{told}");
+            assert!(!told.contains("secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_an_address_is_one() {
+        for url in [
+            "redis://127.0.0.1",
+            "redis://localhost:6380/3",
+            "redis://[::1]:6379",
+            "redis://[::1]",
+            "valkey://store.internal",
+            "redis://me:p%40ss%2Fw%23rd@host:6379/0",
+            "redis://:p@ss@host",
+            "unix:///run/redis.sock",
+        ] {
+            assert!(read(&[url.to_owned()]).is_ok(), "{url}");
+        }
+        let infos = read(&["redis://me:p%40ss%2Fw%23rd@host".to_owned()]).expect("an address");
+        assert_eq!(infos[0].redis_settings().password(), Some("p@ss/w#rd"));
+        let cluster = ["redis://:p@a:1", "redis://:p@b:2"].map(str::to_owned);
+        assert_eq!(read(&cluster).expect("addresses").len(), 2);
+    }
+}

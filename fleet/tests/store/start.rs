@@ -1,0 +1,80 @@
+//! Nodes that start before their store does.
+
+use std::time::Duration;
+
+use tidegate_fleet::store::StoreSettings;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    nodes::{Node, limit, node, run},
+    rig::{Cluster, Redis},
+};
+
+const SETTINGS: StoreSettings = StoreSettings {
+    timeout: Duration::from_millis(200),
+    failures_max: 5,
+    pause: Duration::from_millis(300),
+    sync_interval: Duration::from_millis(100),
+};
+
+/// Counts alone until the store is there.
+async fn is_alone(node: &Node) {
+    for _ in 0..5 {
+        assert!(node.check("ada").await.degraded.is_some(), "nobody is there to ask");
+    }
+    assert!(node.shared.figures().is_open);
+}
+
+/// Has the store counted it? It is back soon, whether or not somebody checks.
+async fn joins(node: &Node) {
+    let began = Instant::now();
+    while node.shared.figures().is_open {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody checks, and it sees that the store is back");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let mut said = node.check("ada").await;
+    while said.degraded.is_some() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{said:?}");
+        sleep(Duration::from_millis(50)).await;
+        said = node.check("ada").await;
+    }
+    // Nothing of what was counted alone is there.
+    assert!(said.remaining >= Some(95), "{said:?}");
+}
+
+#[test]
+fn a_node_that_starts_before_its_store_connects_to_it_later() {
+    let mut redis = Redis::start();
+    redis.kill();
+    run(async {
+        let one = node(&[redis.url()], SETTINGS, &limit("strict", "fixed_window", 100, "300d")).await;
+        is_alone(&one).await;
+        redis.start_again();
+        joins(&one).await;
+        assert_eq!(one.check("ada").await.degraded, None);
+    });
+}
+
+#[test]
+fn a_node_that_starts_before_its_cluster_connects_to_it_later() {
+    let mut cluster = Cluster::start();
+    cluster.kill_all();
+    run(async {
+        let one = node(&cluster.urls(), SETTINGS, &limit("leased", "fixed_window", 100, "300d")).await;
+        is_alone(&one).await;
+        cluster.start_again();
+        joins(&one).await;
+    });
+}
+
+#[test]
+fn the_first_check_finds_the_connection_made() {
+    let redis = Redis::start();
+    run(async {
+        let one = node(&[redis.url()], SETTINGS, &limit("strict", "fixed_window", 100, "300d")).await;
+        let commands = redis.commands();
+        assert_eq!(commands.get("eval"), Some(&1), "it is greeted, with the script");
+        assert_eq!(one.check("ada").await.degraded, None);
+        assert_eq!(redis.commands()["eval"], 1);
+    });
+}

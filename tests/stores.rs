@@ -1,0 +1,108 @@
+//! The settings of a store: addresses that are none, what help says, and a store that is not there yet; of the real binary.
+
+#[path = "support/fleet.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod fleet;
+#[path = "../fleet/tests/store/rig.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod rig;
+#[path = "support/server.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod server;
+#[path = "support/session.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod session;
+#[path = "support/shared.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
+mod shared;
+#[path = "support/mod.rs"]
+mod support;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    rig::{Redis, wait_for},
+    server::Served,
+    session::{Session, check},
+    shared::publish,
+    support::{command, tidegate},
+};
+
+const SECRET: &str = "hunter2";
+
+const SERVE: [&str; 7] = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+
+#[test]
+fn an_address_that_is_none_stops_the_start_and_is_not_shown() {
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join("data");
+    let data = ["--data", data.to_str().expect("UTF-8")];
+    for (urls, words) in [
+        ("127.0.0.1:6379", ["--redis: the address: it does not begin with redis://", "redis://HOST:PORT"]),
+        ("rediss://:hunter2@store", ["--redis: the address: it asks for TLS", "stunnel"]),
+        ("redis://:hunter2/x@store", ["--redis: the address: there is a / or ? or # before its @", "%2F for /"]),
+        ("redis://ana:hunter2@store:port", ["no port from 1 to 65535", "%40 for @"]),
+        (
+            "redis://a,redis://:hunter2@b",
+            ["--redis: the second of 2 addresses: its user or password is another", "all"],
+        ),
+        ("redis://:hunter2,x@a", ["--redis: the first of 2 addresses: it has no host", "%2C for a comma"]),
+    ] {
+        let run = tidegate([&SERVE[..], &data[..], &["--redis", urls]].concat());
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(words.iter().all(|word| run.stderr.contains(word)), "{run:?}");
+        assert!(!run.stderr.contains(SECRET) && !run.stdout.contains(SECRET), "{run:?}");
+        let output = command().args(SERVE).args(data).env("TIDEGATE_REDIS", urls).output().expect("it runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(said.contains(words[0]) && !said.contains(SECRET), "{said}");
+    }
+    // Each with its own flag.
+    let run = tidegate([&SERVE[..], &data[..], &["--redis", "redis://a", "--redis", "b"]].concat());
+    assert!(run.stderr.contains("--redis: the second of 2 addresses: it does not begin"), "{run:?}");
+}
+
+#[test]
+fn help_says_what_a_store_is_and_shows_no_password() {
+    for of in ["serve", "node"] {
+        let url = format!("redis://:{SECRET}@store");
+        let output = command().args([of, "--help"]).env("TIDEGATE_REDIS", url).output().expect("it runs");
+        let said = String::from_utf8(output.stdout).expect("text");
+        let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in ["redis://USER:PASSWORD@HOST:PORT", "%40 for @", "rediss://", "on_failure", "TIDEGATE_REDIS"] {
+            assert!(line.contains(word), "{of}: {word}");
+        }
+        assert!(!said.contains(SECRET), "{said}");
+    }
+}
+
+#[test]
+fn a_server_starts_before_its_store_and_connects_to_it_later() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let folder = TempDir::new().expect("a folder");
+    let url = redis.url();
+    let settings = ["--redis", &url, "--redis-timeout", "1s", "--redis-pause", "200ms"];
+    let served = Served::start_with(folder.path(), &settings);
+    let ana = Session::of_first_administrator(&served);
+    let limit = json!({ "id": "s", "algorithm": "fixed_window", "limit": 100, "period": "300d", "sharing": "strict" });
+    publish(&served, &ana, &limit);
+    for _ in 0..5 {
+        let (status, decision) = check(&served, "ada");
+        assert_eq!((status, &decision["degraded"]), (200, &json!("store_failed")), "{decision}");
+    }
+    let is_away = || ana.get(&served, "/nodes")["items"][0]["store"]["is_away"] == true;
+    assert!(is_away());
+    redis.start_again();
+    wait_for("it sees that the store is back, though nobody checks", || (!is_away()).then_some(()));
+    let (_, decision) = check(&served, "ada");
+    assert!(decision.get("degraded").is_none() && decision["remaining"] == 99, "{decision}");
+}
+
+#[test]
+fn a_server_starts_before_its_cluster() {
+    let folder = TempDir::new().expect("a folder");
+    // Nobody listens there.
+    let served = Served::start_with(folder.path(), &["--redis", "redis://127.0.0.1:9,redis://127.0.0.1:19"]);
+    assert_eq!(check(&served, "ada").0, 200);
+}
