@@ -1,7 +1,8 @@
-//! Real Redis servers, alone or as a cluster, that tests start, kill and pause; and a way to one that delays and drops.
+//! Real Redis or Valkey servers, alone or as a cluster, that tests start, kill and pause; and a way to one that delays and drops.
 
 use std::{
     collections::HashMap,
+    env,
     io::{Read, Write},
     iter,
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -155,15 +156,17 @@ impl Drop for Redis {
     }
 }
 
+/// What `TIDEGATE_TESTED_STORE` names, such as a `valkey-server`; Debian's redis-server unless it does.
 fn run(port: u16, folder: &Path, settings: &[&str]) -> Child {
-    Command::new("redis-server")
+    let server = env::var_os("TIDEGATE_TESTED_STORE").unwrap_or_else(|| "redis-server".into());
+    Command::new(server)
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no"])
         .args(["--save", "", "--appendonly", "no", "--dir"])
         .arg(folder)
         .args(settings)
         .stdout(Stdio::null())
         .spawn()
-        .expect("the Debian package redis-server is there")
+        .expect("the Debian package redis-server is there, or what is named")
 }
 
 /// Below those that systems give away by themselves, so that nobody takes it while its server is down; and so is the port
