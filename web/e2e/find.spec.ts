@@ -52,6 +52,24 @@ test('what is no name is offered to the Inspector, as each kind that the policy 
   await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
 });
 
+test('a key of a kind that is not known yet is taken at its word', async ({ admin }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await admin.route(/\/domains\/default\/tiers(\?|$)/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await admin.keyboard.press('Control+k');
+  await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
+  await expect(admin.getByRole('option', { name: 'Inspect “acct_1” as user' })).toBeVisible();
+  await expect(admin.getByRole('option', { name: /^Inspect “/ })).toHaveCount(1);
+  await admin.keyboard.press('Enter');
+  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
+  go();
+});
+
 test('a key that is pasted leads to the Inspector, whatever else there is of the name', async ({ admin }) => {
   await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
   await admin.context().grantPermissions(['clipboard-read', 'clipboard-write']);
