@@ -57,7 +57,7 @@ test('a key of a kind that is not known yet is taken at its word', async ({ admi
   await expectLive(admin);
   let go = () => {};
   const held = new Promise<void>((resolve) => (go = resolve));
-  await admin.route(/\/domains\/default\/tiers(\?|$)/, async (route) => {
+  await admin.route(/\/api\/v1\/tiers\?/, async (route) => {
     await held;
     await route.continue();
   });
