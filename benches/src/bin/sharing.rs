@@ -198,8 +198,7 @@ fn main() -> Outcome<()> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut zipf = Zipf::new(7, KEYS);
     // Drawn before: it takes as long as a check.
-    let keys: Arc<[Box<str>]> =
-        drawn(1 << 21, || zipf.draw()).into_iter().map(name).collect();
+    let keys: Arc<[Box<str>]> = drawn(1 << 21, || zipf.draw()).into_iter().map(name).collect();
     let mut taken: HashMap<usize, Vec<Figures>> = HashMap::new();
     for way in turns(arguments.rounds, arguments.ways.len()) {
         taken.entry(way).or_default().push(take(&arguments.ways[way], &url, &runtime, &keys, &arguments)?);
