@@ -47,6 +47,16 @@ pub struct Addition {
     pub until: Nanos,
 }
 
+impl Addition {
+    /// The tail after it, at this time; `None`: that is above the bound.
+    #[must_use]
+    pub fn tail(&self, tail: u64, now: Nanos) -> Option<u64> {
+        let floor = if self.is_instant { now } else { 0 };
+        let sum = tail.max(floor).checked_add(self.add)?;
+        (sum - floor <= self.most).then_some(sum)
+    }
+}
+
 impl Meter {
     /// What makes a charge of `cost` tokens (at least 1) as [`step`](Self::step) would: in a store whose word is `word` (0: it
     /// has none), and whose clock is at `now` or later.
@@ -84,6 +94,16 @@ impl Meter {
         // A count that no field holds is made by a swap, which knows what fits.
         let most = if addition.is_instant { u64::MAX / 2 } else { self.capacity() };
         is_here.then_some(Addition { most, ..addition })
+    }
+
+    /// The addition that charges `cost` tokens (perhaps none) that were lent, wherever `out_most` may still be out after it, and all
+    /// of that fits. `None`: it is to be made by a swap.
+    #[must_use]
+    pub fn lent(&self, word: u64, now: Nanos, cost: u64, out_most: u64) -> Option<Addition> {
+        let (charge, out) = (self.addition(word, now, cost.max(1))?, self.addition(word, now, out_most.max(1))?);
+        let is_here = word == 0 || word - self.tail(word) == charge.head;
+        let (add, most) = (if cost > 0 { charge.add } else { 0 }, out.most.checked_sub(out.add)?);
+        is_here.then_some(Addition { add, most, ..charge })
     }
 
     /// The word that says the same at this time: of a window that is over, the one after it.
@@ -150,9 +170,7 @@ mod tests {
         if !(addition.from..addition.until).contains(&at) || (word != 0 && word - tail != addition.head) {
             return Err(());
         }
-        let floor = if addition.is_instant { at } else { 0 };
-        let sum = tail.max(floor) + addition.add;
-        Ok((sum - floor <= addition.most).then_some(addition.head + sum))
+        Ok(addition.tail(tail, at).map(|tail| addition.head + tail))
     }
 
     proptest! {

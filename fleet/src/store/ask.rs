@@ -101,14 +101,30 @@ pub(super) struct Told {
 
 /// What to do with a word.
 #[derive(Debug)]
-struct Deed {
-    what: &'static str,
-    head: String,
-    before: String,
-    from: Nanos,
-    until: Nanos,
-    add: (u64, u64),
-    most: (u64, u64),
+enum Deed {
+    Look,
+    Clear,
+    /// Writes a value where another one is, within a time.
+    Swap {
+        before: String,
+        after: String,
+        from: Nanos,
+        until: Nanos,
+    },
+    /// Adds to a tail, wherever the head and the leases are these.
+    Add {
+        head: String,
+        leases: String,
+        addition: Addition,
+    },
+    /// Adds to a tail, and to what is out, wherever the head is this and the epoch of the leases that.
+    Lend {
+        head: String,
+        epoch: u64,
+        more: [i64; 2],
+        out_most: u64,
+        addition: Addition,
+    },
 }
 
 /// What the script did with a word.
@@ -143,25 +159,35 @@ impl Done {
 }
 
 impl Deed {
-    fn look() -> Self {
-        let (head, before) = (String::new(), String::new());
-        Self { what: "look", head, before, from: 0, until: Nanos::MAX, add: (0, 0), most: (0, 0) }
+    fn add(held: &Held, addition: Addition) -> Self {
+        let until = addition.until.min(held.leases.until());
+        let addition = Addition { until, ..addition };
+        Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
     }
 
-    fn swap(before: &str, after: String, (from, until): (Nanos, Nanos)) -> Self {
-        Self { what: "swap", head: after, before: before.to_owned(), from, until, ..Self::look() }
-    }
-
-    fn add(held: &Held, addition: &Addition, most: u64) -> Self {
-        Self {
-            what: if addition.is_instant { "instant" } else { "add" },
-            head: head(&held.under.meter, addition.head, &held.leases),
-            before: String::new(),
-            from: addition.from,
-            until: addition.until.min(held.leases.until()),
-            add: parts(addition.is_instant, addition.add),
-            most: parts(addition.is_instant, most),
+    /// Lends what is asked for by additions, which need not know what others did meanwhile: while no more than a quarter is out,
+    /// and no more than the other three are used. `None`: it is to be done by a swap, which knows what there is.
+    fn lend(held: &Held, now: Nanos, ask: &LeaseAsk, grant: &Grant) -> Option<Self> {
+        let Held { under: Under { meter, .. }, word, leases } = held;
+        if grant.is_charged || grant.given < ask.want {
+            return None;
         }
+        let epoch = now / LEASE_NS;
+        let signed = |tokens: u64| i64::try_from(tokens).ok();
+        let mut more = [signed(ask.keep + grant.given)?, 0];
+        let mut spent = 0;
+        // What it had, as long as the store counts that.
+        if ask.out > 0 && ask.ends == grant.ends && epoch - ask.epoch.min(epoch) < 2 {
+            more[usize::from(ask.epoch < epoch)] -= signed(ask.out)?;
+            spent = ask.out.saturating_sub(ask.left);
+        }
+        let out_most = meter.capacity() / 4;
+        let addition = meter.lent(*word, now, spent, out_most)?;
+        // Else the script would find the same.
+        let fits = leases.with(epoch, more)?.out() <= out_most && addition.tail(meter.tail(*word), now).is_some();
+        let (from, until) = (addition.from.max(epoch * LEASE_NS), addition.until.min((epoch + 1) * LEASE_NS));
+        let addition = Addition { from, until, ..addition };
+        fits.then(|| Self::Lend { head: head(meter, addition.head), epoch, more, out_most, addition })
     }
 }
 
@@ -187,7 +213,7 @@ impl Part {
         match self.found.as_ref().and_then(|found| found.held) {
             Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
                 let at = held.at(now);
-                (at, (at.word, at.leases.out()) != (held.word, held.leases.out()))
+                (at, at.word != held.word || !at.leases.lie_as(&held.leases))
             }
             Some(held) => {
                 let Held { under, word, leases } = held.at(now);
@@ -207,24 +233,26 @@ impl Part {
     fn deed(&mut self, now: Nanos) -> Result<Deed, Verdict> {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;
+        let before = || self.text().to_owned();
         let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
             let until = until.min(held.leases.until()).min(held.under.meter.ends(held.word));
-            Deed::swap(self.text(), held.write(), (from, until))
+            Deed::Swap { before: before(), after: held.write(), from, until }
         };
         match self.wish {
-            Wish::Look(_) => Ok(Deed::look()),
+            Wish::Look(_) => Ok(Deed::Look),
             // It is not known what there is to take from.
-            Wish::GiveBack(_) | Wish::Overcharge(_) if self.found.is_none() => Ok(Deed::look()),
+            Wish::GiveBack(_) | Wish::Overcharge(_) if self.found.is_none() => Ok(Deed::Look),
             Wish::GiveBack(receipt) => {
                 let after = meter.give_back(held.word, now, &receipt).filter(|_| meter == self.own.meter);
                 let word = after.ok_or(Verdict::Never)?;
-                Ok(Deed::swap(self.text(), Held { word, ..held }.write(), (0, Nanos::MAX)))
+                let after = Held { word, ..held }.write();
+                Ok(Deed::Swap { before: before(), after, from: 0, until: Nanos::MAX })
             }
             Wish::Overcharge(tokens) => Ok(swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX))),
-            Wish::Reset => Ok(Deed { what: "clear", ..Deed::look() }),
+            Wish::Reset => Ok(Deed::Clear),
             Wish::Delta { tokens, .. } => Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
                 Some(add) if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most => {
-                    Deed::add(&held, &add, add.most)
+                    Deed::add(&held, add)
                 }
                 _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
             }),
@@ -239,7 +267,7 @@ impl Part {
                     // What nobody has seen yet may be there all the same.
                     (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
-                        Ok(Deed::add(&held, &add, add.most.saturating_sub(lent)))
+                        Ok(Deed::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }))
                     }
                     (Transition::Add(add), Verdict::Admit(word)) => {
                         Ok(swap(&Held { word, ..held }, (add.from.max(now), add.until)))
@@ -252,7 +280,12 @@ impl Part {
             }
             Wish::Lease(ask) => {
                 let (after, grant) = granted(held, now, &ask);
-                let deed = if after == held && !is_other { Deed::look() } else { swap(&after, (now, Nanos::MAX)) };
+                let is_known = self.found.as_ref().is_some_and(|found| found.held.is_some());
+                let deed = match Deed::lend(&held, now, &ask, &grant) {
+                    _ if after == held && !is_other => Deed::Look,
+                    Some(lend) if is_known && !is_other => lend,
+                    _ => swap(&after, (now, Nanos::MAX)),
+                };
                 self.grant = Some(grant);
                 Ok(deed)
             }
@@ -261,21 +294,44 @@ impl Part {
 
     /// Adds what the script is told of this word, whose key is at `place`, and the key of what was sent at another.
     fn tell(&self, deed: Deed, (place, sent): (usize, usize), to: &mut Vec<Argument>) {
-        // Microseconds: a store's clock has no more, and a double holds them.
-        let (from, until) = (deed.from.div_ceil(1_000), deed.until / 1_000);
+        let number = Argument::Number;
+        let (what, from, until) = match &deed {
+            Deed::Look => ("look", 0, 0),
+            Deed::Clear => ("clear", 0, 0),
+            Deed::Swap { from, until, .. } => ("swap", *from, *until),
+            Deed::Add { addition, .. } => ("add", addition.from, addition.until),
+            Deed::Lend { addition, .. } => ("lend", addition.from, addition.until),
+        };
+        to.extend([Argument::Word(what), number(place as u64), number(self.is_shadow.into())]);
+        if matches!(deed, Deed::Look | Deed::Clear) {
+            return;
+        }
         // A word says nothing any more after the time in which all comes back; a window's, two of them. Leases are counted for
         // two epochs.
         let life_ns = self.own.meter.period_ns().saturating_mul(2).max(2 * LEASE_NS * u64::from(self.grant.is_some()));
-        let life = life_ns.div_ceil(SECOND_NS) + 1;
-        let number = |number: u64| Argument::Number(number);
-        to.extend([Argument::Word(deed.what), number(place as u64), number(self.is_shadow.into())]);
-        to.extend([Argument::Text(deed.head), Argument::Text(deed.before), number(from), number(until)]);
-        let numbers = [deed.add.0, deed.add.1, deed.most.0, deed.most.1, life, self.own.version, sent as u64];
-        to.extend(numbers.map(number));
-        to.extend(match &self.wish {
-            Wish::Delta { node, number, .. } => [Argument::Text(node.clone()), Argument::Number(*number)],
-            _ => [Argument::Word(""), Argument::Word("")],
-        });
+        // Microseconds: a store's clock has no more, and a double holds them.
+        to.extend([from.div_ceil(1_000), until / 1_000, life_ns.div_ceil(SECOND_NS) + 1, sent as u64].map(number));
+        if let Wish::Delta { node, number, .. } = &self.wish {
+            to.extend([Argument::Text(node.clone()), Argument::Number(*number)]);
+        }
+        let addition = |it: &Addition| {
+            let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
+            [add, add_ns, most, most_ns, self.own.version].map(number)
+        };
+        match deed {
+            Deed::Look | Deed::Clear => {}
+            Deed::Swap { before, after, .. } => to.extend([Argument::Text(after), Argument::Text(before)]),
+            Deed::Add { head, leases, addition: it } => {
+                to.extend([number(it.is_instant.into()), Argument::Text(head)]);
+                to.extend(addition(&it));
+                to.push(Argument::Text(leases));
+            }
+            Deed::Lend { head, epoch, more, out_most, addition: it } => {
+                to.extend([number(it.is_instant.into()), Argument::Text(head)]);
+                to.extend(addition(&it));
+                to.extend([number(epoch), Argument::Signed(more[0]), Argument::Signed(more[1]), number(out_most)]);
+            }
+        }
     }
 
     /// Takes in what was done. `None`: it is to be asked again.
@@ -299,11 +355,13 @@ impl Part {
                 match done {
                     Done::Charged => {}
                     // There was nothing to swap, and is nothing now.
-                    Done::Looked if self.deed(now).is_ok_and(|deed| deed.what == "look") => {}
+                    Done::Looked if self.deed(now).is_ok_and(|deed| matches!(deed, Deed::Look)) => {}
                     _ => return None,
                 }
+                // Others may have used and lent more meanwhile.
                 let grant = self.grant?;
-                let grant = Grant { word: seen(grant.word), ..grant };
+                let others = held.leases.out().saturating_sub(grant.kept + grant.given);
+                let grant = Grant { word: seen(held.with(others, now)), ..grant };
                 let verdict = match own.step(full, now, ask.need.max(1)) {
                     _ if grant.is_charged || grant.kept + grant.given >= ask.need => Verdict::Admit(grant.word),
                     // By what was known at an earlier time it did not fit.
@@ -390,6 +448,7 @@ pub(super) enum Argument {
     Word(&'static str),
     Text(String),
     Number(u64),
+    Signed(i64),
 }
 
 impl ToRedisArgs for Argument {
@@ -398,6 +457,7 @@ impl ToRedisArgs for Argument {
             Self::Word(word) => word.write_redis_args(out),
             Self::Text(text) => text.write_redis_args(out),
             Self::Number(number) => number.write_redis_args(out),
+            Self::Signed(number) => number.write_redis_args(out),
         }
     }
 }
@@ -433,9 +493,9 @@ impl Telling {
         let is_refused = question.iter().zip(&deeds).any(|(part, deed)| deed.is_err() && !part.is_shadow);
         self.arguments.push(Argument::Number(question.len() as u64));
         for (((part, deed), place), sent) in question.iter().zip(deeds).zip(places).zip(sent) {
-            let deed = deed.ok().filter(|_| !is_refused).unwrap_or_else(Deed::look);
-            if deed.what == "swap" {
-                self.left[place] = Some(deed.head.clone());
+            let deed = deed.ok().filter(|_| !is_refused).unwrap_or(Deed::Look);
+            if let Deed::Swap { after, .. } = &deed {
+                self.left[place] = Some(after.clone());
             }
             part.tell(deed, (place + 1, sent), &mut self.arguments);
         }
@@ -455,4 +515,72 @@ pub(super) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nano
     let answers: Vec<_> =
         question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
     answers.into_iter().collect()
+}
+
+/// The script, as a function of what lies there.
+#[cfg(test)]
+pub(super) mod script {
+    use super::*;
+
+    /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
+    pub(in super::super) fn run(part: &mut Part, value: &mut String, supposed: Nanos, now: Nanos) -> Told {
+        let mut supposed = supposed;
+        for _ in 0..10 {
+            let deed = part.deed(supposed);
+            part.is_refused = deed.is_err();
+            let done = made(&deed.unwrap_or(Deed::Look), value, part.own.version, now);
+            if let Some(told) = part.answer(done, value.clone(), now) {
+                return told;
+            }
+            supposed = now;
+        }
+        panic!("it is never answered: {part:?} of {value}")
+    }
+
+    fn made(deed: &Deed, value: &mut String, version: u64, now: Nanos) -> Done {
+        let is_time = |from: Nanos, until: Nanos| (from..until).contains(&now);
+        match deed {
+            Deed::Look => Done::Looked,
+            Deed::Clear => {
+                value.clear();
+                Done::Charged
+            }
+            Deed::Swap { before, after, from, until } => {
+                if !is_time(*from, *until) || before != value {
+                    return Done::Other;
+                }
+                value.clone_from(after);
+                Done::Charged
+            }
+            Deed::Add { head, leases, addition } => {
+                added(value, addition, (head, version, now), |out| (out.write() == *leases).then_some(out))
+            }
+            Deed::Lend { head, epoch, more, out_most, addition } => {
+                let lent = |out: Leases| out.with(*epoch, *more).filter(|out| out.out() <= *out_most);
+                let done = added(value, addition, (head, version, now), lent);
+                if done == Done::Refused { Done::Other } else { done }
+            }
+        }
+    }
+
+    fn added(
+        value: &mut String,
+        addition: &Addition,
+        (head, version, now): (&str, u64, Nanos),
+        leases: impl FnOnce(Leases) -> Option<Leases>,
+    ) -> Done {
+        let numbers: Meter = head.split_once(';').expect("numbers").0.parse().expect("a meter");
+        let nothing = Held { under: Under { meter: numbers, version }, word: addition.head, leases: Leases::default() };
+        let found = Found::read(value.clone(), &numbers).held.unwrap_or(nothing);
+        let tail = found.under.meter.tail(found.word);
+        let is_its = super::head(&found.under.meter, found.word - tail) == head;
+        let Some(leases) = leases(found.leases).filter(|_| is_its && (addition.from..addition.until).contains(&now))
+        else {
+            return Done::Other;
+        };
+        let Some(after) = addition.tail(if value.is_empty() { 0 } else { tail }, now) else { return Done::Refused };
+        let under = Under { version: version.max(found.under.version), ..found.under };
+        *value = Held { under, word: addition.head + after, leases }.write();
+        Done::Charged
+    }
 }

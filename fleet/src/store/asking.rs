@@ -25,6 +25,7 @@ use super::{
     lease::Moment,
     link::{Link, has_moved},
     lock,
+    waits::WaitCounts,
 };
 
 /// Questions that go out together.
@@ -32,13 +33,16 @@ const TOGETHER: usize = 64;
 
 /// The slot of questions that nobody waits for, and how long they gather.
 const GATHERED: &str = "~";
-const GATHER: Duration = Duration::from_millis(2);
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
 /// People rather wait than not know.
 const PEOPLE: Duration = Duration::from_millis(500);
+
+/// So long is asked again for what lost a race for its word, or came to a server that its slot had left.
+const TRIES_FOR: Duration = Duration::from_secs(1);
 
 /// Nobody waits for what is asked in the background, so it is waited for longer.
 pub(super) const BACKGROUND: Duration = Duration::from_millis(50);
@@ -50,8 +54,10 @@ pub(super) struct Store {
     state: Mutex<State>,
     /// Of each slot that is being asked, who waits for the next question.
     slots: Mutex<HashMap<String, VecDeque<Waiting>>>,
-    /// What the store's clock said last, and when.
-    heard: Mutex<Option<(Nanos, Instant)>>,
+    /// When it answered last, by this node's clock, and how far its own clock is ahead of that. Before it answered that is a
+    /// guess, which the script refuses where it matters.
+    heard_at: AtomicU64,
+    ahead: AtomicU64,
     began: Instant,
     runtime: runtime::Handle,
     pub(super) counts: Counts,
@@ -66,13 +72,22 @@ pub(super) struct Counts {
     pub(super) took_ns: AtomicU64,
     /// How often the breaker opened.
     pub(super) opened: AtomicU64,
+    /// For how long checks waited.
+    pub(super) waits: WaitCounts,
 }
 
 /// A question that waits for its turn.
 struct Waiting {
     question: Question,
+    since: Instant,
     patience: Duration,
     answer: oneshot::Sender<Vec<Told>>,
+}
+
+impl Waiting {
+    fn is_asked_again(&self) -> bool {
+        self.since.elapsed() < TRIES_FOR
+    }
 }
 
 impl Store {
@@ -84,7 +99,8 @@ impl Store {
             breaker,
             state: Mutex::new(State::Closed { failures: 0 }),
             slots: Mutex::default(),
-            heard: Mutex::default(),
+            heard_at: AtomicU64::new(0),
+            ahead: AtomicU64::new(SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos)),
             began: Instant::now(),
             runtime: runtime::Handle::current(),
             counts: Counts::default(),
@@ -135,9 +151,28 @@ impl Store {
         let permit = self.permit()?;
         let began = Instant::now();
         // However long others are before it: asked twice, it would only be longer.
-        let answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout)).await;
+        let mut answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout));
+        let in_time = timeout(self.notices_in(), &mut answered).await;
         self.learn(permit, began);
-        answered.ok()?.pop()
+        let told = if let Ok(told) = in_time { told } else { answered.await };
+        told.ok()?.pop()
+    }
+
+    /// After such a silence the store is left alone.
+    fn notices_in(&self) -> Duration {
+        self.settings.timeout * self.settings.failures_max
+    }
+
+    /// Where nothing was heard of the store for a while, sees whether it is there, until that is known.
+    pub(super) async fn probe(&self) {
+        while self.moment().own.saturating_sub(self.heard_at.load(Ordering::Relaxed)) > nanos(BACKGROUND)
+            && let State::Closed { .. } = self.state()
+            && let Some(permit) = self.permit()
+        {
+            let began = Instant::now();
+            let _ = self.greet(self.notices_in()).await;
+            self.learn(permit, began);
+        }
     }
 
     /// Asks what people want to know, or to be done, all of it together: of one server in one script as far as it has room, of a
@@ -173,7 +208,7 @@ impl Store {
     /// Whoever lost every race for a word was not answered; the store was there all the same. A silence is as many failures as
     /// timeouts have room in it: what is asked in the background waits for longer, but learns no later.
     fn learn(&self, permit: Permit, began: Instant) {
-        let is_there = lock(&self.heard).is_some_and(|(_, at)| at >= began);
+        let is_there = self.heard_at.load(Ordering::Relaxed) >= nanos(began - self.began);
         let timeouts = began.elapsed().as_nanos() / self.settings.timeout.as_nanos().max(1);
         let failures = if is_there { 1 } else { timeouts.clamp(1, self.settings.failures_max.into()) };
         for _ in 0..failures {
@@ -226,7 +261,7 @@ impl Store {
         patience: Duration,
     ) -> oneshot::Receiver<Vec<Told>> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { question, patience, answer };
+        let waiting = Waiting { question, since: Instant::now(), patience, answer };
         let mut slots = lock(&self.slots);
         if let Some(others) = slots.get_mut(&slot) {
             others.push_back(waiting);
@@ -264,7 +299,7 @@ impl Store {
 
     /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
     async fn round(&self, mut batch: Vec<Waiting>) -> Vec<Waiting> {
-        let (now, mut told) = (self.now(), Telling::of(batch.len()));
+        let (now, mut told) = (self.moment().store, Telling::of(batch.len()));
         for waiting in &mut batch {
             told.question(&mut waiting.question, now);
         }
@@ -273,7 +308,10 @@ impl Store {
         self.counts.asked.fetch_add(1, Ordering::Relaxed);
         let told = match self.link.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
-            Err(error) if has_moved(&error) => return batch,
+            Err(error) if has_moved(&error) => {
+                batch.retain(Waiting::is_asked_again);
+                return batch;
+            }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%error, "the store did not answer");
@@ -294,7 +332,8 @@ impl Store {
             match hear(&mut waiting.question, done, now) {
                 // Whoever went meanwhile learns it by nobody.
                 Some(answers) => drop(waiting.answer.send(answers)),
-                None => again.push(waiting),
+                None if waiting.is_asked_again() => again.push(waiting),
+                None => {}
             }
         }
         again
@@ -303,21 +342,16 @@ impl Store {
     /// What its clock said, in microseconds.
     fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
         let now = said?.parse::<u64>().ok()? * 1_000;
-        *lock(&self.heard) = Some((now, Instant::now()));
+        let heard_at = nanos(self.began.elapsed());
+        self.ahead.store(now.saturating_sub(heard_at), Ordering::Relaxed);
+        self.heard_at.store(heard_at, Ordering::Relaxed);
         Some(now)
     }
 
     /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.
     pub(super) fn moment(&self) -> Moment {
-        Moment { store: self.now(), own: nanos(self.began.elapsed()) }
-    }
-
-    fn now(&self) -> Nanos {
-        match *lock(&self.heard) {
-            Some((said, at)) => said.saturating_add(nanos(at.elapsed())),
-            // A guess, which the script refuses where it matters.
-            None => SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos),
-        }
+        let own = nanos(self.began.elapsed());
+        Moment { store: own.saturating_add(self.ahead.load(Ordering::Relaxed)), own }
     }
 
     fn step<T>(&self, step: impl FnOnce(Breaker, State) -> (State, T)) -> T {

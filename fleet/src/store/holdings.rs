@@ -27,9 +27,9 @@ use super::{
     Name,
     ask::{LeaseAsk, Part, Told, Wish, excess},
     asking::Store,
-    lease::{Care, Lease, Moment, Spent, View},
+    lease::{Care, LOOK, Lease, Moment, Spent, View},
     lock, name,
-    value::{LEASE_NS, Under},
+    value::Under,
 };
 
 const SHARDS: usize = 64;
@@ -40,12 +40,21 @@ const KEYS_MAX: usize = 1_000_000;
 /// How often those are looked for whose time has come.
 const TICK: Duration = Duration::from_millis(50);
 
+/// While so many leases are asked for, or given back, those whose time has come wait for the next time: checks that wait for the
+/// store are not to stand behind all of them.
+const RENEWING_MAX: u64 = 512;
+
+/// How often it is seen, while something is untold, whether the store has been silent for long: between two exchanges.
+const PROBE: Duration = Duration::from_millis(25);
+
 pub(super) struct Holdings {
     store: Arc<Store>,
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
     /// What is to be looked at, and when.
     due: Mutex<VecDeque<(Instant, u64)>>,
+    /// Leases that are being asked for, or given back.
+    renewing: AtomicU64,
     /// Views with something to tell.
     untold: Mutex<Vec<u64>>,
     /// This process, as those know it that it tells.
@@ -118,6 +127,7 @@ impl Holdings {
             shards: std::array::from_fn(|_| Mutex::default()),
             keys: AtomicU64::new(0),
             due: Mutex::default(),
+            renewing: AtomicU64::new(0),
             untold: Mutex::default(),
             node,
             figures: Figures::default(),
@@ -126,6 +136,11 @@ impl Holdings {
         store
             .runtime()
             .spawn(every(interval, Arc::downgrade(&holdings), |holdings| async move { holdings.tell_all().await }));
+        store.runtime().spawn(every(PROBE, Arc::downgrade(&holdings), |holdings| async move {
+            if !lock(&holdings.untold).is_empty() {
+                holdings.store.probe().await;
+            }
+        }));
         holdings
     }
 
@@ -230,7 +245,7 @@ impl Holdings {
     }
 
     fn look_at(&self, hash: u64) {
-        lock(&self.due).push_back((Instant::now() + Duration::from_nanos(LEASE_NS / 2), hash));
+        lock(&self.due).push_back((Instant::now() + LOOK, hash));
     }
 
     /// Asks for tokens in the background, or gives back those that are left.
@@ -241,9 +256,11 @@ impl Holdings {
         let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
         let slot = self.store.background_slot(&holding.name.slot, hash, need > 0);
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
+        self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
         self.store.runtime().spawn(async move {
             let told = holdings.store.ask_in_background(slot, part).await;
+            holdings.renewing.fetch_sub(1, Ordering::Relaxed);
             holdings.renewed(hash, &ask, told);
         });
     }
@@ -288,7 +305,7 @@ impl Holdings {
     /// Those whose time has come: leases in use are renewed, others go back, and what is idle is forgotten.
     fn look_after(self: &Arc<Self>) {
         let at = Instant::now();
-        loop {
+        while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
             let hash = {
                 let mut due = lock(&self.due);
                 match due.front() {
@@ -316,7 +333,7 @@ impl Holdings {
         match &mut holding.kind {
             Kind::Synced { view, .. } => !view.is_idle(&meter, now.store),
             Kind::Leased { lease, .. } => {
-                let care = lease.look_after();
+                let care = lease.look_after(now);
                 match care {
                     Care::Renew => self.renew(hash, holding, 0, true, now),
                     Care::GiveBack => self.renew(hash, holding, 0, false, now),

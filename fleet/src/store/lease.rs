@@ -15,8 +15,17 @@ use super::{
 };
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
-const HORIZON_MAX: Duration = Duration::from_secs(1);
+const HORIZON_MAX: Duration = Duration::from_secs(8);
 const HORIZON_MIN: Duration = Duration::from_millis(20);
+/// How long the first lasts. As long as a batch may, it has a 64th of the limit at least: of a key that is used now and then
+/// all that is left would otherwise be asked for again and again.
+const HORIZON_FIRST: Duration = Duration::from_secs(1);
+/// So much ahead of its end a batch is renewed, as its key is used now.
+const AHEAD: Duration = Duration::from_millis(100);
+/// From this age on a lease that is in use is renewed, and after so long without use it goes back; how often that is looked at.
+const RENEWED_AT_NS: Nanos = LEASE_NS / 2;
+const UNUSED_NS: Nanos = LEASE_NS / 2;
+pub(super) const LOOK: Duration = Duration::from_nanos(LEASE_NS / 6);
 /// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
 /// comes back: nobody takes what comes back meanwhile, but it is not lost.
 const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
@@ -59,8 +68,7 @@ pub(super) struct Lease {
     denied: u32,
     crowd_until: Nanos,
     pub(super) is_asking: bool,
-    /// Since it was looked after.
-    is_used: bool,
+    used_at: Nanos,
 }
 
 /// What a charge of a lease came to.
@@ -96,12 +104,12 @@ impl Lease {
             asked_at: 0,
             spent: 0,
             rate: 0.0,
-            horizon: Duration::from_millis(100),
+            horizon: HORIZON_FIRST,
             closed_until: 0,
             denied: 0,
             crowd_until: 0,
             is_asking: false,
-            is_used: false,
+            used_at: 0,
         }
     }
 
@@ -115,21 +123,23 @@ impl Lease {
         self.out
     }
 
-    /// What is to become of it, which is asked in the middle of its life: one that was not used since goes back.
-    pub(super) fn look_after(&mut self) -> Care {
-        let is_used = std::mem::take(&mut self.is_used);
+    /// What is to become of it, which is asked every [`LOOK`]: in the second half of its life it is renewed, and one that is not
+    /// used any more goes back.
+    pub(super) fn look_after(&self, now: Moment) -> Care {
+        let is_used = now.own.saturating_sub(self.used_at) < UNUSED_NS;
         match self.out {
             _ if self.is_asking => Care::Keep,
             0 if is_used => Care::Keep,
             0 => Care::Forget,
-            _ if is_used => Care::Renew,
-            _ => Care::GiveBack,
+            _ if !is_used => Care::GiveBack,
+            _ if now.own.saturating_sub(self.asked_at) < RENEWED_AT_NS => Care::Keep,
+            _ => Care::Renew,
         }
     }
 
     pub(super) fn spend(&mut self, meter: &Meter, cost: u64, now: Moment) -> Spent {
         let decided = |verdict, word| Answer::Decided { verdict, word, now: now.store };
-        self.is_used = true;
+        self.used_at = now.own;
         if self.left(now) >= cost {
             self.left -= cost;
             self.spent = self.spent.saturating_add(cost);
@@ -182,14 +192,10 @@ impl Lease {
         let rate = self.spent as f64 / since;
         self.rate = if rate > self.rate { rate } else { f64::midpoint(self.rate, rate) };
         let left = self.left(now);
-        let most = meter.capacity() / 16;
-        #[expect(
-            clippy::cast_sign_loss,
-            clippy::cast_possible_truncation,
-            reason = "it is not negative, and saturates"
-        )]
-        let likely = (self.rate * self.horizon.as_secs_f64()).ceil() as u64;
-        let batch = likely.clamp((meter.capacity() / 256).max(1), most.max(1));
+        let most = (meter.capacity() / 16).max(1);
+        let least = meter.capacity() as f64 / 64.0 * self.horizon.div_duration_f64(HORIZON_FIRST).min(1.0);
+        #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a part of the capacity")]
+        let batch = self.within(self.horizon).max(least as u64).clamp(1, most);
         let (kept, want) = if keep { (left, batch.max(need).saturating_sub(left)) } else { (0, 0) };
         // What ran out was not spent.
         let ask =
@@ -212,7 +218,8 @@ impl Lease {
         self.over_at = self.asked_at.saturating_add(LEASE_NS.min(ends.saturating_sub(heard_at)));
         self.word = if spent > 0 { meter.overcharge(word, heard_at, spent) } else { word };
         self.heard_at = now.own;
-        self.mark = kept.midpoint(given);
+        let batch = kept + given;
+        self.mark = self.within(AHEAD).clamp(batch / 8, batch.div_ceil(2));
         if given < ask.want && !grant.is_charged {
             // Others want it too: less at a time, and not at once.
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
@@ -220,6 +227,12 @@ impl Lease {
         } else {
             self.horizon = (self.horizon * 5 / 4).min(HORIZON_MAX);
         }
+    }
+
+    /// What is likely to be used in this time.
+    #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "it is not negative, and saturates")]
+    fn within(&self, time: Duration) -> u64 {
+        (self.rate * time.as_secs_f64()).ceil() as u64
     }
 
     /// There was no answer. What is left is good until it is over; what the store counts, it will count as spent.
@@ -331,7 +344,7 @@ mod tests {
 
     use super::*;
     use crate::store::{
-        ask::granted,
+        ask::{Part, Wish, granted, script},
         value::{Held, Leases, Under},
     };
 
@@ -361,11 +374,12 @@ mod tests {
         prop::collection::vec(event, 0..400)
     }
 
-    /// The store of one key, and three nodes with clocks of their own.
+    /// The store of one key, and three nodes with clocks of their own, and what each knows of the store.
     struct World {
         meter: Meter,
         now: Nanos,
-        held: Held,
+        value: String,
+        known: [String; 3],
         nodes: [(Lease, Nanos); 3],
         under_way: Vec<(usize, LeaseAsk)>,
         /// When, and how many.
@@ -406,16 +420,21 @@ mod tests {
                 Event::Renew(node, keeps) => self.ask(node, 0, keeps),
                 Event::Crash(node) => {
                     self.nodes[node] = (Lease::new(), self.nodes[node].1 / 2);
+                    self.known[node].clear();
                     self.under_way.retain(|(of, _)| *of != node);
                 }
                 Event::Serve(is_heard) if !self.under_way.is_empty() => {
                     let (node, ask) = self.under_way.remove(0);
-                    let (after, grant) = granted(self.held.at(self.now), self.now, &ask);
-                    self.held = after;
+                    let under = Under { meter: self.meter, version: 1 };
+                    let mut part = Part::again(String::new(), under, Wish::Lease(ask), Some(&self.known[node]));
                     let now = self.moment(node);
+                    // A store's clock has microseconds.
+                    let told = script::run(&mut part, &mut self.value, now.store, self.now / 1_000 * 1_000);
+                    let grant = told.grant.expect("of a lease");
                     let lease = &mut self.nodes[node].0;
                     if is_heard {
                         lease.granted(&self.meter, &ask, &grant, self.now, now);
+                        self.known[node] = told.text;
                     } else {
                         lease.failed();
                     }
@@ -456,10 +475,9 @@ mod tests {
                 format!("token_bucket/{limit}/{}/{burst}", seconds * SECOND_NS)
             };
             let meter: Meter = numbers.parse().expect("a meter");
-            let held = Held { under: Under { meter, version: 1 }, word: 0, leases: Leases::default() };
             let nodes = [0, 77, 30 * SECOND_NS].map(|offset| (Lease::new(), offset));
             let mut world =
-                World { meter, now: START, held, nodes, under_way: Vec::new(), admitted: Vec::new() };
+                World { meter, now: START, value: String::new(), known: Default::default(), nodes, under_way: Vec::new(), admitted: Vec::new() };
             for event in &events {
                 world.happen(event);
             }

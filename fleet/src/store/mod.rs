@@ -30,6 +30,7 @@ mod holdings;
 mod lease;
 mod link;
 mod value;
+mod waits;
 
 use std::{
     cmp::Ordering,
@@ -53,6 +54,7 @@ use tidegate::{
 use tidegate_middleware::breaker::State;
 use tokio::time::{Instant, timeout};
 
+pub use self::waits::Waits;
 use self::{
     ask::{Part, Told, Wish},
     asking::Store,
@@ -211,6 +213,9 @@ impl<C: Clock> Shared<C> {
         }
         let store = Arc::clone(&self.store);
         async move {
+            if waits.is_empty() && questions.is_empty() {
+                return answers;
+            }
             let began = Instant::now();
             // Those that wait for a lease, first: what is refused there is not charged elsewhere.
             for (place, answer, part) in waits {
@@ -235,6 +240,7 @@ impl<C: Clock> Shared<C> {
                     }
                 }
             }
+            store.counts.waits.count(began.elapsed());
             answers
         }
     }
@@ -330,6 +336,7 @@ impl<C: Clock> Shared<C> {
             asked: read(&counts.asked),
             failed: read(&counts.failed),
             took: Duration::from_nanos(read(&counts.took_ns)),
+            waits: counts.waits.read(),
             leased_out: u64::try_from(held.out.load(Relaxed)).unwrap_or(0),
             overshoots: read(&held.overshoots),
             overshoot_max: read(&held.overshoot_max),
@@ -429,6 +436,8 @@ pub struct StoreFigures {
     pub failed: u64,
     /// What the others took, in all.
     pub took: Duration,
+    /// For how long checks waited, of those that did.
+    pub waits: Waits,
     /// Tokens that the store counts as lent to this node.
     pub leased_out: u64,
     /// How often the store had more used of a synced limit than there is.

@@ -1,7 +1,7 @@
 //! What lies in the store: a word, beside the numbers that it was written under, the tokens that are out in leases, and the
 //! newest version of the policy by which it was charged.
 //!
-//! As text `NUMBERS;HEAD[;EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as `token_bucket/100/60000000000/20;0|1790000000|5|12`.
+//! As text `NUMBERS;HEAD|[EPOCH,OUT,BEFORE]|TAIL|TAIL|VERSION`, such as `token_bucket/100/60000000000/20;0||1790000000|5|12`.
 
 use tidegate::{
     algorithm::Meter,
@@ -32,6 +32,11 @@ pub(super) struct Leases {
 pub(super) const LEASE_NS: Nanos = 30 * SECOND_NS;
 
 impl Leases {
+    /// Is the text of both the same?
+    pub(super) fn lie_as(&self, other: &Self) -> bool {
+        self == other || self.out() == 0 && other.out() == 0
+    }
+
     /// All that is out.
     pub(super) fn out(&self) -> u64 {
         self.now.saturating_add(self.before)
@@ -58,10 +63,33 @@ impl Leases {
         true
     }
 
+    /// With so many more out of an epoch and of the one before it, as a script counts. `None`: these are leases of another epoch,
+    /// or do not have what is taken from them.
+    pub(super) fn with(self, epoch: u64, more: [i64; 2]) -> Option<Self> {
+        let Self { now, before, .. } = match self {
+            it if it.out() == 0 => Self::default(),
+            it if it.epoch == epoch => it,
+            _ => return None,
+        };
+        Some(Self { epoch, now: now.checked_add_signed(more[0])?, before: before.checked_add_signed(more[1])? })
+    }
+
     /// At a time at which they are [up to date](Self::at).
     pub(super) fn lend(&mut self, now: Nanos, tokens: u64) {
         self.epoch = now / LEASE_NS;
         self.now = self.now.saturating_add(tokens);
+    }
+
+    /// As they lie in the store.
+    pub(super) fn write(&self) -> String {
+        let Self { epoch, now, before } = self;
+        if self.out() == 0 { String::new() } else { format!("{epoch},{now},{before}") }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut numbers = text.split(',').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some(Self { epoch: next()?, now: next()?, before: next()? })
     }
 
     /// Until when these figures are right.
@@ -107,7 +135,7 @@ impl Held {
         let meter = &self.under.meter;
         let tail = meter.tail(self.word);
         let (first, second) = parts(is_instant(meter), tail);
-        format!("{}|{first}|{second}|{}", head(meter, self.word - tail, &self.leases), self.under.version)
+        format!("{}|{}|{first}|{second}|{}", head(meter, self.word - tail), self.leases.write(), self.under.version)
     }
 }
 
@@ -131,31 +159,21 @@ impl Found {
 fn read(text: &str, own: &Meter) -> Option<Held> {
     let (text, version) = text.rsplit_once('|')?;
     let (text, second) = text.rsplit_once('|')?;
-    let (head, first) = text.rsplit_once('|')?;
-    let mut head = head.split(';');
-    let (numbers, word_head, leases) = (head.next()?, head.next()?, head.next());
+    let (text, first) = text.rsplit_once('|')?;
+    let (head, leases) = text.rsplit_once('|')?;
+    let (numbers, word_head) = head.split_once(';')?;
     // Windows of a calendar are known by their own text alone.
     let meter = if numbers == own.to_string() { *own } else { numbers.parse().ok()? };
     let (first, second): (u64, u64) = (first.parse().ok()?, second.parse().ok()?);
     let tail = if is_instant(&meter) { first.checked_mul(SECOND_NS)?.checked_add(second)? } else { first };
     let word = u64::from_str_radix(word_head, 16).ok()?.checked_add(tail)?;
-    let leases = match leases {
-        None => Leases::default(),
-        Some(leases) => {
-            let mut numbers = leases.split(',').map(str::parse);
-            let mut next = || numbers.next()?.ok();
-            Leases { epoch: next()?, now: next()?, before: next()? }
-        }
-    };
+    let leases = if leases.is_empty() { Leases::default() } else { Leases::read(leases)? };
     Some(Held { under: Under { meter, version: version.parse().ok()? }, word, leases })
 }
 
-/// What stands before the tail of a word.
-pub(super) fn head(meter: &Meter, word_head: u64, leases: &Leases) -> String {
-    match leases {
-        leases if leases.out() == 0 => format!("{meter};{word_head:x}"),
-        Leases { epoch, now, before } => format!("{meter};{word_head:x};{epoch},{now},{before}"),
-    }
+/// What stands before the leases and the tail of a word.
+pub(super) fn head(meter: &Meter, word_head: u64) -> String {
+    format!("{meter};{word_head:x}")
 }
 
 /// A tail as a script counts it, whose numbers are doubles: seconds and nanoseconds of an instant; a count, and 0.
@@ -198,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_nothing() {
         let own = "token_bucket/1/1000000000/1".parse().expect("a meter");
-        for text in ["", "1", "1|2|3|4", "cuckoo/1;0|1|0|4", "token_bucket/1/1000000000/1;zz|1|0|4"] {
+        for text in ["", "1", "1||2|3|4", "cuckoo/1;0||1|0|4", "token_bucket/1/1000000000/1;zz||1|0|4"] {
             assert_eq!(Found::read(text.to_owned(), &own).held, None, "{text}");
         }
     }
