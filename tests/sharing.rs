@@ -1,4 +1,6 @@
-//! One limit over four real nodes and a real Redis: what is admitted in all, also where Redis or a node is killed, or stands.
+//! One limit over four real nodes and a real store: what is admitted in all, also while the store is killed, stands, is late or
+//! fails over, and when a node is killed. At the load that they offer they want an optimised binary, and the machine for
+//! themselves: `scripts/end-to-end` runs them.
 
 #[path = "support/fleet.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
@@ -26,129 +28,297 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{rig::Redis, server::Served, shared::Fleet, support::command};
+use crate::{
+    rig::{Cluster, Proxy, Redis},
+    server::Served,
+    shared::Fleet,
+    support::command,
+};
 
 /// Where a busy machine is not to be taken for a store that is away.
 const PATIENT: &str = "2s";
-const FOUR: [&str; 4] = ["n-1", "n-2", "n-3", "n-4"];
+/// Where it is to be noticed that a store is away, and how long it is then left alone.
+const BRISK: &str = "100ms";
+const PAUSE: f64 = 1.0;
 
-/// What is offered to each node: so many checks together, so often.
-const TOGETHER: usize = 20;
+const FOUR: [&str; 4] = ["n-1", "n-2", "n-3", "n-4"];
+const SHARINGS: [&str; 3] = ["strict", "leased", "synced"];
+
+/// The limit: so many a second, and at once.
+const RATE: usize = 1_000;
+
+/// How often each node is asked.
 const EACH: Duration = Duration::from_millis(10);
 
-/// What a load came to.
-#[derive(Clone, Copy, Default, Debug)]
-struct Load {
+/// Checks that a node decided together. Times are seconds since the load began.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    sharing: &'static str,
+    asked_at: f64,
+    told_at: f64,
     offered: usize,
     admitted: usize,
     degraded: usize,
-    slowest: Duration,
 }
 
-/// Offers checks of one key to each node, for so long, while `meanwhile` happens; what each was answered, by the second.
-#[expect(clippy::disallowed_methods, reason = "a load is so much in a time")]
-fn load(nodes: &[Served], lasts: Duration, meanwhile: impl FnOnce()) -> Vec<Load> {
-    let checks: Vec<_> = (0..TOGETHER).map(|_| json!({ "identities": [{ "kind": "user", "value": "ada" }] })).collect();
-    let (body, began) = (json!({ "checks": checks }).to_string(), Instant::now());
-    let offer = |node: &Served| {
+/// Checks of one key for each of these ways to share.
+struct Load {
+    sharings: &'static [&'static str],
+    /// So many at once of each, every [`EACH`], of each node.
+    together: usize,
+    lasts: f64,
+}
+
+impl Load {
+    /// Offers it to each node while `meanwhile` happens.
+    fn on(&self, nodes: &[Served], meanwhile: impl FnOnce(&dyn Fn(f64))) -> Vec<Batch> {
+        let began = Instant::now();
+        thread::scope(|scope| {
+            let of_node = |node| self.sharings.iter().map(move |&sharing| (node, sharing));
+            let offered: Vec<_> = nodes.iter().flat_map(of_node).collect();
+            let loads: Vec<_> = offered
+                .into_iter()
+                .map(|(node, sharing)| scope.spawn(move || self.offer(node, sharing, began)))
+                .collect();
+            meanwhile(&|at| thread::sleep(Duration::from_secs_f64(at).saturating_sub(since(began))));
+            loads.into_iter().flat_map(|load| load.join().expect("no panic")).collect()
+        })
+    }
+
+    fn offer(&self, node: &Served, sharing: &'static str, began: Instant) -> Vec<Batch> {
         let (agent, url) = (ureq::Agent::new_with_defaults(), format!("{}/v1/check/batch", node.checks));
-        let mut seconds = vec![Load::default(); lasts.as_secs() as usize];
+        let check = json!({ "identities": [{ "kind": "tenant", "value": "ada" }], "endpoint": format!("/{sharing}") });
+        let body = json!({ "checks": vec![check; self.together] }).to_string();
+        let mut told = Vec::new();
         for turn in 0.. {
             let due = EACH * turn;
-            if due >= lasts {
-                return seconds;
+            if due.as_secs_f64() >= self.lasts {
+                break;
             }
-            thread::sleep(due.saturating_sub(began.elapsed()));
-            let asked = Instant::now();
-            let answer = agent.post(&url).content_type("application/json").send(&body);
+            thread::sleep(due.saturating_sub(since(began)));
+            let asked_at = since(began).as_secs_f64();
             // A node that was killed answers nobody.
-            let Ok(mut answer) = answer else { return seconds };
+            let Ok(mut answer) = agent.post(&url).content_type("application/json").send(&body) else { break };
             let answer: Value = answer.body_mut().read_json().expect("JSON");
+            let told_at = since(began).as_secs_f64();
             let decisions = answer["decisions"].as_array().expect("decisions");
-            let Some(second) = seconds.get_mut(began.elapsed().as_secs() as usize) else { continue };
-            second.slowest = second.slowest.max(asked.elapsed());
-            for decision in decisions {
-                second.offered += 1;
-                second.admitted += usize::from(decision["allowed"] == true);
-                second.degraded += usize::from(!decision["degraded"].is_null());
-            }
+            let count = |is: &dyn Fn(&Value) -> bool| decisions.iter().filter(|it| is(it)).count();
+            told.push(Batch {
+                sharing,
+                asked_at,
+                told_at,
+                offered: decisions.len(),
+                admitted: count(&|it| it["allowed"] == true),
+                degraded: count(&|it| !it["degraded"].is_null()),
+            });
         }
-        seconds
-    };
-    thread::scope(|scope| {
-        let loads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| offer(node))).collect();
-        meanwhile();
-        let mut all = vec![Load::default(); lasts.as_secs() as usize];
-        for load in loads {
-            for (all, second) in all.iter_mut().zip(load.join().expect("no panic")) {
-                all.offered += second.offered;
-                all.admitted += second.admitted;
-                all.degraded += second.degraded;
-                all.slowest = all.slowest.max(second.slowest);
-            }
+        told
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a load is so much in a time")]
+fn since(began: Instant) -> Duration {
+    began.elapsed()
+}
+
+/// What checks of one way to share came to that were asked and answered in a time.
+#[derive(Debug)]
+struct Sum {
+    offered: usize,
+    admitted: usize,
+    degraded: usize,
+    /// Tokens above the limit, in the part of that time in which these were most; below 0 it was never used up.
+    excess: f64,
+}
+
+fn sum(told: &[Batch], sharing: &str, (from, until): (f64, f64)) -> Sum {
+    let mut of: Vec<_> =
+        told.iter().filter(|it| it.sharing == sharing && it.asked_at >= from && it.told_at <= until).collect();
+    let all = |of: &[&Batch], count: fn(&Batch) -> usize| of.iter().map(|it| count(it)).sum();
+    let (offered, admitted, degraded) =
+        (all(&of, |it| it.offered), all(&of, |it| it.admitted), all(&of, |it| it.degraded));
+    of.sort_by(|one, other| one.told_at.total_cmp(&other.told_at));
+    let mut excess = f64::NEG_INFINITY;
+    for first in &of {
+        let mut in_part = 0;
+        for it in of.iter().filter(|it| it.asked_at >= first.asked_at) {
+            in_part += it.admitted;
+            let part = it.told_at - first.asked_at;
+            excess = excess.max(in_part as f64 - RATE as f64 * (1.0 + part));
         }
-        all
+    }
+    Sum { offered, admitted, degraded, excess }
+}
+
+fn limit(sharing: &str, on_failure: &Value) -> Value {
+    json!({
+        "id": "s", "algorithm": "token_bucket", "limit": RATE, "period": "1s", "sharing": sharing, "on_failure": on_failure,
     })
 }
 
-fn sum(seconds: &[Load], of: impl Fn(&Load) -> usize) -> usize {
-    seconds.iter().map(of).sum()
-}
-
-fn limit(sharing: &str) -> Value {
-    json!({ "id": "s", "algorithm": "token_bucket", "limit": 1_000, "period": "1s", "sharing": sharing })
+/// The sum over all nodes of a figure of their metrics.
+fn figure(nodes: &[Served], name: &str) -> f64 {
+    let of = |node: &Served| {
+        let mut answer = ureq::get(format!("{}/metrics", node.checks)).call().expect("an answer");
+        let text = answer.body_mut().read_to_string().expect("text");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    nodes.iter().map(of).sum()
 }
 
 #[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
 fn four_nodes_hold_one_limit_under_eight_times_as_much() {
-    for (sharing, least, most) in [("strict", 10_670, 11_000), ("leased", 10_670, 11_000), ("synced", 10_670, 12_100)] {
+    for sharing in SHARINGS {
         let redis = Redis::start();
-        let fleet = Fleet::start(&redis, &limit(sharing), (&FOUR, PATIENT));
-        let seconds = load(&fleet.nodes, Duration::from_secs(10), || ());
-        let (offered, admitted) = (sum(&seconds, |it| it.offered), sum(&seconds, |it| it.admitted));
-        assert_eq!(sum(&seconds, |it| it.degraded), 0, "{sharing}: {seconds:?}");
-        assert!(offered > 70_000, "{sharing}: {offered} offered");
-        assert!((least..=most).contains(&admitted), "{sharing}: {admitted} of {offered}");
+        let rules = [(sharing, limit(sharing, &json!("closed")))];
+        let fleet = Fleet::with_rules(&redis.url(), &rules, (&FOUR, PATIENT));
+        let sharings =
+            SHARINGS.iter().position(|it| *it == sharing).map(|place| &SHARINGS[place..=place]).expect("one of them");
+        let told = Load { sharings, together: 20, lasts: 10.0 }.on(&fleet.nodes, |_| ());
+        let seen = sum(&told, sharing, (0.0, 10.0));
+        println!("{sharing}: {seen:?}");
+        assert!(seen.offered > 78_000 && seen.degraded == 0, "{sharing}: {seen:?}");
+        // 97 % of what the limit has in ten seconds.
+        assert!(seen.admitted >= 10_670, "{sharing}: {seen:?}");
+        if sharing == "synced" {
+            let bound = figure(&fleet.nodes, "tidegate_store_untold_tokens_max");
+            println!("the bound: {bound}");
+            assert!(seen.excess <= bound && seen.admitted <= 12_100, "{bound}: {seen:?}");
+        } else {
+            assert!(seen.excess <= 0.0 && seen.admitted <= 11_000, "{sharing}: {seen:?}");
+        }
+    }
+}
+
+/// What happens to a store, at these seconds: until when it is there, from when on nobody takes it to be, until when it is
+/// gone, and when it is there again.
+struct Fault {
+    happens: f64,
+    away: (f64, f64),
+    ends: f64,
+    /// So many bursts are forgotten.
+    forgets: f64,
+}
+
+/// Each way to share at once, with another way to go on without the store for each.
+fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
+    let on_failure = [json!("closed"), json!("open"), json!({ "local": 0.1 })];
+    let rules: Vec<_> = SHARINGS.iter().zip(&on_failure).map(|(&it, on_failure)| (it, limit(it, on_failure))).collect();
+    let fleet = Fleet::with_rules(url, &rules, (&FOUR, BRISK));
+    // A pause after it is back, and a period.
+    let holds_from = fault.ends + PAUSE + 0.5 + 1.0;
+    let lasts = holds_from + 3.0;
+    let told = Load { sharings: &SHARINGS, together: 5, lasts }.on(&fleet.nodes, happen);
+    for sharing in SHARINGS {
+        let before = sum(&told, sharing, (0.0, fault.happens));
+        let away = sum(&told, sharing, fault.away);
+        let after = sum(&told, sharing, (holds_from, lasts));
+        println!("{sharing}: before {before:?}, away {away:?}, after {after:?}");
+        assert!(before.degraded == 0 && before.admitted > 1_000, "{sharing}: {before:?}");
+        let seconds = fault.away.1 - fault.away.0;
+        assert!(away.offered as f64 > 1_800.0 * seconds && away.degraded == away.offered, "{sharing}: {away:?}");
+        match sharing {
+            "strict" => assert_eq!(away.admitted, 0, "{away:?}"),
+            "leased" => assert_eq!(away.admitted, away.offered, "{away:?}"),
+            // A tenth of the limit on each node.
+            _ => {
+                let tenths = 4.0 * 0.1 * RATE as f64;
+                let admitted = away.admitted as f64;
+                assert!((0.8 * tenths * seconds..=tenths * (1.0 + seconds)).contains(&admitted), "{away:?}");
+            }
+        }
+        // The limit holds again, and is had: a view repays first what it had not known.
+        assert!(after.degraded == 0 && after.offered > 5_000, "{sharing}: {after:?}");
+        assert!(after.admitted >= if sharing == "synced" { 1_500 } else { 2_700 }, "{sharing}: {after:?}");
+        let bound = if sharing == "synced" { figure(&fleet.nodes, "tidegate_store_untold_tokens_max") } else { 0.0 };
+        assert!(after.excess <= bound, "{sharing}: {bound}: {after:?}");
+    }
+    let strict = sum(&told, "strict", (0.0, lasts));
+    assert!(strict.excess <= fault.forgets * RATE as f64, "nothing is counted twice, or lost: {strict:?}");
+    // Where the machine is busy it may be noticed late that it is time; but nobody waits for the store itself.
+    let slowest = told.iter().map(|it| it.told_at - it.asked_at).fold(0.0, f64::max);
+    let (waits, short) = ("tidegate_store_wait_seconds_count", "tidegate_store_wait_seconds_bucket{le=\"0.25\"}");
+    let (waits, short) = (figure(&fleet.nodes, waits), figure(&fleet.nodes, short));
+    println!("{waits} waited, {short} of them for at most 250 ms; slowest batch {slowest:.3} s");
+    assert!(waits > 1_000.0 && short == waits && slowest < 1.0, "{waits} waited, {short} not long; {slowest} s");
+}
+
+#[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
+fn a_redis_that_is_killed_blocks_nobody_and_the_limit_holds_when_it_is_back() {
+    let mut redis = Redis::start();
+    let url = redis.url();
+    holds(&Fault { happens: 2.0, away: (2.5, 11.9), ends: 12.0, forgets: 1.0 }, &url, |wait_until| {
+        wait_until(2.0);
+        redis.kill();
+        wait_until(12.0);
+        redis.start_again();
+    });
+}
+
+#[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
+fn a_redis_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
+    let redis = Redis::start();
+    holds(&Fault { happens: 2.0, away: (2.5, 6.9), ends: 7.0, forgets: 0.0 }, &redis.url(), |wait_until| {
+        wait_until(2.0);
+        redis.pause();
+        wait_until(7.0);
+        redis.resume();
+    });
+}
+
+#[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
+fn a_redis_that_is_late_and_loses_answers_blocks_nobody_and_the_limit_holds_when_it_does_not() {
+    let redis = Redis::start();
+    let proxy = Proxy::before(redis.address());
+    holds(&Fault { happens: 2.0, away: (2.5, 4.9), ends: 8.0, forgets: 0.0 }, &proxy.url(), |wait_until| {
+        wait_until(2.0);
+        proxy.delay(Duration::from_millis(200));
+        wait_until(5.0);
+        proxy.delay(Duration::ZERO);
+        proxy.drop_half(true);
+        wait_until(8.0);
+        proxy.drop_half(false);
+    });
+}
+
+#[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
+fn a_cluster_goes_on_when_a_master_is_killed() {
+    const LASTS: f64 = 14.0;
+    let mut cluster = Cluster::start();
+    let rules: Vec<_> = SHARINGS.iter().map(|&it| (it, limit(it, &json!("closed")))).collect();
+    let fleet = Fleet::with_rules(&cluster.urls().join(","), &rules, (&FOUR, BRISK));
+    let told = Load { sharings: &SHARINGS, together: 5, lasts: LASTS }.on(&fleet.nodes, |wait_until| {
+        wait_until(2.0);
+        cluster.kill(cluster.place_of_keys());
+    });
+    for sharing in SHARINGS {
+        let (all, last) = (sum(&told, sharing, (0.0, LASTS)), sum(&told, sharing, (LASTS - 3.0, LASTS)));
+        println!("{sharing}: {all:?}, last {last:?}");
+        assert!(last.degraded == 0 && last.admitted >= 2_700, "{sharing} goes on: {last:?}");
+        // What its replica lacked was granted in the moment before: some milliseconds.
+        let unknown = if sharing == "synced" { figure(&fleet.nodes, "tidegate_store_untold_tokens_max") } else { 0.0 };
+        assert!(all.excess <= unknown + 100.0, "{sharing}: {all:?}");
     }
 }
 
 #[test]
-fn a_killed_redis_blocks_nobody_and_holds_the_limit_when_it_is_back() {
-    for sharing in ["strict", "leased", "synced"] {
-        let mut redis = Redis::start();
-        let mut limit = limit(sharing);
-        limit["on_failure"] = json!("closed");
-        let fleet = Fleet::start(&redis, &limit, (&FOUR, "100ms"));
-        let seconds = load(&fleet.nodes, Duration::from_secs(12), || {
-            pause(Duration::from_secs(3));
-            redis.kill();
-            pause(Duration::from_secs(4));
-            redis.start_again();
-        });
-        // What it is said to do: nothing is admitted; leases are spent to their end.
-        assert_eq!(sum(&seconds[5..7], |it| it.admitted), 0, "{sharing}: {seconds:?}");
-        // A second's pause after it is back, then its burst, then the limit.
-        assert!(sum(&seconds[8..], |it| it.admitted) <= 1_000 + 4 * 1_000 + 1_000, "{sharing}: {seconds:?}");
-        // A view repays first what was admitted by none that was corrected.
-        let least = if sharing == "synced" { 0 } else { 800 };
-        assert!(seconds[10..].iter().all(|it| (least..=1_300).contains(&it.admitted)), "{sharing}: {seconds:?}");
-    }
-}
-
-#[test]
+#[ignore = "offers more than an unoptimised binary decides; scripts/end-to-end runs it"]
 fn what_a_killed_node_held_is_never_above_the_limit() {
     let redis = Redis::start();
     let limit =
         json!({ "id": "s", "algorithm": "fixed_window", "limit": 5_000, "period": "300d", "sharing": "leased" });
-    let mut fleet = Fleet::start(&redis, &limit, (&FOUR, PATIENT));
-    let mut first = load(&fleet.nodes, Duration::from_secs(1), || ());
+    let mut fleet = Fleet::with_rules(&redis.url(), &[("leased", limit)], (&FOUR, PATIENT));
+    let load = |lasts| Load { sharings: &["leased"], together: 20, lasts };
+    let mut told = load(0.5).on(&fleet.nodes, |_| ());
     fleet.nodes[0].kill();
-    first.extend(load(&fleet.nodes[1..], Duration::from_secs(3), || ()));
-    let admitted = sum(&first, |it| it.admitted);
+    told.extend(load(3.0).on(&fleet.nodes[1..], |_| ()));
+    let admitted: usize = told.iter().map(|it| it.admitted).sum();
     // All but what the dead one held, a quarter at most.
-    assert!((3_750..=5_000).contains(&admitted), "{admitted}: {first:?}");
-}
-
-fn pause(time: Duration) {
-    thread::sleep(time);
+    assert!((3_750..=5_000).contains(&admitted), "{admitted}");
 }

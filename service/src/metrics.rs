@@ -5,7 +5,7 @@ use std::{fmt, fs, sync::Arc};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet, text},
     metrics::{
         MetricType,
         counter::{ConstCounter, Counter},
@@ -296,6 +296,15 @@ impl<C: Clock> Collector for OfStore<C> {
         ] {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
+        let buckets: Vec<_> = figures
+            .waits
+            .buckets()
+            .map(|(bound, count)| (bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64()), count))
+            .collect();
+        let help = "For how long checks waited for the store, of those that did";
+        encoder
+            .encode_descriptor("store_wait", help, Some(&Unit::Seconds), MetricType::Histogram)?
+            .encode_histogram::<NoLabelSet>(figures.waits.sum.as_secs_f64(), figures.waits.total(), &buckets, None)?;
         let took = ConstCounter::new(figures.took.as_secs_f64());
         let help = "What the answers of the store took, in all";
         took.encode(encoder.encode_descriptor("store", help, Some(&Unit::Seconds), MetricType::Counter)?)

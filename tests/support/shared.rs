@@ -21,25 +21,41 @@ pub(crate) struct Fleet {
 /// The one limit of users, on top of the first version.
 pub(crate) fn publish(admin: &Served, ana: &Session, limit: &Value) {
     let etag = ana.get(admin, "/tiers/free")["etag"].clone();
-    let change = json!({
-        "base_version": 1, "message": "shared", "if_match": { "tier:free": etag },
-        "changes": [{ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } }],
-    });
-    let (status, made) = ana.send(admin, "POST", "/policy/changes", &change);
+    let change = json!({ "op": "put", "kind": "tier", "id": "free", "value": { "id": "free", "limits": [limit] } });
+    publish_all(admin, ana, &json!([change]), &json!({ "tier:free": etag }));
+}
+
+fn publish_all(admin: &Served, ana: &Session, changes: &Value, if_match: &Value) {
+    let list = json!({ "base_version": 1, "message": "shared", "if_match": if_match, "changes": changes });
+    let (status, made) = ana.send(admin, "POST", "/policy/changes", &list);
     assert_eq!(status, 201, "{made}");
 }
 
 impl Fleet {
     /// With nodes of these names, of which no check waits for longer.
-    pub(crate) fn start(redis: &Redis, limit: &Value, (names, timeout): (&[&str], &str)) -> Self {
+    pub(crate) fn start(redis: &Redis, limit: &Value, nodes: (&[&str], &str)) -> Self {
+        Self::of(&redis.url(), |admin, ana| publish(admin, ana, limit), nodes)
+    }
+
+    /// The same, with limits that each tenant has at these endpoints.
+    pub(crate) fn with_rules(urls: &str, rules: &[(&str, Value)], nodes: (&[&str], &str)) -> Self {
+        let create = |(id, limit): &(&str, Value)| {
+            let rule = json!({ "id": id, "endpoint": format!("/{id}"), "per": "tenant", "limits": [limit] });
+            json!({ "op": "create", "kind": "rule", "id": id, "value": rule })
+        };
+        let changes = rules.iter().map(create).collect();
+        Self::of(urls, |admin, ana| publish_all(admin, ana, &changes, &json!({})), nodes)
+    }
+
+    fn of(urls: &str, publish: impl FnOnce(&Served, &Session), (names, timeout): (&[&str], &str)) -> Self {
         let folder = TempDir::new().expect("a folder");
         let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &[]);
         let ana = Session::of_first_administrator(&admin);
-        let (token, url) = (folder.path().join("token"), redis.url());
+        let token = folder.path().join("token");
         let (_, made) = ana.send(&admin, "POST", "/tokens", &json!({ "name": "fleet", "scope": "node" }));
         write_token(&token, made["secret"].as_str().expect("a secret"));
-        publish(&admin, &ana, limit);
-        let settings = ["--redis", &url, "--redis-timeout", timeout, "--redis-pause", "1s"];
+        publish(&admin, &ana);
+        let settings = ["--redis", urls, "--redis-timeout", timeout, "--redis-pause", "1s"];
         let start = |name| Served::node_with(&admin.admin, &token, name, &folder.path().join(name), &settings);
         let nodes: Vec<_> = names.iter().copied().map(start).collect();
         for node in &nodes {

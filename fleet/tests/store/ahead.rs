@@ -36,7 +36,7 @@ fn leases_under_load_use_the_limit_and_no_more() {
         let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
         let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
         assert_eq!((found.offered, found.degraded), (32_000, 0));
-        assert!((4_850..=5_000).contains(&found.admitted), "{found:?}");
+        assert!((4_850..=found.most()).contains(&found.admitted), "{found:?}");
     });
 }
 
@@ -47,7 +47,7 @@ fn views_under_load_are_above_the_limit_by_what_an_interval_admits() {
         let nodes = four(&[redis.url()], &limit("synced", "token_bucket", 1_000, "1s")).await;
         let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
         assert_eq!((found.offered, found.degraded), (32_000, 0));
-        assert!((4_850..=5_800).contains(&found.admitted), "{found:?}");
+        assert!((4_850..=found.most() + 800).contains(&found.admitted), "{found:?}");
     });
 }
 

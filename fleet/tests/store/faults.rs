@@ -2,7 +2,6 @@
 
 use std::{
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,7 @@ use crate::{
 
 /// A store that does not answer is noticed soon; and one that is slow because the machine is busy is not taken for one.
 const BRISK: StoreSettings = StoreSettings {
-    timeout: Duration::from_millis(20),
+    timeout: Duration::from_millis(50),
     failures_max: 5,
     pause: Duration::from_millis(200),
     sync_interval: Duration::from_millis(100),
@@ -29,14 +28,9 @@ const NOT_BLOCKED: Duration = Duration::from_millis(500);
 
 const SHARINGS: [&str; 3] = ["strict", "leased", "synced"];
 
-/// Each sharing at once, with a store of its own.
-fn each(test: impl Fn(&'static str) + Sync) {
-    thread::scope(|scope| {
-        for sharing in SHARINGS {
-            let test = &test;
-            scope.spawn(move || test(sharing));
-        }
-    });
+/// Each sharing, with a store of its own; one after the other, since each wants more of a machine than a busy one has for three.
+fn each(test: impl Fn(&'static str)) {
+    SHARINGS.into_iter().for_each(test);
 }
 
 /// Without its store nothing is admitted.
@@ -87,10 +81,16 @@ fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
             assert!(away.offered > 6_000 && (sharing == "leased" || away.admitted == 0), "{sharing}: {away:?}");
             let leases = Load::between(&seen, stands, goes_on);
             assert!(sharing != "leased" || leases.admitted <= 250, "more than a quarter of the limit: {leases:?}");
-            // What went out before it stood is answered now, then its burst is used; then the limit holds.
-            let after = Load::between(&seen, goes_on + seconds(1.7), goes_on + seconds(2.7));
-            assert!((800..=1_150).contains(&after.admitted), "{sharing}: {after:?}");
-            let most = if sharing == "synced" { 11_000 } else { 10_000 };
+            // A period after it goes on the limit holds: a burst, and what came back since.
+            let from = goes_on + seconds(1.0);
+            let after = Load::between(&seen, from, seconds(9.0));
+            let came_back = ((after.lasted - from).as_secs_f64() * 1_000.0) as usize;
+            let unseen = if sharing == "synced" { 300 } else { 0 };
+            assert!(after.admitted <= 1_000 + came_back + unseen, "{sharing}: {came_back}: {after:?}");
+            // And it is had.
+            let last = Load::between(&seen, seconds(8.0), seconds(9.0));
+            assert!(last.admitted >= 800, "{sharing}: {last:?}");
+            let most = all.most() + if sharing == "synced" { 1_000 } else { 0 };
             assert!(all.admitted <= most, "{sharing}: {all:?}");
         });
     });
@@ -138,7 +138,7 @@ fn answers_that_are_late_or_lost_are_charged_once() {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(expected), "told once");
             } else {
-                assert!(all.admitted <= 8_000, "{sharing}: {all:?}");
+                assert!(all.admitted <= all.most(), "{sharing}: {all:?}");
             }
         });
     });
@@ -160,9 +160,9 @@ fn clocks_that_are_30_seconds_apart_change_nothing() {
             }
             let found = Load::of(&load(&nodes, 1_000, seconds(3.0)).await);
             assert_eq!((found.offered, found.degraded), (12_000, 0), "{sharing}");
-            // As without: a burst, and three seconds.
-            let most = if sharing == "synced" { 4_600 } else { 4_000 };
-            assert!((3_800..=most).contains(&found.admitted), "{sharing}: {found:?}");
+            // As without: a burst, and what comes back in three seconds, or in as long as a busy machine took.
+            let unseen = if sharing == "synced" { 600 } else { 0 };
+            assert!((3_800..=found.most() + unseen).contains(&found.admitted), "{sharing}: {found:?}");
         });
     });
 }

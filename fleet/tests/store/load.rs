@@ -23,17 +23,26 @@ pub(crate) struct Load {
     pub(crate) admitted: usize,
     pub(crate) degraded: usize,
     pub(crate) slowest: Duration,
+    /// When the last was answered, since the load began.
+    pub(crate) lasted: Duration,
 }
 
 impl Load {
     pub(crate) fn of<'s>(seen: impl IntoIterator<Item = &'s Seen>) -> Self {
-        let nothing = Self { offered: 0, admitted: 0, degraded: 0, slowest: Duration::ZERO };
+        let nothing = Self { offered: 0, admitted: 0, degraded: 0, slowest: Duration::ZERO, lasted: Duration::ZERO };
         seen.into_iter().fold(nothing, |sum, seen| Self {
             offered: sum.offered + 1,
             admitted: sum.admitted + usize::from(seen.is_allowed),
             degraded: sum.degraded + usize::from(seen.is_degraded),
             slowest: sum.slowest.max(seen.took),
+            lasted: sum.lasted.max(seen.at + seen.took),
         })
+    }
+
+    /// What a bucket of 1,000, of which 1,000 a second come back, has in all since the load began: a busy machine takes longer for
+    /// it than it was to last.
+    pub(crate) fn most(&self) -> usize {
+        1_000 + (self.lasted.as_secs_f64() * 1_000.0) as usize
     }
 
     /// Those that began in a time.

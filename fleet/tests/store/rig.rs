@@ -213,13 +213,18 @@ impl Cluster {
         wait_for("a master", || self.nodes.iter().position(answers))
     }
 
-    /// The master that has keys, of which its replica hears nothing any more; where it is.
-    pub(crate) fn cut_off(&self) -> usize {
+    /// Where the master is that has keys.
+    pub(crate) fn place_of_keys(&self) -> usize {
         let has_keys = |node: &Redis| {
             let is_master = node.facts("replication").is_some_and(|facts| facts["role"] == "master");
             is_master && node.ask::<u64>(&cmd("DBSIZE")).is_ok_and(|keys| keys > 0)
         };
-        let place = self.nodes.iter().position(has_keys).expect("a key");
+        self.nodes.iter().position(has_keys).expect("a key")
+    }
+
+    /// The master that has keys, of which its replica hears nothing any more; where it is.
+    pub(crate) fn cut_off(&self) -> usize {
+        let place = self.place_of_keys();
         let port = self.nodes[place].port.to_string();
         let is_its =
             |node: &&Redis| node.facts("replication").is_some_and(|facts| facts.get("master_port") == Some(&port));

@@ -178,6 +178,8 @@ fn a_limit_of_a_store_is_kept_over_http() {
         "tidegate_store_errors_total 0\n",
         "tidegate_store_untold_tokens_max ",
         "tidegate_store_seconds_total ",
+        "tidegate_store_wait_seconds_bucket{le=\"0.005\"} ",
+        "tidegate_store_wait_seconds_count ",
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
