@@ -13,6 +13,7 @@ mod server;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod session;
 #[path = "support/shared.rs"]
+#[expect(dead_code, reason = "other tests need more of it")]
 mod shared;
 #[path = "support/mod.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]

@@ -1,6 +1,7 @@
 //! One limit over four real nodes and a real store: what is admitted in all, also while the store is killed, stands, is late or
 //! fails over, and when a node is killed. At the load that they offer they want an optimised binary, and the machine for
 //! themselves: `scripts/end-to-end` runs them.
+#![expect(clippy::print_stdout, reason = "what was seen, beside what it must be")]
 
 #[path = "support/fleet.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
@@ -71,6 +72,7 @@ struct Load {
 
 impl Load {
     /// Offers it to each node while `meanwhile` happens.
+    #[expect(clippy::disallowed_methods, reason = "a load is so much in a time")]
     fn on(&self, nodes: &[Served], meanwhile: impl FnOnce(&dyn Fn(f64))) -> Vec<Batch> {
         let began = Instant::now();
         thread::scope(|scope| {
@@ -116,7 +118,6 @@ impl Load {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a load is so much in a time")]
 fn since(began: Instant) -> Duration {
     began.elapsed()
 }
@@ -162,7 +163,7 @@ fn figure(nodes: &[Served], name: &str) -> f64 {
         let mut answer = ureq::get(format!("{}/metrics", node.checks)).call().expect("an answer");
         let text = answer.body_mut().read_to_string().expect("text");
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<f64>().ok());
-        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+        value.expect(name)
     };
     nodes.iter().map(of).sum()
 }
@@ -242,7 +243,7 @@ fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
     let (waits, short) = ("tidegate_store_wait_seconds_count", "tidegate_store_wait_seconds_bucket{le=\"0.25\"}");
     let (waits, short) = (figure(&fleet.nodes, waits), figure(&fleet.nodes, short));
     println!("{waits} waited, {short} of them for at most 250 ms; slowest batch {slowest:.3} s");
-    assert!(waits > 1_000.0 && short == waits && slowest < 1.0, "{waits} waited, {short} not long; {slowest} s");
+    assert!(waits > 1_000.0 && waits - short < 0.5 && slowest < 1.0, "{waits} waited, {short} not long; {slowest} s");
 }
 
 #[test]

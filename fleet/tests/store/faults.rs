@@ -84,7 +84,7 @@ fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
             // A period after it goes on the limit holds: a burst, and what came back since.
             let from = goes_on + seconds(1.0);
             let after = Load::between(&seen, from, seconds(9.0));
-            let came_back = ((after.lasted - from).as_secs_f64() * 1_000.0) as usize;
+            let came_back = usize::try_from(after.lasted.saturating_sub(from).as_millis()).expect("few");
             let unseen = if sharing == "synced" { 300 } else { 0 };
             assert!(after.admitted <= 1_000 + came_back + unseen, "{sharing}: {came_back}: {after:?}");
             // And it is had.

@@ -42,7 +42,7 @@ impl Load {
     /// What a bucket of 1,000, of which 1,000 a second come back, has in all since the load began: a busy machine takes longer for
     /// it than it was to last.
     pub(crate) fn most(&self) -> usize {
-        1_000 + (self.lasted.as_secs_f64() * 1_000.0) as usize
+        1_000 + usize::try_from(self.lasted.as_millis()).expect("few")
     }
 
     /// Those that began in a time.
