@@ -71,10 +71,11 @@ pub struct Pending<'r> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreCharge<'p> {
-    /// Full name of the limit. With the identities, and the length of each part, it makes the key.
+    /// Full name of the limit. With the [identities](Self::identities), and the length of each part, it makes the key.
     pub limit_id: &'p str,
-    /// The identities that are counted together, in the order of their kinds; none: everyone.
-    pub identities: ArrayVec<Identity<'p>, IDENTITIES_MAX>,
+    request: &'p Request<'p>,
+    /// Which of its identities are counted together, as bits.
+    counted: u8,
     /// The same for the same limit and identities, as long as the engine lives; of two others by chance, once in 2^64.
     pub hash: u64,
     /// The limit's numbers, which interpret the word that the store keeps.
@@ -91,6 +92,24 @@ pub struct StoreCharge<'p> {
     pub is_shadow: bool,
     /// What was answered already, when the check began.
     pub answered: Option<Answer>,
+}
+
+impl<'p> StoreCharge<'p> {
+    /// The identities that are counted together, in the order of their kinds; none: everyone.
+    #[must_use]
+    pub fn identities(&self) -> ArrayVec<Identity<'p>, IDENTITIES_MAX> {
+        let each = self.request.identities.iter().enumerate();
+        let mut identities: ArrayVec<_, IDENTITIES_MAX> =
+            each.filter(|(place, _)| self.counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
+        identities.sort_unstable_by_key(Identity::kind);
+        identities
+    }
+
+    /// Is everyone counted together?
+    #[must_use]
+    pub fn is_of_everyone(&self) -> bool {
+        self.counted == 0
+    }
 }
 
 /// What the store said of one charge.
@@ -160,13 +179,10 @@ fn store_charge<'p>(
     let Charge { limit: place, cost, counted, identity } = *charge;
     let limit = &live.snapshot.limits[place as usize];
     let stored = limit.stored?;
-    let each = request.identities.iter().enumerate();
-    let mut identities: ArrayVec<_, IDENTITIES_MAX> =
-        each.filter(|(place, _)| counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
-    identities.sort_unstable_by_key(Identity::kind);
     Some(StoreCharge {
         limit_id: &limit.name,
-        identities,
+        request,
+        counted,
         hash: KeyHasher::key(live.limits[place as usize].hash, identity),
         meter: stored.meter,
         version: live.version,
@@ -209,14 +225,20 @@ impl<C: Clock> Engine<C> {
             if let Some(begun) = self.here(live, request, plan, now, is_look)? {
                 return Ok((begun, None));
             }
-            let charges = plan.iter().filter_map(|charge| store_charge(live, request, charge, is_look));
-            let answers: ArrayVec<_, PLAN_MAX> = charges.map(|charge| held(&charge)).collect();
+            // Filled where they lie: a whole one is kilobytes to move.
+            let mut answers = ArrayVec::<_, PLAN_MAX>::new();
+            for charge in plan {
+                if let Some(charge) = store_charge(live, request, charge, is_look) {
+                    answers.push(held(&charge));
+                }
+            }
             let pending = || self.pending(live, request, plan, &answers, is_look);
             if answers.iter().any(Option::is_none) {
                 return Ok((Begun::Pending(pending()), None));
             }
-            let (by_place, places) =
-                by_place(live, plan, answers.iter().map(|answer| answer.unwrap_or(Answer::Failed)));
+            let mut by_place = ByPlace::new();
+            let each = answers.iter().map(|answer| answer.unwrap_or(Answer::Failed));
+            let places = put_by_place(live, plan, each, &mut by_place);
             let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
             let is_vain = !decision.is_allowed() && places != 0;
             Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
@@ -255,7 +277,8 @@ impl<C: Clock> Engine<C> {
     /// As [`inspect`](Self::inspect), with what the store answered.
     pub fn inspect_with(&self, pending: &Pending<'_>, answers: &[Answer]) -> Inspection<'_> {
         let Pending { request, live, plan, .. } = pending;
-        let (mut by_place, _) = by_place(live, plan, answers.iter().copied());
+        let mut by_place = ByPlace::new();
+        put_by_place(live, plan, answers.iter().copied(), &mut by_place);
         for (charge, answer) in plan.iter().zip(&mut by_place) {
             let stored = live.snapshot.limits[charge.limit as usize].stored;
             if let (Some(stored), Some(answer)) = (stored, answer)
@@ -316,7 +339,8 @@ impl<C: Clock> Engine<C> {
         if !Arc::ptr_eq(&pending.engine, &self.buckets().id) {
             return (self.check(pending.request), None);
         }
-        let (by_place, places) = by_place(&pending.live, &pending.plan, answers.iter().copied());
+        let mut by_place = ByPlace::new();
+        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
         let Pending { request, ref live, ref plan, is_look, .. } = pending;
         let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
         let is_vain = !decision.is_allowed() && places != 0 && !is_look;
@@ -335,7 +359,8 @@ impl<C: Clock> Engine<C> {
             let (decision, reservation) = self.reserve(pending.request);
             return (decision, reservation, None);
         }
-        let (by_place, places) = by_place(&pending.live, &pending.plan, answers.iter().copied());
+        let mut by_place = ByPlace::new();
+        let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
         let Pending { request, ref live, ref plan, .. } = pending;
         let mut reserved = Vec::with_capacity(plan.len());
         let decision = self.finish_with(live, request, plan, &by_place, false, Some(&mut reserved));
@@ -373,10 +398,10 @@ impl<C: Clock> Engine<C> {
             let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
             let now = buckets.clock.now();
             let mut admitted = Admitted::new();
-            let marks: ArrayVec<_, PLAN_MAX> = match reserved {
-                Some(_) => accounts.iter().map(|account| account.mark(buckets)).collect(),
-                None => ArrayVec::new(),
-            };
+            let mut marks = ArrayVec::<_, PLAN_MAX>::new();
+            if reserved.is_some() {
+                marks.extend(accounts.iter().map(|account| account.mark(buckets)));
+            }
             let decided = if is_look {
                 buckets.look_at_all(begun, &accounts, now, answers)
             } else {
@@ -399,12 +424,11 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-/// By place in a plan what the store answered, and as bits the places that it charged.
-fn by_place(
-    live: &Live,
-    plan: &[Charge],
-    mut answers: impl Iterator<Item = Answer>,
-) -> (ArrayVec<Option<Charged>, PLAN_MAX>, u64) {
+/// By place in a plan what the store answered.
+type ByPlace = ArrayVec<Option<Charged>, PLAN_MAX>;
+
+/// Puts the answers of the store in their places, and tells as bits those that it charged.
+fn put_by_place(live: &Live, plan: &[Charge], mut answers: impl Iterator<Item = Answer>, to: &mut ByPlace) -> u64 {
     let mut places = 0;
     let each = plan.iter().enumerate().map(|(place, charge)| {
         let answer = if is_stored(live, charge) { answers.next()? } else { return None };
@@ -418,5 +442,6 @@ fn by_place(
         }
         Some(Charged { verdict, word, now, site: Site::Store })
     });
-    (each.collect(), places)
+    to.extend(each);
+    places
 }

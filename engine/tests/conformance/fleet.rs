@@ -50,7 +50,7 @@ fn both(numbers: &Numbers) -> Option<Snapshot> {
 }
 
 fn key(charge: &StoreCharge<'_>) -> String {
-    charge.identities.iter().map(Identity::value).collect()
+    charge.identities().iter().map(Identity::value).collect()
 }
 
 impl Store {

@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 
-use redis::{RedisWrite, ToRedisArgs};
 use tidegate::{
     Answer, StoreCharge,
     algorithm::{Addition, Carry, Meter, Receipt, Transition, Verdict},
@@ -128,7 +127,7 @@ enum Deed {
 }
 
 /// What the script did with a word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Done {
     Charged,
     Refused,
@@ -292,9 +291,9 @@ impl Part {
         }
     }
 
-    /// Adds what the script is told of this word, whose key is at `place`, and the key of what was sent at another.
-    fn tell(&self, deed: Deed, (place, sent): (usize, usize), to: &mut Vec<Argument>) {
-        let number = Argument::Number;
+    /// What the script is told of this word, whose key is at `place`, and the key of what was sent at another.
+    fn tell(&self, deed: Deed, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
+        let mut packed = Packed::default();
         let (what, from, until) = match &deed {
             Deed::Look => ("look", 0, 0),
             Deed::Clear => ("clear", 0, 0),
@@ -302,36 +301,37 @@ impl Part {
             Deed::Add { addition, .. } => ("add", addition.from, addition.until),
             Deed::Lend { addition, .. } => ("lend", addition.from, addition.until),
         };
-        to.extend([Argument::Word(what), number(place as u64), number(self.is_shadow.into())]);
+        packed.flag(is_last).text(what).number(place as u64).flag(self.is_shadow);
         if matches!(deed, Deed::Look | Deed::Clear) {
-            return;
+            return packed.0;
         }
         // A word says nothing any more after the time in which all comes back; a window's, two of them. Leases are counted for
         // two epochs.
         let life_ns = self.own.meter.period_ns().saturating_mul(2).max(2 * LEASE_NS * u64::from(self.grant.is_some()));
         // Microseconds: a store's clock has no more, and a double holds them.
-        to.extend([from.div_ceil(1_000), until / 1_000, life_ns.div_ceil(SECOND_NS) + 1, sent as u64].map(number));
-        if let Wish::Delta { node, number, .. } = &self.wish {
-            to.extend([Argument::Text(node.clone()), Argument::Number(*number)]);
-        }
-        let addition = |it: &Addition| {
-            let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
-            [add, add_ns, most, most_ns, self.own.version].map(number)
+        packed.number(from.div_ceil(1_000)).number(until / 1_000);
+        packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
+        match &self.wish {
+            // It is compared with a text of the store.
+            Wish::Delta { node, number, .. } => packed.text(node).text(&number.to_string()),
+            _ => packed.text("").text(""),
         };
         match deed {
             Deed::Look | Deed::Clear => {}
-            Deed::Swap { before, after, .. } => to.extend([Argument::Text(after), Argument::Text(before)]),
-            Deed::Add { head, leases, addition: it } => {
-                to.extend([number(it.is_instant.into()), Argument::Text(head)]);
-                to.extend(addition(&it));
-                to.push(Argument::Text(leases));
-            }
-            Deed::Lend { head, epoch, more, out_most, addition: it } => {
-                to.extend([number(it.is_instant.into()), Argument::Text(head)]);
-                to.extend(addition(&it));
-                to.extend([number(epoch), Argument::Signed(more[0]), Argument::Signed(more[1]), number(out_most)]);
+            Deed::Swap { before, after, .. } => _ = packed.text(&after).text(&before),
+            Deed::Add { head, leases, addition } => _ = self.tell_addition(&head, &addition, &mut packed).text(&leases),
+            Deed::Lend { head, epoch, more, out_most, addition } => {
+                let packed = self.tell_addition(&head, &addition, &mut packed).number(epoch);
+                packed.signed(more[0]).signed(more[1]).number(out_most);
             }
         }
+        packed.0
+    }
+
+    fn tell_addition<'p>(&self, head: &str, it: &Addition, packed: &'p mut Packed) -> &'p mut Packed {
+        let ((add, add_ns), (most, most_ns)) = (parts(it.is_instant, it.add), parts(it.is_instant, it.most));
+        packed.flag(it.is_instant).text(head);
+        packed.number(add).number(add_ns).number(most).number(most_ns).number(self.own.version)
     }
 
     /// Takes in what was done. `None`: it is to be asked again.
@@ -442,41 +442,49 @@ pub(super) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
     }
 }
 
-/// An argument of the script.
-#[derive(Debug)]
-pub(super) enum Argument {
-    Word(&'static str),
-    Text(String),
-    Number(u64),
-    Signed(i64),
-}
+/// Values one after the other, in MessagePack (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its longest
+/// form.
+#[derive(Default)]
+struct Packed(Vec<u8>);
 
-impl ToRedisArgs for Argument {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        match self {
-            Self::Word(word) => word.write_redis_args(out),
-            Self::Text(text) => text.write_redis_args(out),
-            Self::Number(number) => number.write_redis_args(out),
-            Self::Signed(number) => number.write_redis_args(out),
-        }
+impl Packed {
+    fn flag(&mut self, flag: bool) -> &mut Self {
+        self.0.push(0xc2 + u8::from(flag));
+        self
+    }
+
+    /// The script has doubles: beyond 2^53 only that it is large is kept.
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.signed(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    fn signed(&mut self, number: i64) -> &mut Self {
+        self.0.push(0xd3);
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        // A key's values are some hundred bytes.
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        self.0.push(0xdb);
+        self.0.extend(length.to_be_bytes());
+        self.0.extend(&text.as_bytes()[..length as usize]);
+        self
     }
 }
 
 /// What the script is told.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Telling {
     pub(super) keys: Vec<String>,
-    pub(super) arguments: Vec<Argument>,
+    /// By charge.
+    pub(super) arguments: Vec<Vec<u8>>,
     /// By place of the key: what a swap leaves, if it is made. Another of the same word follows it.
     left: Vec<Option<String>>,
 }
 
 impl Telling {
-    /// Of so many questions.
-    pub(super) fn of(questions: usize) -> Self {
-        Self { keys: Vec::new(), arguments: vec![Argument::Number(questions as u64)], left: Vec::new() }
-    }
-
     /// Where a word as it was found refuses, the others of its question are only looked at.
     pub(super) fn question(&mut self, question: &mut Question, now: Nanos) {
         let places: Vec<_> = question.iter().map(|part| self.place(&part.key)).collect();
@@ -491,13 +499,13 @@ impl Telling {
             part.is_refused = deed.is_err();
         }
         let is_refused = question.iter().zip(&deeds).any(|(part, deed)| deed.is_err() && !part.is_shadow);
-        self.arguments.push(Argument::Number(question.len() as u64));
-        for (((part, deed), place), sent) in question.iter().zip(deeds).zip(places).zip(sent) {
+        let last = question.len().saturating_sub(1);
+        for (order, (((part, deed), place), sent)) in question.iter().zip(deeds).zip(places).zip(sent).enumerate() {
             let deed = deed.ok().filter(|_| !is_refused).unwrap_or(Deed::Look);
             if let Deed::Swap { after, .. } = &deed {
                 self.left[place] = Some(after.clone());
             }
-            part.tell(deed, (place + 1, sent), &mut self.arguments);
+            self.arguments.push(part.tell(deed, (place + 1, sent), order == last));
         }
     }
 
@@ -517,70 +525,5 @@ pub(super) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nano
     answers.into_iter().collect()
 }
 
-/// The script, as a function of what lies there.
 #[cfg(test)]
-pub(super) mod script {
-    use super::*;
-
-    /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
-    pub(in super::super) fn run(part: &mut Part, value: &mut String, supposed: Nanos, now: Nanos) -> Told {
-        let mut supposed = supposed;
-        for _ in 0..10 {
-            let deed = part.deed(supposed);
-            part.is_refused = deed.is_err();
-            let done = made(&deed.unwrap_or(Deed::Look), value, part.own.version, now);
-            if let Some(told) = part.answer(done, value.clone(), now) {
-                return told;
-            }
-            supposed = now;
-        }
-        panic!("it is never answered: {part:?} of {value}")
-    }
-
-    fn made(deed: &Deed, value: &mut String, version: u64, now: Nanos) -> Done {
-        let is_time = |from: Nanos, until: Nanos| (from..until).contains(&now);
-        match deed {
-            Deed::Look => Done::Looked,
-            Deed::Clear => {
-                value.clear();
-                Done::Charged
-            }
-            Deed::Swap { before, after, from, until } => {
-                if !is_time(*from, *until) || before != value {
-                    return Done::Other;
-                }
-                value.clone_from(after);
-                Done::Charged
-            }
-            Deed::Add { head, leases, addition } => {
-                added(value, addition, (head, version, now), |out| (out.write() == *leases).then_some(out))
-            }
-            Deed::Lend { head, epoch, more, out_most, addition } => {
-                let lent = |out: Leases| out.with(*epoch, *more).filter(|out| out.out() <= *out_most);
-                let done = added(value, addition, (head, version, now), lent);
-                if done == Done::Refused { Done::Other } else { done }
-            }
-        }
-    }
-
-    fn added(
-        value: &mut String,
-        addition: &Addition,
-        (head, version, now): (&str, u64, Nanos),
-        leases: impl FnOnce(Leases) -> Option<Leases>,
-    ) -> Done {
-        let numbers: Meter = head.split_once(';').expect("numbers").0.parse().expect("a meter");
-        let nothing = Held { under: Under { meter: numbers, version }, word: addition.head, leases: Leases::default() };
-        let found = Found::read(value.clone(), &numbers).held.unwrap_or(nothing);
-        let tail = found.under.meter.tail(found.word);
-        let is_its = super::head(&found.under.meter, found.word - tail) == head;
-        let Some(leases) = leases(found.leases).filter(|_| is_its && (addition.from..addition.until).contains(&now))
-        else {
-            return Done::Other;
-        };
-        let Some(after) = addition.tail(if value.is_empty() { 0 } else { tail }, now) else { return Done::Refused };
-        let under = Under { version: version.max(found.under.version), ..found.under };
-        *value = Held { under, word: addition.head + after, leases }.write();
-        Done::Charged
-    }
-}
+pub(super) mod script;

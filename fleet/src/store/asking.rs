@@ -231,7 +231,7 @@ impl Store {
 
     /// Asks nothing but the time: the connection stands then, and the script is known there.
     pub(super) async fn greet(&self, patience: Duration) -> RedisResult<()> {
-        let told = self.link.run(&[], &Telling::of(0).arguments, patience).await?;
+        let told = self.link.run(&[], &[], patience).await?;
         self.hear_time(told.first());
         Ok(())
     }
@@ -299,7 +299,7 @@ impl Store {
 
     /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
     async fn round(&self, mut batch: Vec<Waiting>) -> Vec<Waiting> {
-        let (now, mut told) = (self.moment().store, Telling::of(batch.len()));
+        let (now, mut told) = (self.moment().store, Telling::default());
         for waiting in &mut batch {
             told.question(&mut waiting.question, now);
         }

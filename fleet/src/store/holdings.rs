@@ -76,8 +76,8 @@ pub(super) struct Figures {
     pub(super) lag_ns: AtomicU64,
 }
 
-/// By the hash of the key, which is random already.
-type Shard = HashMap<u64, Holding, BuildHasherDefault<AsItIs>>;
+/// By the hash of the key, which is random already. Boxed: of a hundred thousand, what is looked for stays in the caches.
+type Shard = HashMap<u64, Box<Holding>, BuildHasherDefault<AsItIs>>;
 
 #[derive(Default)]
 struct AsItIs(u64);
@@ -97,10 +97,12 @@ impl Hasher for AsItIs {
     }
 }
 
+/// What each check needs comes first, and lies together.
+#[repr(C)]
 struct Holding {
-    name: Name,
     own: Under,
     kind: Kind,
+    name: Name,
 }
 
 enum Kind {
@@ -159,7 +161,7 @@ impl Holdings {
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
                 self.look_at(charge.hash);
-                entry.insert(Holding::new(charge, own, now))
+                entry.insert(Box::new(Holding::new(charge, own, now)))
             }
         };
         if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
@@ -168,7 +170,7 @@ impl Holdings {
                 return Says::Store;
             }
             self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-            mem::replace(holding, Holding::new(charge, own, now)).let_go();
+            mem::replace(&mut **holding, Holding::new(charge, own, now)).let_go();
         }
         holding.own.version = holding.own.version.max(own.version);
         let meter = &own.meter;
@@ -208,7 +210,7 @@ impl Holdings {
     pub(super) fn put_back(&self, hash: u64, sharing: Sharing, meter: &Meter, receipt: &Receipt) -> u64 {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let holding = shard.get_mut(&hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
+        let holding = held(&mut shard, hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
         match holding.map(|holding| &mut holding.kind) {
             Some(Kind::Leased { lease, .. }) => {
                 lease.put_back(meter, receipt, now);
@@ -223,7 +225,7 @@ impl Holdings {
     pub(super) fn overcharge(&self, hash: u64, tokens: u64) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = shard.get_mut(&hash) else { return false };
+        let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = held(&mut shard, hash) else { return false };
         if view.overcharge(&own.meter, tokens, now.store) {
             drop(shard);
             lock(&self.untold).push(hash);
@@ -268,7 +270,7 @@ impl Holdings {
     fn renewed(self: &Arc<Self>, hash: u64, ask: &LeaseAsk, told: Option<Told>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = shard.get_mut(&hash) else {
+        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = held(&mut shard, hash) else {
             return;
         };
         let waiting = mem::take(waiters);
@@ -328,7 +330,7 @@ impl Holdings {
     fn is_kept(self: &Arc<Self>, hash: u64) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let Some(holding) = shard.get_mut(&hash) else { return true };
+        let Some(holding) = held(&mut shard, hash) else { return true };
         let meter = holding.own.meter;
         match &mut holding.kind {
             Kind::Synced { view, .. } => !view.is_idle(&meter, now.store),
@@ -357,7 +359,7 @@ impl Holdings {
             .into_iter()
             .filter_map(|hash| {
                 let mut shard = lock(self.shard(hash));
-                let Some(Holding { name, own, kind: Kind::Synced { view, text } }) = shard.get_mut(&hash) else {
+                let Some(Holding { name, own, kind: Kind::Synced { view, text } }) = held(&mut shard, hash) else {
                     return None;
                 };
                 let since = view.since();
@@ -386,7 +388,7 @@ impl Holdings {
     fn told(&self, hash: u64, since: Option<Nanos>, told: Option<Told>) {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = shard.get_mut(&hash) else { return };
+        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held(&mut shard, hash) else { return };
         let is_more = match told {
             Some(told) => {
                 let over = excess(&own.meter, told.word, told.now);
@@ -419,7 +421,8 @@ impl Holdings {
             }
         }
         let is_done = || {
-            let is_asking = |holding: &Holding| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
+            let is_asking =
+                |holding: &Box<Holding>| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
             !self.shards.iter().any(|shard| lock(shard).values().any(is_asking)) && lock(&self.untold).is_empty()
         };
         let all = async {
@@ -430,6 +433,10 @@ impl Holdings {
         };
         drop(timeout(within, all).await);
     }
+}
+
+fn held(shard: &mut Shard, hash: u64) -> Option<&mut Holding> {
+    shard.get_mut(&hash).map(Box::as_mut)
 }
 
 impl Holding {

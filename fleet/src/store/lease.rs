@@ -44,31 +44,33 @@ pub(super) struct Moment {
 
 /// Tokens that were taken ahead. Times are of this node's own clock, but for the end of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
+// What each check needs comes first, and lies together.
+#[repr(C)]
 pub(super) struct Lease {
+    left: u64,
+    /// From then on nothing of it is spent.
+    over_at: Nanos,
     /// As if all that others hold had been spent, and what was spent here.
     word: u64,
+    /// Below so many it is renewed.
+    mark: u64,
+    closed_until: Nanos,
+    used_at: Nanos,
+    /// Since it was asked for last: what was spent, and when that was.
+    spent: u64,
+    asked_at: Nanos,
     heard_at: Nanos,
+    /// Denials since a crowd was seen last, and until when there is one.
+    denied: u32,
+    pub(super) is_asking: bool,
+    crowd_until: Nanos,
     /// As the store counts it: in that epoch so many tokens, in a window that ends then.
     epoch: u64,
     ends: Nanos,
     out: u64,
-    left: u64,
-    /// From then on nothing of it is spent.
-    over_at: Nanos,
-    /// Below so many it is renewed.
-    mark: u64,
-    /// Since it was asked for last: when that was, and what was spent.
-    asked_at: Nanos,
-    spent: u64,
     /// Tokens a second.
     rate: f64,
     horizon: Duration,
-    closed_until: Nanos,
-    /// Denials since a crowd was seen last, and until when there is one.
-    denied: u32,
-    crowd_until: Nanos,
-    pub(super) is_asking: bool,
-    used_at: Nanos,
 }
 
 /// What a charge of a lease came to.

@@ -11,8 +11,6 @@ use redis::{
 use sha2::{Digest, Sha256};
 use tokio::{sync::OnceCell, time::timeout};
 
-use super::ask::Argument;
-
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
 /// What has no answer by then is let go of; whoever asked has gone long before.
@@ -78,7 +76,7 @@ impl Link {
     pub(super) async fn run(
         &self,
         keys: &[String],
-        arguments: &[Argument],
+        arguments: &[Vec<u8>],
         patience: Duration,
     ) -> RedisResult<Vec<String>> {
         let by_hash = call("EVALSHA", &self.hash, keys, arguments);
@@ -125,7 +123,7 @@ fn id_of(infos: &[ConnectionInfo]) -> u64 {
     digest.iter().take(8).fold(0, |sum, &byte| sum << 8 | u64::from(byte)) >> 12
 }
 
-fn call(how: &str, script: &str, keys: &[String], arguments: &[Argument]) -> Cmd {
+fn call(how: &str, script: &str, keys: &[String], arguments: &[Vec<u8>]) -> Cmd {
     let mut command = redis::cmd(how);
     command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     command

@@ -483,7 +483,7 @@ fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
 
 /// What is kept in the store of the identities of a request; not of everyone together.
 fn of_identities<'p>(pending: &'p Pending<'_>) -> impl Iterator<Item = StoreCharge<'p>> {
-    pending.charges().filter(|charge| !charge.identities.is_empty())
+    pending.charges().filter(|charge| !charge.is_of_everyone())
 }
 
 fn part(charge: &StoreCharge<'_>) -> (String, Part) {
@@ -521,7 +521,7 @@ fn name(charge: &StoreCharge<'_>) -> Name {
         }
         URL_SAFE_NO_PAD.encode(&hash.finalize()[..15])
     };
-    let slot = match &charge.identities[..] {
+    let slot = match &charge.identities()[..] {
         // What counts everyone has nothing to be together with.
         [] => digest(&mut [charge.limit_id].into_iter()),
         identities => digest(&mut identities.iter().flat_map(|who| [who.kind(), who.value()])),
