@@ -6,7 +6,7 @@
 //! first charge of another window, any charge of a log) is a swap, and whoever comes too late for his begins again with what he
 //! finds.
 
-use super::{FixedWindow, Meter, Verdict};
+use super::{FixedWindow, Meter, Receipt, Verdict};
 use crate::time::Nanos;
 
 /// What makes a charge.
@@ -54,6 +54,13 @@ impl Addition {
         let floor = if self.is_instant { now } else { 0 };
         let sum = tail.max(floor).checked_add(self.add)?;
         (sum - floor <= self.most).then_some(sum)
+    }
+
+    /// The tail after as much was taken off it: see [`Meter::deduction`].
+    #[must_use]
+    pub fn less(&self, tail: u64, now: Nanos) -> u64 {
+        let floor = if self.is_instant { now } else { 0 };
+        tail.saturating_sub(self.add).max(floor)
     }
 }
 
@@ -104,6 +111,21 @@ impl Meter {
         let is_here = word == 0 || word - self.tail(word) == charge.head;
         let (add, most) = (if cost > 0 { charge.add } else { 0 }, out.most.checked_sub(out.add)?);
         is_here.then_some(Addition { add, most, ..charge })
+    }
+
+    /// What gives a charge back, whatever was charged since, when it is made before `until`: its `add` is taken off a tail, which
+    /// comes no lower than its floor. Of a bucket it is what [`give_back`](Self::give_back) gives at `until`, so no more than it
+    /// would before. `None`: there is nothing to give, or it is to be made by a swap.
+    #[must_use]
+    pub fn deduction(&self, now: Nanos, until: Nanos, receipt: &Receipt) -> Option<Addition> {
+        let charge = self.addition(receipt.word, now, receipt.cost)?;
+        if charge.is_instant {
+            // Of any word that is later than that.
+            let late = u64::MAX / 2;
+            let add = late - self.give_back(late, until, receipt)?;
+            return Some(Addition { add, until, ..charge });
+        }
+        (receipt.word - self.tail(receipt.word) == charge.head).then_some(charge)
     }
 
     /// The word that says the same at this time: of a window that is over, the one after it.
@@ -173,6 +195,13 @@ mod tests {
         Ok(addition.tail(tail, at).map(|tail| addition.head + tail))
     }
 
+    /// The same of a deduction.
+    fn deducted(meter: &Meter, deduction: &Addition, word: u64, at: Nanos) -> Option<u64> {
+        let tail = meter.tail(word);
+        let is_its = (deduction.from..deduction.until).contains(&at) && word - tail == deduction.head;
+        is_its.then(|| deduction.head + deduction.less(tail, at))
+    }
+
     proptest! {
         #[test]
         fn a_transition_is_what_the_step_would_do(
@@ -205,6 +234,36 @@ mod tests {
                 prop_assert_eq!(after, Some(step.admitted()), "{:?} of {} at {}", informed, word, now);
                 if let Some(Some(after)) = after {
                     (stale, word) = (word, after);
+                }
+            }
+        }
+
+        #[test]
+        fn a_deduction_gives_back_what_was_charged_and_no_more(
+            meter in meters(),
+            calls in prop::collection::vec((0_u64..SECOND_NS, 1_u64..20, 0_u64..20_000_000), 2..60),
+            mine in 0_usize..20,
+        ) {
+            let (mut word, mut now, mut receipt) = (0, NOW, None);
+            for (place, (pause, cost, late_ns)) in calls.into_iter().enumerate() {
+                now += pause;
+                if let Some(receipt) = receipt.filter(|_| late_ns % 2 == 0) {
+                    let until = now + 10_000_000;
+                    let made_at = now + late_ns;
+                    let made = meter.deduction(now, until, &receipt).map(|it| deducted(&meter, &it, word, made_at));
+                    if let Some(Some(after)) = made {
+                        let back = meter.give_back(word, made_at, &receipt).unwrap_or(word);
+                        prop_assert!(after >= back, "{after} {back}");
+                        // At most what comes back by itself until then; of a window exactly that.
+                        let short_ns = if meter.ends(word) == Nanos::MAX { 10_000_000 } else { 0 };
+                        prop_assert!(after <= back.max(made_at) + short_ns || after == back, "{after} {back}");
+                    }
+                }
+                if let Verdict::Admit(after) = meter.step(word, now, cost) {
+                    if place == mine {
+                        receipt = Some(Receipt { cost, charged_at: now, word: after, moved_ns: u64::MAX });
+                    }
+                    word = after;
                 }
             }
         }

@@ -80,7 +80,12 @@ pub(super) struct Part {
     grant: Option<Grant>,
     /// By what was found it was refused, so that it was only looked at.
     is_refused: bool,
+    /// How often it was asked in vain.
+    tries: u8,
 }
+
+/// What is given back is reckoned for a time by which the store has it, however late it is: for the first try, and those after it.
+const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
 /// Words of one slot that are charged all or none.
 pub(super) type Question = Vec<Part>;
@@ -115,6 +120,11 @@ enum Deed {
         head: String,
         leases: String,
         addition: Addition,
+    },
+    /// Takes off a tail, wherever the head is this.
+    Take {
+        head: String,
+        take: Addition,
     },
     /// Adds to a tail, and to what is out, wherever the head is this and the epoch of the leases that.
     Lend {
@@ -193,13 +203,13 @@ impl Deed {
 impl Part {
     pub(super) fn new(key: String, charge: &StoreCharge<'_>, wish: Wish) -> Self {
         let own = Under { meter: charge.meter, version: charge.version };
-        Self { key, own, wish, is_shadow: charge.is_shadow, found: None, grant: None, is_refused: false }
+        Self { key, own, wish, is_shadow: charge.is_shadow, found: None, grant: None, is_refused: false, tries: 0 }
     }
 
     /// Of a key that was asked for before, and what it had then.
     pub(super) fn again(key: String, own: Under, wish: Wish, text: Option<&str>) -> Self {
         let found = text.map(|text| Found::read(text.to_owned(), &own.meter));
-        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false }
+        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false, tries: 0 }
     }
 
     /// Another key that it is about.
@@ -239,22 +249,36 @@ impl Part {
         };
         match self.wish {
             Wish::Look(_) => Ok(Deed::Look),
-            // It is not known what there is to take from.
-            Wish::GiveBack(_) | Wish::Overcharge(_) if self.found.is_none() => Ok(Deed::Look),
+            // There is nothing.
+            Wish::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
             Wish::GiveBack(receipt) => {
+                let until = now + TAKE_IN[usize::from(self.tries).min(TAKE_IN.len() - 1)];
+                if let Some(take) = self.own.meter.deduction(now, until, &receipt)
+                    && (self.found.is_none()
+                        || meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
+                {
+                    return Ok(Deed::Take { head: head(&self.own.meter, take.head), take });
+                }
+                // It is not known what there is to take from.
+                if self.found.is_none() {
+                    return Ok(Deed::Look);
+                }
                 let after = meter.give_back(held.word, now, &receipt).filter(|_| meter == self.own.meter);
                 let word = after.ok_or(Verdict::Never)?;
                 let after = Held { word, ..held }.write();
                 Ok(Deed::Swap { before: before(), after, from: 0, until: Nanos::MAX })
             }
-            Wish::Overcharge(tokens) => Ok(swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX))),
             Wish::Reset => Ok(Deed::Clear),
-            Wish::Delta { tokens, .. } => Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
-                Some(add) if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most => {
-                    Deed::add(&held, add)
-                }
-                _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
-            }),
+            Wish::Overcharge(tokens) | Wish::Delta { tokens, .. } => {
+                Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
+                    Some(add)
+                        if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most =>
+                    {
+                        Deed::add(&held, add)
+                    }
+                    _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
+                })
+            }
             Wish::Charge(cost) => {
                 // What is lent is taken off the capacity.
                 let full = held.full(now);
@@ -299,6 +323,7 @@ impl Part {
             Deed::Clear => ("clear", 0, 0),
             Deed::Swap { from, until, .. } => ("swap", *from, *until),
             Deed::Add { addition, .. } => ("add", addition.from, addition.until),
+            Deed::Take { take, .. } => ("take", take.from, take.until),
             Deed::Lend { addition, .. } => ("lend", addition.from, addition.until),
         };
         packed.flag(is_last).text(what).number(place as u64).flag(self.is_shadow);
@@ -318,8 +343,17 @@ impl Part {
         };
         match deed {
             Deed::Look | Deed::Clear => {}
-            Deed::Swap { before, after, .. } => _ = packed.text(&after).text(&before),
-            Deed::Add { head, leases, addition } => _ = self.tell_addition(&head, &addition, &mut packed).text(&leases),
+            Deed::Swap { before, after, .. } => {
+                packed.text(&after).text(&before);
+            }
+            Deed::Add { head, leases, addition } => {
+                self.tell_addition(&head, &addition, &mut packed).text(&leases);
+            }
+            Deed::Take { head, take } => {
+                let (take_s, take_ns) = parts(take.is_instant, take.add);
+                packed.flag(take.is_instant).text(&head).less(take_s).less(take_ns);
+                packed.number(u64::MAX).number(0).number(self.own.version);
+            }
             Deed::Lend { head, epoch, more, out_most, addition } => {
                 let packed = self.tell_addition(&head, &addition, &mut packed).number(epoch);
                 packed.signed(more[0]).signed(more[1]).number(out_most);
@@ -458,6 +492,10 @@ impl Packed {
         self.signed(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
+    fn less(&mut self, number: u64) -> &mut Self {
+        self.signed(i64::try_from(number).map_or(i64::MIN, |number| -number))
+    }
+
     fn signed(&mut self, number: i64) -> &mut Self {
         self.0.push(0xd3);
         self.0.extend(number.to_be_bytes());
@@ -520,6 +558,9 @@ impl Telling {
 
 /// What became of a question. `None`: it is to be asked again.
 pub(super) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nanos) -> Option<Vec<Told>> {
+    for part in question.iter_mut() {
+        part.tries = part.tries.saturating_add(1);
+    }
     let answers: Vec<_> =
         question.iter_mut().zip(done).map(|(part, (done, text))| part.answer(done, text, now)).collect();
     answers.into_iter().collect()

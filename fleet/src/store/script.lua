@@ -6,9 +6,9 @@
 --   key of those numbers that nodes have sent (0: none), the node, and the number of this charge: one that was made is not made
 --   again
 --   of a swap the value after it, and the value before it
---   of an add and a lend: is it an instant, the head, what is added and the most above the floor (seconds and nanoseconds, or a
---   count and 0), the version of the policy; of an add the leases that it is right for; of a lend their epoch, how many more are
---   out of it and of the one before it, and the most that may be out
+--   of an add, a take and a lend: is it an instant, the head, what is added (of a take it is below 0, and ends at the floor) and
+--   the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; of an add the leases that it
+--   is right for; of a lend their epoch, how many more are out of it and of the one before it, and the most that may be out
 -- A question is charged whole or not at all. Answers the time in microseconds, and of each charge what became of it and the
 -- value then.
 local match, format, call = string.match, string.format, redis.call
@@ -38,27 +38,35 @@ local function lend(leases, epoch, more, more_before, most_out)
   return format('%d,%d,%d', epoch, lent, before)
 end
 
-local function add(is_lend, found, is_instant, head, add_s, add_n, most_s, most_n, version, ...)
+-- The later of two instants, or the larger count.
+local function later(s, n, floor_s, floor_n)
+  if s < floor_s or (s == floor_s and n < floor_n) then return floor_s, floor_n end
+  return s, n
+end
+
+local function add(what, found, is_instant, head, add_s, add_n, most_s, most_n, version, ...)
   local leases, s, n, floor_s, floor_n = '', 0, 0, 0, 0
+  if found == '' and what == 'take' then return 'other' end
   if found ~= '' then
     local found_head, out, found_s, found_n, found_version = match(found, '^([^|]*)|([%d,]*)|(%d+)|(%d+)|(%d+)$')
     if found_head ~= head then return 'other' end
     leases, s, n, version = out, tonumber(found_s), tonumber(found_n), math.max(version, tonumber(found_version))
   end
-  if is_lend then
+  if what == 'lend' then
     leases = lend(leases, ...)
     if not leases then return 'other' end
-  elseif leases ~= ... then
+  elseif what == 'add' and leases ~= ... then
     return 'other'
   end
   if is_instant then floor_s, floor_n = now_s, now_n end
-  if s < floor_s or (s == floor_s and n < floor_n) then s, n = floor_s, floor_n end
+  s, n = later(s, n, floor_s, floor_n)
   s, n = s + add_s, n + add_n
-  if n >= 1000000000 then s, n = s + 1, n - 1000000000 end
+  if n >= 1000000000 then s, n = s + 1, n - 1000000000 elseif n < 0 then s, n = s - 1, n + 1000000000 end
+  if what == 'take' then s, n = later(s, n, floor_s, floor_n) end
   local over_s, over_n = s - floor_s, n - floor_n
   if over_n < 0 then over_s, over_n = over_s - 1, over_n + 1000000000 end
   if over_s > most_s or (over_s == most_s and over_n > most_n) then
-    return is_lend and 'other' or 'refused'
+    return what == 'lend' and 'other' or 'refused'
   end
   return 'charged', format('%s|%s|%d|%d|%d', head, leases, s, n, version)
 end
@@ -74,7 +82,7 @@ local function step(found, what, from, till, sent, node, number, ...)
     if found ~= before then return 'other' end
     return 'charged', after
   end
-  return add(what == 'lend', found, ...)
+  return add(what, found, ...)
 end
 
 local function finish()

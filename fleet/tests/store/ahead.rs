@@ -1,6 +1,6 @@
 //! Limits of which nodes take tokens ahead (`leased`), or whose use they tell each other (`synced`), over a real store.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use redis::cmd;
 use tidegate::{Identity, Request};
@@ -37,6 +37,33 @@ fn leases_under_load_use_the_limit_and_no_more() {
         let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
         assert_eq!((found.offered, found.degraded), (32_000, 0));
         assert!((4_850..=found.most()).contains(&found.admitted), "{found:?}");
+    });
+}
+
+#[test]
+fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
+    let redis = Redis::start();
+    run(async {
+        let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000_000, "1s")).await;
+        let mut before = HashMap::new();
+        for turn in 0..14 {
+            if turn == 4 {
+                before = redis.commands();
+            }
+            // Each finds that three others took tokens since it did.
+            for node in &nodes {
+                let asked = node.shared.figures().asked;
+                while node.shared.figures().asked == asked {
+                    assert!(node.check_of(&[("user", "ada")], 1_000).await.allowed);
+                }
+                tokio::time::sleep(Duration::from_millis(60)).await;
+            }
+        }
+        let after = redis.commands();
+        let since = |name| after[name] - before[name];
+        // What changes nothing is asked again.
+        let (scripts, written) = (since("evalsha"), since("set"));
+        assert!(scripts >= 40 && written >= scripts * 9 / 10, "{scripts} scripts wrote {written} times");
     });
 }
 

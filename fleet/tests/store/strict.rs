@@ -1,11 +1,12 @@
 //! Limits that every check asks the store for: nodes are engines of this process, the store is real.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Commands, cmd};
 use serde_json::{Value, json};
 use tidegate::{Degraded, Retry};
 use tidegate_fleet::store::StoreSettings;
+use tokio::task::JoinSet;
 
 use crate::{
     nodes::{PATIENT, allowed, four, limit, node, publish, run, wide},
@@ -87,6 +88,43 @@ fn what_another_identity_refuses_is_given_back() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             assert_eq!(left, Some(8), "{algorithm}: two were used");
+        }
+    });
+}
+
+#[test]
+fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
+    let redis = Redis::start();
+    run(async {
+        for algorithm in ["token_bucket", "fixed_window"] {
+            redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+            let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
+            let nodes = four(&[redis.url()], &strict(algorithm, 2, period)).await;
+            for node in &nodes {
+                publish(&node.engine, &json!([strict(algorithm, 2, period)]), &json!([strict(algorithm, 1_000, period)]));
+            }
+            let mut checks = JoinSet::new();
+            for turn in 0..800 {
+                let node = Arc::clone(&nodes[turn % 4]);
+                // Each of a hundred may twice.
+                let user = format!("u-{}", turn / 4 % 100);
+                checks.spawn(async move { node.check_of(&[("user", &user), ("ip", "192.0.2.1")], 1).await.allowed });
+            }
+            let admitted = checks.join_all().await.into_iter().filter(|&is_allowed| is_allowed).count();
+            assert!(admitted <= 200, "{algorithm}: {admitted}");
+            // A bucket is not given back what time may have repaid meanwhile: less than a second of each charge.
+            let unsure = if algorithm == "token_bucket" { 600 / 86 } else { 0 };
+            let unused = 1_000 - admitted as u64;
+            let mut left = None;
+            for _ in 0..200 {
+                left = nodes[0].check_of(&[("ip", "192.0.2.1")], 0).await.remaining;
+                if left.is_some_and(|left| left + unsure >= unused) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let is_whole = |left: u64| (unused - unsure..=unused).contains(&left);
+            assert!(left.is_some_and(is_whole), "{algorithm}: {left:?} are left, {admitted} were admitted");
         }
     });
 }

@@ -33,11 +33,18 @@ fn made(deed: &Deed, value: &mut String, version: u64, now: Nanos) -> Done {
             Done::Charged
         }
         Deed::Add { head, leases, addition } => {
-            added(value, addition, (head, version, now), |out| (out.write() == *leases).then_some(out))
+            let leases = |out: Leases| (out.write() == *leases).then_some(out);
+            added(value, addition, (head, version, now), leases, |tail| addition.tail(tail, now))
+        }
+        Deed::Take { head, take } => {
+            if value.is_empty() {
+                return Done::Other;
+            }
+            added(value, take, (head, version, now), Some, |tail| Some(take.less(tail, now)))
         }
         Deed::Lend { head, epoch, more, out_most, addition } => {
             let lent = |out: Leases| out.with(*epoch, *more).filter(|out| out.out() <= *out_most);
-            let done = added(value, addition, (head, version, now), lent);
+            let done = added(value, addition, (head, version, now), lent, |tail| addition.tail(tail, now));
             if done == Done::Refused { Done::Other } else { done }
         }
     }
@@ -48,6 +55,7 @@ fn added(
     addition: &Addition,
     (head, version, now): (&str, u64, Nanos),
     leases: impl FnOnce(Leases) -> Option<Leases>,
+    tail_after: impl FnOnce(u64) -> Option<u64>,
 ) -> Done {
     let numbers: Meter = head.split_once(';').expect("numbers").0.parse().expect("a meter");
     let nothing = Held { under: Under { meter: numbers, version }, word: addition.head, leases: Leases::default() };
@@ -57,7 +65,7 @@ fn added(
     let Some(leases) = leases(found.leases).filter(|_| is_its && (addition.from..addition.until).contains(&now)) else {
         return Done::Other;
     };
-    let Some(after) = addition.tail(if value.is_empty() { 0 } else { tail }, now) else { return Done::Refused };
+    let Some(after) = tail_after(if value.is_empty() { 0 } else { tail }) else { return Done::Refused };
     let under = Under { version: version.max(found.under.version), ..found.under };
     *value = Held { under, word: addition.head + after, leases }.write();
     Done::Charged
@@ -91,7 +99,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = (0..8_usize, 1..20_u64, 0..4_usize, 0..3_000_u64, 1..4_u64, prop::bool::weighted(0.1), 0..10_u64);
+        let step = (0..9_usize, 1..20_u64, 0..4_usize, 0..3_000_u64, 1..4_u64, prop::bool::weighted(0.1), 0..10_u64);
         let step = step.prop_map(|(what, tokens, ago, late_us, version, has_other_numbers, left)| Step {
             what,
             tokens,
@@ -120,6 +128,10 @@ mod tests {
                 0 => Wish::Look(tokens),
                 1 => Wish::Reset,
                 2 => Wish::Overcharge(tokens),
+                6 => {
+                    let word = known.map_or(0, |held| held.word);
+                    Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
+                }
                 3 => Wish::Delta {
                     sent: format!("{key}:sent"),
                     node: (self.left % 2).to_string(),
@@ -182,6 +194,7 @@ mod tests {
                     Deed::Clear => "clear",
                     Deed::Swap { .. } => "swap",
                     Deed::Add { .. } => "add",
+                    Deed::Take { .. } => "take",
                     Deed::Lend { .. } => "lend",
                 };
                 *seen.entry((done, kind)).or_default() += 1;
@@ -197,6 +210,8 @@ mod tests {
             (Done::Charged, "add"),
             (Done::Refused, "add"),
             (Done::Other, "add"),
+            (Done::Charged, "take"),
+            (Done::Other, "take"),
             (Done::Charged, "lend"),
             (Done::Other, "lend"),
         ] {
