@@ -87,6 +87,12 @@ impl Server {
         Ok(server)
     }
 
+    /// Of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The processor's time that it has taken, to a hundredth of a second.
     pub fn processor_time(&self) -> Outcome<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;

@@ -101,7 +101,11 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
             let period = if algorithm == "token_bucket" { "1d" } else { "300d" };
             let nodes = four(&[redis.url()], &strict(algorithm, 2, period)).await;
             for node in &nodes {
-                publish(&node.engine, &json!([strict(algorithm, 2, period)]), &json!([strict(algorithm, 1_000, period)]));
+                publish(
+                    &node.engine,
+                    &json!([strict(algorithm, 2, period)]),
+                    &json!([strict(algorithm, 1_000, period)]),
+                );
             }
             let mut checks = JoinSet::new();
             for turn in 0..800 {
