@@ -239,7 +239,7 @@ impl<C: Clock> Engine<C> {
             let mut by_place = ByPlace::new();
             let each = answers.iter().map(|answer| answer.unwrap_or(Answer::Failed));
             let places = put_by_place(live, plan, each, &mut by_place);
-            let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
+            let decision = self.finish_with(live, request, plan, (&by_place, now), is_look, None);
             let is_vain = !decision.is_allowed() && places != 0;
             Ok((Begun::Decided(decision), is_vain.then(|| GiveBack { pending: pending(), places })))
         })
@@ -342,7 +342,7 @@ impl<C: Clock> Engine<C> {
         let mut by_place = ByPlace::new();
         let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
         let Pending { request, ref live, ref plan, is_look, .. } = pending;
-        let decision = self.finish_with(live, request, plan, &by_place, is_look, None);
+        let decision = self.finish_with(live, request, plan, (&by_place, self.buckets().clock.now()), is_look, None);
         let is_vain = !decision.is_allowed() && places != 0 && !is_look;
         let answered = answers.iter().copied().map(Some).collect();
         (decision, is_vain.then(|| GiveBack { pending: Pending { answered, ..pending }, places }))
@@ -363,7 +363,8 @@ impl<C: Clock> Engine<C> {
         let places = put_by_place(&pending.live, &pending.plan, answers.iter().copied(), &mut by_place);
         let Pending { request, ref live, ref plan, .. } = pending;
         let mut reserved = Vec::with_capacity(plan.len());
-        let decision = self.finish_with(live, request, plan, &by_place, false, Some(&mut reserved));
+        let now = self.buckets().clock.now();
+        let decision = self.finish_with(live, request, plan, (&by_place, now), false, Some(&mut reserved));
         if decision.is_allowed() {
             return (decision, Some(Reservation::of(self.buckets(), request, reserved)), None);
         }
@@ -375,7 +376,7 @@ impl<C: Clock> Engine<C> {
         begun: &Live,
         request: &Request<'_>,
         plan: &[Charge],
-        answers: &[Option<Charged>],
+        (answers, mut now): (&[Option<Charged>], Nanos),
         is_look: bool,
         mut reserved: Option<&mut Vec<Reserved>>,
     ) -> Decision<'_> {
@@ -396,7 +397,6 @@ impl<C: Clock> Engine<C> {
                 answered.push(*answer);
             }
             let answers = Answers { answers: &answered, otherwise: Degraded::StoreFailed };
-            let now = buckets.clock.now();
             let mut admitted = Admitted::new();
             let mut marks = ArrayVec::<_, PLAN_MAX>::new();
             if reserved.is_some() {
@@ -407,7 +407,10 @@ impl<C: Clock> Engine<C> {
             } else {
                 buckets.charge_all(begun, &accounts, now, answers, &mut admitted)
             };
-            let Ok(decision) = decided else { continue };
+            let Ok(decision) = decided else {
+                now = buckets.clock.now();
+                continue;
+            };
             if !is_look {
                 self.count(begun, Asked::Request(request), &met, &decision, now);
             }

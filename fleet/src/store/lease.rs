@@ -16,14 +16,14 @@ use super::{
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
 const HORIZON_MAX: Duration = Duration::from_secs(8);
-const HORIZON_MIN: Duration = Duration::from_millis(20);
+const HORIZON_MIN: Duration = Duration::from_millis(100);
 /// How long the first lasts. As long as a batch may, it has a 64th of the limit at least: of a key that is used now and then
 /// all that is left would otherwise be asked for again and again.
 const HORIZON_FIRST: Duration = Duration::from_secs(1);
 /// So much ahead of its end a batch is renewed, as its key is used now.
 const AHEAD: Duration = Duration::from_millis(100);
 /// From this age on a lease that is in use is renewed, and after so long without use it goes back; how often that is looked at.
-const RENEWED_AT_NS: Nanos = LEASE_NS / 2;
+const RENEWED_AT_NS: Nanos = LEASE_NS / 3 * 2;
 const UNUSED_NS: Nanos = LEASE_NS / 2;
 pub(super) const LOOK: Duration = Duration::from_nanos(LEASE_NS / 6);
 /// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
@@ -125,7 +125,7 @@ impl Lease {
         self.out
     }
 
-    /// What is to become of it, which is asked every [`LOOK`]: in the second half of its life it is renewed, and one that is not
+    /// What is to become of it, which is asked every [`LOOK`]: in the last third of its life it is renewed, and one that is not
     /// used any more goes back.
     pub(super) fn look_after(&self, now: Moment) -> Care {
         let is_used = now.own.saturating_sub(self.used_at) < UNUSED_NS;
@@ -157,6 +157,8 @@ impl Lease {
             Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
             _ if pause_ns > 0 => (pause_ns, false),
             _ if now.own < self.crowd_until => (1, !self.is_asking),
+            // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
+            _ if self.is_asking && now.own < self.closed_until.saturating_add(STALE_NS) => (1, false),
             _ => return Spent::Ask,
         };
         self.denied += 1;
@@ -371,7 +373,7 @@ mod tests {
             6 => prop::bool::weighted(0.9).prop_map(Event::Serve),
             1 => (0_usize..3, any::<bool>()).prop_map(|(node, keeps)| Event::Renew(node, keeps)),
             1 => (0_usize..3).prop_map(Event::Crash),
-            4 => prop_oneof![0..30_u64, 0..2_000_u64, 0..20_000_u64].prop_map(Event::Pass),
+            4 => prop_oneof![0..30_u64, 0..2_000_u64, 0..40_000_u64].prop_map(Event::Pass),
         ];
         prop::collection::vec(event, 0..400)
     }

@@ -29,7 +29,7 @@ pub(super) struct Leases {
 }
 
 /// A lease lives as long as this from before it was asked for, so it is over before those of its epoch are counted as spent.
-pub(super) const LEASE_NS: Nanos = 30 * SECOND_NS;
+pub(super) const LEASE_NS: Nanos = 60 * SECOND_NS;
 
 impl Leases {
     /// Is the text of both the same?
