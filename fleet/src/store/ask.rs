@@ -65,6 +65,8 @@ pub(super) struct Grant {
     pub(super) word: u64,
     /// What waits, charged at once.
     pub(super) is_charged: bool,
+    /// There was more, but no more may be out.
+    pub(super) is_all_out: bool,
 }
 
 /// One word of a question.
@@ -445,6 +447,7 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk) -> (Held, Grant) {
     // At most a quarter is lent.
     let lendable = (meter.capacity() / 4).saturating_sub(others + ask.keep);
     let mut given = ask.want.min(room).min(lendable);
+    let is_all_out = given < ask.want.min(room);
     let is_short = ask.keep + given < ask.need;
     let is_charged = is_short && ask.need <= room;
     if is_short {
@@ -455,7 +458,8 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk) -> (Held, Grant) {
     }
     leases.lend(now, ask.keep + given);
     let after = Held { under, word, leases };
-    (after, Grant { epoch: leases.epoch, ends, kept: ask.keep, given, word: after.with(others, now), is_charged })
+    let word = after.with(others, now);
+    (after, Grant { epoch: leases.epoch, ends, kept: ask.keep, given, word, is_charged, is_all_out })
 }
 
 fn carried(from: &Meter, word: u64, now: Nanos, to: &Meter) -> u64 {

@@ -2,8 +2,8 @@
 //! of views is told.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState},
+    collections::VecDeque,
+    hash::{BuildHasher, Hasher, RandomState},
     mem,
     sync::{
         Arc, Mutex, Weak,
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::{HashTable, hash_table::Entry};
 use tidegate::{
     Answer, StoreCharge,
     algorithm::{Meter, Receipt, Verdict},
@@ -76,35 +77,20 @@ pub(super) struct Figures {
     pub(super) lag_ns: AtomicU64,
 }
 
-/// By the hash of the key, which is random already. Boxed: of a hundred thousand, what is looked for stays in the caches.
-type Shard = HashMap<u64, Box<Holding>, BuildHasherDefault<AsItIs>>;
+/// By the hash of the key, which is random already.
+type Shard = HashTable<Holding>;
 
-#[derive(Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |sum, &byte| sum.rotate_left(8) ^ u64::from(byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        // Those of one shard have their lowest bits in common.
-        self.0 = hash.rotate_right(SHARDS.trailing_zeros());
-    }
-}
-
-/// What each check needs comes first, and lies together.
-#[repr(C)]
+/// What each check needs comes first, in two lines of a cache, which processors fetch together.
+#[repr(C, align(128))]
 struct Holding {
+    hash: u64,
     own: Under,
     kind: Kind,
-    name: Name,
+    name: Box<Name>,
 }
 
+// The place of the tag: first.
+#[repr(u64)]
 enum Kind {
     Leased { lease: Lease, text: String, waiters: Vec<(u64, oneshot::Sender<Option<Answer>>)> },
     Synced { view: View, text: Option<String> },
@@ -154,14 +140,14 @@ impl Holdings {
         let now = self.store.moment();
         let own = Under { meter: charge.meter, version: charge.version };
         let mut shard = lock(self.shard(charge.hash));
-        let holding = match shard.entry(charge.hash) {
+        let holding = match shard.entry(spread(charge.hash), |it| it.hash == charge.hash, |it| spread(it.hash)) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(_) if charge.is_look && charge.sharing == Sharing::Leased => return Says::Store,
             Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return Says::Store,
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
                 self.look_at(charge.hash);
-                entry.insert(Box::new(Holding::new(charge, own, now)))
+                entry.insert(Holding::new(charge, own, now)).into_mut()
             }
         };
         if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
@@ -170,7 +156,7 @@ impl Holdings {
                 return Says::Store;
             }
             self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-            mem::replace(&mut **holding, Holding::new(charge, own, now)).let_go();
+            mem::replace(holding, Holding::new(charge, own, now)).let_go();
         }
         holding.own.version = holding.own.version.max(own.version);
         let meter = &own.meter;
@@ -190,14 +176,14 @@ impl Holdings {
             Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
                 Spent::Answer(answer, false) => Says::Answer(answer),
                 Spent::Answer(answer, true) => {
-                    self.renew(charge.hash, holding, 0, true, now);
+                    self.renew(holding, 0, true, now);
                     Says::Answer(answer)
                 }
                 Spent::Ask if is_patient => {
                     let (waiter, answer) = oneshot::channel();
                     waiters.push((charge.cost, waiter));
                     if !lease.is_asking {
-                        self.renew(charge.hash, holding, charge.cost, true, now);
+                        self.renew(holding, charge.cost, true, now);
                     }
                     Says::Waits(answer)
                 }
@@ -235,7 +221,10 @@ impl Holdings {
 
     /// Forgets what this node holds of a key.
     pub(super) fn forget(&self, hash: u64) {
-        if let Some(holding) = lock(self.shard(hash)).remove(&hash) {
+        let mut shard = lock(self.shard(hash));
+        if let Ok(found) = shard.find_entry(spread(hash), |it| it.hash == hash) {
+            let (holding, _) = found.remove();
+            drop(shard);
             self.keys.fetch_sub(1, Ordering::Relaxed);
             self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
             holding.let_go();
@@ -251,8 +240,8 @@ impl Holdings {
     }
 
     /// Asks for tokens in the background, or gives back those that are left.
-    fn renew(self: &Arc<Self>, hash: u64, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
-        let (out, own) = (holding.out(), holding.own);
+    fn renew(self: &Arc<Self>, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
+        let (out, own, hash) = (holding.out(), holding.own, holding.hash);
         let Kind::Leased { lease, text, .. } = &mut holding.kind else { return };
         let ask = lease.ask(&own.meter, need, keep, now);
         let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
@@ -337,8 +326,8 @@ impl Holdings {
             Kind::Leased { lease, .. } => {
                 let care = lease.look_after(now);
                 match care {
-                    Care::Renew => self.renew(hash, holding, 0, true, now),
-                    Care::GiveBack => self.renew(hash, holding, 0, false, now),
+                    Care::Renew => self.renew(holding, 0, true, now),
+                    Care::GiveBack => self.renew(holding, 0, false, now),
                     Care::Keep | Care::Forget => {}
                 }
                 care != Care::Forget
@@ -359,7 +348,7 @@ impl Holdings {
             .into_iter()
             .filter_map(|hash| {
                 let mut shard = lock(self.shard(hash));
-                let Some(Holding { name, own, kind: Kind::Synced { view, text } }) = held(&mut shard, hash) else {
+                let Some(Holding { name, own, kind: Kind::Synced { view, text }, .. }) = held(&mut shard, hash) else {
                     return None;
                 };
                 let since = view.since();
@@ -413,17 +402,16 @@ impl Holdings {
     pub(super) async fn close(self: &Arc<Self>, within: Duration) {
         let now = self.store.moment();
         for shard in &self.shards {
-            for (&hash, holding) in lock(shard).iter_mut() {
+            for holding in lock(shard).iter_mut() {
                 let is_out = matches!(&holding.kind, Kind::Leased { lease, .. } if lease.out() > 0 && !lease.is_asking);
                 if is_out {
-                    self.renew(hash, holding, 0, false, now);
+                    self.renew(holding, 0, false, now);
                 }
             }
         }
         let is_done = || {
-            let is_asking =
-                |holding: &Box<Holding>| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
-            !self.shards.iter().any(|shard| lock(shard).values().any(is_asking)) && lock(&self.untold).is_empty()
+            let is_asking = |holding: &Holding| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
+            !self.shards.iter().any(|shard| lock(shard).iter().any(is_asking)) && lock(&self.untold).is_empty()
         };
         let all = async {
             self.tell().await;
@@ -436,7 +424,12 @@ impl Holdings {
 }
 
 fn held(shard: &mut Shard, hash: u64) -> Option<&mut Holding> {
-    shard.get_mut(&hash).map(Box::as_mut)
+    shard.find_mut(spread(hash), |it| it.hash == hash)
+}
+
+/// Those of one shard have their lowest bits in common.
+fn spread(hash: u64) -> u64 {
+    hash.rotate_right(SHARDS.trailing_zeros())
 }
 
 impl Holding {
@@ -445,7 +438,7 @@ impl Holding {
             Sharing::Synced => Kind::Synced { view: View::new(now), text: None },
             _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
-        Self { name: name(charge), own, kind }
+        Self { hash: charge.hash, own, kind, name: Box::new(name(charge)) }
     }
 
     /// Whoever waits for it is charged in the store.

@@ -158,7 +158,7 @@ impl Lease {
             _ if pause_ns > 0 => (pause_ns, false),
             _ if now.own < self.crowd_until => (1, !self.is_asking),
             // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
-            _ if self.is_asking && now.own < self.closed_until.saturating_add(STALE_NS) => (1, false),
+            _ if self.is_asking && self.was_short(now) => (1, false),
             _ => return Spent::Ask,
         };
         self.denied += 1;
@@ -166,6 +166,11 @@ impl Lease {
             (self.denied, self.crowd_until) = (0, now.own + PAUSE_MAX_NS);
         }
         Spent::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
+    }
+
+    /// Had the store less than was wanted, of late?
+    fn was_short(&self, now: Moment) -> bool {
+        self.closed_until > 0 && now.own < self.closed_until.saturating_add(STALE_NS)
     }
 
     /// What a charge would come to, as far as is known here.
@@ -224,7 +229,11 @@ impl Lease {
         self.heard_at = now.own;
         let batch = kept + given;
         self.mark = self.within(AHEAD).clamp(batch / 8, batch.div_ceil(2));
-        if given < ask.want && !grant.is_charged {
+        if grant.is_charged || grant.is_all_out {
+            // There is enough, but no more of it may be out: until it may, the store is asked for each check.
+            (self.closed_until, self.denied, self.crowd_until) = (0, 0, 0);
+            self.horizon = (self.horizon / 2).max(HORIZON_MIN);
+        } else if given < ask.want {
             // Others want it too: less at a time, and not at once.
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
             self.closed_until = now.own + PAUSE_MAX_NS.min(meter.period_ns() / 16);
@@ -391,6 +400,12 @@ mod tests {
     }
 
     impl World {
+        fn new(meter: Meter) -> Self {
+            let nodes = [0, 77, 30 * SECOND_NS].map(|offset| (Lease::new(), offset));
+            let (value, known) = (String::new(), Default::default());
+            Self { meter, now: START, value, known, nodes, under_way: Vec::new(), admitted: Vec::new() }
+        }
+
         fn moment(&self, node: usize) -> Moment {
             // What a node knows of the store's time is a little late, and its own clock begins anywhere.
             Moment { store: self.now - 300_000 * node as u64, own: self.now - self.nodes[node].1 }
@@ -411,13 +426,14 @@ mod tests {
                 Event::Check(node, cost) => {
                     let now = self.moment(node);
                     match self.nodes[node].0.spend(&self.meter, cost, now) {
-                        Spent::Answer(Answer::Decided { verdict: Verdict::Admit(_), .. }, is_low) => {
-                            self.admitted.push((self.now, cost));
-                            if is_low {
+                        Spent::Answer(answer, is_time) => {
+                            if matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
+                                self.admitted.push((self.now, cost));
+                            }
+                            if is_time {
                                 self.ask(node, 0, true);
                             }
                         }
-                        Spent::Answer(..) => {}
                         Spent::Ask => self.ask(node, cost, true),
                     }
                 }
@@ -465,6 +481,30 @@ mod tests {
         assert_eq!((held.leases.out(), meter.remaining(held.word, later)), (0, 1_550));
     }
 
+    #[test]
+    fn nodes_have_the_limit_also_while_dead_ones_hold_all_that_may_be_out() {
+        let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
+        let mut leases = Leases::default();
+        leases.lend(START, 250);
+        let dead = Held { under: Under { meter, version: 1 }, word: START, leases };
+        let mut world = World::new(meter);
+        world.value = dead.write();
+        // Each of three is asked for half of what there is, in turn.
+        for ms in 0..4_000 {
+            world.happen(&Event::Pass(1));
+            for node in (0..3).filter(|node| (ms + node) % 2 == 0) {
+                world.happen(&Event::Check(node, 1));
+            }
+            for _ in 0..3 {
+                world.happen(&Event::Serve(true));
+            }
+        }
+        let admitted = |from: Nanos| world.admitted.iter().filter(|(at, _)| *at >= from).count();
+        // By then what was there at first is used.
+        let last = admitted(START + 3 * SECOND_NS);
+        assert!((950..=1_001).contains(&last), "{last}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
         #[test]
@@ -479,9 +519,7 @@ mod tests {
                 format!("token_bucket/{limit}/{}/{burst}", seconds * SECOND_NS)
             };
             let meter: Meter = numbers.parse().expect("a meter");
-            let nodes = [0, 77, 30 * SECOND_NS].map(|offset| (Lease::new(), offset));
-            let mut world =
-                World { meter, now: START, value: String::new(), known: Default::default(), nodes, under_way: Vec::new(), admitted: Vec::new() };
+            let mut world = World::new(meter);
             for event in &events {
                 world.happen(event);
             }
