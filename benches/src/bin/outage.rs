@@ -29,8 +29,9 @@ const NODES: usize = 4;
 const CALLERS: u32 = 8;
 const EACH: Duration = Duration::from_millis(4);
 
-/// How long the load goes on before it happens, and after.
+/// How long the load goes on before it happens, for how much of that it is not watched, and for how long it goes on after.
 const BEFORE: Duration = Duration::from_secs(2);
+const UNWATCHED: Duration = Duration::from_millis(1_900);
 const AFTER: Duration = Duration::from_secs(1);
 
 /// Takes the store away, for each way to share a limit, in turn.
@@ -91,11 +92,12 @@ fn take(outage: Outage, runtime: &runtime::Runtime) -> Outcome<Seen> {
             Ok(Arc::new(runtime.block_on(shared)?))
         })
         .collect::<Outcome<Vec<_>>>()?;
-    let happens = Instant::now() + BEFORE;
+    let began = Instant::now();
+    let happens = began + BEFORE;
     let mut tasks = JoinSet::new();
     for shared in &nodes {
         for caller in 0..CALLERS {
-            let (shared, time) = (Arc::clone(shared), (happens - Duration::from_millis(100), happens + AFTER));
+            let (shared, time) = (Arc::clone(shared), (began + UNWATCHED, happens + AFTER));
             let called = async move { call(&shared, caller, time).await.map_err(|it| it.to_string()) };
             tasks.spawn_on(called, runtime.handle());
         }

@@ -352,8 +352,8 @@ impl Part {
                 self.tell_addition(&head, &addition, &mut packed).text(&leases);
             }
             Deed::Take { head, take } => {
-                let (take_s, take_ns) = parts(take.is_instant, take.add);
-                packed.flag(take.is_instant).text(&head).less(take_s).less(take_ns);
+                let (seconds, rest) = parts(take.is_instant, take.add);
+                packed.flag(take.is_instant).text(&head).less(seconds).less(rest);
                 packed.number(u64::MAX).number(0).number(self.own.version);
             }
             Deed::Lend { head, epoch, more, out_most, addition } => {
@@ -480,7 +480,7 @@ pub(super) fn excess(meter: &Meter, word: u64, now: Nanos) -> u64 {
     }
 }
 
-/// Values one after the other, in MessagePack (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its longest
+/// Values one after the other, in `MessagePack` (<https://github.com/msgpack/msgpack/blob/master/spec.md>), each in its longest
 /// form.
 #[derive(Default)]
 struct Packed(Vec<u8>);
