@@ -334,10 +334,11 @@ impl Part {
         }
         // A word says nothing any more after the time in which all comes back; a window's, two of them. Leases are counted for
         // two epochs.
-        let life_ns = self.own.meter.period_ns().saturating_mul(2).max(2 * LEASE_NS * u64::from(self.grant.is_some()));
+        let life_ns = self.own.meter.period_ns().saturating_mul(2);
+        let leased_ns = life_ns.max(2 * LEASE_NS);
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
-        packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
+        packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(leased_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
         match &self.wish {
             // It is compared with a text of the store.
             Wish::Delta { node, number, .. } => packed.text(node).text(&number.to_string()),

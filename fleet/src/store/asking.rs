@@ -125,24 +125,24 @@ impl Store {
         *lock(&self.state)
     }
 
-    /// Asks for each question, those of one slot together; answers in their order, as far as there are answers in time.
+    /// Asks for each question of a check that began to wait then, those of one slot together; answers in their order, as far as
+    /// there are answers within the timeout.
     pub(super) async fn ask(
         self: &Arc<Self>,
         questions: Vec<(String, Question)>,
-        patience: Duration,
+        began: Instant,
     ) -> Vec<Option<Vec<Told>>> {
-        let patience = patience.max(self.settings.timeout);
+        let patience = self.settings.timeout;
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
-        let began = Instant::now();
         let asked: Vec<_> = questions.into_iter().map(|(slot, question)| self.put(slot, question, patience)).collect();
-        let waited = timeout(patience, async {
+        let waited = timeout(patience.saturating_sub(began.elapsed()), async {
             for (place, answered) in asked.into_iter().enumerate() {
                 told[place] = answered.await.ok();
             }
         });
         drop(waited.await);
-        self.learn(permit, began);
+        self.learn(permit, began, 1);
         told
     }
 
@@ -153,7 +153,7 @@ impl Store {
         // However long others are before it: asked twice, it would only be longer.
         let mut answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout));
         let in_time = timeout(self.notices_in(), &mut answered).await;
-        self.learn(permit, began);
+        self.learn(permit, began, self.settings.failures_max);
         let told = if let Ok(told) = in_time { told } else { answered.await };
         told.ok()?.pop()
     }
@@ -171,7 +171,7 @@ impl Store {
         {
             let began = Instant::now();
             let _ = self.greet(self.notices_in()).await;
-            self.learn(permit, began);
+            self.learn(permit, began, self.settings.failures_max);
         }
     }
 
@@ -206,11 +206,11 @@ impl Store {
     }
 
     /// Whoever lost every race for a word was not answered; the store was there all the same. A silence is as many failures as
-    /// timeouts have room in it: what is asked in the background waits for longer, but learns no later.
-    fn learn(&self, permit: Permit, began: Instant) {
+    /// timeouts have room in it, and so many at most: what is asked in the background waits for longer, but learns no later.
+    fn learn(&self, permit: Permit, began: Instant, most: u32) {
         let is_there = self.heard_at.load(Ordering::Relaxed) >= nanos(began - self.began);
         let timeouts = began.elapsed().as_nanos() / self.settings.timeout.as_nanos().max(1);
-        let failures = if is_there { 1 } else { timeouts.clamp(1, self.settings.failures_max.into()) };
+        let failures = if is_there { 1 } else { timeouts.clamp(1, most.max(1).into()) };
         for _ in 0..failures {
             self.learn_one(permit, is_there);
         }
@@ -248,7 +248,7 @@ impl Store {
                 if let Err(error) = store.greet(BACKGROUND.max(store.settings.timeout)).await {
                     tracing::debug!(%error, "the store is not back");
                 }
-                store.learn(permit, began);
+                store.learn(permit, began, store.settings.failures_max);
             }
         }
     }
@@ -309,6 +309,8 @@ impl Store {
         let told = match self.link.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
             Err(error) if has_moved(&error) => {
+                // Where it is now is known soon.
+                sleep(GATHER).await;
                 batch.retain(Waiting::is_asked_again);
                 return batch;
             }

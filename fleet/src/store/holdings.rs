@@ -15,7 +15,7 @@ use std::{
 use hashbrown::{HashTable, hash_table::Entry};
 use tidegate::{
     Answer, StoreCharge,
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::{Carry, Meter, Receipt, Verdict},
     policy::Sharing,
     time::Nanos,
 };
@@ -52,8 +52,10 @@ pub(super) struct Holdings {
     store: Arc<Store>,
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicU64,
+    /// Holdings that there were so far.
+    births: AtomicU64,
     /// What is to be looked at, and when.
-    due: Mutex<VecDeque<(Instant, u64)>>,
+    due: Mutex<VecDeque<(Instant, Place)>>,
     /// Leases that are being asked for, or given back.
     renewing: AtomicU64,
     /// Views with something to tell.
@@ -87,6 +89,14 @@ struct Holding {
     own: Under,
     kind: Kind,
     name: Box<Name>,
+    born: u64,
+}
+
+/// Where a holding is, and which one it must be.
+#[derive(Clone, Copy)]
+struct Place {
+    hash: u64,
+    born: u64,
 }
 
 // The place of the tag: first.
@@ -114,6 +124,7 @@ impl Holdings {
             store: Arc::clone(store),
             shards: std::array::from_fn(|_| Mutex::default()),
             keys: AtomicU64::new(0),
+            births: AtomicU64::new(0),
             due: Mutex::default(),
             renewing: AtomicU64::new(0),
             untold: Mutex::default(),
@@ -146,17 +157,17 @@ impl Holdings {
             Entry::Vacant(_) if self.keys.load(Ordering::Relaxed) >= KEYS_MAX as u64 => return Says::Store,
             Entry::Vacant(entry) => {
                 self.keys.fetch_add(1, Ordering::Relaxed);
-                self.look_at(charge.hash);
-                entry.insert(Holding::new(charge, own, now)).into_mut()
+                let new = self.born(charge, own, now);
+                self.look_at(new.place());
+                entry.insert(new).into_mut()
             }
         };
         if holding.own.meter != own.meter || !holding.is_of(charge.sharing) {
-            // Other numbers: what is out is counted as spent. A node that is behind does not bring the old ones back.
+            // Other numbers. A node that is behind does not bring the old ones back.
             if holding.own.version > own.version {
                 return Says::Store;
             }
-            self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
-            mem::replace(holding, Holding::new(charge, own, now)).let_go();
+            self.renumber(holding, charge, own, now);
         }
         holding.own.version = holding.own.version.max(own.version);
         let meter = &own.meter;
@@ -176,7 +187,10 @@ impl Holdings {
             Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
                 Spent::Answer(answer, false) => Says::Answer(answer),
                 Spent::Answer(answer, true) => {
-                    self.renew(holding, 0, true, now);
+                    // What the store counts is not to be lost for a question that nobody answers.
+                    if !self.store.is_away() {
+                        self.renew(holding, 0, true, now);
+                    }
                     Says::Answer(answer)
                 }
                 Spent::Ask if is_patient => {
@@ -198,10 +212,7 @@ impl Holdings {
         let mut shard = lock(self.shard(hash));
         let holding = held(&mut shard, hash).filter(|it| it.is_of(sharing) && it.own.meter == *meter);
         match holding.map(|holding| &mut holding.kind) {
-            Some(Kind::Leased { lease, .. }) => {
-                lease.put_back(meter, receipt, now);
-                0
-            }
+            Some(Kind::Leased { lease, .. }) => lease.put_back(meter, receipt, now),
             Some(Kind::Synced { view, .. }) => view.put_back(meter, receipt, now.store),
             None => receipt.cost,
         }
@@ -221,45 +232,79 @@ impl Holdings {
 
     /// Forgets what this node holds of a key.
     pub(super) fn forget(&self, hash: u64) {
-        let mut shard = lock(self.shard(hash));
-        if let Ok(found) = shard.find_entry(spread(hash), |it| it.hash == hash) {
-            let (holding, _) = found.remove();
-            drop(shard);
-            self.keys.fetch_sub(1, Ordering::Relaxed);
-            self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+        let removed = self.remove(&mut lock(self.shard(hash)), hash);
+        if let Some(holding) = removed {
             holding.let_go();
         }
+    }
+
+    fn remove(&self, shard: &mut Shard, hash: u64) -> Option<Holding> {
+        let (holding, _) = shard.find_entry(spread(hash), |it| it.hash == hash).ok()?.remove();
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+        Some(holding)
+    }
+
+    fn born(&self, charge: &StoreCharge<'_>, own: Under, now: Moment) -> Holding {
+        Holding::new(charge, own, now, self.births.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Goes on by other numbers, or by another way to share: a view with what it has, a lease anew, after the old one went back.
+    fn renumber(self: &Arc<Self>, holding: &mut Holding, charge: &StoreCharge<'_>, own: Under, now: Moment) {
+        if let (Kind::Synced { view, .. }, Sharing::Synced) = (&mut holding.kind, charge.sharing) {
+            view.carry(&holding.own.meter, &own.meter, now.store);
+            holding.own = own;
+            return;
+        }
+        self.figures.out.fetch_sub(holding.out(), Ordering::Relaxed);
+        let new = self.born(charge, own, now);
+        self.look_at(new.place());
+        let mut old = mem::replace(holding, new);
+        let slot = self.store.background_slot(&old.name.slot, old.hash, false);
+        let key = old.name.key.clone();
+        match &mut old.kind {
+            Kind::Leased { lease, text, .. } if lease.out() > 0 => {
+                let back = Wish::Lease(lease.ask(&old.own.meter, 0, false, now));
+                self.store.tell(slot, Part::again(key, old.own, back, Some(text)));
+            }
+            Kind::Synced { view, text } if view.untold() > 0 => {
+                let untold = Wish::Overcharge(view.untold());
+                self.store.tell(slot, Part::again(key, old.own, untold, text.as_deref()));
+            }
+            _ => {}
+        }
+        old.let_go();
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[(hash % SHARDS as u64) as usize]
     }
 
-    fn look_at(&self, hash: u64) {
-        lock(&self.due).push_back((Instant::now() + LOOK, hash));
+    fn look_at(&self, place: Place) {
+        lock(&self.due).push_back((Instant::now() + LOOK, place));
     }
 
     /// Asks for tokens in the background, or gives back those that are left.
     fn renew(self: &Arc<Self>, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
-        let (out, own, hash) = (holding.out(), holding.own, holding.hash);
+        let (out, own, place) = (holding.out(), holding.own, holding.place());
         let Kind::Leased { lease, text, .. } = &mut holding.kind else { return };
         let ask = lease.ask(&own.meter, need, keep, now);
         let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
-        let slot = self.store.background_slot(&holding.name.slot, hash, need > 0);
+        let slot = self.store.background_slot(&holding.name.slot, place.hash, need > 0);
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
         self.store.runtime().spawn(async move {
             let told = holdings.store.ask_in_background(slot, part).await;
             holdings.renewing.fetch_sub(1, Ordering::Relaxed);
-            holdings.renewed(hash, &ask, told);
+            holdings.renewed(place, &ask, told);
         });
     }
 
-    fn renewed(self: &Arc<Self>, hash: u64, ask: &LeaseAsk, told: Option<Told>) {
+    fn renewed(self: &Arc<Self>, place: Place, ask: &LeaseAsk, told: Option<Told>) {
         let now = self.store.moment();
-        let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = held(&mut shard, hash) else {
+        let mut shard = lock(self.shard(place.hash));
+        let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = held_at(&mut shard, place) else {
             return;
         };
         let waiting = mem::take(waiters);
@@ -286,9 +331,9 @@ impl Holdings {
                 Spent::Answer(answer, _) => Some(answer),
                 Spent::Ask => None,
             };
-            if let (Err(Some(Answer::Decided { now: at, word, .. })), true) = (waiter.send(said), said.is_some()) {
-                let receipt = Receipt { cost, charged_at: at, word, moved_ns: u64::MAX };
-                lease.put_back(&own.meter, &receipt, now);
+            if let Err(Some(Answer::Decided { verdict: Verdict::Admit(word), now: at, .. })) = waiter.send(said) {
+                // Nobody heard of it. What is not put back stands as charged.
+                let _ = lease.put_back(&own.meter, &Receipt { cost, charged_at: at, word, moved_ns: u64::MAX }, now);
             }
         }
     }
@@ -297,48 +342,55 @@ impl Holdings {
     fn look_after(self: &Arc<Self>) {
         let at = Instant::now();
         while self.renewing.load(Ordering::Relaxed) < RENEWING_MAX {
-            let hash = {
+            let place = {
                 let mut due = lock(&self.due);
                 match due.front() {
-                    Some((when, hash)) if *when <= at => {
-                        let hash = *hash;
+                    Some((when, place)) if *when <= at => {
+                        let place = *place;
                         due.pop_front();
-                        hash
+                        place
                     }
                     _ => return,
                 }
             };
-            if self.is_kept(hash) {
-                self.look_at(hash);
-            } else {
-                self.forget(hash);
+            if self.look_after_one(place) {
+                self.look_at(place);
             }
         }
     }
 
-    fn is_kept(self: &Arc<Self>, hash: u64) -> bool {
+    /// `false`: it is gone.
+    fn look_after_one(self: &Arc<Self>, place: Place) -> bool {
         let now = self.store.moment();
-        let mut shard = lock(self.shard(hash));
-        let Some(holding) = held(&mut shard, hash) else { return true };
+        let mut shard = lock(self.shard(place.hash));
+        let Some(holding) = held_at(&mut shard, place) else { return false };
         let meter = holding.own.meter;
-        match &mut holding.kind {
-            Kind::Synced { view, .. } => !view.is_idle(&meter, now.store),
-            Kind::Leased { lease, .. } => {
-                let care = lease.look_after(now);
-                match care {
-                    Care::Renew => self.renew(holding, 0, true, now),
-                    Care::GiveBack => self.renew(holding, 0, false, now),
-                    Care::Keep | Care::Forget => {}
-                }
-                care != Care::Forget
-            }
+        let care = match &mut holding.kind {
+            Kind::Synced { view, .. } if view.is_idle(&meter, now.store) => Care::Forget,
+            Kind::Synced { .. } => Care::Keep,
+            Kind::Leased { lease, .. } => lease.look_after(now),
+        };
+        match care {
+            // What the store counts is not to be lost for a question that nobody answers.
+            Care::Renew | Care::GiveBack if self.store.is_away() => {}
+            Care::Renew => self.renew(holding, 0, true, now),
+            Care::GiveBack => self.renew(holding, 0, false, now),
+            Care::Keep => {}
+            // Nobody waits for it.
+            Care::Forget => drop(self.remove(&mut shard, place.hash)),
         }
+        care != Care::Forget
     }
 
     /// Tells what is untold. A store that does not answer is asked again at once, until it is left alone: views that nobody
     /// corrects are wrong for no longer.
     async fn tell_all(self: &Arc<Self>) {
-        while !self.tell().await && !self.store.is_away() {}
+        let mut pause = Duration::from_millis(2);
+        while !self.tell().await && !self.store.is_away() {
+            // It may have failed at once.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(TICK);
+        }
     }
 
     /// Tells the store what was spent of views, and takes in what it has. `false`: there was no answer.
@@ -348,9 +400,9 @@ impl Holdings {
             .into_iter()
             .filter_map(|hash| {
                 let mut shard = lock(self.shard(hash));
-                let Some(Holding { name, own, kind: Kind::Synced { view, text }, .. }) = held(&mut shard, hash) else {
-                    return None;
-                };
+                let holding = held(&mut shard, hash)?;
+                let (place, meter) = (holding.place(), holding.own.meter);
+                let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
                 let since = view.since();
                 let (number, tokens) = view.tell()?;
                 self.figures.untold_max.fetch_max(tokens, Ordering::Relaxed);
@@ -362,7 +414,7 @@ impl Holdings {
                 Some(self.store.runtime().spawn(async move {
                     let told = holdings.store.ask_in_background(slot, part).await;
                     let is_told = told.is_some();
-                    holdings.told(hash, since, told);
+                    holdings.told(place, &meter, since, told);
                     is_told
                 }))
             })
@@ -374,13 +426,18 @@ impl Holdings {
         is_told
     }
 
-    fn told(&self, hash: u64, since: Option<Nanos>, told: Option<Told>) {
+    /// Of what was told by these numbers.
+    fn told(&self, place: Place, meter: &Meter, since: Option<Nanos>, told: Option<Told>) {
         let now = self.store.moment();
-        let mut shard = lock(self.shard(hash));
-        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held(&mut shard, hash) else { return };
+        let mut shard = lock(self.shard(place.hash));
+        let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held_at(&mut shard, place) else { return };
         let is_more = match told {
             Some(told) => {
-                let over = excess(&own.meter, told.word, told.now);
+                let word = match own.meter == *meter {
+                    true => told.word,
+                    false => meter.carry_over(told.word, told.now, &own.meter, Carry::Keep),
+                };
+                let over = excess(&own.meter, word, told.now);
                 if over > 0 {
                     self.figures.overshoots.fetch_add(1, Ordering::Relaxed);
                     self.figures.overshoot_max.fetch_max(over, Ordering::Relaxed);
@@ -388,43 +445,52 @@ impl Holdings {
                 let lag_ns = since.map_or(0, |since| now.store.saturating_sub(since));
                 self.figures.lag_ns.store(lag_ns, Ordering::Relaxed);
                 *text = Some(told.text);
-                view.told(&own.meter, told.word, now.store)
+                view.told(&own.meter, word, now.store)
             }
             None => true,
         };
         drop(shard);
         if is_more {
-            lock(&self.untold).push(hash);
+            lock(&self.untold).push(place.hash);
         }
     }
 
     /// Gives back what is left, and tells what is untold, before this node goes.
     pub(super) async fn close(self: &Arc<Self>, within: Duration) {
-        let now = self.store.moment();
-        for shard in &self.shards {
-            for holding in lock(shard).iter_mut() {
-                let is_out = matches!(&holding.kind, Kind::Leased { lease, .. } if lease.out() > 0 && !lease.is_asking);
-                if is_out {
-                    self.renew(holding, 0, false, now);
-                }
-            }
-        }
-        let is_done = || {
-            let is_asking = |holding: &Holding| matches!(&holding.kind, Kind::Leased { lease, .. } if lease.is_asking);
-            !self.shards.iter().any(|shard| lock(shard).iter().any(is_asking)) && lock(&self.untold).is_empty()
-        };
         let all = async {
             self.tell().await;
-            while !is_done() {
+            while self.give_back_all() || !lock(&self.untold).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         drop(timeout(within, all).await);
     }
+
+    /// Gives back the leases that nothing is asked for just now. `false`: there are none any more.
+    fn give_back_all(self: &Arc<Self>) -> bool {
+        let now = self.store.moment();
+        let mut is_any = false;
+        for shard in &self.shards {
+            for holding in lock(shard).iter_mut() {
+                let Kind::Leased { lease, .. } = &holding.kind else { continue };
+                let (is_asking, is_out) = (lease.is_asking, lease.out() > 0);
+                is_any |= is_asking || is_out;
+                if is_out && !is_asking {
+                    self.renew(holding, 0, false, now);
+                }
+            }
+        }
+        is_any
+    }
 }
 
 fn held(shard: &mut Shard, hash: u64) -> Option<&mut Holding> {
     shard.find_mut(spread(hash), |it| it.hash == hash)
+}
+
+/// The same one: not another that came in its place.
+fn held_at(shard: &mut Shard, place: Place) -> Option<&mut Holding> {
+    held(shard, place.hash).filter(|it| it.born == place.born)
 }
 
 /// Those of one shard have their lowest bits in common.
@@ -433,12 +499,16 @@ fn spread(hash: u64) -> u64 {
 }
 
 impl Holding {
-    fn new(charge: &StoreCharge<'_>, own: Under, now: Moment) -> Self {
+    fn new(charge: &StoreCharge<'_>, own: Under, now: Moment, born: u64) -> Self {
         let kind = match charge.sharing {
             Sharing::Synced => Kind::Synced { view: View::new(now), text: None },
             _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
-        Self { hash: charge.hash, own, kind, name: Box::new(name(charge)) }
+        Self { hash: charge.hash, own, kind, name: Box::new(name(charge)), born }
+    }
+
+    fn place(&self) -> Place {
+        Place { hash: self.hash, born: self.born }
     }
 
     /// Whoever waits for it is charged in the store.

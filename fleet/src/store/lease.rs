@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::{
     Answer,
-    algorithm::{Meter, Receipt, Verdict},
+    algorithm::{Carry, Meter, Receipt, Verdict},
     time::{Nanos, SECOND_NS},
 };
 
@@ -31,6 +31,9 @@ pub(super) const LOOK: Duration = Duration::from_nanos(LEASE_NS / 6);
 const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
 /// A denial by what the store had is not repeated for longer than this without asking.
 const STALE_NS: Nanos = SECOND_NS;
+
+/// When to come again where it is not known, but there will be an answer soon.
+const SOON_NS: Nanos = SECOND_NS / 1_000;
 
 /// So many denials in a pause are a crowd, and nobody of it waits for an answer: it is denied until there is one.
 const CROWD: u32 = 32;
@@ -156,9 +159,9 @@ impl Lease {
             Verdict::Never => return Spent::Answer(decided(verdict, self.word), false),
             Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
             _ if pause_ns > 0 => (pause_ns, false),
-            _ if now.own < self.crowd_until => (1, !self.is_asking),
+            _ if now.own < self.crowd_until => (SOON_NS, !self.is_asking),
             // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
-            _ if self.is_asking && self.was_short(now) => (1, false),
+            _ if self.is_asking && self.was_short(now) => (SOON_NS, false),
             _ => return Spent::Ask,
         };
         self.denied += 1;
@@ -184,14 +187,19 @@ impl Lease {
         }
     }
 
-    /// Puts back what was spent in vain.
-    pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) {
-        if now.own < self.over_at && meter.ends(receipt.word) >= now.store {
-            self.left += receipt.cost;
-        }
+    /// Puts back what was spent in vain, as far as it was spent of this lease since it was asked for last; answers what was not,
+    /// which the store must take back.
+    pub(super) fn put_back(&mut self, meter: &Meter, receipt: &Receipt, now: Moment) -> u64 {
+        let age_ns = now.store.saturating_sub(receipt.charged_at);
+        let is_its = now.own < self.over_at
+            && age_ns <= now.own.saturating_sub(self.asked_at)
+            && meter.ends(receipt.word) >= now.store;
+        let here = if is_its { receipt.cost.min(self.out.saturating_sub(self.left)) } else { 0 };
+        self.left += here;
         if let Some(word) = meter.give_back(self.word, now.store, receipt) {
             self.word = word;
         }
+        receipt.cost - here
     }
 
     /// What to ask the store for: what somebody waits for, and what is likely to be needed. `keep`: go on with what is left.
@@ -238,6 +246,7 @@ impl Lease {
             self.horizon = (self.horizon / 2).max(HORIZON_MIN);
             self.closed_until = now.own + PAUSE_MAX_NS.min(meter.period_ns() / 16);
         } else {
+            self.closed_until = 0;
             self.horizon = (self.horizon * 5 / 4).min(HORIZON_MAX);
         }
     }
@@ -317,7 +326,9 @@ impl View {
         if let Some(word) = meter.give_back(self.word, now, receipt) {
             self.word = word;
         }
-        let here = receipt.cost.min(self.untold);
+        // What was spent before the first of what is untold was told, or is of another window.
+        let is_untold = receipt.charged_at >= self.since && meter.ends(receipt.word) == self.ends;
+        let here = if is_untold { receipt.cost.min(self.untold) } else { 0 };
         self.untold -= here;
         receipt.cost - here
     }
@@ -339,6 +350,17 @@ impl View {
         self.word = meter.merge(self.word, all);
         self.is_listed = self.untold > 0;
         self.is_listed
+    }
+
+    /// It goes on by other numbers.
+    pub(super) fn carry(&mut self, from: &Meter, to: &Meter, now: Nanos) {
+        self.word = from.carry_over(self.word, now, to, Carry::Keep);
+        self.ends = to.ends(self.word);
+    }
+
+    /// What nobody was told yet.
+    pub(super) fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Since when something is untold.
@@ -479,6 +501,51 @@ mod tests {
         let later = START + 2 * LEASE_NS;
         let held = held.at(later);
         assert_eq!((held.leases.out(), meter.remaining(held.word, later)), (0, 1_550));
+    }
+
+    #[test]
+    fn what_is_put_back_is_spent_again_once_and_never_more_than_was_lent() {
+        let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
+        let at = |ms: u64| Moment { store: START + ms * 1_000_000, own: ms * 1_000_000 };
+        let grant = |given| Grant {
+            epoch: START / LEASE_NS,
+            ends: Nanos::MAX,
+            kept: 0,
+            given,
+            word: START,
+            is_charged: false,
+            is_all_out: false,
+        };
+        let mut lease = Lease::new();
+        let ask = lease.ask(&meter, 0, true, at(0));
+        lease.granted(&meter, &ask, &grant(50), START, at(1));
+        let Spent::Answer(Answer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
+            panic!("it has")
+        };
+        let receipt = Receipt { cost: 10, charged_at: now, word, moved_ns: u64::MAX };
+        assert_eq!((lease.put_back(&meter, &receipt, at(3)), lease.left), (0, 50));
+        assert_eq!((lease.put_back(&meter, &receipt, at(3)), lease.left), (10, 50), "no more than was lent");
+        let Spent::Answer(..) = lease.spend(&meter, 20, at(4)) else { panic!("it has") };
+        let ask = lease.ask(&meter, 0, true, at(5));
+        assert_eq!((ask.out, ask.left), (50, 30));
+        lease.granted(&meter, &ask, &Grant { kept: 30, ..grant(20) }, START, at(6));
+        assert_eq!(
+            (lease.put_back(&meter, &receipt, at(7)), lease.left),
+            (10, 50),
+            "the store was told that it was spent"
+        );
+    }
+
+    #[test]
+    fn what_a_view_told_is_not_taken_off_what_it_has_not() {
+        let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
+        let mut view = View::default();
+        let (Answer::Decided { word, now, .. }, true) = view.spend(&meter, 5, START) else { panic!("it is new") };
+        let receipt = Receipt { cost: 5, charged_at: now, word, moved_ns: u64::MAX };
+        assert_eq!(view.tell().map(|(_, tokens)| tokens), Some(5));
+        view.told(&meter, word, START + 1_000_000);
+        let _ = view.spend(&meter, 7, START + 2_000_000);
+        assert_eq!((view.put_back(&meter, &receipt, START + 3_000_000), view.untold()), (5, 7));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The layers of `tidegate-middleware` take it wherever they take an engine. Redis 5 or newer, or Valkey; users of it need
-//! `EVAL`, `EVALSHA`, `TIME`, `GET` and `SET` of keys that begin with `tidegate:`.
+//! `EVAL`, `EVALSHA`, `TIME`, `GET`, `SET`, `HGET`, `HSET` and `EXPIRE`, of keys that begin with `tidegate:`.
 //!
 //! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
 //! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` (what a node holds of
@@ -234,7 +234,7 @@ impl<C: Clock> Shared<C> {
                     asked.push((slot, parts));
                     places.push(at);
                 }
-                for (places, told) in places.iter().zip(store.ask(asked, store.timeout()).await) {
+                for (places, told) in places.iter().zip(store.ask(asked, began).await) {
                     for (&place, told) in places.iter().zip(told.into_iter().flatten()) {
                         answers[place] = told.answer;
                     }

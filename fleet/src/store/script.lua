@@ -2,9 +2,9 @@
 -- instant) or HEAD|LEASES|COUNT|0|VERSION; LEASES is EPOCH,NOW,BEFORE, tokens that are out, or nothing. Each argument is one
 -- charge, in MessagePack, which Redis reads in a quarter of the time in which it would read as many arguments:
 --   is it the last of its question, what is to be done, the place of its key, is it a shadow
---   of a look and a clear nothing more; else from and until when it is right (microseconds), seconds to live, the place of the
---   key of those numbers that nodes have sent (0: none), the node, and the number of this charge: one that was made is not made
---   again
+--   of a look and a clear nothing more; else from and until when it is right (microseconds), seconds to live, and with leases,
+--   the place of the key of those numbers that nodes have sent (0: none), the node, and the number of this charge, which rises:
+--   one that was made is not made again
 --   of a swap the value after it, and the value before it
 --   of an add, a take and a lend: is it an instant, the head, what is added (of a take it is below 0, and ends at the floor) and
 --   the most above the floor (seconds and nanoseconds, or a count and 0), the version of the policy; of an add the leases that it
@@ -75,7 +75,7 @@ end
 local function step(found, what, from, till, sent, node, number, ...)
   if what == 'look' then return 'looked' end
   if what == 'clear' then return 'charged', '' end
-  if sent > 0 and call('HGET', KEYS[sent], node) == number then return 'known' end
+  if sent > 0 and tonumber(call('HGET', KEYS[sent], node) or 0) >= tonumber(number) then return 'known' end
   if now < from or now >= till then return 'other' end
   if what == 'swap' then
     local after, before = ...
@@ -90,7 +90,7 @@ local function finish()
     local c = charges[place]
     if c.outcome == 'charged' and is_charged then
       values[c.key] = c.after
-      lives[c.key] = c.life or 1
+      lives[c.key] = match(c.after, '^[^|]*|%d') and c.leased or c.life or 1
       if c.sent and c.sent > 0 then
         call('HSET', KEYS[c.sent], c.node, c.number)
         call('EXPIRE', KEYS[c.sent], math.max(c.life, 60))
@@ -104,11 +104,12 @@ local function finish()
   size, is_charged = 0, true
 end
 
-local function charge(is_last, what, key, is_shadow, from, till, life, sent, node, number, ...)
+local function charge(is_last, what, key, is_shadow, from, till, life, leased, sent, node, number, ...)
   size = size + 1
   local c = charges[size] or {}
   charges[size] = c
-  c.key, c.life, c.sent, c.node, c.number, c.outcome = key, life, sent, node, number, 'unasked'
+  c.key, c.life, c.leased, c.sent, c.node, c.number = key, life, leased, sent, node, number
+  c.outcome = 'unasked'
   if is_charged then
     c.outcome, c.after = step(value(key), what, from, till, sent, node, number, ...)
     is_charged = c.outcome ~= 'other' and (c.outcome ~= 'refused' or is_shadow)

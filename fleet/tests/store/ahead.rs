@@ -95,6 +95,22 @@ fn what_was_taken_and_not_used_goes_back() {
 }
 
 #[test]
+fn a_key_lives_as_long_as_its_leases() {
+    let redis = Redis::start();
+    run(async {
+        let one = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1s")).await;
+        let other = node(&[redis.url()], PATIENT, &limit("strict", "token_bucket", 1_000, "1s")).await;
+        assert!(one.check("ada").await.allowed);
+        // It knows of no lease when it asks, and its own charge is forgotten in three seconds.
+        assert!(other.check("ada").await.allowed);
+        let keys: Vec<String> = redis.ask(cmd("KEYS").arg("tidegate:*")).expect("it answers");
+        assert_eq!(keys.len(), 1, "{keys:?}");
+        let lives: i64 = redis.ask(cmd("TTL").arg(&keys[0])).expect("it answers");
+        assert!((110..=122).contains(&lives), "{lives} s");
+    });
+}
+
+#[test]
 fn what_a_view_spent_is_told_to_others_once() {
     let redis = Redis::start();
     run(async {
