@@ -433,10 +433,8 @@ impl Holdings {
         let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held_at(&mut shard, place) else { return };
         let is_more = match told {
             Some(told) => {
-                let word = match own.meter == *meter {
-                    true => told.word,
-                    false => meter.carry_over(told.word, told.now, &own.meter, Carry::Keep),
-                };
+                let carried = || meter.carry_over(told.word, told.now, &own.meter, Carry::Keep);
+                let word = if own.meter == *meter { told.word } else { carried() };
                 let over = excess(&own.meter, word, told.now);
                 if over > 0 {
                     self.figures.overshoots.fetch_add(1, Ordering::Relaxed);
