@@ -35,13 +35,13 @@ const MEETING: u32 = 256;
 #[derive(Parser)]
 struct Arguments {
     /// Rounds; in each, every way is taken once.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// How long each is taken before it counts, in milliseconds, after each node has met each key.
-    #[arg(long, default_value_t = 3_000)]
+    #[arg(long, default_value_t = 20_000)]
     warm_millis: u64,
-    /// How long it counts, in milliseconds.
-    #[arg(long, default_value_t = 2_000)]
+    /// How long it counts, in milliseconds: by default so long that each lease is renewed in it once.
+    #[arg(long, default_value_t = 45_000)]
     millis: u64,
     /// Callers of each node, each with one check at a time.
     #[arg(long, default_value_t = 16)]
