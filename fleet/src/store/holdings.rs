@@ -187,8 +187,10 @@ impl Holdings {
             Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
                 Spent::Answer(answer, false) => Says::Answer(answer),
                 Spent::Answer(answer, true) => {
-                    // What the store counts is not to be lost for a question that nobody answers.
-                    if !self.store.is_away() {
+                    // What the store counts is not to be lost for a question that nobody answers. A denial is: without an
+                    // answer, what the limit says for that case decides.
+                    let is_admitted = matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
+                    if !(is_admitted && self.store.is_away()) {
                         self.renew(holding, 0, true, now);
                     }
                     Says::Answer(answer)
