@@ -32,6 +32,8 @@ const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
 /// A denial by what the store had is not repeated for longer than this without asking.
 const STALE_NS: Nanos = SECOND_NS;
 
+/// A store that is there has answered by then.
+const ANSWER_NS: Nanos = SECOND_NS / 50;
 /// When to come again where it is not known, but there will be an answer soon.
 const SOON_NS: Nanos = SECOND_NS / 1_000;
 
@@ -161,7 +163,7 @@ impl Lease {
             _ if pause_ns > 0 => (pause_ns, false),
             _ if now.own < self.crowd_until => (SOON_NS, !self.is_asking),
             // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
-            _ if self.is_asking && self.was_short(now) => (SOON_NS, false),
+            _ if self.is_asked_of_little(now) => (SOON_NS, false),
             _ => return Spent::Ask,
         };
         self.denied += 1;
@@ -171,9 +173,10 @@ impl Lease {
         Spent::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
     }
 
-    /// Had the store less than was wanted, of late?
-    fn was_short(&self, now: Moment) -> bool {
-        self.closed_until > 0 && now.own < self.closed_until.saturating_add(STALE_NS)
+    /// Is there about to be an answer of a store that had less than was wanted?
+    fn is_asked_of_little(&self, now: Moment) -> bool {
+        let is_young = self.is_asking && now.own.saturating_sub(self.asked_at) < ANSWER_NS;
+        is_young && self.closed_until > 0 && now.own < self.closed_until.saturating_add(STALE_NS)
     }
 
     /// What a charge would come to, as far as is known here.
@@ -259,7 +262,7 @@ impl Lease {
 
     /// There was no answer. What is left is good until it is over; what the store counts, it will count as spent.
     pub(super) fn failed(&mut self) {
-        (self.is_asking, self.crowd_until) = (false, 0);
+        (self.is_asking, self.closed_until, self.denied, self.crowd_until) = (false, 0, 0, 0);
     }
 }
 
