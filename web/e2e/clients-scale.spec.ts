@@ -1,13 +1,9 @@
 /** A hundred thousand clients: imported, found, scrolled, and changed at once. What is measured is told. */
 import { chooseFile } from './clientsteps.ts';
 import { expect, test } from './fixtures.ts';
-import { drawnMs, scrollMs, shared } from './frames.ts';
+import { drawnMs, scrollMs } from './frames.ts';
 
 const CLIENTS = 100_000;
-/** Meant for an idle machine; guards, times `shared()`, against work for each of all rows. */
-const DRAWN_MS = 200;
-/** Guards against a second in which the list does not follow. */
-const FRAME_MS = 1_000;
 /** Of what is asked of the server. */
 const LIST = '/api/v1/clients?';
 
@@ -38,18 +34,14 @@ test('a hundred thousand clients', async ({ admin, watch }, info) => {
   await dialog.getByRole('button', { name: 'Close' }).last().click();
   await expect(admin.getByText('100,000 clients')).toBeVisible();
 
-  const hold = (what: string, ms: number, most: number) => {
-    tell(what, ms);
-    expect.soft(ms, what).toBeLessThan(most * shared());
-  };
   await admin.getByRole('link', { name: 'Rules' }).click();
   await expect(admin.getByRole('link', { name: 'sign-in' })).toBeVisible();
   const open = () => admin.getByRole('link', { name: 'Clients' }).click();
-  hold('the list drawn after the answer', await drawnMs(admin, open, LIST), DRAWN_MS);
+  tell('the list drawn after the answer', await drawnMs(admin, open, LIST));
   await expect(admin.getByRole('link', { name: 'user:u-00099' })).toBeVisible();
   const filter = admin.getByLabel('Filter');
   const find = () => filter.fill('user:u-99');
-  hold('what was looked for drawn after the answer', await drawnMs(admin, find, LIST), DRAWN_MS);
+  tell('what was looked for drawn after the answer', await drawnMs(admin, find, LIST));
   await expect(admin.getByText('1,000 clients')).toBeVisible();
   await expect(admin.getByRole('link', { name: 'user:u-99000' })).toBeVisible();
   const more = () => admin.getByRole('button', { name: 'Show more' }).click();
@@ -57,9 +49,9 @@ test('a hundred thousand clients', async ({ admin, watch }, info) => {
     await more();
     await expect(admin.getByRole('link', { name: /user:u-/ })).toHaveCount(rows);
   }
-  hold('the tenth page drawn after the answer', await drawnMs(admin, more, LIST), DRAWN_MS);
+  tell('the tenth page drawn after the answer', await drawnMs(admin, more, LIST));
   await expect(admin.getByRole('link', { name: /user:u-/ })).toHaveCount(1_000);
-  hold('the longest frame while 1,000 rows were scrolled', await scrollMs(admin), FRAME_MS);
+  tell('the longest frame while 1,000 rows were scrolled', await scrollMs(admin));
 
   // More than the server counts in a list: their number is asked for when it is known.
   await filter.fill('');
