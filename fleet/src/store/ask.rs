@@ -257,7 +257,7 @@ impl Part {
                 let until = now + TAKE_IN[usize::from(self.tries).min(TAKE_IN.len() - 1)];
                 if let Some(take) = self.own.meter.deduction(now, until, &receipt)
                     && (self.found.is_none()
-                        || meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
+                        || !is_other && meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
                 {
                     return Ok(Deed::Take { head: head(&self.own.meter, take.head), take });
                 }
@@ -266,9 +266,11 @@ impl Part {
                     return Ok(Deed::Look);
                 }
                 let after = meter.give_back(held.word, now, &receipt).filter(|_| meter == self.own.meter);
-                let word = after.ok_or(Verdict::Never)?;
-                let after = Held { word, ..held }.write();
-                Ok(Deed::Swap { before: before(), after, from: 0, until: Nanos::MAX })
+                let after = Held { word: after.ok_or(Verdict::Never)?, ..held };
+                if is_other {
+                    return Ok(swap(&after, (now, Nanos::MAX)));
+                }
+                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: Nanos::MAX })
             }
             Wish::Reset => Ok(Deed::Clear),
             Wish::Overcharge(tokens) | Wish::Delta { tokens, .. } => {

@@ -86,31 +86,56 @@ mod tests {
 
     use super::{rig::Redis, *};
 
-    /// What somebody wishes who knows the word as it was so many values ago, at a time so many microseconds ago.
+    #[test]
+    fn what_was_charged_by_newer_numbers_is_given_back_where_older_ones_lie() {
+        let [older, newer] = NUMBERS[2].map(|numbers| numbers.parse::<Meter>().expect("a meter"));
+        let under = |meter, version| Under { meter, version };
+        let now = 1_790_035_200 * SECOND_NS;
+        let word = older.overcharge(0, now, 5);
+        let mut value = Held { under: under(older, 1), word, leases: Leases::default() }.write();
+        let receipt = Receipt { cost: 2, charged_at: now, word: newer.overcharge(0, now, 2), moved_ns: u64::MAX };
+        let mut part = Part::again(String::new(), under(newer, 2), Wish::GiveBack(receipt), Some(&value));
+        assert_eq!(newer.remaining(run(&mut part, &mut value, now, now).word, now), 90 - 3);
+        assert!(value.starts_with("fixed_window/90/"), "{value}");
+    }
+
+    /// What somebody wishes of one key who knows its word as it was so many scripts ago.
     #[derive(Clone, Debug)]
     struct Step {
         what: usize,
         tokens: u64,
         ago: usize,
-        late_us: u64,
         version: u64,
         has_other_numbers: bool,
+        is_shadow: bool,
         left: u64,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = (0..9_usize, 1..20_u64, 0..4_usize, 0..3_000_u64, 1..4_u64, prop::bool::weighted(0.1), 0..10_u64);
-        let step = step.prop_map(|(what, tokens, ago, late_us, version, has_other_numbers, left)| Step {
+    /// Questions of one script, each of some keys, by who believes it to be so many microseconds earlier.
+    #[derive(Clone, Debug)]
+    struct Batch {
+        questions: Vec<Vec<Step>>,
+        late_us: u64,
+    }
+
+    fn batches() -> impl Strategy<Value = Vec<Batch>> {
+        let seldom = prop::bool::weighted(0.1);
+        let step = (0..9_usize, 1..20_u64, 0..4_usize, 1..4_u64, seldom, seldom, 0..10_u64);
+        let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| Step {
             what,
             tokens,
             ago,
-            late_us,
             version,
             has_other_numbers,
+            is_shadow,
             left,
         });
-        prop::collection::vec(step, 1..60)
+        let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
+        let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| Batch { questions, late_us });
+        prop::collection::vec(batch, 1..40)
     }
+
+    const KEYS: usize = 3;
 
     /// Two sets of numbers for each algorithm, small enough to be used up.
     const NUMBERS: [[&str; 2]; 5] = [
@@ -149,56 +174,122 @@ mod tests {
         }
     }
 
+    /// What lies there, by key.
+    #[derive(Default)]
+    struct Lying {
+        values: [String; KEYS],
+        /// The last numbers of those that told.
+        sent: HashMap<(usize, String), u64>,
+        /// Seconds to live, of what was written.
+        lives: [Option<u64>; KEYS],
+    }
+
+    impl Lying {
+        /// All of a question, or nothing; the keys of its parts come one after the other.
+        fn ask(&mut self, question: &[Part], deeds: &[Deed], now: Nanos) -> Vec<(Done, String)> {
+            let mut is_made = true;
+            let mut told = Vec::new();
+            for (key, (part, deed)) in question.iter().zip(deeds).enumerate() {
+                let mut after = self.values[key].clone();
+                let done = match &part.wish {
+                    _ if !is_made => Done::Unasked,
+                    Wish::Delta { node, number, .. }
+                        if self.sent.get(&(key, node.clone())) >= Some(number) && !matches!(deed, Deed::Look) =>
+                    {
+                        Done::Known
+                    }
+                    _ => made(deed, &mut after, part.own.version, now),
+                };
+                is_made &= done != Done::Other && (done != Done::Refused || part.is_shadow);
+                told.push((done, after));
+            }
+            for (key, (part, (done, told))) in question.iter().zip(&mut told).enumerate() {
+                if *done == Done::Charged && is_made {
+                    let is_leased = Found::read(told.clone(), &part.own.meter)
+                        .held
+                        .is_some_and(|held| !held.leases.write().is_empty());
+                    let life_ns = (2 * part.own.meter.period_ns()).max(if is_leased { 2 * LEASE_NS } else { 0 });
+                    self.lives[key] = (!told.is_empty()).then_some(life_ns.div_ceil(SECOND_NS) + 1);
+                    self.values[key].clone_from(told);
+                    if let Wish::Delta { node, number, .. } = &part.wish {
+                        self.sent.insert((key, node.clone()), *number);
+                    }
+                } else if *done == Done::Charged {
+                    *done = Done::Spared;
+                }
+                *told = if *done == Done::Unasked { String::new() } else { self.values[key].clone() };
+            }
+            told
+        }
+    }
+
+    fn kind(deed: &Deed) -> &'static str {
+        match deed {
+            Deed::Look => "look",
+            Deed::Clear => "clear",
+            Deed::Swap { .. } => "swap",
+            Deed::Add { .. } => "add",
+            Deed::Take { .. } => "take",
+            Deed::Lend { .. } => "lend",
+        }
+    }
+
     #[test]
     fn the_script_does_what_this_function_does() {
         let redis = Redis::start();
         let mut connection = redis.connect().expect("it answers");
         let mut seen: HashMap<(Done, &str), usize> = HashMap::new();
         let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
-        for case in 0..300 {
-            let (numbers, steps) = (0..NUMBERS.len(), steps()).new_tree(&mut runner).expect("a case").current();
-            let key = format!("{{{case}}}");
-            let (mut values, mut sent) = (vec![String::new()], HashMap::new());
-            let mut heard = 0;
-            for step in steps {
-                let meter = NUMBERS[numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
-                let under = Under { meter, version: step.version };
-                let text = values[values.len().saturating_sub(1 + step.ago)].clone();
-                let supposed = if heard == 0 { 1 } else { heard - step.late_us * 1_000 };
-                let known = Found::read(text.clone(), &meter).held;
-                let wish = step.wish(&key, known.as_ref(), supposed);
-                let mut question = vec![Part::again(key.clone(), under, wish.clone(), Some(&text))];
-                let deed = question[0].deed(supposed).unwrap_or(Deed::Look);
+        for case in 0..200 {
+            let (numbers, batches) = (0..NUMBERS.len(), batches()).new_tree(&mut runner).expect("a case").current();
+            let keys: Vec<_> = (0..KEYS).map(|at| format!("{{{case}}}{at}")).collect();
+            let (mut lying, mut before, mut heard) = (Lying::default(), vec![<[String; KEYS]>::default()], 0);
+            for Batch { questions, late_us } in batches {
+                let supposed = if heard == 0 { 1 } else { heard - late_us * 1_000 };
                 let mut telling = Telling::default();
-                telling.question(&mut question, supposed);
+                let mut asked = Vec::new();
+                for steps in questions {
+                    let mut question: Vec<_> = steps
+                        .iter()
+                        .zip(&keys)
+                        .enumerate()
+                        .map(|(at, (step, key))| {
+                            let meter = NUMBERS[numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
+                            let under = Under { meter, version: step.version };
+                            let text = &before[before.len().saturating_sub(1 + step.ago)][at];
+                            let known = Found::read(text.clone(), &meter).held;
+                            let wish = step.wish(key, known.as_ref(), supposed);
+                            Part { is_shadow: step.is_shadow, ..Part::again(key.clone(), under, wish, Some(text)) }
+                        })
+                        .collect();
+                    telling.question(&mut question, supposed);
+                    let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(supposed)).collect();
+                    let is_refused = question.iter().zip(&deeds).any(|(part, it)| it.is_err() && !part.is_shadow);
+                    let deeds = deeds.into_iter().map(|it| it.ok().filter(|_| !is_refused).unwrap_or(Deed::Look));
+                    asked.push((question, deeds.collect::<Vec<_>>()));
+                }
                 let mut command = redis::cmd("EVAL");
                 command.arg(include_str!("../script.lua")).arg(telling.keys.len());
                 let told: Vec<String> =
                     command.arg(telling.keys).arg(telling.arguments).query(&mut connection).expect("it runs");
                 heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
-                let mut value = values[values.len() - 1].clone();
-                let done = match &wish {
-                    Wish::Delta { node, number, .. }
-                        if sent.get(node) >= Some(number) && !matches!(deed, Deed::Look) =>
-                    {
-                        Done::Known
+                lying.lives = [None; KEYS];
+                let mut told = told[1..].chunks_exact(2);
+                for (question, deeds) in &asked {
+                    let expected = lying.ask(question, deeds, heard);
+                    for ((done, value), deed) in expected.into_iter().zip(deeds) {
+                        let told = told.next().expect("one for each charge");
+                        assert_eq!((Done::named(&told[0]), &told[1]), (Some(done), &value), "{deed:?} of {deeds:?}");
+                        *seen.entry((done, kind(deed))).or_default() += 1;
                     }
-                    _ => made(&deed, &mut value, under.version, heard),
-                };
-                if let (Wish::Delta { node, number, .. }, Done::Charged) = (wish, done) {
-                    sent.insert(node, number);
                 }
-                assert_eq!((Done::named(&told[1]), &told[2]), (Some(done), &value), "{deed:?}");
-                let kind = match deed {
-                    Deed::Look => "look",
-                    Deed::Clear => "clear",
-                    Deed::Swap { .. } => "swap",
-                    Deed::Add { .. } => "add",
-                    Deed::Take { .. } => "take",
-                    Deed::Lend { .. } => "lend",
-                };
-                *seen.entry((done, kind)).or_default() += 1;
-                values.push(value);
+                assert_eq!(told.next(), None);
+                for (key, life) in keys.iter().zip(lying.lives) {
+                    let Some(life) = life else { continue };
+                    let found: u64 = redis::cmd("TTL").arg(key).query(&mut connection).expect("it is there");
+                    assert!((life - 1..=life).contains(&found), "{found} s instead of {life}");
+                }
+                before.push(lying.values.clone());
             }
         }
         for (done, kind) in [
@@ -214,6 +305,8 @@ mod tests {
             (Done::Other, "take"),
             (Done::Charged, "lend"),
             (Done::Other, "lend"),
+            (Done::Spared, "add"),
+            (Done::Unasked, "add"),
         ] {
             assert!(seen.get(&(done, kind)).is_some_and(|&count| count > 10), "{done:?} of {kind}: {seen:?}");
         }
