@@ -5,9 +5,9 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use redis::RedisResult;
@@ -23,7 +23,7 @@ use super::{
     StoreSettings,
     ask::{Done, Part, Question, Telling, Told, hear},
     lease::Moment,
-    link::{Link, has_moved},
+    link::{ANSWER_IN, Link, has_moved},
     lock,
     waits::WaitCounts,
 };
@@ -52,10 +52,12 @@ pub(super) struct Store {
     settings: StoreSettings,
     breaker: Breaker,
     state: Mutex<State>,
+    /// Whether that is open: each check of a view asks.
+    is_open: AtomicBool,
     /// Of each slot that is being asked, who waits for the next question.
     slots: Mutex<HashMap<String, VecDeque<Waiting>>>,
-    /// When it answered last, by this node's clock, and how far its own clock is ahead of that. Before it answered that is a
-    /// guess, which the script refuses where it matters.
+    /// When it answered last, by this node's clock, and how far its own clock is ahead of that. Before it answered nothing is
+    /// known of its time (0), and the script refuses what matters.
     heard_at: AtomicU64,
     ahead: AtomicU64,
     began: Instant,
@@ -98,9 +100,10 @@ impl Store {
             settings,
             breaker,
             state: Mutex::new(State::Closed { failures: 0 }),
+            is_open: AtomicBool::new(false),
             slots: Mutex::default(),
             heard_at: AtomicU64::new(0),
-            ahead: AtomicU64::new(SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos)),
+            ahead: AtomicU64::new(0),
             began: Instant::now(),
             runtime: runtime::Handle::current(),
             counts: Counts::default(),
@@ -118,11 +121,6 @@ impl Store {
 
     pub(super) fn timeout(&self) -> Duration {
         self.settings.timeout
-    }
-
-    /// Is the breaker closed, and how many failures in a row have there been?
-    pub(super) fn state(&self) -> State {
-        *lock(&self.state)
     }
 
     /// Asks for each question of a check that began to wait then, those of one slot together; answers in their order, as far as
@@ -146,12 +144,17 @@ impl Store {
         told
     }
 
-    /// Asks one thing that nobody waits for.
-    pub(super) async fn ask_in_background(self: &Arc<Self>, slot: String, part: Part) -> Option<Told> {
+    /// Asks one thing that no check waits for, for so long.
+    pub(super) async fn ask_in_background(
+        self: &Arc<Self>,
+        slot: String,
+        part: Part,
+        patience: Duration,
+    ) -> Option<Told> {
         let permit = self.permit()?;
         let began = Instant::now();
         // However long others are before it: asked twice, it would only be longer.
-        let mut answered = self.put(slot, vec![part], BACKGROUND.max(self.settings.timeout));
+        let mut answered = self.put(slot, vec![part], patience.max(self.settings.timeout));
         let in_time = timeout(self.notices_in(), &mut answered).await;
         self.learn(permit, began, self.settings.failures_max);
         let told = if let Ok(told) = in_time { told } else { answered.await };
@@ -166,7 +169,7 @@ impl Store {
     /// Where nothing was heard of the store for a while, sees whether it is there, until that is known.
     pub(super) async fn probe(&self) {
         while self.moment().own.saturating_sub(self.heard_at.load(Ordering::Relaxed)) > nanos(BACKGROUND)
-            && let State::Closed { .. } = self.state()
+            && !self.is_open()
             && let Some(permit) = self.permit()
         {
             let began = Instant::now();
@@ -191,14 +194,25 @@ impl Store {
         told
     }
 
+    /// For how long a lease is waited for: one of which no answer is heard counts as out for its whole life. A server that stands
+    /// goes on; of a cluster another one comes in its place, which is asked again.
+    pub(super) fn patience_of_leases(&self) -> Duration {
+        if self.link.is_cluster() { BACKGROUND } else { ANSWER_IN }
+    }
+
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
         drop(self.put(slot, vec![part], BACKGROUND));
     }
 
     /// Is it left alone for now?
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Is it left alone for now, or was it never heard of?
     pub(super) fn is_away(&self) -> bool {
-        matches!(self.state(), State::Open { .. })
+        self.is_open() || self.heard_at.load(Ordering::Relaxed) == 0
     }
 
     fn permit(&self) -> Option<Permit> {
@@ -360,6 +374,7 @@ impl Store {
         let mut state = lock(&self.state);
         let (next, answer) = step(self.breaker, *state);
         *state = next;
+        self.is_open.store(matches!(next, State::Open { .. }), Ordering::Relaxed);
         answer
     }
 

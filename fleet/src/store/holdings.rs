@@ -7,7 +7,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,7 +27,7 @@ use tokio::{
 use super::{
     Name,
     ask::{LeaseAsk, Part, Told, Wish, excess},
-    asking::Store,
+    asking::{BACKGROUND, Store},
     lease::{Care, LOOK, Lease, Moment, Spent, View},
     lock, name,
     value::Under,
@@ -45,7 +45,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// store are not to stand behind all of them.
 const RENEWING_MAX: u64 = 512;
 
-/// How often it is seen, while something is untold, whether the store has been silent for long: between two exchanges.
+/// How often it is seen, while views are asked, whether the store has been silent for long: between two exchanges.
 const PROBE: Duration = Duration::from_millis(25);
 
 pub(super) struct Holdings {
@@ -60,6 +60,8 @@ pub(super) struct Holdings {
     renewing: AtomicU64,
     /// Views with something to tell.
     untold: Mutex<Vec<u64>>,
+    /// Whether any view was asked since that was seen last. One that only denies has nothing to tell.
+    is_viewed: AtomicBool,
     /// This process, as those know it that it tells.
     node: String,
     pub(super) figures: Figures,
@@ -128,6 +130,7 @@ impl Holdings {
             due: Mutex::default(),
             renewing: AtomicU64::new(0),
             untold: Mutex::default(),
+            is_viewed: AtomicBool::new(false),
             node,
             figures: Figures::default(),
         });
@@ -136,7 +139,7 @@ impl Holdings {
             .runtime()
             .spawn(every(interval, Arc::downgrade(&holdings), |holdings| async move { holdings.tell_all().await }));
         store.runtime().spawn(every(PROBE, Arc::downgrade(&holdings), |holdings| async move {
-            if !lock(&holdings.untold).is_empty() {
+            if holdings.is_viewed.swap(false, Ordering::Relaxed) {
                 holdings.store.probe().await;
             }
         }));
@@ -174,6 +177,10 @@ impl Holdings {
         match &mut holding.kind {
             Kind::Synced { view, .. } if charge.is_look => Says::Answer(view.look(meter, charge.cost, now.store)),
             Kind::Synced { view, .. } => {
+                // Written once for many checks: they are of several threads.
+                if !self.is_viewed.load(Ordering::Relaxed) {
+                    self.is_viewed.store(true, Ordering::Relaxed);
+                }
                 let (answer, is_first) = view.spend(meter, charge.cost, now.store);
                 if is_first {
                     drop(shard);
@@ -195,7 +202,8 @@ impl Holdings {
                     }
                     Says::Answer(answer)
                 }
-                Spent::Ask if is_patient => {
+                // Whoever would wait for it would wait in vain.
+                Spent::Ask if is_patient && !self.store.is_open() => {
                     let (waiter, answer) = oneshot::channel();
                     waiters.push((charge.cost, waiter));
                     if !lease.is_asking {
@@ -297,7 +305,8 @@ impl Holdings {
         self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
         self.store.runtime().spawn(async move {
-            let told = holdings.store.ask_in_background(slot, part).await;
+            let patience = holdings.store.patience_of_leases();
+            let told = holdings.store.ask_in_background(slot, part, patience).await;
             holdings.renewing.fetch_sub(1, Ordering::Relaxed);
             holdings.renewed(place, &ask, told);
         });
@@ -414,7 +423,7 @@ impl Holdings {
                 let slot = self.store.background_slot(&name.slot, hash, false);
                 let holdings = Arc::clone(self);
                 Some(self.store.runtime().spawn(async move {
-                    let told = holdings.store.ask_in_background(slot, part).await;
+                    let told = holdings.store.ask_in_background(slot, part, BACKGROUND).await;
                     let is_told = told.is_some();
                     holdings.told(place, &meter, since, told);
                     is_told

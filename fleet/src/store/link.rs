@@ -7,14 +7,18 @@ use redis::{
     aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig},
     cluster::{ClusterClient, ClusterClientBuilder},
     cluster_async::ClusterConnection,
+    io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
 use tokio::{sync::OnceCell, time::timeout};
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; whoever asked has gone long before.
-const ANSWER_IN: Duration = Duration::from_secs(1);
+/// What has no answer by then is let go of; whoever asked has gone before.
+pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
+/// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
+/// nothing, and one that stands receives.
+const RECEIVED_IN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 enum Connection {
@@ -48,7 +52,8 @@ impl Link {
                     .set_response_timeout(Some(ANSWER_IN))
                     .set_number_of_retries(1)
                     .set_max_delay(Duration::from_millis(100));
-                Connection::One(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+                let client = Client::open(info.set_tcp_settings(tcp()))?;
+                Connection::One(ConnectionManager::new_lazy_with_config(client, config)?)
             }
             Err(infos) => {
                 // Tried again here: a charge whose answer was lost is not sent twice.
@@ -56,6 +61,7 @@ impl Link {
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
                     .response_timeout(ANSWER_IN)
+                    .tcp_settings(tcp())
                     .build()?;
                 Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
             }
@@ -113,6 +119,14 @@ impl Link {
 pub(super) fn has_moved(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
+/// A question does not wait for the answer to the one before it.
+fn tcp() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(RECEIVED_IN);
+    settings
 }
 
 fn id_of(infos: &[ConnectionInfo]) -> u64 {

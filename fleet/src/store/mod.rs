@@ -51,7 +51,6 @@ use tidegate::{
     clock::Clock,
     policy::{DoorSettings, Sharing},
 };
-use tidegate_middleware::breaker::State;
 use tokio::time::{Instant, timeout};
 
 pub use self::waits::Waits;
@@ -331,7 +330,7 @@ impl<C: Clock> Shared<C> {
         let (counts, held) = (&self.store.counts, &self.holdings.figures);
         let read = |count: &AtomicU64| count.load(Relaxed);
         StoreFigures {
-            is_open: matches!(self.store.state(), State::Open { .. }),
+            is_open: self.store.is_open(),
             opened: read(&counts.opened),
             asked: read(&counts.asked),
             failed: read(&counts.failed),

@@ -98,6 +98,41 @@ fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
 }
 
 #[test]
+fn a_store_that_goes_on_is_asked_no_more_than_before() {
+    /// While it stands a node asks once a pause whether it is there, and before it knows, what it had begun.
+    const TRIES: u64 = 4 * (2_000 / 200 + 20);
+    each(|sharing| {
+        let redis = Redis::start();
+        run(async {
+            let nodes = four_with(&[redis.url()], BRISK, &closed(sharing, "token_bucket", 1_000, "1s")).await;
+            let loading = tokio::spawn(async move { load(&nodes, 500, seconds(6.0)).await });
+            let asked = || {
+                let commands = redis.commands();
+                ["eval", "evalsha"].iter().filter_map(|name| commands.get(*name)).sum::<u64>()
+            };
+            tokio::time::sleep(seconds(1.0)).await;
+            let (at_first, connections) = (asked(), redis.connections());
+            tokio::time::sleep(seconds(1.5)).await;
+            let then = asked();
+            redis.pause();
+            tokio::time::sleep(seconds(2.0)).await;
+            redis.resume();
+            tokio::time::sleep(seconds(1.5)).await;
+            let after = asked() - then;
+            let (usual, connections) = (then - at_first, redis.connections() - connections);
+            let seen = loading.await.expect("no panic");
+            let last = Load::between(&seen, seconds(5.5), seconds(6.0));
+            // A few may be late: the timeout is short, and the machine may be busy.
+            assert!(last.offered > 500 && last.degraded < 100, "{sharing}: it is asked again: {last:?}");
+            assert!(usual > 0 && after > usual / 4, "{sharing}: {usual}, {after}");
+            assert!(after <= 2 * usual + TRIES, "{sharing}: {usual} scripts before, {after} after");
+            // Those of this test, and one of each node at most.
+            assert!(connections <= 4 + 4, "{sharing}: {connections}");
+        });
+    });
+}
+
+#[test]
 fn answers_that_are_late_or_lost_are_charged_once() {
     each(|sharing| {
         let redis = Redis::start();

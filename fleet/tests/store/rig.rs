@@ -110,6 +110,12 @@ impl Redis {
         Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
+    /// Connections that were made since the start, with that of the one who asks.
+    pub(crate) fn connections(&self) -> u64 {
+        let facts = self.facts("stats").expect("it answers");
+        facts["total_connections_received"].parse().expect("a number")
+    }
+
     /// How often each command was called since the start, by its name in small letters. What connections and this rig call
     /// themselves (`client|setinfo`, `info`) is counted too.
     pub(crate) fn commands(&self) -> HashMap<String, u64> {

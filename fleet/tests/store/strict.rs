@@ -1,6 +1,12 @@
 //! Limits that every check asks the store for: nodes are engines of this process, the store is real.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use redis::{Commands, cmd};
 use serde_json::{Value, json};
@@ -134,6 +140,54 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
 }
 
 #[test]
+fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
+    /// Of each node: they ask again and again for somebody who has nothing left, at an address of which all of it goes back.
+    const CALLERS: u64 = 2;
+    const LIMIT: u64 = 400;
+    let cluster = Cluster::start();
+    run(async {
+        let nodes = four(&cluster.urls(), &strict("fixed_window", 1, "300d")).await;
+        for node in &nodes {
+            let user = strict("fixed_window", 1, "300d");
+            publish(&node.engine, &json!([user]), &json!([strict("fixed_window", LIMIT, "300d")]));
+        }
+        assert!(nodes[0].check("ada").await.allowed);
+        let (mut callers, denied, is_over) = (JoinSet::new(), Arc::new(AtomicU64::new(0)), Arc::default());
+        for node in nodes.iter().cycle().take(nodes.len() * CALLERS as usize) {
+            let (node, denied, is_over) = (Arc::clone(node), Arc::clone(&denied), Arc::<AtomicBool>::clone(&is_over));
+            callers.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let said = node.check_of(&[("user", "ada"), ("ip", "192.0.2.1")], 1).await;
+                    assert_eq!((said.allowed, said.degraded), (false, None));
+                    denied.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut admitted = 0;
+        for turn in 0..LIMIT {
+            let node = &nodes[(turn % 4) as usize];
+            admitted += u64::from(node.check_of(&[("ip", "192.0.2.1")], 1).await.allowed);
+        }
+        let denied = denied.load(Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
+        callers.join_all().await;
+        // Of each caller the check under way, and the one before it, which may be on its way back.
+        let under_way = 4 * CALLERS * 2;
+        assert!(denied > LIMIT, "{denied} were under way meanwhile");
+        assert!((LIMIT - under_way..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
+        let mut left = None;
+        for _ in 0..200 {
+            left = nodes[0].check_of(&[("ip", "192.0.2.1")], 0).await.remaining;
+            if left == Some(LIMIT - admitted) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(left, Some(LIMIT - admitted), "all of it went back");
+    });
+}
+
+#[test]
 fn the_newest_numbers_count_on_all_nodes() {
     let redis = Redis::start();
     run(async {
@@ -157,17 +211,27 @@ fn the_newest_numbers_count_on_all_nodes() {
 
 #[test]
 fn keys_name_nobody_and_run_out() {
-    let redis = Redis::start();
-    run(async {
-        let node = node(&[redis.url()], PATIENT, &strict("token_bucket", 1_000, "10ms")).await;
-        assert!(node.check("ada@example.com").await.allowed);
-    });
-    let mut connection = redis.connect().expect("it listens");
-    let keys: Vec<String> = connection.keys("*").expect("few");
-    let [key] = &keys[..] else { panic!("{keys:?}") };
-    assert!(key.starts_with("tidegate:1:{") && !key.contains("ada"), "{key}");
-    let life: i64 = connection.ttl(key).expect("it is there");
-    assert!((1..=2).contains(&life), "{life}");
+    for sharing in ["strict", "leased", "synced"] {
+        let redis = Redis::start();
+        run(async {
+            let node = node(&[redis.url()], PATIENT, &limit(sharing, "token_bucket", 1_000, "10ms")).await;
+            assert!(node.check("ada@example.com").await.allowed);
+            // What a view spent is told, and all leases are back.
+            node.shared.close().await;
+        });
+        let mut connection = redis.connect().expect("it listens");
+        let mut keys: Vec<String> = connection.keys("*").expect("few");
+        keys.sort();
+        let sent = keys.iter().filter(|key| key.ends_with(":sent")).count();
+        assert_eq!((keys.len(), sent), if sharing == "synced" { (2, 1) } else { (1, 0) }, "{sharing}: {keys:?}");
+        for key in &keys {
+            assert!(key.starts_with("tidegate:1:{") && !key.contains("ada"), "{sharing}: {key}");
+            let life: i64 = connection.ttl(key).expect("it is there");
+            // Who told what is known for a minute.
+            let most = if key.ends_with(":sent") { 60 } else { 2 };
+            assert!((1..=most).contains(&life), "{sharing}: {key}: {life}");
+        }
+    }
 }
 
 #[test]
