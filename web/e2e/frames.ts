@@ -1,16 +1,5 @@
 /** When rows of a list are on the screen, and how long a frame takes. */
-import { cpus, loadavg } from 'node:os';
 import type { Page } from '@playwright/test';
-
-/**
- * How many times what is meant something may take before a test fails: three times even on an idle machine, since others
- * come and go sooner than the mean of a minute tells, and as many times as others wait for each processor where these are
- * more. So a bound guards against what is far too slow, such as work that grows with the list; how long it really takes is
- * printed beside.
- */
-export function shared(): number {
-  return Math.max(3, (loadavg()[0] ?? 1) / cpus().length);
-}
 
 /** From what is done, or from the end of the answer to a call that follows it, to the frame with other rows. */
 export async function drawnMs(page: Page, act: () => Promise<unknown>, answer = ''): Promise<number> {

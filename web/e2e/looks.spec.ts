@@ -1,6 +1,6 @@
 /**
- * Every page and dialog, light and dark: no accessibility violation at 1200 and 360, no page that scrolls sideways,
- * and pictures at 360, 700, 1024 and 1440 in screenshots/.
+ * Every page and dialog, light and dark: no accessibility violation at 1200 and 360, no page that scrolls sideways
+ * (`npm run looks` makes pictures of them, in screenshots/).
  */
 import { expect, test } from './fixtures.ts';
 import { look } from './look.ts';
@@ -15,110 +15,106 @@ async function flow(server: Server): Promise<void> {
   }
 }
 
-for (const theme of ['light', 'dark'] as const) {
-  test(`looks, ${theme}: outside`, async ({ server, browser, watch }) => {
-    watch.allow(/status of (401|404)/);
-    const context = await browser.newContext({ baseURL: server.dashboard, colorScheme: theme });
-    const page = await context.newPage();
-    await page.goto(server.signInLink);
-    await expect(page.getByLabel('Name')).toBeVisible();
-    await look(page, 'setup', theme);
-    await page.goto('/login');
-    await expect(page.getByText('No administrator exists yet')).toBeVisible();
-    await look(page, 'login', theme);
-    await page.goto('/setup');
-    await expect(page.getByRole('alert')).toBeVisible();
-    await look(page, 'setup-dead', theme);
-    await context.close();
-  });
+test('looks: outside', async ({ server, browser, watch }) => {
+  watch.allow(/status of (401|404)/);
+  const context = await browser.newContext({ baseURL: server.dashboard });
+  const page = await context.newPage();
+  await page.goto(server.signInLink);
+  await expect(page.getByLabel('Name')).toBeVisible();
+  await look(page, 'setup');
+  await page.goto('/login');
+  await expect(page.getByText('No administrator exists yet')).toBeVisible();
+  await look(page, 'login');
+  await page.goto('/setup');
+  await expect(page.getByRole('alert')).toBeVisible();
+  await look(page, 'setup-dead');
+  await context.close();
+});
 
-  test(`looks, ${theme}: pages`, async ({ admin, server, watch }) => {
-    test.setTimeout(180_000);
-    watch.allow(/status of 404/);
-    await admin.emulateMedia({ colorScheme: theme });
-    await admin.goto('/');
-    await expect(admin.getByText('No decision yet')).toBeVisible();
-    await expectLive(admin);
-    await look(admin, 'overview-empty', theme);
-    await openTier(admin, 'layered');
-    await limitField(admin, 'second', 'Burst').fill('30');
-    await publishChange(admin, 'larger bursts for the layered tier', 2);
-    await flow(server);
-    await admin.goto('/');
-    await expect(admin.locator('canvas')).toBeVisible();
-    await expect(admin.locator('[data-limit]').first()).toBeVisible();
-    await admin.waitForTimeout(1_500);
-    await look(admin, 'overview', theme);
-    await admin.getByRole('button', { name: 'Show as table' }).click();
-    await look(admin, 'overview-table', theme);
-    await admin.goto('/tiers');
-    await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
-    await look(admin, 'tiers', theme);
-    await openTier(admin, 'layered');
-    await look(admin, 'tier', theme);
-    await admin.goto('/rules');
-    await expect(admin.getByRole('link', { name: 'sign-in' })).toBeVisible();
-    await look(admin, 'rules', theme);
-    await admin.getByRole('link', { name: 'sign-in' }).click();
-    await expect(admin.getByText('Counts per')).toBeVisible();
-    await look(admin, 'rule', theme);
-    await admin.goto('/history');
-    await expect(admin.getByText('larger bursts')).toBeVisible();
-    await look(admin, 'history', theme);
-    await admin.goto('/nowhere');
-    await expect(admin.getByText('There is no such page')).toBeVisible();
-    await look(admin, 'missing', theme);
-    await admin.goto('/tiers/gone');
-    await expect(admin.getByText('There is no tier gone')).toBeVisible();
-    await look(admin, 'tier-gone', theme);
-  });
+test('looks: pages', async ({ admin, server, watch }) => {
+  test.setTimeout(180_000);
+  watch.allow(/status of 404/);
+  await admin.goto('/');
+  await expect(admin.getByText('No decision yet')).toBeVisible();
+  await expectLive(admin);
+  await look(admin, 'overview-empty');
+  await openTier(admin, 'layered');
+  await limitField(admin, 'second', 'Burst').fill('30');
+  await publishChange(admin, 'larger bursts for the layered tier', 2);
+  await flow(server);
+  await admin.goto('/');
+  await expect(admin.locator('canvas')).toBeVisible();
+  await expect(admin.locator('[data-limit]').first()).toBeVisible();
+  await admin.waitForTimeout(1_500);
+  await look(admin, 'overview');
+  await admin.getByRole('button', { name: 'Show as table' }).click();
+  await look(admin, 'overview-table');
+  await admin.goto('/tiers');
+  await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
+  await look(admin, 'tiers');
+  await openTier(admin, 'layered');
+  await look(admin, 'tier');
+  await admin.goto('/rules');
+  await expect(admin.getByRole('link', { name: 'sign-in' })).toBeVisible();
+  await look(admin, 'rules');
+  await admin.getByRole('link', { name: 'sign-in' }).click();
+  await expect(admin.getByText('Counts per')).toBeVisible();
+  await look(admin, 'rule');
+  await admin.goto('/history');
+  await expect(admin.getByText('larger bursts')).toBeVisible();
+  await look(admin, 'history');
+  await admin.goto('/nowhere');
+  await expect(admin.getByText('There is no such page')).toBeVisible();
+  await look(admin, 'missing');
+  await admin.goto('/tiers/gone');
+  await expect(admin.getByText('There is no tier gone')).toBeVisible();
+  await look(admin, 'tier-gone');
+});
 
-  test(`looks, ${theme}: dialogs and faults`, async ({ admin, other, watch }) => {
-    test.setTimeout(180_000);
-    watch.allow(/status of (401|412)/);
-    await admin.emulateMedia({ colorScheme: theme });
-    await openTier(admin, 'layered');
-    await admin.getByRole('button', { name: 'Menu of admin' }).click();
-    await look(admin, 'menu', theme);
-    await admin.getByRole('button', { name: 'List of keys' }).click();
-    await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeVisible();
-    await look(admin, 'keys', theme);
-    await admin.keyboard.press('Escape');
+test('looks: dialogs and faults', async ({ admin, other, watch }) => {
+  test.setTimeout(180_000);
+  watch.allow(/status of (401|412)/);
+  await openTier(admin, 'layered');
+  await admin.getByRole('button', { name: 'Menu of admin' }).click();
+  await look(admin, 'menu');
+  await admin.getByRole('button', { name: 'List of keys' }).click();
+  await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeVisible();
+  await look(admin, 'keys');
+  await admin.keyboard.press('Escape');
 
-    await limitField(admin, 'second', 'Rate').fill('fast');
-    await admin.getByRole('button', { name: 'Add a limit' }).click();
-    await admin.getByRole('button', { name: 'Review and publish' }).click();
-    await expect(admin.getByRole('alert')).toBeVisible();
-    await look(admin, 'tier-faults', theme);
-    await admin.getByRole('button', { name: 'Remove the new limit' }).click();
-    await limitField(admin, 'second', 'Rate').fill('100 / 1s');
-    await limitField(admin, 'minute', 'Rate').fill('250 / 1m');
-    await review(admin, 'more bursts, less steady');
-    await look(admin, 'publish', theme);
-    await panel(admin).getByRole('button', { name: 'Cancel' }).click();
+  await limitField(admin, 'second', 'Rate').fill('fast');
+  await admin.getByRole('button', { name: 'Add a limit' }).click();
+  await admin.getByRole('button', { name: 'Review and publish' }).click();
+  await expect(admin.getByRole('alert')).toBeVisible();
+  await look(admin, 'tier-faults');
+  await admin.getByRole('button', { name: 'Remove the new limit' }).click();
+  await limitField(admin, 'second', 'Rate').fill('100 / 1s');
+  await limitField(admin, 'minute', 'Rate').fill('250 / 1m');
+  await review(admin, 'more bursts, less steady');
+  await look(admin, 'publish');
+  await panel(admin).getByRole('button', { name: 'Cancel' }).click();
 
-    await openTier(other, 'layered');
-    await limitField(other, 'minute', 'Rate').fill('300 / 1m');
-    await limitField(other, 'second', 'Burst').fill('40');
-    await publishChange(other, 'three hundred', 2);
-    await expect(admin.getByText(/while you edited/)).toBeVisible();
-    await look(admin, 'tier-meanwhile', theme);
-    await admin.getByRole('button', { name: 'Review and publish' }).click();
-    await expect(panel(admin).getByText('Both of you changed this')).toBeVisible();
-    await look(admin, 'publish-conflict', theme);
-    await panel(admin).getByRole('button', { name: 'Back to editing' }).click();
+  await openTier(other, 'layered');
+  await limitField(other, 'minute', 'Rate').fill('300 / 1m');
+  await limitField(other, 'second', 'Burst').fill('40');
+  await publishChange(other, 'three hundred', 2);
+  await expect(admin.getByText(/while you edited/)).toBeVisible();
+  await look(admin, 'tier-meanwhile');
+  await admin.getByRole('button', { name: 'Review and publish' }).click();
+  await expect(panel(admin).getByText('Both of you changed this')).toBeVisible();
+  await look(admin, 'publish-conflict');
+  await panel(admin).getByRole('button', { name: 'Back to editing' }).click();
 
-    await admin.getByRole('button', { name: 'Menu of admin' }).click();
-    await admin.getByRole('button', { name: 'Sign out', exact: true }).click();
-    await expect(admin.getByRole('dialog', { name: 'Keep your changes?' })).toBeVisible();
-    await look(admin, 'sign-out', theme);
-    await admin.getByRole('button', { name: 'Stay signed in' }).click();
-    await admin.context().clearCookies();
-    await admin.getByRole('link', { name: 'History' }).click();
-    await expect(admin.getByRole('dialog', { name: 'Sign in again' })).toBeVisible();
-    await look(admin, 'signed-out', theme);
-  });
-}
+  await admin.getByRole('button', { name: 'Menu of admin' }).click();
+  await admin.getByRole('button', { name: 'Sign out', exact: true }).click();
+  await expect(admin.getByRole('dialog', { name: 'Keep your changes?' })).toBeVisible();
+  await look(admin, 'sign-out');
+  await admin.getByRole('button', { name: 'Stay signed in' }).click();
+  await admin.context().clearCookies();
+  await admin.getByRole('link', { name: 'History' }).click();
+  await expect(admin.getByRole('dialog', { name: 'Sign in again' })).toBeVisible();
+  await look(admin, 'signed-out');
+});
 
 test('a narrow screen has the pages in a menu', async ({ admin }) => {
   await admin.setViewportSize({ width: 360, height: 780 });

@@ -14,7 +14,7 @@ test('columns that are dropped are under the row, and go on telling what is so',
   await expect(more).toHaveAttribute('aria-expanded', 'true');
   await expect(rest.getByRole('term')).toHaveText(['Label', 'Last denied', 'Changed']);
   await expect(rest).toContainText('Ada Ltd.');
-  await look(admin, 'clients-rest', 'light');
+  await look(admin, 'clients-rest');
   await admin.setViewportSize({ width: 1200, height: 900 });
   await expect(more).toHaveCount(0);
   await expect(rest).toHaveCount(0);
@@ -38,7 +38,7 @@ test('on the smallest, and what a button of a dropped column does it does there 
   await node.getByRole('button', { name: /^More of/ }).click();
   await expect(node.getByRole('term').filter({ hasText: 'Dec/s' })).toBeVisible();
   await expect(node.getByRole('term').filter({ hasText: 'Keys' })).toBeVisible();
-  await look(admin, 'nodes-rest', 'light');
+  await look(admin, 'nodes-rest');
   await publishPro(admin, 20_000, 'twice');
   await admin.setViewportSize({ width: 360, height: 780 });
   await admin.goto('/tiers');

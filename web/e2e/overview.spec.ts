@@ -226,7 +226,7 @@ test('before the first decision a test request makes one, and what became of it 
   await expect(told).toHaveText(words);
   // What was pressed is gone.
   await expect(told).toBeFocused();
-  await look(admin, 'overview-test-request', 'light');
+  await look(admin, 'overview-test-request');
   const log = (await (await admin.request.get('/api/v1/audit?action=keys.charge')).json()) as {
     items: { result: string }[];
   };
