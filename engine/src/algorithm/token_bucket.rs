@@ -40,10 +40,12 @@ pub struct TokenBucket {
     burst: u64,
 }
 
-/// Limit, period, burst: those of a bucket that is the same.
+/// Limit, period, burst: those of a bucket that is the same, and within what they may be.
 impl fmt::Display for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.tokens, self.period_ns, self.burst)
+        // At most what the limit was divided by, as its period was no shorter than the shortest.
+        let times = PERIOD_MIN_NS.div_ceil(self.period_ns);
+        write!(f, "{}/{}/{}", self.tokens * times, self.period_ns * times, self.burst)
     }
 }
 

@@ -272,6 +272,18 @@ mod tests {
         fn a_meter_is_read_back_from_its_text(meter in meters()) {
             prop_assert_eq!(meter.to_string().parse::<Meter>(), Ok(meter));
         }
+
+        #[test]
+        fn a_bucket_that_fills_fast_is_read_back_from_its_text(
+            limit in prop_oneof![1..=100_u64, Just(100_000_u64), 1..=10_000_000_000_u64],
+            period_ns in prop_oneof![Just(SECOND_NS), Just(60 * SECOND_NS), 1_000_000..2 * SECOND_NS],
+            burst in 1_u64..1_000_000,
+        ) {
+            let bucket = TokenBucket::new(limit, period_ns, burst).expect("fits");
+            for meter in [Meter::TokenBucket(bucket), Meter::LeakyBucket(bucket)] {
+                prop_assert_eq!(meter.to_string().parse::<Meter>(), Ok(meter));
+            }
+        }
     }
 
     #[test]
