@@ -86,6 +86,9 @@ pub(super) struct Part {
     tries: u8,
 }
 
+/// A swap that comes later is not made.
+const SWAPPED_IN: Nanos = SECOND_NS / 10;
+
 /// What is given back is reckoned for a time by which the store has it, however late it is: for the first try, and those after it.
 const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
 
@@ -245,8 +248,10 @@ impl Part {
         let (held, is_other) = self.held(now);
         let meter = held.under.meter;
         let before = || self.text().to_owned();
+        // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
+        let soon = now.saturating_add(SWAPPED_IN);
         let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
-            let until = until.min(held.leases.until()).min(held.under.meter.ends(held.word));
+            let until = until.min(soon).min(held.leases.until()).min(held.under.meter.ends(held.word));
             Deed::Swap { before: before(), after: held.write(), from, until }
         };
         match self.wish {
@@ -270,7 +275,7 @@ impl Part {
                 if is_other {
                     return Ok(swap(&after, (now, Nanos::MAX)));
                 }
-                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: Nanos::MAX })
+                Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon })
             }
             Wish::Reset => Ok(Deed::Clear),
             Wish::Overcharge(tokens) | Wish::Delta { tokens, .. } => {
@@ -320,7 +325,7 @@ impl Part {
     }
 
     /// What the script is told of this word, whose key is at `place`, and the key of what was sent at another.
-    fn tell(&self, deed: Deed, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
+    fn tell(&self, deed: Deed, now: Nanos, (place, sent): (usize, usize), is_last: bool) -> Vec<u8> {
         let mut packed = Packed::default();
         let (what, from, until) = match &deed {
             Deed::Look => ("look", 0, 0),
@@ -334,9 +339,14 @@ impl Part {
         if matches!(deed, Deed::Look | Deed::Clear) {
             return packed.0;
         }
-        // A word says nothing any more after the time in which all comes back; a window's, two of them. Leases are counted for
-        // two epochs.
-        let life_ns = self.own.meter.period_ns().saturating_mul(2);
+        // A word says nothing any more after the time in which all comes back; a window's, two of them. What is used above the
+        // limit comes back later. Leases are counted for two epochs.
+        let debt_ns = match &deed {
+            Deed::Swap { after, .. } => Found::read(after.clone(), &self.own.meter).held,
+            _ => None,
+        }
+        .map_or(0, |held| held.under.meter.reset_after_ns(held.word, now));
+        let life_ns = self.own.meter.period_ns().saturating_mul(2).max(debt_ns);
         let leased_ns = life_ns.max(2 * LEASE_NS);
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
@@ -550,7 +560,7 @@ impl Telling {
             if let Deed::Swap { after, .. } = &deed {
                 self.left[place] = Some(after.clone());
             }
-            self.arguments.push(part.tell(deed, (place + 1, sent), order == last));
+            self.arguments.push(part.tell(deed, now, (place + 1, sent), order == last));
         }
     }
 

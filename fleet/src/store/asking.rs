@@ -33,7 +33,7 @@ const TOGETHER: usize = 64;
 
 /// The slot of questions that nobody waits for, and how long they gather.
 const GATHERED: &str = "~";
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
@@ -81,14 +81,47 @@ pub(super) struct Counts {
 /// A question that waits for its turn.
 struct Waiting {
     question: Question,
-    since: Instant,
+    /// When it was answered in vain first.
+    since: Option<Instant>,
     patience: Duration,
-    answer: oneshot::Sender<Vec<Told>>,
+    /// `None`: nobody waits, and it is asked all the same.
+    answer: Option<oneshot::Sender<Vec<Told>>>,
+    heard: Heard,
+}
+
+/// When a question was asked, and when the store answered it last, whatever it said (0: never), by this node's clock.
+#[derive(Clone, Debug)]
+struct Heard {
+    asked_at: Nanos,
+    at: Arc<AtomicU64>,
+}
+
+impl Heard {
+    fn new(asked_at: Nanos) -> Self {
+        Self { asked_at, at: Arc::default() }
+    }
+
+    fn note(&self, now: Nanos) {
+        self.at.store(now, Ordering::Relaxed);
+    }
+
+    fn silent_for(&self, now: Nanos) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.asked_at.max(self.at.load(Ordering::Relaxed))))
+    }
+
+    fn is_within(&self, time: Duration, now: Nanos) -> bool {
+        self.at.load(Ordering::Relaxed) > 0 && self.silent_for(now) < time
+    }
 }
 
 impl Waiting {
-    fn is_asked_again(&self) -> bool {
-        self.since.elapsed() < TRIES_FOR
+    /// Whoever has gone is not charged for.
+    fn is_wanted(&self) -> bool {
+        self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
+    }
+
+    fn is_asked_again(&mut self) -> bool {
+        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR
     }
 }
 
@@ -133,32 +166,47 @@ impl Store {
         let patience = self.settings.timeout;
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
-        let asked: Vec<_> = questions.into_iter().map(|(slot, question)| self.put(slot, question, patience)).collect();
+        let heard = Heard::new(nanos(began - self.began));
+        let put = |(slot, question)| self.put(slot, question, patience, &heard);
+        let asked: Vec<_> = questions.into_iter().map(put).collect();
         let waited = timeout(patience.saturating_sub(began.elapsed()), async {
             for (place, answered) in asked.into_iter().enumerate() {
                 told[place] = answered.await.ok();
             }
         });
         drop(waited.await);
-        self.learn(permit, began, 1);
+        // Who lost every race was not answered, but heard of it.
+        let now = self.now();
+        let is_there = told.iter().any(Option::is_some) || heard.is_within(patience, now);
+        self.learn(permit, heard.silent_for(now), 1, is_there);
         told
     }
 
     /// Asks one thing that no check waits for, for so long.
     pub(super) async fn ask_in_background(
         self: &Arc<Self>,
+        permit: Permit,
         slot: String,
         part: Part,
         patience: Duration,
     ) -> Option<Told> {
-        let permit = self.permit()?;
-        let began = Instant::now();
+        // What gathers goes out later.
+        let gathers = if slot == GATHERED { GATHER } else { Duration::ZERO };
+        let heard = Heard::new(self.now() + nanos(gathers));
         // However long others are before it: asked twice, it would only be longer.
-        let mut answered = self.put(slot, vec![part], patience.max(self.settings.timeout));
-        let in_time = timeout(self.notices_in(), &mut answered).await;
-        self.learn(permit, began, self.settings.failures_max);
-        let told = if let Ok(told) = in_time { told } else { answered.await };
-        told.ok()?.pop()
+        let mut answered = self.put(slot, vec![part], patience.max(self.settings.timeout), &heard);
+        let mut wait = gathers + self.notices_in();
+        loop {
+            let told = timeout(wait, &mut answered).await;
+            let is_there = matches!(told, Ok(Ok(_)));
+            self.learn(permit, heard.silent_for(self.now()), self.settings.failures_max, is_there);
+            match (told, permit) {
+                (Ok(told), _) => return told.ok()?.pop(),
+                // It may have lost a race after it was asked, and not be heard of since.
+                (Err(_), Permit::Usual) => wait = self.notices_in(),
+                (Err(_), Permit::Trial) => return answered.await.ok()?.pop(),
+            }
+        }
     }
 
     /// After such a silence the store is left alone.
@@ -173,8 +221,8 @@ impl Store {
             && let Some(permit) = self.permit()
         {
             let began = Instant::now();
-            let _ = self.greet(self.notices_in()).await;
-            self.learn(permit, began, self.settings.failures_max);
+            let is_there = self.greet(self.notices_in()).await.is_ok();
+            self.learn(permit, began.elapsed(), self.settings.failures_max, is_there);
         }
     }
 
@@ -184,7 +232,9 @@ impl Store {
         let patience = PEOPLE.max(self.settings.timeout);
         let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
-        let asked: Vec<_> = parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience)).collect();
+        let heard = Heard::new(0);
+        let put = |(slot, part)| self.put(queue(slot), vec![part], patience, &heard);
+        let asked: Vec<_> = parts.into_iter().map(put).collect();
         let waited = timeout(patience, async {
             for (told, answered) in told.iter_mut().zip(asked) {
                 *told = answered.await.ok().and_then(|mut told| told.pop());
@@ -202,7 +252,8 @@ impl Store {
 
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
-        drop(self.put(slot, vec![part], BACKGROUND));
+        let (question, heard) = (vec![part], Heard::new(0));
+        self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, answer: None, heard });
     }
 
     /// Is it left alone for now?
@@ -215,15 +266,15 @@ impl Store {
         self.is_open() || self.heard_at.load(Ordering::Relaxed) == 0
     }
 
-    fn permit(&self) -> Option<Permit> {
+    /// May it be asked? Whoever has it learns what becomes of the question.
+    pub(super) fn permit(&self) -> Option<Permit> {
         self.step(|breaker, state| breaker.ask(state, Instant::now()))
     }
 
-    /// Whoever lost every race for a word was not answered; the store was there all the same. A silence is as many failures as
-    /// timeouts have room in it, and so many at most: what is asked in the background waits for longer, but learns no later.
-    fn learn(&self, permit: Permit, began: Instant, most: u32) {
-        let is_there = self.heard_at.load(Ordering::Relaxed) >= nanos(began - self.began);
-        let timeouts = began.elapsed().as_nanos() / self.settings.timeout.as_nanos().max(1);
+    /// A silence is as many failures as timeouts have room in it, and so many at most: what is asked in the background waits for
+    /// longer, but learns no later.
+    fn learn(&self, permit: Permit, silent_for: Duration, most: u32, is_there: bool) {
+        let timeouts = silent_for.as_nanos() / self.settings.timeout.as_nanos().max(1);
         let failures = if is_there { 1 } else { timeouts.clamp(1, most.max(1).into()) };
         for _ in 0..failures {
             self.learn_one(permit, is_there);
@@ -259,33 +310,40 @@ impl Store {
                 && let Some(permit) = store.permit()
             {
                 let began = Instant::now();
-                if let Err(error) = store.greet(BACKGROUND.max(store.settings.timeout)).await {
+                let greeted = store.greet(BACKGROUND.max(store.settings.timeout)).await;
+                if let Err(error) = &greeted {
                     tracing::debug!(%error, "the store is not back");
                 }
-                store.learn(permit, began, store.settings.failures_max);
+                store.learn(permit, began.elapsed(), store.settings.failures_max, greeted.is_ok());
             }
         }
     }
 
-    /// Puts a question to those of its slot; the first of them makes a task that asks them all.
-    pub(super) fn put(
+    /// Puts a question to those of its slot, for as long as somebody waits for the answer.
+    fn put(
         self: &Arc<Self>,
         slot: String,
         question: Question,
         patience: Duration,
+        heard: &Heard,
     ) -> oneshot::Receiver<Vec<Told>> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { question, since: Instant::now(), patience, answer };
+        let (answer, heard) = (Some(answer), heard.clone());
+        self.queue(slot, Waiting { question, since: None, patience, answer, heard });
+        answered
+    }
+
+    /// The first of a slot makes a task that asks them all.
+    fn queue(self: &Arc<Self>, slot: String, waiting: Waiting) {
         let mut slots = lock(&self.slots);
         if let Some(others) = slots.get_mut(&slot) {
             others.push_back(waiting);
-            return answered;
+            return;
         }
         slots.insert(slot.clone(), VecDeque::from([waiting]));
         drop(slots);
         let store = Arc::clone(self);
         self.runtime.spawn(async move { store.serve(&slot).await });
-        answered
     }
 
     /// Asks for what waits in a slot until nothing does.
@@ -297,11 +355,17 @@ impl Store {
                 sleep(GATHER).await;
             }
             let mut batch = std::mem::take(&mut again);
+            batch.retain(Waiting::is_wanted);
             {
                 let mut slots = lock(&self.slots);
                 let Some(waiting) = slots.get_mut(slot) else { return };
-                let room = TOGETHER.saturating_sub(batch.len()).min(waiting.len());
-                batch.extend(waiting.drain(..room));
+                while batch.len() < TOGETHER
+                    && let Some(next) = waiting.pop_front()
+                {
+                    if next.is_wanted() {
+                        batch.push(next);
+                    }
+                }
                 if batch.is_empty() {
                     slots.remove(slot);
                     return;
@@ -325,7 +389,7 @@ impl Store {
             Err(error) if has_moved(&error) => {
                 // Where it is now is known soon.
                 sleep(GATHER).await;
-                batch.retain(Waiting::is_asked_again);
+                batch.retain_mut(Waiting::is_asked_again);
                 return batch;
             }
             Err(error) => {
@@ -335,6 +399,10 @@ impl Store {
             }
         };
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
+        let heard_at = self.now();
+        for waiting in &batch {
+            waiting.heard.note(heard_at);
+        }
         let mut told = told.into_iter();
         let Some(now) = self.hear_time(told.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();
@@ -347,7 +415,7 @@ impl Store {
             }
             match hear(&mut waiting.question, done, now) {
                 // Whoever went meanwhile learns it by nobody.
-                Some(answers) => drop(waiting.answer.send(answers)),
+                Some(answers) => drop(waiting.answer.map(|answer| answer.send(answers))),
                 None if waiting.is_asked_again() => again.push(waiting),
                 None => {}
             }
@@ -358,15 +426,20 @@ impl Store {
     /// What its clock said, in microseconds.
     fn hear_time(&self, said: Option<&String>) -> Option<Nanos> {
         let now = said?.parse::<u64>().ok()? * 1_000;
-        let heard_at = nanos(self.began.elapsed());
+        let heard_at = self.now();
         self.ahead.store(now.saturating_sub(heard_at), Ordering::Relaxed);
         self.heard_at.store(heard_at, Ordering::Relaxed);
         Some(now)
     }
 
+    /// By this node's own clock, which never jumps.
+    fn now(&self) -> Nanos {
+        nanos(self.began.elapsed())
+    }
+
     /// The store's time, or a little before it: what it said last, and how long ago. And this node's own.
     pub(super) fn moment(&self) -> Moment {
-        let own = nanos(self.began.elapsed());
+        let own = self.now();
         Moment { store: own.saturating_add(self.ahead.load(Ordering::Relaxed)), own }
     }
 

@@ -58,8 +58,9 @@ pub(super) struct Holdings {
     due: Mutex<VecDeque<(Instant, Place)>>,
     /// Leases that are being asked for, or given back.
     renewing: AtomicU64,
-    /// Views with something to tell.
+    /// Views with something to tell, and those that are being told.
     untold: Mutex<Vec<u64>>,
+    telling: AtomicU64,
     /// Whether any view was asked since that was seen last. One that only denies has nothing to tell.
     is_viewed: AtomicBool,
     /// This process, as those know it that it tells.
@@ -130,6 +131,7 @@ impl Holdings {
             due: Mutex::default(),
             renewing: AtomicU64::new(0),
             untold: Mutex::default(),
+            telling: AtomicU64::new(0),
             is_viewed: AtomicBool::new(false),
             node,
             figures: Figures::default(),
@@ -193,13 +195,12 @@ impl Holdings {
             }
             Kind::Leased { lease, waiters, .. } => match lease.spend(meter, charge.cost, now) {
                 Spent::Answer(answer, false) => Says::Answer(answer),
-                Spent::Answer(answer, true) => {
-                    // What the store counts is not to be lost for a question that nobody answers. A denial is: without an
-                    // answer, what the limit says for that case decides.
-                    let is_admitted = matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. });
-                    if !(is_admitted && self.store.is_away()) {
-                        self.renew(holding, 0, true, now);
-                    }
+                Spent::Answer(answer, true) if !self.store.is_away() => {
+                    self.renew(holding, 0, true, now);
+                    Says::Answer(answer)
+                }
+                // What the store counts is not to be lost for a question that nobody answers.
+                Spent::Answer(answer @ Answer::Decided { verdict: Verdict::Admit(_), .. }, true) => {
                     Says::Answer(answer)
                 }
                 // Whoever would wait for it would wait in vain.
@@ -211,7 +212,8 @@ impl Holdings {
                     }
                     Says::Waits(answer)
                 }
-                Spent::Ask => Says::Store,
+                // Without an answer, what the limit says for that case decides.
+                Spent::Answer(_, true) | Spent::Ask => Says::Store,
             },
         }
     }
@@ -297,7 +299,12 @@ impl Holdings {
     /// Asks for tokens in the background, or gives back those that are left.
     fn renew(self: &Arc<Self>, holding: &mut Holding, need: u64, keep: bool, now: Moment) {
         let (out, own, place) = (holding.out(), holding.own, holding.place());
-        let Kind::Leased { lease, text, .. } = &mut holding.kind else { return };
+        let Kind::Leased { lease, text, waiters } = &mut holding.kind else { return };
+        let Some(permit) = self.store.permit() else {
+            // It is not asked, so what it counts is what it did.
+            fail(waiters);
+            return;
+        };
         let ask = lease.ask(&own.meter, need, keep, now);
         let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
         let slot = self.store.background_slot(&holding.name.slot, place.hash, need > 0);
@@ -306,7 +313,7 @@ impl Holdings {
         let holdings = Arc::clone(self);
         self.store.runtime().spawn(async move {
             let patience = holdings.store.patience_of_leases();
-            let told = holdings.store.ask_in_background(slot, part, patience).await;
+            let told = holdings.store.ask_in_background(permit, slot, part, patience).await;
             holdings.renewing.fetch_sub(1, Ordering::Relaxed);
             holdings.renewed(place, &ask, told);
         });
@@ -318,15 +325,12 @@ impl Holdings {
         let Some(Holding { own, kind: Kind::Leased { lease, text, waiters }, .. }) = held_at(&mut shard, place) else {
             return;
         };
-        let waiting = mem::take(waiters);
         let Some(Told { answer, grant: Some(grant), text: found, now: heard_at, .. }) = told else {
             lease.failed();
-            for (_, waiter) in waiting {
-                // Whoever went meanwhile learns it by nobody.
-                let _ = waiter.send(Some(Answer::Failed));
-            }
+            fail(waiters);
             return;
         };
+        let waiting = mem::take(waiters);
         lease.granted(&own.meter, ask, &grant, heard_at, now);
         *text = found;
         self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
@@ -422,10 +426,15 @@ impl Holdings {
                 let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
                 let slot = self.store.background_slot(&name.slot, hash, false);
                 let holdings = Arc::clone(self);
+                self.telling.fetch_add(1, Ordering::Relaxed);
                 Some(self.store.runtime().spawn(async move {
-                    let told = holdings.store.ask_in_background(slot, part, BACKGROUND).await;
+                    let told = match holdings.store.permit() {
+                        Some(permit) => holdings.store.ask_in_background(permit, slot, part, BACKGROUND).await,
+                        None => None,
+                    };
                     let is_told = told.is_some();
                     holdings.told(place, &meter, since, told);
+                    holdings.telling.fetch_sub(1, Ordering::Relaxed);
                     is_told
                 }))
             })
@@ -467,8 +476,12 @@ impl Holdings {
     /// Gives back what is left, and tells what is untold, before this node goes.
     pub(super) async fn close(self: &Arc<Self>, within: Duration) {
         let all = async {
-            self.tell().await;
-            while self.give_back_all() || !lock(&self.untold).is_empty() {
+            let is_telling = || self.telling.load(Ordering::Relaxed) > 0 || !lock(&self.untold).is_empty();
+            loop {
+                self.tell().await;
+                if !self.give_back_all() && !is_telling() {
+                    return;
+                }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -490,6 +503,14 @@ impl Holdings {
             }
         }
         is_any
+    }
+}
+
+/// There was no answer for those that wait.
+fn fail(waiters: &mut Vec<(u64, oneshot::Sender<Option<Answer>>)>) {
+    for (_, waiter) in waiters.drain(..) {
+        // Whoever went meanwhile learns it by nobody.
+        let _ = waiter.send(Some(Answer::Failed));
     }
 }
 

@@ -161,7 +161,7 @@ impl Lease {
             Verdict::Never => return Spent::Answer(decided(verdict, self.word), false),
             Verdict::Later { wait_ns } if is_fresh => (wait_ns.max(pause_ns), false),
             _ if pause_ns > 0 => (pause_ns, false),
-            _ if now.own < self.crowd_until => (SOON_NS, !self.is_asking),
+            _ if now.own < self.crowd_until && !self.is_silent(now) => (SOON_NS, !self.is_asking),
             // It ran out before there was more, of a limit of which there was not enough: whoever comes next has what comes.
             _ if self.is_asked_of_little(now) => (SOON_NS, false),
             _ => return Spent::Ask,
@@ -173,10 +173,17 @@ impl Lease {
         Spent::Answer(decided(Verdict::Later { wait_ns }, self.word), is_time)
     }
 
+    /// Should there have been an answer by now?
+    fn is_silent(&self, now: Moment) -> bool {
+        self.is_asking && now.own.saturating_sub(self.asked_at) >= ANSWER_NS
+    }
+
     /// Is there about to be an answer of a store that had less than was wanted?
     fn is_asked_of_little(&self, now: Moment) -> bool {
-        let is_young = self.is_asking && now.own.saturating_sub(self.asked_at) < ANSWER_NS;
-        is_young && self.closed_until > 0 && now.own < self.closed_until.saturating_add(STALE_NS)
+        self.is_asking
+            && !self.is_silent(now)
+            && self.closed_until > 0
+            && now.own < self.closed_until.saturating_add(STALE_NS)
     }
 
     /// What a charge would come to, as far as is known here.
@@ -577,6 +584,78 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_in_use_is_renewed_before_it_is_over_and_an_idle_one_goes_back() {
+        let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
+        let at = |seconds: u64| Moment { store: START + seconds * SECOND_NS, own: seconds * SECOND_NS };
+        let mut lease = Lease::new();
+        let ask = lease.ask(&meter, 0, true, at(0));
+        let empty = Held { under: Under { meter, version: 1 }, word: START, leases: Leases::default() };
+        let (_, grant) = granted(empty, START, &ask);
+        lease.granted(&meter, &ask, &grant, START, at(0));
+        assert!(grant.given > 1 && lease.out() == grant.given);
+        assert_eq!((lease.look_after(at(10)), lease.look_after(at(29))), (Care::Keep, Care::Keep));
+        assert_eq!(lease.look_after(at(30)), Care::GiveBack, "nobody used it");
+        assert!(matches!(lease.spend(&meter, 1, at(39)), Spent::Answer(..)));
+        assert_eq!((lease.look_after(at(39)), lease.look_after(at(40))), (Care::Keep, Care::Renew));
+        assert!(lease.left(at(59)) > 0 && lease.left(at(60)) == 0, "it is over");
+        lease.out = 0;
+        assert_eq!((lease.look_after(at(68)), lease.look_after(at(69))), (Care::Keep, Care::Forget));
+    }
+
+    #[test]
+    fn at_a_steady_rate_nobody_waits_and_batches_last() {
+        let meter: Meter = "token_bucket/100000/1000000000/100000".parse().expect("a meter");
+        let mut world = World::new([meter; 2]);
+        let (mut waited, mut batches) = (0, Vec::new());
+        // A thousand a second for twenty seconds, of a store that answers in two milliseconds.
+        for ms in 0..20_000 {
+            world.happen(&Event::Pass(1));
+            let admitted = world.admitted.len();
+            world.happen(&Event::Check(0, 1));
+            waited += usize::from(world.admitted.len() == admitted && ms > 1_000);
+            if let Some(Sent { what: Wish::Lease(ask), .. }) = world.under_way.first()
+                && ms % 2 == 1
+            {
+                batches.push(ask.keep + ask.want);
+                world.happen(&Event::Serve(true));
+            }
+        }
+        assert_eq!(waited, 0, "it is renewed ahead");
+        // A sixteenth of the limit at most: 6,250, which is used in six seconds.
+        let largest = batches.iter().max().expect("some");
+        assert!((4_000..=6_250).contains(largest) && batches.len() < 20, "{batches:?}");
+    }
+
+    #[test]
+    fn a_crowd_is_not_denied_by_a_store_that_is_silent() {
+        let meter: Meter = "token_bucket/10/10000000000/10".parse().expect("a meter");
+        let mut world = World::new([meter; 2]);
+        for _ in 0..3 {
+            for _ in 0..100 {
+                world.happen(&Event::Check(0, 1));
+                world.happen(&Event::Serve(true));
+            }
+            world.happen(&Event::Pass(50));
+        }
+        // The store falls silent: for a second what it said last holds, while there is a crowd.
+        let lease = &mut world.nodes[0].lease;
+        let mut asked_at = None;
+        for ms in 0..3_000_u64 {
+            world.now += 1_000_000;
+            let now = Moment { store: world.now, own: world.now };
+            match lease.spend(&meter, 1, now) {
+                Spent::Answer(_, true) => drop(lease.ask(&meter, 0, true, now)),
+                Spent::Answer(..) => {}
+                Spent::Ask => {
+                    asked_at = Some(ms);
+                    break;
+                }
+            }
+        }
+        assert!(asked_at.is_some_and(|ms| ms <= 1_100), "{asked_at:?}");
+    }
+
+    #[test]
     fn what_is_put_back_is_spent_again_once_and_never_more_than_was_lent() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let at = |ms: u64| Moment { store: START + ms * 1_000_000, own: ms * 1_000_000 };
@@ -655,9 +734,8 @@ mod tests {
             is_window in any::<bool>(),
         ) {
             let period_ns = seconds * SECOND_NS;
-            let named = numbers.map(|(limit, burst)| match is_window {
-                true => format!("fixed_window/{limit}/{period_ns}"),
-                false => format!("token_bucket/{limit}/{period_ns}/{burst}"),
+            let named = numbers.map(|(limit, burst)| {
+                if is_window { format!("fixed_window/{limit}/{period_ns}") } else { format!("token_bucket/{limit}/{period_ns}/{burst}") }
             });
             let mut world = World::new(named.each_ref().map(|numbers| numbers.parse().expect("a meter")));
             for event in &events {

@@ -1,6 +1,9 @@
 //! The connection to the store: one server, or a cluster; made when it is first needed, and again when it broke.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
@@ -10,12 +13,19 @@ use redis::{
     io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout},
+};
+
+use super::lock;
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; whoever asked has gone before.
+/// What has no answer by then is let go of; whoever asked has gone before. A server of a cluster that is silent for so long is
+/// replaced by another.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
+const ANSWER_IN_CLUSTER: Duration = Duration::from_secs(1);
 /// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
 /// nothing, and one that stands receives.
 const RECEIVED_IN: Duration = Duration::from_secs(2);
@@ -26,10 +36,33 @@ enum Connection {
     Cluster(Arc<Cluster>),
 }
 
-/// What it consists of is known once some server of it answered.
+/// What it consists of is known once some server of it answered, and is asked again where one is silent.
 struct Cluster {
     client: ClusterClient,
-    connection: OnceCell<ClusterConnection>,
+    connection: Mutex<Arc<OnceCell<ClusterConnection>>>,
+    asked_again_at: Mutex<Option<Instant>>,
+}
+
+impl Cluster {
+    async fn connection(&self) -> RedisResult<ClusterConnection> {
+        let connection = Arc::clone(&lock(&self.connection));
+        connection.get_or_try_init(|| self.client.get_async_connection()).await.cloned()
+    }
+
+    /// A server was silent. Its connections stand, so the client takes it to be there; others may say that one came in its place.
+    /// Once a second at most.
+    async fn ask_again(&self) {
+        {
+            let mut at = lock(&self.asked_again_at);
+            if at.is_some_and(|at| at.elapsed() < ANSWER_IN_CLUSTER) {
+                return;
+            }
+            *at = Some(Instant::now());
+        }
+        if let Ok(connection) = self.client.get_async_connection().await {
+            *lock(&self.connection) = Arc::new(OnceCell::new_with(Some(connection)));
+        }
+    }
 }
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
@@ -60,10 +93,11 @@ impl Link {
                 let client = ClusterClientBuilder::new(infos)
                     .retries(0)
                     .connection_timeout(CONNECT_IN)
-                    .response_timeout(ANSWER_IN)
+                    .response_timeout(ANSWER_IN_CLUSTER)
                     .tcp_settings(tcp())
                     .build()?;
-                Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
+                let (connection, asked_again_at) = (Mutex::default(), Mutex::default());
+                Connection::Cluster(Arc::new(Cluster { client, connection, asked_again_at }))
             }
         };
         Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
@@ -99,11 +133,7 @@ impl Link {
         let mut asked = Box::pin(async move {
             match connection {
                 Connection::One(mut one) => one.req_packed_command(&command).await,
-                Connection::Cluster(cluster) => {
-                    let connect = || cluster.client.get_async_connection();
-                    let mut connection = cluster.connection.get_or_try_init(connect).await?.clone();
-                    connection.req_packed_command(&command).await
-                }
+                Connection::Cluster(cluster) => cluster.connection().await?.req_packed_command(&command).await,
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
@@ -111,6 +141,10 @@ impl Link {
         }
         // A connection that is being made is made for the next.
         tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
+        if let Connection::Cluster(cluster) = &self.connection {
+            let cluster = Arc::clone(cluster);
+            tokio::spawn(async move { cluster.ask_again().await });
+        }
         Err(RedisError::from((ErrorKind::Io, "it took too long")))
     }
 }

@@ -216,7 +216,7 @@ impl<C: Clock> Shared<C> {
                 return answers;
             }
             let began = Instant::now();
-            // Those that wait for a lease, first: what is refused there is not charged elsewhere.
+            // Those that wait for a lease, first: what it is not enough for goes out with the others.
             for (place, answer, part) in waits {
                 let left = store.timeout().saturating_sub(began.elapsed());
                 match timeout(left, answer).await {
@@ -226,7 +226,8 @@ impl<C: Clock> Shared<C> {
                     _ => {}
                 }
             }
-            if !questions.is_empty() {
+            // What could not be answered in time is not charged.
+            if !questions.is_empty() && began.elapsed() < store.timeout() {
                 let mut asked = Vec::with_capacity(questions.len());
                 let mut places = Vec::with_capacity(questions.len());
                 for (slot, parts, at) in questions {

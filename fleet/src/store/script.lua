@@ -68,10 +68,11 @@ local function add(what, found, is_instant, head, add_s, add_n, most_s, most_n, 
   if over_s > most_s or (over_s == most_s and over_n > most_n) then
     return what == 'lend' and 'other' or 'refused'
   end
-  return 'charged', format('%s|%s|%d|%d|%d', head, leases, s, n, version)
+  return 'charged', format('%s|%s|%d|%d|%d', head, leases, s, n, version), is_instant and s - now_s + 2 or 0
 end
 
--- What becomes of a charge, and the value after it; other: it does not fit, or this is not the value that it is for.
+-- What becomes of a charge, the value after it, and for how many seconds that says something at least, if it is not known before;
+-- other: it does not fit, or this is not the value that it is for.
 local function step(found, what, from, till, sent, node, number, ...)
   if what == 'look' then return 'looked' end
   if what == 'clear' then return 'charged', '' end
@@ -90,7 +91,7 @@ local function finish()
     local c = charges[place]
     if c.outcome == 'charged' and is_charged then
       values[c.key] = c.after
-      lives[c.key] = match(c.after, '^[^|]*|%d') and c.leased or c.life or 1
+      lives[c.key] = math.max(match(c.after, '^[^|]*|%d') and c.leased or c.life or 1, c.lasts or 0)
       if c.sent and c.sent > 0 then
         call('HSET', KEYS[c.sent], c.node, c.number)
         call('EXPIRE', KEYS[c.sent], math.max(c.life, 60))
@@ -111,7 +112,7 @@ local function charge(is_last, what, key, is_shadow, from, till, life, leased, s
   c.key, c.life, c.leased, c.sent, c.node, c.number = key, life, leased, sent, node, number
   c.outcome = 'unasked'
   if is_charged then
-    c.outcome, c.after = step(value(key), what, from, till, sent, node, number, ...)
+    c.outcome, c.after, c.lasts = step(value(key), what, from, till, sent, node, number, ...)
     is_charged = c.outcome ~= 'other' and (c.outcome ~= 'refused' or is_shadow)
   end
   if is_last then finish() end

@@ -4,6 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use redis::cmd;
 use tidegate::{Identity, Request};
+use tidegate_fleet::store::StoreSettings;
 
 use crate::{
     load::{Load, load},
@@ -135,6 +136,24 @@ fn what_a_view_spent_is_told_to_others_once() {
         assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(60), "told once");
     });
     let _ = wait_for("it is there", || redis.commands().get("evalsha").copied());
+}
+
+#[test]
+fn a_node_that_stops_during_an_exchange_has_told_all() {
+    let redis = Redis::start();
+    run(async {
+        let settings = StoreSettings { sync_interval: Duration::from_millis(20), ..PATIENT };
+        for turn in 0..60 {
+            let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", 1_000, "300d")).await;
+            // Wherever the exchange is.
+            tokio::time::sleep(Duration::from_micros(turn * 377)).await;
+            assert!(one.check("ada").await.allowed);
+            tokio::time::sleep(Duration::from_micros(turn * 733 % 23_000)).await;
+            one.shared.close().await;
+        }
+        let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 1_000, "300d")).await;
+        assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(940));
+    });
 }
 
 #[test]

@@ -281,6 +281,34 @@ fn without_the_store_each_limit_does_as_it_says_until_it_is_back() {
 }
 
 #[test]
+fn whoever_has_gone_is_not_charged() {
+    let redis = Redis::start();
+    run(async {
+        // It is asked on and on.
+        let settings = StoreSettings { timeout: Duration::from_millis(50), failures_max: 10_000, ..PATIENT };
+        let node = Arc::new(node(&[redis.url()], settings, &strict("fixed_window", 1_000, "300d")).await);
+        while node.check("ada").await.degraded.is_some() {}
+        let before = node.check_of(&[("user", "ada")], 0).await.remaining.expect("it has one");
+        redis.pause();
+        let mut checks = JoinSet::new();
+        for _ in 0..300 {
+            let node = Arc::clone(&node);
+            checks.spawn(async move { node.check("ada").await.degraded });
+        }
+        let said = checks.join_all().await;
+        assert!(said.iter().all(|degraded| *degraded == Some(Degraded::StoreFailed)));
+        redis.resume();
+        let mut said = node.check_of(&[("user", "ada")], 0).await;
+        while said.degraded.is_some() {
+            said = node.check_of(&[("user", "ada")], 0).await;
+        }
+        // What was sent before it was known that nobody answers: the first, and a script or two of those that came with it.
+        let charged = before - said.remaining.expect("it has one");
+        assert!(charged <= 1 + 2 * 64, "{charged} of 300");
+    });
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_left_alone() {
     let redis = Redis::start();
     run(async {
@@ -298,6 +326,23 @@ fn a_store_that_does_not_answer_is_left_alone() {
             (asked >= 6).then_some(asked)
         });
         assert!(asked < 20, "after five failures it is not asked any more: {asked}");
+    });
+}
+
+#[test]
+fn a_cluster_is_asked_though_a_master_stands() {
+    let cluster = Cluster::start();
+    run(async {
+        let settings = StoreSettings { timeout: Duration::from_millis(100), failures_max: 10_000, ..PATIENT };
+        let node = node(&cluster.urls(), settings, &strict("fixed_window", 1_000, "300d")).await;
+        while node.check("ada").await.degraded.is_some() {}
+        // Its replica is promoted; its connections stand.
+        cluster.pause(cluster.place_of_keys());
+        let began = tokio::time::Instant::now();
+        assert!(node.check("ada").await.degraded.is_some());
+        while node.check("ada").await.degraded.is_some() {
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody asks who came in its place");
+        }
     });
 }
 
