@@ -86,8 +86,8 @@ pub(super) struct Part {
     tries: u8,
 }
 
-/// A swap that comes later is not made.
-const SWAPPED_IN: Nanos = SECOND_NS / 10;
+/// A swap that comes later is not made: the first try, and those after it.
+const SWAP_IN: [Nanos; 3] = [SECOND_NS / 10, SECOND_NS, 10 * SECOND_NS];
 
 /// What is given back is reckoned for a time by which the store has it, however late it is: for the first try, and those after it.
 const TAKE_IN: [Nanos; 3] = [SECOND_NS / 200, SECOND_NS / 20, SECOND_NS / 2];
@@ -239,6 +239,11 @@ impl Part {
         }
     }
 
+    /// For the first try, and those after it.
+    fn in_time(&self, times: [Nanos; 3]) -> Nanos {
+        times[usize::from(self.tries).min(times.len() - 1)]
+    }
+
     fn text(&self) -> &str {
         self.found.as_ref().map_or("", |found| &found.text)
     }
@@ -249,7 +254,7 @@ impl Part {
         let meter = held.under.meter;
         let before = || self.text().to_owned();
         // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
-        let soon = now.saturating_add(SWAPPED_IN);
+        let soon = now.saturating_add(self.in_time(SWAP_IN));
         let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
             let until = until.min(soon).min(held.leases.until()).min(held.under.meter.ends(held.word));
             Deed::Swap { before: before(), after: held.write(), from, until }
@@ -259,7 +264,7 @@ impl Part {
             // There is nothing.
             Wish::GiveBack(_) if self.found.as_ref().is_some_and(|found| found.held.is_none()) => Err(Verdict::Never),
             Wish::GiveBack(receipt) => {
-                let until = now + TAKE_IN[usize::from(self.tries).min(TAKE_IN.len() - 1)];
+                let until = now + self.in_time(TAKE_IN);
                 if let Some(take) = self.own.meter.deduction(now, until, &receipt)
                     && (self.found.is_none()
                         || !is_other && meter == self.own.meter && held.word - meter.tail(held.word) == take.head)
@@ -346,7 +351,9 @@ impl Part {
             _ => None,
         }
         .map_or(0, |held| held.under.meter.reset_after_ns(held.word, now));
-        let life_ns = self.own.meter.period_ns().saturating_mul(2).max(debt_ns);
+        // Others may have newer numbers.
+        let theirs = self.found.as_ref().and_then(|found| found.held).map_or(0, |held| held.under.meter.period_ns());
+        let life_ns = self.own.meter.period_ns().max(theirs).saturating_mul(2).max(debt_ns);
         let leased_ns = life_ns.max(2 * LEASE_NS);
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);

@@ -16,7 +16,7 @@ use tidegate_middleware::breaker::{Breaker, Permit, State};
 use tokio::{
     runtime,
     sync::oneshot,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
@@ -34,6 +34,9 @@ const TOGETHER: usize = 64;
 /// The slot of questions that nobody waits for, and how long they gather.
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(10);
+
+/// After a server said that a slot is at another.
+const MOVED: Duration = Duration::from_millis(1);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
@@ -54,8 +57,8 @@ pub(super) struct Store {
     state: Mutex<State>,
     /// Whether that is open: each check of a view asks.
     is_open: AtomicBool,
-    /// Of each slot that is being asked, who waits for the next question.
-    slots: Mutex<HashMap<String, VecDeque<Waiting>>>,
+    /// Those that are being asked.
+    slots: Mutex<HashMap<String, Slot>>,
     /// When it answered last, by this node's clock, and how far its own clock is ahead of that. Before it answered nothing is
     /// known of its time (0), and the script refuses what matters.
     heard_at: AtomicU64,
@@ -86,31 +89,31 @@ struct Waiting {
     patience: Duration,
     /// `None`: nobody waits, and it is asked all the same.
     answer: Option<oneshot::Sender<Vec<Told>>>,
-    heard: Heard,
 }
 
-/// When a question was asked, and when the store answered it last, whatever it said (0: never), by this node's clock.
-#[derive(Clone, Debug)]
-struct Heard {
-    asked_at: Nanos,
-    at: Arc<AtomicU64>,
+/// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
+#[derive(Default)]
+struct Slot {
+    waiting: VecDeque<Waiting>,
+    heard_at: Arc<AtomicU64>,
 }
 
-impl Heard {
-    fn new(asked_at: Nanos) -> Self {
-        Self { asked_at, at: Arc::default() }
-    }
+/// A question that was put to a slot.
+struct Asked {
+    answer: oneshot::Receiver<Vec<Told>>,
+    at: Nanos,
+    heard_at: Arc<AtomicU64>,
+}
 
-    fn note(&self, now: Nanos) {
-        self.at.store(now, Ordering::Relaxed);
-    }
-
+impl Asked {
+    /// Since it was put, or its slot heard of the store: it may wait behind others.
     fn silent_for(&self, now: Nanos) -> Duration {
-        Duration::from_nanos(now.saturating_sub(self.asked_at.max(self.at.load(Ordering::Relaxed))))
+        Duration::from_nanos(now.saturating_sub(self.at.max(self.heard_at.load(Ordering::Relaxed))))
     }
 
+    /// Has its slot heard of the store since?
     fn is_within(&self, time: Duration, now: Nanos) -> bool {
-        self.at.load(Ordering::Relaxed) > 0 && self.silent_for(now) < time
+        self.heard_at.load(Ordering::Relaxed) > self.at && self.silent_for(now) < time
     }
 }
 
@@ -166,19 +169,22 @@ impl Store {
         let patience = self.settings.timeout;
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
-        let heard = Heard::new(nanos(began - self.began));
-        let put = |(slot, question)| self.put(slot, question, patience, &heard);
-        let asked: Vec<_> = questions.into_iter().map(put).collect();
+        let mut asked: Vec<_> =
+            questions.into_iter().map(|(slot, question)| self.put(slot, question, patience)).collect();
         let waited = timeout(patience.saturating_sub(began.elapsed()), async {
-            for (place, answered) in asked.into_iter().enumerate() {
-                told[place] = answered.await.ok();
+            for (asked, told) in asked.iter_mut().zip(&mut told) {
+                *told = (&mut asked.answer).await.ok();
             }
         });
-        drop(waited.await);
-        // Who lost every race was not answered, but heard of it.
+        let has_failed = waited.await.is_ok();
+        // Who lost every race, or waited behind others, was not answered, but heard of it.
         let now = self.now();
-        let is_there = told.iter().any(Option::is_some) || heard.is_within(patience, now);
-        self.learn(permit, heard.silent_for(now), 1, is_there);
+        let is_there = told.iter().any(Option::is_some) || asked.iter().any(|it| it.is_within(patience, now));
+        let silent_for = asked.iter().map(|it| it.silent_for(now)).max().unwrap_or_default();
+        // Whoever had waited for something else before it asked knows nothing of a store that did not answer at once.
+        if is_there || has_failed || silent_for > patience / 2 {
+            self.learn(permit, silent_for, 1, is_there);
+        }
         told
     }
 
@@ -190,21 +196,21 @@ impl Store {
         part: Part,
         patience: Duration,
     ) -> Option<Told> {
-        // What gathers goes out later.
-        let gathers = if slot == GATHERED { GATHER } else { Duration::ZERO };
-        let heard = Heard::new(self.now() + nanos(gathers));
         // However long others are before it: asked twice, it would only be longer.
-        let mut answered = self.put(slot, vec![part], patience.max(self.settings.timeout), &heard);
-        let mut wait = gathers + self.notices_in();
+        let mut asked = self.put(slot, vec![part], patience.max(self.settings.timeout));
+        let notices_in = self.notices_in();
         loop {
-            let told = timeout(wait, &mut answered).await;
-            let is_there = matches!(told, Ok(Ok(_)));
-            self.learn(permit, heard.silent_for(self.now()), self.settings.failures_max, is_there);
-            match (told, permit) {
-                (Ok(told), _) => return told.ok()?.pop(),
-                // It may have lost a race after it was asked, and not be heard of since.
-                (Err(_), Permit::Usual) => wait = self.notices_in(),
-                (Err(_), Permit::Trial) => return answered.await.ok()?.pop(),
+            // By when it is known that it is silent. What gathers is asked later.
+            let asked_at = asked.at.max(asked.heard_at.load(Ordering::Relaxed));
+            let silent_at = self.began + Duration::from_nanos(asked_at) + notices_in;
+            let told = timeout_at(silent_at, &mut asked.answer).await;
+            let now = self.now();
+            let silent_for = asked.silent_for(now);
+            let is_there = matches!(told, Ok(Ok(_))) || asked.is_within(notices_in, now);
+            if told.is_ok() || silent_for >= notices_in {
+                self.learn(permit, silent_for, self.settings.failures_max, is_there);
+                let told = if let Ok(told) = told { told } else { asked.answer.await };
+                return told.ok()?.pop();
             }
         }
     }
@@ -232,12 +238,10 @@ impl Store {
         let patience = PEOPLE.max(self.settings.timeout);
         let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
-        let heard = Heard::new(0);
-        let put = |(slot, part)| self.put(queue(slot), vec![part], patience, &heard);
-        let asked: Vec<_> = parts.into_iter().map(put).collect();
+        let asked: Vec<_> = parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience)).collect();
         let waited = timeout(patience, async {
-            for (told, answered) in told.iter_mut().zip(asked) {
-                *told = answered.await.ok().and_then(|mut told| told.pop());
+            for (told, asked) in told.iter_mut().zip(asked) {
+                *told = asked.answer.await.ok().and_then(|mut told| told.pop());
             }
         });
         drop(waited.await);
@@ -252,8 +256,7 @@ impl Store {
 
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
-        let (question, heard) = (vec![part], Heard::new(0));
-        self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, answer: None, heard });
+        self.queue(slot, Waiting { question: vec![part], since: None, patience: BACKGROUND, answer: None });
     }
 
     /// Is it left alone for now?
@@ -320,45 +323,43 @@ impl Store {
     }
 
     /// Puts a question to those of its slot, for as long as somebody waits for the answer.
-    fn put(
-        self: &Arc<Self>,
-        slot: String,
-        question: Question,
-        patience: Duration,
-        heard: &Heard,
-    ) -> oneshot::Receiver<Vec<Told>> {
-        let (answer, answered) = oneshot::channel();
-        let (answer, heard) = (Some(answer), heard.clone());
-        self.queue(slot, Waiting { question, since: None, patience, answer, heard });
-        answered
+    fn put(self: &Arc<Self>, slot: String, question: Question, patience: Duration) -> Asked {
+        // What gathers goes out later.
+        let at = self.now() + if slot == GATHERED { nanos(GATHER) } else { 0 };
+        let (sender, answer) = oneshot::channel();
+        let heard_at = self.queue(slot, Waiting { question, since: None, patience, answer: Some(sender) });
+        Asked { answer, at, heard_at }
     }
 
-    /// The first of a slot makes a task that asks them all.
-    fn queue(self: &Arc<Self>, slot: String, waiting: Waiting) {
+    /// The first of a slot makes a task that asks them all. Answers where it is noted when the slot hears of the store.
+    fn queue(self: &Arc<Self>, name: String, waiting: Waiting) -> Arc<AtomicU64> {
         let mut slots = lock(&self.slots);
-        if let Some(others) = slots.get_mut(&slot) {
-            others.push_back(waiting);
-            return;
+        if let Some(slot) = slots.get_mut(&name) {
+            slot.waiting.push_back(waiting);
+            return Arc::clone(&slot.heard_at);
         }
-        slots.insert(slot.clone(), VecDeque::from([waiting]));
+        let slot = Slot { waiting: VecDeque::from([waiting]), ..Slot::default() };
+        let heard_at = Arc::clone(&slot.heard_at);
+        slots.insert(name.clone(), slot);
         drop(slots);
-        let store = Arc::clone(self);
-        self.runtime.spawn(async move { store.serve(&slot).await });
+        let (store, told) = (Arc::clone(self), Arc::clone(&heard_at));
+        self.runtime.spawn(async move { store.serve(&name, &told).await });
+        heard_at
     }
 
     /// Asks for what waits in a slot until nothing does.
-    async fn serve(&self, slot: &str) {
+    async fn serve(&self, slot: &str, heard_at: &AtomicU64) {
         let mut again = Vec::new();
         loop {
             let gathers = slot == GATHERED || slot.starts_with(FOR_PEOPLE);
-            if gathers && lock(&self.slots).get(slot).is_some_and(|waiting| waiting.len() < TOGETHER) {
+            if gathers && lock(&self.slots).get(slot).is_some_and(|slot| slot.waiting.len() < TOGETHER) {
                 sleep(GATHER).await;
             }
             let mut batch = std::mem::take(&mut again);
             batch.retain(Waiting::is_wanted);
             {
                 let mut slots = lock(&self.slots);
-                let Some(waiting) = slots.get_mut(slot) else { return };
+                let Some(Slot { waiting, .. }) = slots.get_mut(slot) else { return };
                 while batch.len() < TOGETHER
                     && let Some(next) = waiting.pop_front()
                 {
@@ -371,12 +372,12 @@ impl Store {
                     return;
                 }
             }
-            again = self.round(batch).await;
+            again = self.round(batch, heard_at).await;
         }
     }
 
     /// Asks once, and tells those who have their answer. Answers who is to be asked for again.
-    async fn round(&self, mut batch: Vec<Waiting>) -> Vec<Waiting> {
+    async fn round(&self, mut batch: Vec<Waiting>, heard_at: &AtomicU64) -> Vec<Waiting> {
         let (now, mut told) = (self.moment().store, Telling::default());
         for waiting in &mut batch {
             told.question(&mut waiting.question, now);
@@ -387,8 +388,9 @@ impl Store {
         let told = match self.link.run(&told.keys, &told.arguments, patience).await {
             Ok(told) => told,
             Err(error) if has_moved(&error) => {
+                heard_at.store(self.now(), Ordering::Relaxed);
                 // Where it is now is known soon.
-                sleep(GATHER).await;
+                sleep(MOVED).await;
                 batch.retain_mut(Waiting::is_asked_again);
                 return batch;
             }
@@ -399,10 +401,7 @@ impl Store {
             }
         };
         self.counts.took_ns.fetch_add(nanos(began.elapsed()), Ordering::Relaxed);
-        let heard_at = self.now();
-        for waiting in &batch {
-            waiting.heard.note(heard_at);
-        }
+        heard_at.store(self.now(), Ordering::Relaxed);
         let mut told = told.into_iter();
         let Some(now) = self.hear_time(told.next().as_ref()) else { return Vec::new() };
         let mut again = Vec::new();

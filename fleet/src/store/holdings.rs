@@ -410,6 +410,7 @@ impl Holdings {
 
     /// Tells the store what was spent of views, and takes in what it has. `false`: there was no answer.
     async fn tell(self: &Arc<Self>) -> bool {
+        self.telling.fetch_add(1, Ordering::Relaxed);
         let untold = mem::take(&mut *lock(&self.untold));
         let told: Vec<_> = untold
             .into_iter()
@@ -439,6 +440,7 @@ impl Holdings {
                 }))
             })
             .collect();
+        self.telling.fetch_sub(1, Ordering::Relaxed);
         let mut is_told = true;
         for task in told {
             is_told &= task.await.unwrap_or(true);

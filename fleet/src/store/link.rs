@@ -1,9 +1,6 @@
 //! The connection to the store: one server, or a cluster; made when it is first needed, and again when it broke.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind,
@@ -13,17 +10,12 @@ use redis::{
     io::tcp::TcpSettings,
 };
 use sha2::{Digest, Sha256};
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, timeout},
-};
-
-use super::lock;
+use tokio::{sync::OnceCell, time::timeout};
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; whoever asked has gone before. A server of a cluster that is silent for so long is
-/// replaced by another.
+/// What has no answer by then is let go of; whoever asked has gone before. Of a cluster another server comes in the place of one
+/// that is silent.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
 const ANSWER_IN_CLUSTER: Duration = Duration::from_secs(1);
 /// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
@@ -36,33 +28,10 @@ enum Connection {
     Cluster(Arc<Cluster>),
 }
 
-/// What it consists of is known once some server of it answered, and is asked again where one is silent.
+/// What it consists of is known once some server of it answered.
 struct Cluster {
     client: ClusterClient,
-    connection: Mutex<Arc<OnceCell<ClusterConnection>>>,
-    asked_again_at: Mutex<Option<Instant>>,
-}
-
-impl Cluster {
-    async fn connection(&self) -> RedisResult<ClusterConnection> {
-        let connection = Arc::clone(&lock(&self.connection));
-        connection.get_or_try_init(|| self.client.get_async_connection()).await.cloned()
-    }
-
-    /// A server was silent. Its connections stand, so the client takes it to be there; others may say that one came in its place.
-    /// Once a second at most.
-    async fn ask_again(&self) {
-        {
-            let mut at = lock(&self.asked_again_at);
-            if at.is_some_and(|at| at.elapsed() < ANSWER_IN_CLUSTER) {
-                return;
-            }
-            *at = Some(Instant::now());
-        }
-        if let Ok(connection) = self.client.get_async_connection().await {
-            *lock(&self.connection) = Arc::new(OnceCell::new_with(Some(connection)));
-        }
-    }
+    connection: OnceCell<ClusterConnection>,
 }
 
 /// Asks the script. Clones share a connection, over which questions go out without waiting for one another's answers.
@@ -96,8 +65,7 @@ impl Link {
                     .response_timeout(ANSWER_IN_CLUSTER)
                     .tcp_settings(tcp())
                     .build()?;
-                let (connection, asked_again_at) = (Mutex::default(), Mutex::default());
-                Connection::Cluster(Arc::new(Cluster { client, connection, asked_again_at }))
+                Connection::Cluster(Arc::new(Cluster { client, connection: OnceCell::new() }))
             }
         };
         Ok(Self { connection, id, code, hash: Script::new(code).get_hash().to_owned() })
@@ -133,7 +101,11 @@ impl Link {
         let mut asked = Box::pin(async move {
             match connection {
                 Connection::One(mut one) => one.req_packed_command(&command).await,
-                Connection::Cluster(cluster) => cluster.connection().await?.req_packed_command(&command).await,
+                Connection::Cluster(cluster) => {
+                    let connect = || cluster.client.get_async_connection();
+                    let mut connection = cluster.connection.get_or_try_init(connect).await?.clone();
+                    connection.req_packed_command(&command).await
+                }
             }
         });
         if let Ok(answer) = timeout(patience, &mut asked).await {
@@ -141,10 +113,6 @@ impl Link {
         }
         // A connection that is being made is made for the next.
         tokio::spawn(timeout(CONNECT_IN + ANSWER_IN, asked));
-        if let Connection::Cluster(cluster) = &self.connection {
-            let cluster = Arc::clone(cluster);
-            tokio::spawn(async move { cluster.ask_again().await });
-        }
         Err(RedisError::from((ErrorKind::Io, "it took too long")))
     }
 }

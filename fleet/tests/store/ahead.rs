@@ -139,6 +139,31 @@ fn what_a_view_spent_is_told_to_others_once() {
 }
 
 #[test]
+fn many_views_are_told_together_and_nobody_takes_the_store_for_gone() {
+    const USERS: usize = 5_000;
+    let redis = Redis::start();
+    run(async {
+        // One script takes far less, all of them far more than the hundred milliseconds in which a silence is noticed.
+        let settings = StoreSettings { timeout: Duration::from_millis(20), ..PATIENT };
+        let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", 10, "300d")).await;
+        let users: Vec<_> = (0..USERS).map(|user| format!("u-{user}")).collect();
+        for _ in 0..3 {
+            for user in &users {
+                assert!(one.check(user).await.allowed);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        one.shared.close().await;
+        let figures = one.shared.figures();
+        assert!(figures.asked >= USERS as u64 / 64 && figures.opened == 0, "{figures:?}");
+        let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 10, "300d")).await;
+        for user in [&users[0], &users[USERS / 2], &users[USERS - 1]] {
+            assert_eq!(late.check_of(&[("user", user)], 0).await.remaining, Some(7), "{user}");
+        }
+    });
+}
+
+#[test]
 fn a_node_that_stops_during_an_exchange_has_told_all() {
     let redis = Redis::start();
     run(async {

@@ -249,11 +249,6 @@ impl Cluster {
         self.nodes[place].kill();
     }
 
-    /// It stands, and says nothing.
-    pub(crate) fn pause(&self, place: usize) {
-        self.nodes[place].pause();
-    }
-
     /// All at once.
     pub(crate) fn kill_all(&mut self) {
         self.nodes.iter_mut().for_each(Redis::kill);

@@ -210,7 +210,9 @@ mod tests {
                     self.lives[key] = Found::read(told.clone(), &part.own.meter).held.map(|held| {
                         let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
                         let debt_ns = held.under.meter.reset_after_ns(held.word, now);
-                        let life_ns = (2 * part.own.meter.period_ns()).max(leased_ns);
+                        let known = part.found.as_ref().and_then(|found| found.held);
+                        let theirs = known.map_or(0, |held| held.under.meter.period_ns());
+                        let life_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
                         self.debts += usize::from(debt_ns > life_ns);
                         let life_ns = life_ns.max(debt_ns);
                         life_ns.div_ceil(SECOND_NS) + 1
