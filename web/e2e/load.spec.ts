@@ -4,7 +4,7 @@ import { expect, test } from './fixtures.ts';
 
 const LOADS = 5;
 /** Calls that were answered by then: a page that asks in a row, or for more than it shows, has more. */
-const CALLS_MAX = { content: 2, usable: 8 };
+const CALLS_MAX = { content: 2, usable: 4 };
 
 type Drawn = Record<'content' | 'usable', { ms: number; calls: number }>;
 
