@@ -32,8 +32,8 @@ const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
 /// A denial by what the store had is not repeated for longer than this without asking.
 const STALE_NS: Nanos = SECOND_NS;
 
-/// A store that is there has answered by then.
-const ANSWER_NS: Nanos = SECOND_NS / 50;
+/// A store that is there has answered by then, also on a busy machine.
+const ANSWER_NS: Nanos = SECOND_NS / 20;
 /// When to come again where it is not known, but there will be an answer soon.
 const SOON_NS: Nanos = SECOND_NS / 1_000;
 

@@ -152,7 +152,8 @@ mod tests {
             match self.what {
                 0 => Wish::Look(tokens),
                 1 => Wish::Reset,
-                2 => Wish::Overcharge(tokens),
+                // Up to three limits at once.
+                2 => Wish::Overcharge(tokens * (1 + self.left)),
                 6 => {
                     let word = known.map_or(0, |held| held.word);
                     Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
