@@ -309,7 +309,7 @@ impl Store {
         loop {
             sleep(BACKGROUND).await;
             let Some(store) = store.upgrade() else { return };
-            if store.is_away()
+            if store.is_open()
                 && let Some(permit) = store.permit()
             {
                 let began = Instant::now();

@@ -62,7 +62,7 @@ pub(super) struct Holdings {
     untold: Mutex<Vec<u64>>,
     telling: AtomicU64,
     /// Whether any view was asked since that was seen last. One that only denies has nothing to tell.
-    is_viewed: AtomicBool,
+    viewed: AtomicBool,
     /// This process, as those know it that it tells.
     node: String,
     pub(super) figures: Figures,
@@ -132,7 +132,7 @@ impl Holdings {
             renewing: AtomicU64::new(0),
             untold: Mutex::default(),
             telling: AtomicU64::new(0),
-            is_viewed: AtomicBool::new(false),
+            viewed: AtomicBool::new(false),
             node,
             figures: Figures::default(),
         });
@@ -141,7 +141,7 @@ impl Holdings {
             .runtime()
             .spawn(every(interval, Arc::downgrade(&holdings), |holdings| async move { holdings.tell_all().await }));
         store.runtime().spawn(every(PROBE, Arc::downgrade(&holdings), |holdings| async move {
-            if holdings.is_viewed.swap(false, Ordering::Relaxed) {
+            if holdings.viewed.swap(false, Ordering::Relaxed) {
                 holdings.store.probe().await;
             }
         }));
@@ -179,10 +179,7 @@ impl Holdings {
         match &mut holding.kind {
             Kind::Synced { view, .. } if charge.is_look => Says::Answer(view.look(meter, charge.cost, now.store)),
             Kind::Synced { view, .. } => {
-                // Written once for many checks: they are of several threads.
-                if !self.is_viewed.load(Ordering::Relaxed) {
-                    self.is_viewed.store(true, Ordering::Relaxed);
-                }
+                self.note_view();
                 let (answer, is_first) = view.spend(meter, charge.cost, now.store);
                 if is_first {
                     drop(shard);
@@ -215,6 +212,14 @@ impl Holdings {
                 // Without an answer, what the limit says for that case decides.
                 Spent::Answer(_, true) | Spent::Ask => Says::Store,
             },
+        }
+    }
+
+    /// A view is asked.
+    pub(super) fn note_view(&self) {
+        // Written once for many checks: they are of several threads.
+        if !self.viewed.load(Ordering::Relaxed) {
+            self.viewed.store(true, Ordering::Relaxed);
         }
     }
 

@@ -353,6 +353,7 @@ impl<C: Clock> Shared<C> {
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {
         // Without its store a view is nobody's: what the limit says for that case decides.
         if charge.sharing == Sharing::Synced && self.store.is_away() {
+            self.holdings.note_view();
             return Says::Answer(Answer::Failed);
         }
         self.holdings.charge(charge, is_patient)
