@@ -33,7 +33,7 @@ const TOGETHER: usize = 64;
 
 /// The slot of questions that nobody waits for, and how long they gather.
 const GATHERED: &str = "~";
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(5);
 
 /// After a server said that a slot is at another.
 const MOVED: Duration = Duration::from_millis(1);

@@ -170,7 +170,7 @@ fn answers_that_are_late_or_lost_are_charged_once() {
             };
             let nodes = four_with(&[proxy.url()], BRISK, &limit).await;
             let loaded = nodes.clone();
-            let loading = tokio::spawn(async move { load(&loaded, 500, seconds(7.0)).await });
+            let loading = tokio::spawn(async move { load(&loaded, 500, seconds(8.0)).await });
             tokio::time::sleep(seconds(1.0)).await;
             proxy.delay(Duration::from_millis(200));
             tokio::time::sleep(seconds(2.0)).await;
@@ -179,8 +179,8 @@ fn answers_that_are_late_or_lost_are_charged_once() {
             tokio::time::sleep(seconds(2.0)).await;
             proxy.drop_half(false);
             let seen = loading.await.expect("no panic");
-            let (all, last) = (Load::of(&seen), Load::between(&seen, seconds(6.0), seconds(7.0)));
-            assert!(all.offered == 14_000 && all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
+            let (all, last) = (Load::of(&seen), Load::between(&seen, seconds(7.0), seconds(8.0)));
+            assert!(all.offered == 16_000 && all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
             assert!(all.degraded > 0, "{sharing}: nothing was late or lost: {all:?}");
             // A few may be: the timeout is short, and the machine may be busy.
             assert!(last.degraded < 100 && last.admitted >= 800, "{sharing}: {last:?}");
@@ -291,7 +291,7 @@ fn releases_with_keys_of_other_versions_admit_one_limit_each() {
 
 #[test]
 fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
-    let settings = StoreSettings { timeout: Duration::from_millis(100), ..PATIENT };
+    let settings = StoreSettings { timeout: Duration::from_millis(250), failures_max: 2, ..PATIENT };
     each(|sharing| {
         let mut cluster = Cluster::start();
         run(async {
