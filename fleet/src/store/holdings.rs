@@ -28,9 +28,10 @@ use super::{
     Name,
     ask::{LeaseAsk, Part, Told, Wish, excess},
     asking::{BACKGROUND, Store},
-    lease::{Care, LOOK, Lease, Moment, Spent, View},
+    lease::{Care, LOOK, Lease, Moment, Spent},
     lock, name,
     value::Under,
+    view::View,
 };
 
 const SHARDS: usize = 64;
@@ -538,7 +539,7 @@ fn spread(hash: u64) -> u64 {
 impl Holding {
     fn new(charge: &StoreCharge<'_>, own: Under, now: Moment, born: u64) -> Self {
         let kind = match charge.sharing {
-            Sharing::Synced => Kind::Synced { view: View::new(now), text: None },
+            Sharing::Synced => Kind::Synced { view: View::new(now.own), text: None },
             _ => Kind::Leased { lease: Lease::new(), text: String::new(), waiters: Vec::new() },
         };
         Self { hash: charge.hash, own, kind, name: Box::new(name(charge)), born }

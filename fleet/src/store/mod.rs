@@ -20,8 +20,8 @@
 //! `EVAL`, `EVALSHA`, `TIME`, `GET`, `SET`, `HGET`, `HSET` and `EXPIRE`, of keys that begin with `tidegate:`.
 //!
 //! From the ground up: `address` (where it is), `value` (what lies in the store), `ask` (a charge, told to the script and answered), `link` (the
-//! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` (what a node holds of
-//! one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
+//! connection), `asking` (questions that go out together, and what happens when nobody answers), `lease` and `view` (what a
+//! node holds of one key), `holdings` (of all keys, and who looks after it); and here, what an engine is given of them.
 
 mod address;
 mod ask;
@@ -30,6 +30,7 @@ mod holdings;
 mod lease;
 mod link;
 mod value;
+mod view;
 mod waits;
 
 use std::{
