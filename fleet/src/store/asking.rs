@@ -15,7 +15,7 @@ use tidegate::time::Nanos;
 use tidegate_middleware::breaker::{Breaker, Permit, State};
 use tokio::{
     runtime,
-    sync::oneshot,
+    sync::{Notify, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
 
@@ -31,7 +31,7 @@ use super::{
 /// Questions that go out together.
 const TOGETHER: usize = 64;
 
-/// The slot of questions that nobody waits for, and how long they gather.
+/// The slot of what one server is asked in the background, and how long that gathers, unless somebody waits for one of it.
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(5);
 
@@ -87,6 +87,8 @@ struct Waiting {
     /// When it was answered in vain first.
     since: Option<Instant>,
     patience: Duration,
+    /// Does a check wait for it?
+    is_urgent: bool,
     /// `None`: nobody waits, and it is asked all the same.
     answer: Option<oneshot::Sender<Vec<Told>>>,
 }
@@ -94,8 +96,30 @@ struct Waiting {
 /// Who waits for the next question of a slot, and when the store answered one of it last, whatever it said, by this node's clock.
 #[derive(Default)]
 struct Slot {
-    waiting: VecDeque<Waiting>,
+    urgent: VecDeque<Waiting>,
+    others: VecDeque<Waiting>,
+    /// Wakes whoever lets them gather.
+    wake: Arc<Notify>,
     heard_at: Arc<AtomicU64>,
+}
+
+impl Slot {
+    fn push(&mut self, waiting: Waiting) {
+        let to = if waiting.is_urgent { &mut self.urgent } else { &mut self.others };
+        to.push_back(waiting);
+        if self.is_full() {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Is it time to ask?
+    fn is_full(&self) -> bool {
+        !self.urgent.is_empty() || self.others.len() >= TOGETHER
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        self.urgent.pop_front().or_else(|| self.others.pop_front())
+    }
 }
 
 /// A question that was put to a slot.
@@ -170,7 +194,7 @@ impl Store {
         let mut told: Vec<_> = questions.iter().map(|_| None).collect();
         let Some(permit) = self.permit() else { return told };
         let mut asked: Vec<_> =
-            questions.into_iter().map(|(slot, question)| self.put(slot, question, patience)).collect();
+            questions.into_iter().map(|(slot, question)| self.put(slot, question, patience, true)).collect();
         let waited = timeout(patience.saturating_sub(began.elapsed()), async {
             for (asked, told) in asked.iter_mut().zip(&mut told) {
                 *told = (&mut asked.answer).await.ok();
@@ -188,16 +212,17 @@ impl Store {
         told
     }
 
-    /// Asks one thing that no check waits for, for so long.
+    /// Asks one thing for so long, also when the check has gone that waits for it, if one does.
     pub(super) async fn ask_in_background(
         self: &Arc<Self>,
         permit: Permit,
         slot: String,
         part: Part,
         patience: Duration,
+        is_urgent: bool,
     ) -> Option<Told> {
         // However long others are before it: asked twice, it would only be longer.
-        let mut asked = self.put(slot, vec![part], patience.max(self.settings.timeout));
+        let mut asked = self.put(slot, vec![part], patience.max(self.settings.timeout), is_urgent);
         let notices_in = self.notices_in();
         loop {
             // By when it is known that it is silent. What gathers is asked later.
@@ -238,7 +263,8 @@ impl Store {
         let patience = PEOPLE.max(self.settings.timeout);
         let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
-        let asked: Vec<_> = parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience)).collect();
+        let asked: Vec<_> =
+            parts.into_iter().map(|(slot, part)| self.put(queue(slot), vec![part], patience, false)).collect();
         let waited = timeout(patience, async {
             for (told, asked) in told.iter_mut().zip(asked) {
                 *told = asked.answer.await.ok().and_then(|mut told| told.pop());
@@ -256,7 +282,8 @@ impl Store {
 
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
-        self.queue(slot, Waiting { question: vec![part], since: None, patience: BACKGROUND, answer: None });
+        let question = vec![part];
+        self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, is_urgent: false, answer: None });
     }
 
     /// Is it left alone for now?
@@ -323,11 +350,11 @@ impl Store {
     }
 
     /// Puts a question to those of its slot, for as long as somebody waits for the answer.
-    fn put(self: &Arc<Self>, slot: String, question: Question, patience: Duration) -> Asked {
+    fn put(self: &Arc<Self>, slot: String, question: Question, patience: Duration, is_urgent: bool) -> Asked {
         // What gathers goes out later.
-        let at = self.now() + if slot == GATHERED { nanos(GATHER) } else { 0 };
+        let at = self.now() + if slot == GATHERED && !is_urgent { nanos(GATHER) } else { 0 };
         let (sender, answer) = oneshot::channel();
-        let heard_at = self.queue(slot, Waiting { question, since: None, patience, answer: Some(sender) });
+        let heard_at = self.queue(slot, Waiting { question, since: None, patience, is_urgent, answer: Some(sender) });
         Asked { answer, at, heard_at }
     }
 
@@ -335,33 +362,36 @@ impl Store {
     fn queue(self: &Arc<Self>, name: String, waiting: Waiting) -> Arc<AtomicU64> {
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get_mut(&name) {
-            slot.waiting.push_back(waiting);
+            slot.push(waiting);
             return Arc::clone(&slot.heard_at);
         }
-        let slot = Slot { waiting: VecDeque::from([waiting]), ..Slot::default() };
-        let heard_at = Arc::clone(&slot.heard_at);
+        let mut slot = Slot::default();
+        slot.push(waiting);
+        let (heard_at, wake) = (Arc::clone(&slot.heard_at), Arc::clone(&slot.wake));
         slots.insert(name.clone(), slot);
         drop(slots);
         let (store, told) = (Arc::clone(self), Arc::clone(&heard_at));
-        self.runtime.spawn(async move { store.serve(&name, &told).await });
+        self.runtime.spawn(async move { store.serve(&name, &wake, &told).await });
         heard_at
     }
 
     /// Asks for what waits in a slot until nothing does.
-    async fn serve(&self, slot: &str, heard_at: &AtomicU64) {
+    async fn serve(&self, slot: &str, wake: &Notify, heard_at: &AtomicU64) {
         let mut again = Vec::new();
         loop {
-            let gathers = slot == GATHERED || slot.starts_with(FOR_PEOPLE);
-            if gathers && lock(&self.slots).get(slot).is_some_and(|slot| slot.waiting.len() < TOGETHER) {
-                sleep(GATHER).await;
+            if slot == GATHERED || slot.starts_with(FOR_PEOPLE) {
+                let until = Instant::now() + GATHER;
+                let is_early = || lock(&self.slots).get(slot).is_some_and(|slot| !slot.is_full());
+                // Woken by an old notice, it goes on.
+                while is_early() && timeout_at(until, wake.notified()).await.is_ok() {}
             }
             let mut batch = std::mem::take(&mut again);
             batch.retain(Waiting::is_wanted);
             {
                 let mut slots = lock(&self.slots);
-                let Some(Slot { waiting, .. }) = slots.get_mut(slot) else { return };
+                let Some(asked) = slots.get_mut(slot) else { return };
                 while batch.len() < TOGETHER
-                    && let Some(next) = waiting.pop_front()
+                    && let Some(next) = asked.pop()
                 {
                     if next.is_wanted() {
                         batch.push(next);
@@ -451,13 +481,9 @@ impl Store {
     }
 
     /// How the slot is called where this is asked in the background. A cluster is asked slot by slot; one server for many keys at
-    /// once, and where nobody waits for the answer, more of them gather before they go out.
-    pub(super) fn background_slot(&self, slot: &str, hash: u64, is_awaited: bool) -> String {
-        match (self.link.is_cluster(), is_awaited) {
-            (true, _) => slot.to_owned(),
-            (false, true) => format!("~{}", hash % 4),
-            (false, false) => GATHERED.to_owned(),
-        }
+    /// once.
+    pub(super) fn background_slot(&self, slot: &str) -> String {
+        if self.link.is_cluster() { slot.to_owned() } else { GATHERED.to_owned() }
     }
 }
 

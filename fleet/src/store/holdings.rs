@@ -278,7 +278,7 @@ impl Holdings {
         let new = self.born(charge, own, now);
         self.look_at(new.place());
         let mut old = mem::replace(holding, new);
-        let slot = self.store.background_slot(&old.name.slot, old.hash, false);
+        let slot = self.store.background_slot(&old.name.slot);
         let key = old.name.key.clone();
         match &mut old.kind {
             Kind::Leased { lease, text, .. } if lease.out() > 0 => {
@@ -313,13 +313,13 @@ impl Holdings {
         };
         let ask = lease.ask(&own.meter, need, keep, now);
         let part = Part::again(holding.name.key.clone(), own, Wish::Lease(ask), Some(text));
-        let slot = self.store.background_slot(&holding.name.slot, place.hash, need > 0);
+        let slot = self.store.background_slot(&holding.name.slot);
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
         self.store.runtime().spawn(async move {
             let patience = holdings.store.patience_of_leases();
-            let told = holdings.store.ask_in_background(permit, slot, part, patience).await;
+            let told = holdings.store.ask_in_background(permit, slot, part, patience, need > 0).await;
             holdings.renewing.fetch_sub(1, Ordering::Relaxed);
             holdings.renewed(place, &ask, told);
         });
@@ -431,12 +431,12 @@ impl Holdings {
                 let sent = format!("{}:sent", name.key);
                 let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
                 let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
-                let slot = self.store.background_slot(&name.slot, hash, false);
+                let slot = self.store.background_slot(&name.slot);
                 let holdings = Arc::clone(self);
                 self.telling.fetch_add(1, Ordering::Relaxed);
                 Some(self.store.runtime().spawn(async move {
                     let told = match holdings.store.permit() {
-                        Some(permit) => holdings.store.ask_in_background(permit, slot, part, BACKGROUND).await,
+                        Some(permit) => holdings.store.ask_in_background(permit, slot, part, BACKGROUND, false).await,
                         None => None,
                     };
                     let is_told = told.is_some();
