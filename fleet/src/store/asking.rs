@@ -98,6 +98,8 @@ struct Waiting {
 struct Slot {
     urgent: VecDeque<Waiting>,
     others: VecDeque<Waiting>,
+    /// Does a check wait for one of the others by now?
+    hurries: bool,
     /// Wakes whoever lets them gather.
     wake: Arc<Notify>,
     heard_at: Arc<AtomicU64>,
@@ -114,7 +116,7 @@ impl Slot {
 
     /// Is it time to ask?
     fn is_full(&self) -> bool {
-        !self.urgent.is_empty() || self.others.len() >= TOGETHER
+        self.hurries || !self.urgent.is_empty() || self.others.len() >= TOGETHER
     }
 
     fn pop(&mut self) -> Option<Waiting> {
@@ -286,6 +288,14 @@ impl Store {
         self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, is_urgent: false, answer: None });
     }
 
+    /// What gathers in a slot goes out at once: a check waits for something of it.
+    pub(super) fn hurry(&self, slot: &str) {
+        if let Some(slot) = lock(&self.slots).get_mut(slot) {
+            slot.hurries = true;
+            slot.wake.notify_one();
+        }
+    }
+
     /// Is it left alone for now?
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
@@ -377,9 +387,10 @@ impl Store {
 
     /// Asks for what waits in a slot until nothing does.
     async fn serve(&self, slot: &str, wake: &Notify, heard_at: &AtomicU64) {
-        let mut again = Vec::new();
+        let mut again: Vec<Waiting> = Vec::new();
         loop {
-            if slot == GATHERED || slot.starts_with(FOR_PEOPLE) {
+            // Who lost a race knows the value as it is now, and would lose the next one by then.
+            if again.is_empty() && (slot == GATHERED || slot.starts_with(FOR_PEOPLE)) {
                 let until = Instant::now() + GATHER;
                 let is_early = || lock(&self.slots).get(slot).is_some_and(|slot| !slot.is_full());
                 // Woken by an old notice, it goes on.
@@ -397,6 +408,7 @@ impl Store {
                         batch.push(next);
                     }
                 }
+                asked.hurries &= !asked.others.is_empty();
                 if batch.is_empty() {
                     slots.remove(slot);
                     return;

@@ -207,6 +207,8 @@ impl Holdings {
                     waiters.push((charge.cost, waiter));
                     if !lease.is_asking {
                         self.renew(holding, charge.cost, true, now);
+                    } else if waiters.len() == 1 {
+                        self.store.hurry(&self.store.background_slot(&holding.name.slot));
                     }
                     Says::Waits(answer)
                 }

@@ -41,6 +41,30 @@ fn leases_under_load_use_the_limit_and_no_more() {
     });
 }
 
+/// What was lent to nobody counts as out, as much as may be out: the others charge the store, and none of them in vain.
+#[test]
+fn a_limit_of_which_leases_were_lost_is_used_by_those_that_are_there() {
+    let redis = Redis::start();
+    run(async {
+        let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        for _ in 0..20 {
+            assert!(nodes[0].check("ada").await.allowed);
+            nodes[0].shared.forget(&request);
+        }
+        let found = Load::of(&load(&nodes, 500, Duration::from_secs(4)).await);
+        assert_eq!((found.offered, found.degraded), (8_000, 0), "{found:?}");
+        // Who loses a race is asked again at once: after 5 ms he would lose the next, and half a second was seen.
+        assert!(found.slowest < Duration::from_millis(300), "{found:?}");
+        // What comes back is used, and some of what was there.
+        assert!((4_400..=found.most()).contains(&found.admitted), "{found:?}");
+        let held: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
+        let scripts = redis.commands()["evalsha"];
+        assert!(held < 10 && scripts > 4_000, "they charged the store: {held} held, {scripts} scripts");
+    });
+}
+
 #[test]
 fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
     let redis = Redis::start();

@@ -8,6 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use tidegate::{Begun, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
+use tokio::task::JoinSet;
 
 use crate::{
     load::{Load, load},
@@ -154,6 +155,53 @@ fn a_store_that_goes_on_is_asked_no_more_than_before() {
             // Those of this test, and one of each node at most.
             assert!(connections <= 4 + 4, "{sharing}: {connections}");
         });
+    });
+}
+
+/// Each node is asked for each key once, all at the same time. Answers how many of those checks were degraded.
+async fn meet(nodes: &[Arc<Node>], keys: usize) -> usize {
+    let mut checks = JoinSet::new();
+    for (node, key) in nodes.iter().flat_map(|node| (0..keys).map(move |key| (Arc::clone(node), key))) {
+        checks.spawn(async move { node.check(&format!("user-{key}")).await.degraded.is_some() });
+    }
+    checks.join_all().await.into_iter().filter(|&is_degraded| is_degraded).count()
+}
+
+/// What was lent is used up while the store is away; when it is back, all keys want more of it at once.
+#[test]
+fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
+    const KEYS: usize = 500;
+    const ALL: usize = 4 * KEYS;
+    let mut redis = Redis::start();
+    run(async {
+        let settings = StoreSettings { timeout: Duration::from_millis(500), ..BRISK };
+        let nodes = four_with(&[redis.url()], settings, &closed("leased", "token_bucket", 1_000, "1s")).await;
+        assert_eq!(meet(&nodes, KEYS).await, 0);
+        redis.kill();
+        let mut rounds = 0;
+        while meet(&nodes, KEYS).await < ALL {
+            rounds += 1;
+            assert!(rounds < 100, "what was lent is used up");
+        }
+        redis.start_again();
+        for node in &nodes {
+            while node.check("somebody else").await.degraded.is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let counts = || {
+            let commands = redis.commands();
+            (["eval", "evalsha"].iter().filter_map(|name| commands.get(*name)).sum::<u64>(), commands["get"])
+        };
+        let (before, connections) = (counts(), redis.connections());
+        let degraded = meet(&nodes, KEYS).await;
+        let (after, connections) = (counts(), redis.connections() - connections);
+        let (scripts, keys) = (after.0 - before.0, after.1 - before.1);
+        assert!(degraded < ALL / 20, "it answers: {degraded}");
+        // Some were asked for when it was back, since they had waited for it. A script has up to 64 keys.
+        assert!(keys > ALL as u64 / 4 && scripts <= keys / 8, "{scripts} scripts for {keys} keys");
+        // Those of this test.
+        assert!(connections <= 4, "{connections}");
     });
 }
 
