@@ -178,7 +178,7 @@ fn four_nodes_hold_one_limit_under_eight_times_as_much() {
         let sharings =
             SHARINGS.iter().position(|it| *it == sharing).map(|place| &SHARINGS[place..=place]).expect("one of them");
         let told = Load { sharings, together: 20, lasts: 10.0 }.on(&fleet.nodes, |_| ());
-        let seen = sum(&told, sharing, (0.0, 10.0));
+        let seen = sum(&told, sharing, (0.0, 11.0));
         println!("{sharing}: {seen:?}");
         assert!(seen.offered > 78_000 && seen.degraded == 0, "{sharing}: {seen:?}");
         // 97 % of what the limit has in ten seconds.
@@ -186,9 +186,10 @@ fn four_nodes_hold_one_limit_under_eight_times_as_much() {
         if sharing == "synced" {
             let bound = figure(&fleet.nodes, "tidegate_store_untold_tokens_max");
             println!("the bound: {bound}");
-            assert!(seen.excess <= bound && seen.admitted <= 12_100, "{bound}: {seen:?}");
+            // And at most a tenth of what the limit has.
+            assert!(seen.excess <= bound.min(1_100.0), "{bound}: {seen:?}");
         } else {
-            assert!(seen.excess <= 0.0 && seen.admitted <= 11_000, "{sharing}: {seen:?}");
+            assert!(seen.excess <= 0.0, "{sharing}: {seen:?}");
         }
     }
 }

@@ -28,15 +28,17 @@ use super::{
     waits::WaitCounts,
 };
 
-/// Questions that go out together.
+/// Questions that go out together; and so many of them, as far as there are, are not such that a check waits for.
 const TOGETHER: usize = 64;
+const SHARE_OF_OTHERS: usize = 16;
 
 /// The slot of what one server is asked in the background, and how long that gathers, unless somebody waits for one of it.
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(5);
 
-/// After a server said that a slot is at another.
+/// After a server said that a slot is at another; and while that one does not know of it, more and more, up to so much.
 const MOVED: Duration = Duration::from_millis(1);
+const MOVED_MAX: Duration = Duration::from_millis(10);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
@@ -98,8 +100,6 @@ struct Waiting {
 struct Slot {
     urgent: VecDeque<Waiting>,
     others: VecDeque<Waiting>,
-    /// Does a check wait for one of the others by now?
-    hurries: bool,
     /// Wakes whoever lets them gather.
     wake: Arc<Notify>,
     heard_at: Arc<AtomicU64>,
@@ -107,25 +107,39 @@ struct Slot {
 
 impl Slot {
     fn push(&mut self, waiting: Waiting) {
-        let to = if waiting.is_urgent { &mut self.urgent } else { &mut self.others };
-        to.push_back(waiting);
+        self.queue_of(&waiting).push_back(waiting);
         if self.is_full() {
             self.wake.notify_one();
         }
     }
 
-    /// Is it time to ask?
-    fn is_full(&self) -> bool {
-        self.hurries || !self.urgent.is_empty() || self.others.len() >= TOGETHER
+    fn queue_of(&mut self, waiting: &Waiting) -> &mut VecDeque<Waiting> {
+        if waiting.is_urgent { &mut self.urgent } else { &mut self.others }
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
-        self.urgent.pop_front().or_else(|| self.others.pop_front())
+    /// Is it time to ask?
+    fn is_full(&self) -> bool {
+        !self.urgent.is_empty() || self.others.len() >= TOGETHER
+    }
+
+    fn hurry(&mut self, key: &str) {
+        if let Some(place) = self.others.iter().position(|waiting| waiting.is_of(key))
+            && let Some(waiting) = self.others.remove(place)
+        {
+            self.push(Waiting { is_urgent: true, ..waiting });
+        }
+    }
+
+    /// Those that go out together: first what checks wait for, but others have their share.
+    fn take(&mut self) -> Vec<Waiting> {
+        let of_others = self.others.len().min(TOGETHER - self.urgent.len().min(TOGETHER - SHARE_OF_OTHERS));
+        let urgent = self.urgent.len().min(TOGETHER - of_others);
+        self.urgent.drain(..urgent).chain(self.others.drain(..of_others)).filter(Waiting::is_wanted).collect()
     }
 }
 
 /// A question that was put to a slot.
-struct Asked {
+pub(super) struct Asked {
     answer: oneshot::Receiver<Vec<Told>>,
     at: Nanos,
     heard_at: Arc<AtomicU64>,
@@ -150,7 +164,17 @@ impl Waiting {
     }
 
     fn is_asked_again(&mut self) -> bool {
-        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR
+        self.tried_for() < TRIES_FOR
+    }
+
+    /// Since it was answered in vain first.
+    fn tried_for(&mut self) -> Duration {
+        self.since.get_or_insert_with(Instant::now).elapsed()
+    }
+
+    /// Is its answer waited for, which is about this key?
+    fn is_of(&self, key: &str) -> bool {
+        self.answer.is_some() && self.question.iter().any(|part| part.key == key)
     }
 }
 
@@ -208,34 +232,44 @@ impl Store {
         let is_there = told.iter().any(Option::is_some) || asked.iter().any(|it| it.is_within(patience, now));
         let silent_for = asked.iter().map(|it| it.silent_for(now)).max().unwrap_or_default();
         // Whoever had waited for something else before it asked knows nothing of a store that did not answer at once.
-        if is_there || has_failed || silent_for > patience / 2 {
+        if is_there || has_failed || silent_for > patience / 2 || permit == Permit::Trial {
             self.learn(permit, silent_for, 1, is_there);
         }
         told
     }
 
-    /// Asks one thing for so long, also when the check has gone that waits for it, if one does.
-    pub(super) async fn ask_in_background(
+    /// Asks one thing for so long, also when the check has gone that waits for it, if one does; [`Store::hear`] waits for the
+    /// answer.
+    pub(super) fn ask_in_background(
         self: &Arc<Self>,
-        permit: Permit,
         slot: String,
         part: Part,
         patience: Duration,
         is_urgent: bool,
-    ) -> Option<Told> {
+    ) -> Asked {
         // However long others are before it: asked twice, it would only be longer.
-        let mut asked = self.put(slot, vec![part], patience.max(self.settings.timeout), is_urgent);
+        self.put(slot, vec![part], patience.max(self.settings.timeout), is_urgent)
+    }
+
+    /// What was asked in the background by this permit.
+    pub(super) async fn hear(&self, permit: Permit, mut asked: Asked) -> Option<Told> {
         let notices_in = self.notices_in();
         loop {
             // By when it is known that it is silent. What gathers is asked later.
             let asked_at = asked.at.max(asked.heard_at.load(Ordering::Relaxed));
             let silent_at = self.began + Duration::from_nanos(asked_at) + notices_in;
-            let told = timeout_at(silent_at, &mut asked.answer).await;
+            let mut told = timeout_at(silent_at, &mut asked.answer).await;
+            if told.is_err() && silent_at.elapsed() > self.settings.timeout / 2 {
+                // This machine stood too: an answer may be there that was not read.
+                told = timeout(self.settings.timeout, &mut asked.answer).await;
+            }
             let now = self.now();
             let silent_for = asked.silent_for(now);
             let is_there = matches!(told, Ok(Ok(_))) || asked.is_within(notices_in, now);
             if told.is_ok() || silent_for >= notices_in {
-                self.learn(permit, silent_for, self.settings.failures_max, is_there);
+                // One server of a cluster may be silent alone.
+                let is_heard = self.heard_at.load(Ordering::Relaxed) > asked.at;
+                self.learn(permit, silent_for, if is_heard { 1 } else { self.settings.failures_max }, is_there);
                 let told = if let Ok(told) = told { told } else { asked.answer.await };
                 return told.ok()?.pop();
             }
@@ -277,7 +311,7 @@ impl Store {
     }
 
     /// For how long a lease is waited for: one of which no answer is heard counts as out for its whole life. A server that stands
-    /// goes on; of a cluster another one comes in its place, which is asked again.
+    /// goes on; of a cluster another one may come in its place, which is asked again.
     pub(super) fn patience_of_leases(&self) -> Duration {
         if self.link.is_cluster() { BACKGROUND } else { ANSWER_IN }
     }
@@ -288,11 +322,10 @@ impl Store {
         self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, is_urgent: false, answer: None });
     }
 
-    /// What gathers in a slot goes out at once: a check waits for something of it.
-    pub(super) fn hurry(&self, slot: &str) {
+    /// By now a check waits for what was asked of a key, if that has not gone out yet.
+    pub(super) fn hurry(&self, slot: &str, key: &str) {
         if let Some(slot) = lock(&self.slots).get_mut(slot) {
-            slot.hurries = true;
-            slot.wake.notify_one();
+            slot.hurry(key);
         }
     }
 
@@ -386,35 +419,32 @@ impl Store {
     }
 
     /// Asks for what waits in a slot until nothing does.
-    async fn serve(&self, slot: &str, wake: &Notify, heard_at: &AtomicU64) {
-        let mut again: Vec<Waiting> = Vec::new();
+    async fn serve(&self, name: &str, wake: &Notify, heard_at: &AtomicU64) {
+        let mut again = Vec::new();
         loop {
             // Who lost a race knows the value as it is now, and would lose the next one by then.
-            if again.is_empty() && (slot == GATHERED || slot.starts_with(FOR_PEOPLE)) {
+            if again.is_empty() && (name == GATHERED || name.starts_with(FOR_PEOPLE)) {
                 let until = Instant::now() + GATHER;
-                let is_early = || lock(&self.slots).get(slot).is_some_and(|slot| !slot.is_full());
+                let is_early = || lock(&self.slots).get(name).is_some_and(|slot| !slot.is_full());
                 // Woken by an old notice, it goes on.
                 while is_early() && timeout_at(until, wake.notified()).await.is_ok() {}
             }
-            let mut batch = std::mem::take(&mut again);
-            batch.retain(Waiting::is_wanted);
-            {
+            let batch = {
                 let mut slots = lock(&self.slots);
-                let Some(asked) = slots.get_mut(slot) else { return };
-                while batch.len() < TOGETHER
-                    && let Some(next) = asked.pop()
-                {
-                    if next.is_wanted() {
-                        batch.push(next);
-                    }
+                let Some(slot) = slots.get_mut(name) else { return };
+                for waiting in again.drain(..).rev() {
+                    slot.queue_of(&waiting).push_front(waiting);
                 }
-                asked.hurries &= !asked.others.is_empty();
-                if batch.is_empty() {
-                    slots.remove(slot);
+                let batch = slot.take();
+                if batch.is_empty() && slot.urgent.is_empty() && slot.others.is_empty() {
+                    slots.remove(name);
                     return;
                 }
+                batch
+            };
+            if !batch.is_empty() {
+                again = self.round(batch, heard_at).await;
             }
-            again = self.round(batch, heard_at).await;
         }
     }
 
@@ -432,7 +462,8 @@ impl Store {
             Err(error) if has_moved(&error) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
                 // Where it is now is known soon.
-                sleep(MOVED).await;
+                let tried_for = batch.iter_mut().map(Waiting::tried_for).max().unwrap_or_default();
+                sleep((tried_for / 2).clamp(MOVED, MOVED_MAX)).await;
                 batch.retain_mut(Waiting::is_asked_again);
                 return batch;
             }
@@ -501,4 +532,50 @@ impl Store {
 
 fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ask::Wish, value::Under};
+
+    fn waiting(key: usize, is_urgent: bool) -> (Waiting, oneshot::Receiver<Vec<Told>>) {
+        let own = Under { meter: "token_bucket/10/1000000000/10".parse().expect("a meter"), version: 1 };
+        let (sender, answer) = oneshot::channel();
+        let question = vec![Part::again(key.to_string(), own, Wish::Look(1), None)];
+        (Waiting { question, since: None, patience: BACKGROUND, is_urgent, answer: Some(sender) }, answer)
+    }
+
+    fn keys(batch: &[Waiting]) -> Vec<&str> {
+        batch.iter().map(|waiting| waiting.question[0].key.as_str()).collect()
+    }
+
+    #[test]
+    fn what_checks_wait_for_goes_first_and_others_have_their_share() {
+        let mut slot = Slot::default();
+        let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
+        let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        waiting.into_iter().for_each(|waiting| slot.push(waiting));
+        // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
+        let urgent_of = |batch: &[Waiting]| batch.iter().filter(|waiting| waiting.is_urgent).count();
+        let (first, second) = (slot.take(), slot.take());
+        assert_eq!((first.len(), urgent_of(&first), second.len(), urgent_of(&second)), (64, 48, 64, 48));
+        assert_eq!(keys(&first)[..2], ["0", "2"], "in their order");
+        // Whoever has gone is not asked for.
+        answers.clear();
+        assert!(slot.is_full() && slot.take().is_empty());
+        assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
+    }
+
+    #[test]
+    fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
+        let mut slot = Slot::default();
+        let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
+        waiting.into_iter().for_each(|waiting| slot.push(waiting));
+        assert!(!slot.is_full());
+        slot.hurry("1");
+        slot.hurry("nobody's");
+        assert!(slot.is_full());
+        assert_eq!(keys(&slot.take()), ["1", "0", "2"], "and the others with it");
+    }
 }

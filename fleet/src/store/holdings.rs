@@ -42,8 +42,8 @@ const KEYS_MAX: usize = 1_000_000;
 /// How often those are looked for whose time has come.
 const TICK: Duration = Duration::from_millis(50);
 
-/// While so many leases are asked for, or given back, those whose time has come wait for the next time: checks that wait for the
-/// store are not to stand behind all of them.
+/// While so many leases are asked for, or given back, those whose time has come wait for the next time: what checks wait for
+/// leaves them a quarter of a script.
 const RENEWING_MAX: u64 = 512;
 
 /// How often it is seen, while views are asked, whether the store has been silent for long: between two exchanges.
@@ -208,7 +208,7 @@ impl Holdings {
                     if !lease.is_asking {
                         self.renew(holding, charge.cost, true, now);
                     } else if waiters.len() == 1 {
-                        self.store.hurry(&self.store.background_slot(&holding.name.slot));
+                        self.store.hurry(&self.store.background_slot(&holding.name.slot), &holding.name.key);
                     }
                     Says::Waits(answer)
                 }
@@ -319,9 +319,10 @@ impl Holdings {
         self.figures.out.fetch_sub(out, Ordering::Relaxed);
         self.renewing.fetch_add(1, Ordering::Relaxed);
         let holdings = Arc::clone(self);
+        // At once: a check that comes to wait for it finds it there, to hurry it.
+        let asked = self.store.ask_in_background(slot, part, self.store.patience_of_leases(), need > 0);
         self.store.runtime().spawn(async move {
-            let patience = holdings.store.patience_of_leases();
-            let told = holdings.store.ask_in_background(permit, slot, part, patience, need > 0).await;
+            let told = holdings.store.hear(permit, asked).await;
             holdings.renewing.fetch_sub(1, Ordering::Relaxed);
             holdings.renewed(place, &ask, told);
         });
@@ -338,15 +339,15 @@ impl Holdings {
             fail(waiters);
             return;
         };
-        let waiting = mem::take(waiters);
+        let mut waiting = mem::take(waiters);
         lease.granted(&own.meter, ask, &grant, heard_at, now);
         *text = found;
         self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
-        let mut waiting = waiting.into_iter();
         if grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
-            // The first of them was charged, or refused, by the store.
-            if let Some((_, waiter)) = waiting.next() {
-                let _ = waiter.send(Some(answer));
+            // One of them was charged, or refused, by the store: one that is still there.
+            let is_it = |(cost, waiter): &(u64, oneshot::Sender<_>)| *cost == ask.need && !waiter.is_closed();
+            if let Some(place) = waiting.iter().position(is_it) {
+                let _ = waiting.remove(place).1.send(Some(answer));
             }
         }
         for (cost, waiter) in waiting {
@@ -438,7 +439,10 @@ impl Holdings {
                 self.telling.fetch_add(1, Ordering::Relaxed);
                 Some(self.store.runtime().spawn(async move {
                     let told = match holdings.store.permit() {
-                        Some(permit) => holdings.store.ask_in_background(permit, slot, part, BACKGROUND, false).await,
+                        Some(permit) => {
+                            let asked = holdings.store.ask_in_background(slot, part, BACKGROUND, false);
+                            holdings.store.hear(permit, asked).await
+                        }
                         None => None,
                     };
                     let is_told = told.is_some();

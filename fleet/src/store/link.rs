@@ -14,8 +14,8 @@ use tokio::{sync::OnceCell, time::timeout};
 
 /// A connection that takes longer is given up.
 pub(super) const CONNECT_IN: Duration = Duration::from_secs(1);
-/// What has no answer by then is let go of; whoever asked has gone before. Of a cluster another server comes in the place of one
-/// that is silent.
+/// What has no answer by then is let go of; whoever asked has gone before. Of a cluster another server may come in the place of
+/// one that is gone.
 pub(super) const ANSWER_IN: Duration = Duration::from_secs(10);
 const ANSWER_IN_CLUSTER: Duration = Duration::from_secs(1);
 /// What the other machine has not even received by then is lost, and the connection with it: a machine that vanished says
