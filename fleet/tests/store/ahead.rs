@@ -135,6 +135,42 @@ fn a_key_lives_as_long_as_its_leases() {
     });
 }
 
+/// Tokens that are out of the only key that there is.
+fn out_of(redis: &Redis) -> u64 {
+    let keys: Vec<String> = redis.ask(cmd("KEYS").arg("tidegate:*")).expect("it answers");
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let value: String = redis.ask(cmd("GET").arg(&keys[0])).expect("it answers");
+    // HEAD|EPOCH,NOW,BEFORE|...
+    let leases = value.split('|').nth(1).expect("leases");
+    leases.split(',').skip(1).map(|tokens| tokens.parse::<u64>().expect("tokens")).sum()
+}
+
+#[test]
+#[ignore = "takes two minutes; scripts/test runs it beside others"]
+fn what_a_dead_node_held_is_over_after_two_minutes_and_counts_as_spent() {
+    let redis = Redis::start();
+    run(async {
+        let leased = limit("leased", "fixed_window", 1_000, "300d");
+        let (dead, other) =
+            (node(&[redis.url()], PATIENT, &leased).await, node(&[redis.url()], PATIENT, &leased).await);
+        assert!(dead.check("ada").await.allowed);
+        let held = dead.shared.figures().leased_out;
+        // It dies: nothing is given back, and nobody knows what it spent.
+        dead.shared.forget(&Request::new(&[Identity::new("user", "ada").expect("valid")]).expect("valid"));
+        assert!(other.check("ada").await.allowed);
+        assert!(held > 1 && out_of(&redis) > held, "{held}");
+        other.shared.close().await;
+        assert_eq!(out_of(&redis), held, "of the dead one");
+        tokio::time::sleep(Duration::from_secs(121)).await;
+        let after = four(&[redis.url()], &leased).await;
+        let found = allowed(&after, 500, "ada").await as u64;
+        let left: u64 = after.iter().map(|node| node.shared.figures().leased_out).sum();
+        assert_eq!(out_of(&redis), left, "of those that live");
+        // What others hold at the end is theirs.
+        assert!(found + 1 + held <= 1_000 && found + 1 + held + left >= 1_000, "{found} after {held}, {left} left");
+    });
+}
+
 #[test]
 fn what_a_view_spent_is_told_to_others_once() {
     let redis = Redis::start();
