@@ -38,7 +38,7 @@ const GATHER: Duration = Duration::from_millis(5);
 
 /// After a server said that a slot is at another; and while that one does not know of it, more and more, up to so much.
 const MOVED: Duration = Duration::from_millis(1);
-const MOVED_MAX: Duration = Duration::from_millis(10);
+const MOVED_MAX: Duration = Duration::from_millis(3);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
@@ -268,7 +268,8 @@ impl Store {
             let is_there = matches!(told, Ok(Ok(_))) || asked.is_within(notices_in, now);
             if told.is_ok() || silent_for >= notices_in {
                 // One server of a cluster may be silent alone.
-                let is_heard = self.heard_at.load(Ordering::Relaxed) > asked.at;
+                let heard_for = now.saturating_sub(self.heard_at.load(Ordering::Relaxed));
+                let is_heard = heard_for < nanos(notices_in);
                 self.learn(permit, silent_for, if is_heard { 1 } else { self.settings.failures_max }, is_there);
                 let told = if let Ok(told) = told { told } else { asked.answer.await };
                 return told.ok()?.pop();
@@ -464,6 +465,8 @@ impl Store {
                 // Where it is now is known soon.
                 let tried_for = batch.iter_mut().map(Waiting::tried_for).max().unwrap_or_default();
                 sleep((tried_for / 2).clamp(MOVED, MOVED_MAX)).await;
+                // Whoever came meanwhile has not waited for a silent store.
+                heard_at.store(self.now(), Ordering::Relaxed);
                 batch.retain_mut(Waiting::is_asked_again);
                 return batch;
             }
@@ -555,7 +558,9 @@ mod tests {
         let mut slot = Slot::default();
         let asked: Vec<_> = (0..200).map(|key| waiting(key, key % 2 == 0)).collect();
         let (waiting, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        waiting.into_iter().for_each(|waiting| slot.push(waiting));
+        for waiting in waiting {
+            slot.push(waiting);
+        }
         // A hundred of each: in three scripts those that are urgent are gone but few, and the others are not last.
         let urgent_of = |batch: &[Waiting]| batch.iter().filter(|waiting| waiting.is_urgent).count();
         let (first, second) = (slot.take(), slot.take());
@@ -571,7 +576,9 @@ mod tests {
     fn a_question_that_a_check_comes_to_wait_for_is_hurried() {
         let mut slot = Slot::default();
         let (waiting, _answers): (Vec<_>, Vec<_>) = (0..3).map(|key| waiting(key, false)).unzip();
-        waiting.into_iter().for_each(|waiting| slot.push(waiting));
+        for waiting in waiting {
+            slot.push(waiting);
+        }
         assert!(!slot.is_full());
         slot.hurry("1");
         slot.hurry("nobody's");
