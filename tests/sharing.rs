@@ -178,10 +178,10 @@ fn four_nodes_hold_one_limit_under_eight_times_as_much() {
         let sharings =
             SHARINGS.iter().position(|it| *it == sharing).map(|place| &SHARINGS[place..=place]).expect("one of them");
         let told = Load { sharings, together: 20, lasts: 10.0 }.on(&fleet.nodes, |_| ());
-        let seen = sum(&told, sharing, (0.0, 11.0));
+        let seen = sum(&told, sharing, (0.0, f64::INFINITY));
         println!("{sharing}: {seen:?}");
-        // 80,000, or as many as a slow machine manages: several times the limit.
-        assert!(seen.offered > 40_000 && seen.degraded == 0, "{sharing}: {seen:?}");
+        // All of them, also where a slow machine takes longer for it.
+        assert!(seen.offered == 80_000 && seen.degraded == 0, "{sharing}: {seen:?}");
         // 97 % of what the limit has in ten seconds.
         assert!(seen.admitted >= 10_670, "{sharing}: {seen:?}");
         if sharing == "synced" {
@@ -236,8 +236,7 @@ fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
             }
         }
         // The limit holds again, and is had: a view repays first what it had not known.
-        // A machine that stands for longer than the timeout degrades a batch.
-        assert!(after.degraded <= after.offered / 100 && after.offered > 5_000, "{sharing}: {after:?}");
+        assert!(after.degraded == 0 && after.offered > 5_000, "{sharing}: {after:?}");
         assert!(after.admitted >= if sharing == "synced" { 1_500 } else { 2_700 }, "{sharing}: {after:?}");
         let bound = if sharing == "synced" { figure(&fleet.nodes, "tidegate_store_untold_tokens_max") } else { 0.0 };
         assert!(after.excess <= bound, "{sharing}: {bound}: {after:?}");

@@ -36,9 +36,8 @@ const SHARE_OF_OTHERS: usize = 16;
 const GATHERED: &str = "~";
 const GATHER: Duration = Duration::from_millis(5);
 
-/// After a server said that a slot is at another; and while that one does not know of it, more and more, up to so much.
-const MOVED: Duration = Duration::from_millis(1);
-const MOVED_MAX: Duration = Duration::from_millis(3);
+/// After a server said that a slot is at another.
+const MOVED: Duration = Duration::from_millis(2);
 
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
@@ -164,12 +163,7 @@ impl Waiting {
     }
 
     fn is_asked_again(&mut self) -> bool {
-        self.tried_for() < TRIES_FOR
-    }
-
-    /// Since it was answered in vain first.
-    fn tried_for(&mut self) -> Duration {
-        self.since.get_or_insert_with(Instant::now).elapsed()
+        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR
     }
 
     /// Is its answer waited for, which is about this key?
@@ -463,8 +457,7 @@ impl Store {
             Err(error) if has_moved(&error) => {
                 heard_at.store(self.now(), Ordering::Relaxed);
                 // Where it is now is known soon.
-                let tried_for = batch.iter_mut().map(Waiting::tried_for).max().unwrap_or_default();
-                sleep((tried_for / 2).clamp(MOVED, MOVED_MAX)).await;
+                sleep(MOVED).await;
                 // Whoever came meanwhile has not waited for a silent store.
                 heard_at.store(self.now(), Ordering::Relaxed);
                 batch.retain_mut(Waiting::is_asked_again);
