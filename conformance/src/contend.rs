@@ -19,6 +19,7 @@ use tidegate::{
 
 use crate::{
     calendar::{Calendar, Unit},
+    deadline::Deadline,
     model::fits,
     subject::{Answer, Implementation, Numbers, Outcome},
 };
@@ -30,9 +31,6 @@ const KEYS: u8 = 2;
 
 /// How often another thread than the last one must have been admitted before a run has shown something.
 const TURNS_MIN: u64 = 100;
-
-/// Rounds after which nothing is hoped for any more.
-const ROUNDS_MAX: u32 = 200;
 
 /// An implementation of one limit that threads share, whose clock is the one that it was made with.
 pub trait Shared: Sync {
@@ -66,10 +64,10 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
 /// it moves, where the sum in every interval must keep the bound. Answers how often they took turns: never where threads
 /// cannot share such a limiter.
 pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
-    let mut turns = 0;
-    for round in 0..ROUNDS_MAX {
+    let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
+    loop {
         for is_moving in [false, true] {
-            let clock = ManualClock::at(1_790_035_200 * SECOND_NS + u64::from(round) * 12_345_678);
+            let clock = ManualClock::at(1_790_035_200 * SECOND_NS + round * 12_345_678);
             let Some(shared) = implementation.shared(numbers, &clock) else { return Ok(0) };
             let admissions = run(&*shared, numbers, &clock, is_moving);
             turns += turns_of(&admissions);
@@ -80,8 +78,11 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) ->
         if turns >= TURNS_MIN {
             return Ok(turns);
         }
+        if deadline.has_passed() {
+            return Err(format!("the threads took turns {turns} times only: nothing was shown"));
+        }
+        round += 1;
     }
-    Err(format!("the threads took turns {turns} times only: nothing was shown"))
 }
 
 /// All admissions, in the order of their tickets.

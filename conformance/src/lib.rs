@@ -26,6 +26,7 @@
 
 mod calendar;
 mod contend;
+mod deadline;
 mod history;
 mod judge;
 mod model;
@@ -35,6 +36,7 @@ use std::{cell::RefCell, fmt};
 
 pub use calendar::{Calendar, Unit};
 pub use contend::Shared;
+pub use deadline::Deadline;
 pub use history::{Cost, Gap, History, Op, Pick, Step};
 pub use judge::Coverage;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};

@@ -397,7 +397,7 @@ fn insert_descending<T: Ord>(list: &mut Vec<T>, value: T) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

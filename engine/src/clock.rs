@@ -46,5 +46,5 @@ fn raise(shown: &Cell64, now: Nanos) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod histories;

@@ -273,7 +273,7 @@ fn is_drawn(number: u32, one_in: NonZeroU32) -> bool {
     u64::from(place) == (u64::from(spread) * u64::from(one_in.get())) >> 32
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

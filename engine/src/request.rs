@@ -219,7 +219,7 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

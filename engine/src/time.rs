@@ -45,7 +45,7 @@ pub fn parse_period(text: &str) -> Result<u64, String> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -100,7 +100,7 @@ fn telling<'v>(kind: &str, value: &'v str) -> Option<Matcher<&'v str>> {
     Matcher::parse(kind, value).ok().filter(|matcher| *matcher != Matcher::Prefix(""))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

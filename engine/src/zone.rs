@@ -93,7 +93,7 @@ impl Zone {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -129,7 +129,7 @@ fn ask(request: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut connection = CONNECTION.take().unwrap_or_else(|| {
         let stream = TcpStream::connect(DOOR.address).expect("it listens");
         stream.set_nodelay(true).expect("a socket");
-        stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a socket");
+        stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
         BufReader::new(stream)
     });
     connection.get_mut().write_all(request).ok()?;

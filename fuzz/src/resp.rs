@@ -113,7 +113,7 @@ fn length(data: &mut &[u8], kind: u8) -> Option<usize> {
 fn ask(address: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_nodelay(true).expect("a socket");
-    stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a socket");
+    stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
     for piece in pieces {
         // It may have been ended by what came first.
         let _ = stream.write_all(piece);

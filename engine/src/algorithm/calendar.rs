@@ -75,7 +75,7 @@ impl fmt::Debug for Calendar {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use jiff::tz::TimeZoneDatabase;
 

@@ -194,7 +194,7 @@ fn pack(unit: u64, count: u64) -> u64 {
     END.put(unit) | COUNT.put(count)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -225,7 +225,7 @@ impl SlidingWindowCounter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

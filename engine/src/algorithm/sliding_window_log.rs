@@ -164,7 +164,7 @@ fn pack(idle: u64, used: u64) -> u64 {
     IDLE.put(idle) | USED.put(used)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -155,7 +155,7 @@ impl Meter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use proptest::prelude::*;
 

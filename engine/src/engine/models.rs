@@ -4,7 +4,11 @@
 use loom::{model::Builder, thread};
 
 use super::*;
-use crate::{Identity, clock::ManualClock, formats::Format};
+use crate::{
+    Identity,
+    clock::ManualClock,
+    policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+};
 
 const START: Nanos = 1_790_000_000_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
@@ -26,17 +30,34 @@ fn engine(policy: &Arc<Snapshot>) -> (Modelled, ManualClock) {
     (Arc::new(engine), clock)
 }
 
+/// Compiles a policy in which the identities of each kind have a tier of the same name, with one limit.
+fn compiled<const N: usize>(limits: [(&str, Limit); N]) -> Arc<Snapshot> {
+    let mut domain = Domain::default();
+    for (kind, limit) in limits {
+        domain.defaults.insert(kind.to_owned(), kind.to_owned());
+        domain.tiers.push(Tier { id: kind.to_owned(), description: None, limits: vec![limit], unlimited: false });
+    }
+    Arc::new(Snapshot::compile(&Policy { domains: [("default".to_owned(), domain)].into() }).expect("a policy"))
+}
+
+/// A limit of one second.
+fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limit {
+    Limit {
+        id: id.to_owned(),
+        algorithm,
+        limit,
+        period: "1s".to_owned(),
+        burst,
+        mode: Mode::default(),
+        sharing: Sharing::default(),
+        on_failure: None,
+    }
+}
+
 /// A user meets limit `a` and an address limit `b`, buckets with these bursts that get one token a second.
 fn policy(burst_of_a: u64, burst_of_b: u64) -> Arc<Snapshot> {
-    let tier = |tier: &str, limit: &str, burst: u64| {
-        format!(
-            "[[domains.default.tiers]]\nid = \"{tier}\"\nlimits = [{{ id = \"{limit}\", algorithm = \"token_bucket\", \
-             limit = 1, period = \"1s\", burst = {burst} }}]\n"
-        )
-    };
-    let (a, b) = (tier("x", "a", burst_of_a), tier("y", "b", burst_of_b));
-    let text = format!("[domains.default]\ndefaults = {{ user = \"x\", ip = \"y\" }}\n{a}{b}");
-    Arc::new(Snapshot::parse(&text, Format::Toml).expect("a policy"))
+    let bucket = |id: &str, burst: u64| limit(id, Algorithm::TokenBucket, 1, Some(burst));
+    compiled([("user", bucket("a", burst_of_a)), ("ip", bucket("b", burst_of_b))])
 }
 
 /// A request of one user and one address, in this order of kinds.
@@ -139,7 +160,7 @@ fn a_handle_of_before_a_publish_charges_by_the_new_numbers() {
         let (engine, _) = engine(&wide);
         let other = Arc::clone(&engine);
         let thread = thread::spawn(move || {
-            let mut handle = other.handle("default/tier:x/a", "user").expect("is there");
+            let mut handle = other.handle("default/tier:user/a", "user").expect("is there");
             (0..2).filter(|_| handle.check("7", 1).expect("valid").is_allowed()).count()
         });
         engine.publish(Arc::clone(&narrow)).expect("few limits");
@@ -186,12 +207,8 @@ fn a_publish_between_the_looks_of_a_check_and_its_charges_loses_none_of_them() {
 }
 
 /// A window of one second that admits so many.
-fn window(limit: u64) -> Arc<Snapshot> {
-    let text = format!(
-        "[domains.default]\ndefaults = {{ user = \"x\" }}\n[[domains.default.tiers]]\nid = \"x\"\n\
-         limits = [{{ id = \"a\", algorithm = \"fixed_window\", limit = {limit}, period = \"1s\" }}]\n"
-    );
-    Arc::new(Snapshot::parse(&text, Format::Toml).expect("a policy"))
+fn window(most: u64) -> Arc<Snapshot> {
+    compiled([("user", limit("a", Algorithm::FixedWindow, most, None))])
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn quoted(text: &str) -> Result<(Token, &str), String> {
     Err("a text without its end".to_owned())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

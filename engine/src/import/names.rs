@@ -124,7 +124,7 @@ fn plain(name: &str, other: char, before: &str, bytes_max: usize) -> String {
     plain.trim_end_matches(other).to_owned()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -1,6 +1,9 @@
-//! Leases over real threads. A test fails unless it saw the concurrency that it is about.
+//! Leases over real threads. Each test goes on until it saw the concurrency that it is about, and fails if it did not see it
+//! before the deadline.
 
 use std::sync::Barrier;
+
+use tidegate_conformance::Deadline;
 
 use super::{
     world::{EARLY, TOKEN_NS, Value, World},
@@ -9,7 +12,6 @@ use super::{
 use crate::sync::Cell64;
 
 const THREADS: usize = 4;
-const ROUNDS_MAX: usize = 200;
 const STRIPES: usize = 2;
 const SHARE: u64 = 8;
 
@@ -54,8 +56,8 @@ fn seen(world: &World) -> (u64, u64, u64) {
 #[test]
 fn threads_on_a_key_with_leases_admit_exactly_the_burst() {
     const BURST: u64 = 100_000;
-    let (mut leases, mut refills, mut rounds) = (0, 0, 0);
-    while rounds < 3 || ((leases < 100 || refills < 1_000) && rounds < ROUNDS_MAX) {
+    let (mut leases, mut refills, mut rounds, deadline) = (0, 0, 0, Deadline::new());
+    while rounds < 3 || ((leases < 100 || refills < 1_000) && !deadline.has_passed()) {
         let world = World::new(BURST, SHARE, STRIPES);
         // Not idle: a give-back finds what it gives back to.
         world.touch(100);
@@ -75,8 +77,8 @@ fn threads_on_a_key_with_leases_admit_exactly_the_burst() {
 #[test]
 fn threads_on_a_key_with_leases_keep_the_bound_over_every_stretch_of_time() {
     const BURST: u64 = 200;
-    let (mut leases, mut refills, mut rounds) = (0, 0, 0);
-    while rounds < 3 || ((leases < 100 || refills < 1_000) && rounds < ROUNDS_MAX) {
+    let (mut leases, mut refills, mut rounds, deadline) = (0, 0, 0, Deadline::new());
+    while rounds < 3 || ((leases < 100 || refills < 1_000) && !deadline.has_passed()) {
         let mut world = World::new(BURST, SHARE, STRIPES);
         world.clock = Value::Cell(Cell64::new(EARLY));
         world.touch(0);

@@ -407,7 +407,7 @@ impl<'p> RulesAfter<'p> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use serde_json::{Value, json};
 

@@ -80,7 +80,7 @@ pub(super) fn overlaps<'p>(patterns: impl Iterator<Item = &'p Pattern> + Clone, 
     covered
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use proptest::prelude::*;
 

@@ -159,7 +159,7 @@ impl Change<'_, '_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use serde_json::{Value, json};
 

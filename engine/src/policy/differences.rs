@@ -178,7 +178,7 @@ impl Of<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(engine_loom)))]
 mod tests {
     use super::*;
 

@@ -1,15 +1,17 @@
-//! Logs over real threads. A test fails unless it saw the concurrency that it is about.
+//! Logs over real threads. The test goes on until it saw the concurrency that it is about, and fails if it did not see it
+//! before the deadline.
 
 use std::sync::{
     Barrier, Mutex,
     atomic::{AtomicU64, Ordering},
 };
 
+use tidegate_conformance::Deadline;
+
 use super::*;
 use crate::{hash::KeyHasher, time::SECOND_NS};
 
 const THREADS: usize = 4;
-const ROUNDS_MAX: usize = 200;
 const KEYS: usize = 32;
 const LIMIT: u64 = 3;
 /// The clock moves in steps of a tenth of a second.
@@ -26,8 +28,8 @@ fn state(held: Option<Held>, _: &mut Option<Spare<'_>>) -> Result<State, ()> {
 #[test]
 fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
     let log = SlidingWindowLog::new(LIMIT, SECOND_NS).expect("fits");
-    let (mut reuses, mut without_ring, mut rounds) = (0, 0, 0);
-    while (reuses < 1_000 || without_ring == 0) && rounds < ROUNDS_MAX {
+    let (mut reuses, mut without_ring, deadline) = (0, 0, Deadline::new());
+    while (reuses < 1_000 || without_ring == 0) && !deadline.has_passed() {
         // Two lines, eight slots, for 32 keys.
         let table = Table::new(5);
         let clock = AtomicU64::new(1_000 * SECOND_NS);
@@ -65,7 +67,6 @@ fn slots_and_rings_change_hands_and_no_key_exceeds_its_limit() {
                 scope.spawn(move || run(thread));
             }
         });
-        rounds += 1;
         without_ring += table.rings.missed();
         let mut total = 0;
         for (name, at) in admitted.into_iter().enumerate() {

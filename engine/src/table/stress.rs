@@ -1,18 +1,19 @@
-//! Stress tests of the table over real threads. Each fails unless it saw the concurrency that it is about.
+//! Stress tests of the table over real threads.
+//!
+//! Threads meet within a few nanoseconds, which a round may miss on a machine that is busy with other things. Each test goes
+//! on until it saw the concurrency that it is about, and fails if it did not see it before the deadline.
 
 use std::sync::{
     Barrier,
     atomic::{AtomicU64, Ordering},
 };
 
+use tidegate_conformance::Deadline;
+
 use super::*;
 use crate::hash::KeyHasher;
 
 const THREADS: usize = 4;
-
-/// Threads meet within a few nanoseconds, which a round may miss on a machine that is busy with other things: a test goes
-/// on until they did, and fails if they did not in so many rounds.
-const ROUNDS_MAX: usize = 1_000;
 
 /// Runs `work` on every thread at once and adds up what they met.
 fn together(work: impl Fn(usize, &mut Met) + Sync) -> Met {
@@ -51,8 +52,8 @@ fn add_one(held: Option<Held>, _: Nanos) -> Next<Held, ()> {
 #[test]
 fn no_key_ever_has_two_slots() {
     const KEYS: u64 = 20_000;
-    let (mut seen, mut rounds) = (Met::default(), 0);
-    while rounds < 3 || (seen.resolved.min(seen.retries) == 0 && rounds < ROUNDS_MAX) {
+    let (mut seen, mut rounds, deadline) = (Met::default(), 0, Deadline::new());
+    while rounds < 3 || (seen.resolved.min(seen.retries) == 0 && !deadline.has_passed()) {
         let table = Table::new(2 * KEYS as usize);
         let met = together(|_, met| {
             for name in 0..KEYS {
@@ -76,8 +77,8 @@ fn no_key_ever_has_two_slots() {
 fn slots_change_hands_and_nobody_is_admitted_twice() {
     const KEYS: usize = 64;
     const TICKS: usize = 20_000;
-    let (mut seen, mut rounds) = (Met::default(), 0);
-    while (seen.reuses <= 1_000 || seen.retries == 0) && rounds < ROUNDS_MAX {
+    let (mut seen, deadline) = (Met::default(), Deadline::new());
+    while (seen.reuses <= 1_000 || seen.retries == 0) && !deadline.has_passed() {
         // Two lines, eight slots, for 64 keys: nearly every insertion is a reuse.
         let table = Table::new(5);
         let clock = AtomicU64::new(1);
@@ -103,7 +104,7 @@ fn slots_change_hands_and_nobody_is_admitted_twice() {
                 }
             }
         });
-        (seen, rounds) = (both(seen, met), rounds + 1);
+        seen = both(seen, met);
         for (tick, names) in admitted.iter().enumerate() {
             for (name, count) in names.iter().enumerate() {
                 let count = count.load(Ordering::SeqCst);

@@ -3,6 +3,7 @@
 use std::{sync::Barrier, time::Duration};
 
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
+use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
@@ -602,8 +603,9 @@ fn what_a_lost_race_took_is_given_back_to_the_token() {
         };
         let running: Vec<_> = (0..THREADS).map(|_| scope.spawn(check)).collect();
         start.wait();
-        // Races are rare on few cores: go on until there were some, and leave the cores to those who race.
-        while ticks < 2_000 || (bench.engine.give_backs() < 10 && ticks < 500_000) {
+        let deadline = Deadline::new();
+        // Races are rare on few cores: go on until there were some, and leave the cores to the threads that race.
+        while ticks < 2_000 || (bench.engine.give_backs() < 10 && !deadline.has_passed()) {
             bench.clock.advance(SECOND / 1_000);
             ticks += 1;
             std::thread::sleep(Duration::from_micros(10));

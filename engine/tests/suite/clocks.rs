@@ -16,6 +16,7 @@ use tidegate::{
     clock::{Clock, CoarseClock, ManualClock, SystemClock, TickError},
     formats::Format,
 };
+use tidegate_conformance::Deadline;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -29,7 +30,7 @@ fn wall() -> u64 {
 }
 
 fn instant() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "a test gives up at some time")]
+    #[expect(clippy::disallowed_methods, reason = "a clock is watched for a period of real time")]
     Instant::now()
 }
 
@@ -37,11 +38,11 @@ fn instant() -> Instant {
 /// and nothing that is lower than their own last.
 fn pass_readings_on(clock: &(impl Clock + Clone), below_ns: u64) {
     let (highest, met, start) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(2));
-    let deadline = instant() + Duration::from_secs(20);
+    let deadline = Deadline::new();
     let read = || {
         let (clock, mut own) = (clock.clone(), 0);
         start.wait();
-        while met.load(Ordering::SeqCst) < 20_000 && instant() < deadline {
+        while met.load(Ordering::SeqCst) < 20_000 && !deadline.has_passed() {
             for _ in 0..100 {
                 let told = highest.load(Ordering::SeqCst);
                 let now = clock.now();
@@ -61,15 +62,6 @@ fn pass_readings_on(clock: &(impl Clock + Clone), below_ns: u64) {
     });
     let met = met.into_inner();
     assert!(met > 1_000, "the threads met {met} times only, which shows nothing");
-}
-
-/// Waits for what another thread does.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = instant() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(instant() < deadline, "{what} did not come");
-        thread::yield_now();
-    }
 }
 
 #[test]
@@ -123,7 +115,7 @@ fn the_coarse_clock_ticks_by_itself_until_it_is_dropped() {
     let clock = CoarseClock::over(source.clone(), Duration::from_millis(1)).expect("in range, and a thread");
     for now in [NOW + 1, NOW + SECOND] {
         source.set(now);
-        wait_until("the tick", || clock.now() == now);
+        Deadline::new().wait_until("the tick", || clock.now() == now);
     }
 
     let (kept, token) = Token::new();
@@ -132,7 +124,7 @@ fn the_coarse_clock_ticks_by_itself_until_it_is_dropped() {
     drop(clock);
     assert_eq!(clone.now(), NOW);
     drop(clone);
-    wait_until("the end of the thread", || kept.strong_count() == 0);
+    Deadline::new().wait_until("the end of the thread", || kept.strong_count() == 0);
 }
 
 /// A source that tells when it is gone.
@@ -169,7 +161,7 @@ fn time_does_not_stand_still_when_the_thread_that_ticks_dies() {
     let source = ManualClock::at(NOW);
     let clock = CoarseClock::over(Faulty(source.clone()), Duration::from_millis(1)).expect("in range, and a thread");
     source.advance(1);
-    wait_until("the source's time", || clock.now() == NOW + 1);
+    Deadline::new().wait_until("the source's time", || clock.now() == NOW + 1);
     source.advance(1);
     assert_eq!(clock.now(), NOW + 2);
 }

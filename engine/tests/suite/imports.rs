@@ -516,7 +516,7 @@ fn what_was_imported_can_be_kept_in_every_format() {
 /// `docs/import-and-export.md` shows a configuration, what becomes of it, and the report.
 #[test]
 fn the_example_of_the_document_is_what_comes_out() {
-    let document = include_str!("../../docs/import-and-export.md");
+    let document = include_str!("../../../docs/import-and-export.md");
     let (_, document) = document.split_once("### envoyproxy/ratelimit\n").expect("its heading");
     let mut blocks = document.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').expect("a block"));
     let (kind, text) = blocks.next().expect("a configuration");

@@ -150,7 +150,7 @@ fn top_level(group: &str) -> Vec<&str> {
 /// The list at the head of lib.rs is this one.
 #[test]
 fn the_documented_order_is_the_tested_one() {
-    let head = include_str!("../src/lib.rs");
+    let head = include_str!("../../src/lib.rs");
     let listed: Vec<&str> = head
         .lines()
         .filter(|line| line.starts_with("//! * "))
@@ -231,7 +231,7 @@ fn every_file_says_what_it_is_for() {
 fn the_engine_stays_within_its_dependency_budget() {
     // Those of all targets and of each.
     let sections =
-        include_str!("../Cargo.toml").split("\n[").filter_map(|section| section.split_once("dependencies]\n"));
+        include_str!("../../Cargo.toml").split("\n[").filter_map(|section| section.split_once("dependencies]\n"));
     let dependencies = sections.filter(|(head, _)| !head.ends_with("dev-")).flat_map(|(_, lines)| lines.lines());
     let allowed = [
         "arc-swap",
@@ -286,7 +286,7 @@ fn the_pinned_toolchain_is_the_minimum_version() {
         let line = text.lines().find(|line| line.starts_with(key)).map(str::to_owned);
         line.and_then(|line| line.split('"').nth(1).map(str::to_owned)).unwrap_or_else(|| panic!("{key} is not stated"))
     };
-    let pinned = quoted(include_str!("../../rust-toolchain.toml"), "channel");
-    let minimum = quoted(include_str!("../../Cargo.toml"), "rust-version");
+    let pinned = quoted(include_str!("../../../rust-toolchain.toml"), "channel");
+    let minimum = quoted(include_str!("../../../Cargo.toml"), "rust-version");
     assert_eq!(pinned, format!("{minimum}.0"));
 }

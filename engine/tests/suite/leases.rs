@@ -1,21 +1,18 @@
 //! Keys that everybody hits, through the engine: leases begin by themselves where threads meet, end by themselves, and
 //! admit what the limit says, also beside resets, refunds and publishes.
 
-mod crossroads;
-
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use crossroads::{Crossroads, together};
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, formats::Format};
+use tidegate_conformance::Deadline;
+
+use crate::crossroads::{Crossroads, together};
 
 const NOW: u64 = 1_790_035_200_000_000_000;
 const LIMIT_ID: &str = "default/tier:t/l";
-
-/// Threads may miss each other on a machine that is busy with other things: a test goes on until they met.
-const ROUNDS_MAX: usize = 2_000;
 
 fn policy(algorithm: &str, burst: u64) -> Snapshot {
     let text = format!(
@@ -51,10 +48,11 @@ fn admitted(engine: &Engine<Crossroads>, name: &str) -> u64 {
     admitted
 }
 
-/// Two threads on keys with a lease, again with new keys until there were so many.
+/// Runs `round` with new keys until at least so many leases began, and 20 times. Two threads may miss each other on a machine
+/// that is busy with other things.
 fn with_leases(engine: &Engine<Crossroads>, at_least: u64, mut round: impl FnMut(&str)) {
-    let mut rounds = 0;
-    while (rounds < 20 || engine.leases_begun() < at_least) && rounds < ROUNDS_MAX {
+    let (mut rounds, deadline) = (0, Deadline::new());
+    while rounds < 20 || (engine.leases_begun() < at_least && !deadline.has_passed()) {
         round(&format!("user {rounds}"));
         rounds += 1;
     }
@@ -74,8 +72,8 @@ fn threads_on_one_key_are_admitted_exactly_the_burst() {
 #[test]
 fn a_small_burst_that_may_just_lease_is_exact() {
     let engine = engine("token_bucket", 1_024);
-    let mut rounds = 0;
-    while rounds < 200 || (engine.leases_begun() == 0 && rounds < 10 * ROUNDS_MAX) {
+    let (mut rounds, deadline) = (0, Deadline::new());
+    while rounds < 200 || (engine.leases_begun() == 0 && !deadline.has_passed()) {
         let name = format!("user {rounds}");
         assert_eq!(together(&engine, |_| admitted(&engine, &name)) + admitted(&engine, &name), 1_024);
         rounds += 1;
@@ -131,11 +129,10 @@ fn a_lease_ends_when_one_thread_is_alone() {
         let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
         u64::from((0..100_000).all(|_| handle.check("ada", 1).expect("valid").is_allowed()))
     };
-    let mut rounds = 0;
-    while engine.leases_begun() == engine.leases_ended() && rounds < ROUNDS_MAX {
+    let deadline = Deadline::new();
+    while engine.leases_begun() == engine.leases_ended() && !deadline.has_passed() {
         engine.clock().advance(1_000_000 * 1_000_000_000);
         assert_eq!(together(&engine, half), 2, "it is not empty");
-        rounds += 1;
     }
     assert!(engine.leases_begun() > engine.leases_ended(), "no lease was left open");
     engine.clock().advance(1_000_000 * 1_000_000_000);

@@ -14,6 +14,7 @@ use tidegate::{
     Decision, Engine, Identity, Rate, RatedLimiter, Request, Retry, Snapshot, algorithm::TokenBucket,
     clock::ManualClock, formats::Format,
 };
+use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
@@ -360,7 +361,6 @@ fn what_is_denied_counts_for_those_that_were_refused_and_peeks_for_nobody() {
 fn threads_take_all_or_nothing() {
     const LIMIT: u64 = 10;
     const THREADS: usize = 3;
-    const ROUNDS_MAX: u64 = 100_000;
     const HOUR: u64 = 3_600 * SECOND;
     let text = format!(
         r#"
@@ -403,7 +403,8 @@ fn threads_take_all_or_nothing() {
                 }
             });
         }
-        for number in 0..ROUNDS_MAX {
+        let deadline = Deadline::new();
+        loop {
             let before = engine.give_backs();
             taken.store(0, Ordering::Relaxed);
             begin.wait();
@@ -417,7 +418,7 @@ fn threads_take_all_or_nothing() {
             engine.check_together(&[(rated.0.without_cost(), rated.1)], &mut decisions);
             left.push(decisions[0].remaining());
             let is_done = !is_right || left != [Some(LIMIT - taken); 3] || engine.give_backs() > 0;
-            if is_done || number + 1 == ROUNDS_MAX {
+            if is_done || deadline.has_passed() {
                 round.store(u64::MAX, Ordering::Relaxed);
                 begin.wait();
                 assert!(is_right, "{taken}, {given_back} given back");
@@ -470,10 +471,16 @@ fn meet_publishes(change: u64) {
     let (user, ip) = ([who("user", "a")], [who("ip", "a")]);
     let request = |who| Request::exactly(who).expect("valid").domain("shop");
     let rated = (request(&user), Some(Rate::per_hour(10 * LIMIT)));
+    let published = AtomicU64::new(1);
     let allowed: u64 = thread::scope(|scope| {
         let ask = || {
             let mut allowed = 0;
-            for _ in 0..LIMIT {
+            for number in 0..LIMIT {
+                // Now and then it waits for a publish: all of it may fit between two of them.
+                let before = published.load(Ordering::SeqCst);
+                if number % 100 == 0 {
+                    Deadline::new().wait_until("a publish", || published.load(Ordering::SeqCst) > before);
+                }
                 let mut decisions = Vec::new();
                 engine.check_together(&[(request(&ip), None), rated, (request(&user), None)], &mut decisions);
                 assert_eq!(decisions.len(), 3);
@@ -486,6 +493,7 @@ fn meet_publishes(change: u64) {
         while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
             version += 1;
             assert_eq!(engine.publish(policy(version)), Ok(version));
+            published.store(version, Ordering::SeqCst);
         }
         assert!(version > 10, "they met few publishes");
         threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()

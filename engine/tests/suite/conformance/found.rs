@@ -9,7 +9,7 @@ use tidegate_conformance::{
     Step, replay,
 };
 
-use crate::{step::Steps, whole::Engines};
+use super::{step::Steps, whole::Engines};
 
 fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> Numbers {
     Numbers { algorithm, limit, period_ns, calendar: None, burst }

@@ -9,7 +9,7 @@ use tidegate::{
 };
 use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
 
-use crate::{retry, step::meter, whole::Stalling};
+use super::{retry, step::meter, whole::Stalling};
 
 pub(crate) struct Limiters;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, algorithm::Verdict, clock::Clock, policy};
 use tidegate_conformance::{Answer, Coverage, Effort, Implementation, KEYS, Numbers, Outcome, conform};
 
-use crate::{
+use self::{
     fleet::Fleets,
     limiters::{Limiters, Rated},
     step::{Buckets, Steps, meter},

@@ -11,7 +11,7 @@ use tidegate::{
 };
 use tidegate_conformance::{Answer, Call, Implementation, KEYS, Moment, Numbers, Outcome, Reply, Shared, Subject};
 
-use crate::outcome;
+use super::outcome;
 
 pub(crate) fn meter(numbers: &Numbers) -> Option<Meter> {
     let &Numbers { algorithm, limit, period_ns, burst, .. } = numbers;

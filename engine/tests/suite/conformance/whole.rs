@@ -15,7 +15,7 @@ use tidegate::{
 };
 use tidegate_conformance::{Answer, Call, Implementation, Moment, Numbers, Reply, Shared, Subject};
 
-use crate::{answer, ask, engine, policy};
+use super::{answer, ask, engine, policy};
 
 pub(crate) struct Engines;
 

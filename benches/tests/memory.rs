@@ -1,4 +1,5 @@
-//! What a table of live keys takes: in a process where nobody else takes and gives back memory meanwhile.
+//! The memory that a table of live keys takes. This test has a binary of its own: it reads the memory of the whole process,
+//! which other tests would change meanwhile.
 
 use tidegate_benches::memory::{Memory, measure};
 

@@ -1,0 +1,50 @@
+//! Limits for tests that go on until something has happened.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Far more than what a test waits for takes, also on a machine that is busy with other tests.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The time at which a test gives up that goes on until something has happened: a minute after it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// Returns the deadline of a test that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(now() + LIMIT)
+    }
+
+    /// Returns whether the test is to give up.
+    #[must_use]
+    pub fn has_passed(self) -> bool {
+        now() >= self.0
+    }
+
+    /// Waits until `is_so`, letting other threads run meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// The deadline passes first; the message names `event`.
+    pub fn wait_until(self, event: &str, mut is_so: impl FnMut() -> bool) {
+        while !is_so() {
+            assert!(!self.has_passed(), "waited for {event} until the deadline");
+            thread::yield_now();
+        }
+    }
+}
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn now() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "tests give up after a period of real time")]
+    Instant::now()
+}

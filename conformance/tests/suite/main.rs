@@ -1,0 +1,3 @@
+//! The tests of the conformance suite itself, as one binary.
+
+mod mistakes;

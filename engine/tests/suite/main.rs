@@ -1,0 +1,34 @@
+//! The integration tests of the engine, as one binary: each module is about one part of what the engine promises.
+
+mod batches;
+mod calendar;
+mod carry_over;
+mod checks;
+mod clocks;
+mod conformance;
+mod counts;
+mod crossroads;
+mod deltas;
+mod docs;
+mod explain;
+mod heavy_hitters;
+mod import_envoy;
+mod import_limitador;
+mod imports;
+mod keys;
+mod layers;
+mod leases;
+mod limiter;
+mod many_clients;
+mod nothing_else;
+mod observer;
+mod policies;
+mod reservations;
+mod shared;
+mod sliding_window_counter;
+mod sliding_window_log;
+mod steps;
+mod together;
+mod traps;
+mod waits;
+mod writing;
