@@ -1,6 +1,6 @@
 /**
- * End-to-end tests against the real binary, whose path is in TIDEGATE_BIN; each test starts its own with an empty data
- * folder. Counts go to test-results/e2e.json.
+ * End-to-end tests against the real binary, whose path is in TIDEGATE_BIN; e2e/prepare.ts makes the data folder that it
+ * starts from. Counts go to test-results/e2e.json.
  */
 import { existsSync } from 'node:fs';
 import { defineConfig } from '@playwright/test';
@@ -10,6 +10,7 @@ const executablePath = process.env['TIDEGATE_CHROMIUM'] ?? DEBIAN_CHROMIUM;
 
 export default defineConfig({
   testDir: 'e2e',
+  globalSetup: './e2e/prepare.ts',
   outputDir: 'test-results/e2e',
   fullyParallel: true,
   workers: 2,

@@ -1,7 +1,6 @@
 /** The settings of a domain, and the file that a policy is kept in. */
 import { writeFile } from 'node:fs/promises';
 import { expect, test } from './fixtures.ts';
-import { Server } from './server.ts';
 import { limitField, openTier, publishChange, review } from './steps.ts';
 
 const POLICY = `[domains.default]
@@ -58,12 +57,7 @@ test.describe('a policy in a file', () => {
       await writeFile(file, POLICY);
       await use(file);
     },
-    server: async ({ file }, use) => {
-      const server = new Server('--policy', file);
-      await server.start();
-      await use(server);
-      await server.remove();
-    },
+    start: async ({ file }, use) => use({ settings: ['--policy', file] }),
   });
 
   inFile('that differs from what is in force is told', async ({ admin, file }) => {

@@ -1,6 +1,6 @@
 /** Tiers are made, copied, compared and deleted; a list is shared; what loosens is asked for. */
 import type { Page } from '@playwright/test';
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly, test } from './fixtures.ts';
 import { call } from './people.ts';
 import { expectInForce, limitField, mean, openTier, panel, publishChange, review } from './steps.ts';
 
@@ -160,7 +160,7 @@ test('what was used is forgotten where that is chosen', async ({ admin, server }
   expect(decision.limit_id).toBe('default/tier:free/minute');
 });
 
-test('the whole tier as JSON, and an edit in it', async ({ admin }) => {
+readOnly('the whole tier as JSON, and an edit in it', async ({ admin }) => {
   await openTier(admin, 'pro');
   await admin.getByRole('button', { name: 'JSON', exact: true }).click();
   const json = admin.getByLabel('As the policy document has it');
@@ -233,7 +233,7 @@ test('fields that the form does not know are shown, and kept by an edit', async 
   });
 });
 
-test('the order of limits is changed, and told', async ({ admin }) => {
+readOnly('the order of limits is changed, and told', async ({ admin }) => {
   await openTier(admin, 'layered');
   const second = admin.getByRole('group', { name: 'Limit minute' });
   await second.getByText('Shared by nodes').click();
@@ -286,7 +286,7 @@ test('roll back stands beside what was published', async ({ admin }) => {
   await expect(limitField(admin, 'minute', 'Rate')).toHaveValue('1000 / 1m');
 });
 
-test('the server warns before it is published', async ({ admin }) => {
+readOnly('the server warns before it is published', async ({ admin }) => {
   await openTier(admin, 'layered');
   await limitField(admin, 'day', 'Rate').fill('2000000 / 1d');
   const publish = await review(admin, 'a day that never ends');

@@ -1,9 +1,9 @@
 /** The top bar: what can be found, what it says of the policy, and the settings of the menu. */
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly, test } from './fixtures.ts';
 import { call } from './people.ts';
 import { expectLive } from './steps.ts';
 
-test('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
+readOnly('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
   await admin.goto('/');
   await expectLive(admin);
   await admin.keyboard.press('Control+k');
@@ -36,23 +36,26 @@ test('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async
   await expect(admin).toHaveURL(/\/history\/audit$/);
 });
 
-test('what is no name is offered to the Inspector, as each kind that the policy knows', async ({ admin }) => {
-  await admin.goto('/tiers');
-  await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeVisible();
-  await admin.getByRole('button', { name: /^Find/ }).click();
-  await admin.getByRole('combobox', { name: 'Find' }).fill('acct_77c0');
-  const line = admin.getByRole('option', { name: 'Inspect “acct_77c0” as user' });
-  await expect(line).toBeVisible();
-  await line.click();
-  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_77c0$/);
-  await admin.keyboard.press('Control+k');
-  await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
-  await expect(admin.getByRole('option', { name: /^Inspect/ })).toHaveCount(1);
-  await admin.keyboard.press('Enter');
-  await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
-});
+readOnly(
+  'what is no name is offered to the Inspector, as each kind that the policy knows',
+  async ({ admin }) => {
+    await admin.goto('/tiers');
+    await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeVisible();
+    await admin.getByRole('button', { name: /^Find/ }).click();
+    await admin.getByRole('combobox', { name: 'Find' }).fill('acct_77c0');
+    const line = admin.getByRole('option', { name: 'Inspect “acct_77c0” as user' });
+    await expect(line).toBeVisible();
+    await line.click();
+    await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_77c0$/);
+    await admin.keyboard.press('Control+k');
+    await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
+    await expect(admin.getByRole('option', { name: /^Inspect/ })).toHaveCount(1);
+    await admin.keyboard.press('Enter');
+    await expect(admin).toHaveURL(/\/inspect\?key=user%3Aacct_1$/);
+  },
+);
 
-test('a key of a kind that is not known yet is taken at its word', async ({ admin }) => {
+readOnly('a key of a kind that is not known yet is taken at its word', async ({ admin }) => {
   await admin.goto('/');
   await expectLive(admin);
   let go = () => {};
@@ -96,7 +99,7 @@ test('a key that is pasted leads to the Inspector, whatever else there is of the
   await expect(lines.first()).toHaveText(/^user:ada\s*Client$/);
 });
 
-test('the bar says where the policy is in force', async ({ admin }) => {
+readOnly('the bar says where the policy is in force', async ({ admin }) => {
   await admin.goto('/tiers');
   await expect(admin.getByRole('link', { name: 'Policy v1 on 1 of 1 node' })).toBeVisible();
   await admin.getByRole('link', { name: 'Policy v1 on 1 of 1 node' }).click();
@@ -117,7 +120,7 @@ test('a point pauses the live figures, and another goes on', async ({ admin }) =
   await expectLive(admin);
 });
 
-test('comfortable rows stay', async ({ admin }) => {
+readOnly('comfortable rows stay', async ({ admin }) => {
   await admin.goto('/nodes');
   const row = admin.getByRole('row', { name: /this server/ });
   const height = async () => (await row.boundingBox())?.height ?? 0;

@@ -1,6 +1,6 @@
 /** Without a mouse. */
 import type { Locator, Page } from '@playwright/test';
-import { expect, PASSWORD, test } from './fixtures.ts';
+import { expect, PASSWORD, readOnly, test } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import { expectInForce, limitField, openTier, panel } from './steps.ts';
 
@@ -133,7 +133,7 @@ test('pages, lists, an edit and a publish by keys alone', async ({ admin }) => {
   await expect(burst).toBeFocused();
 });
 
-test('Tab goes through the controls of one row, and then out of the rows', async ({ admin }) => {
+readOnly('Tab goes through the controls of one row, and then out of the rows', async ({ admin }) => {
   await admin.goto('/tiers');
   const rows = admin.getByRole('region', { name: 'Tiers' }).locator('tbody tr');
   await walkTo(admin, 'Tiers', admin.getByRole('link', { name: 'pro', exact: true }));
@@ -147,7 +147,7 @@ test('Tab goes through the controls of one row, and then out of the rows', async
   await expect(rows.locator(':focus')).toHaveCount(0);
 });
 
-test('e edits the row one is in, and what is open', async ({ admin }) => {
+readOnly('e edits the row one is in, and what is open', async ({ admin }) => {
   for (const [path, row, title] of [
     ['/tiers', 'pro', 'Tier pro'],
     ['/rules', 'sign-in', 'Rule sign-in'],
@@ -165,7 +165,7 @@ test('e edits the row one is in, and what is open', async ({ admin }) => {
   }
 });
 
-test('the list of keys, and letters that can be switched off', async ({ admin }) => {
+readOnly('the list of keys, and letters that can be switched off', async ({ admin }) => {
   await openTier(admin, 'pro');
   await admin.keyboard.press('?');
   await expect(admin.getByRole('dialog', { name: 'Keys' })).toBeVisible();
@@ -181,7 +181,7 @@ test('the list of keys, and letters that can be switched off', async ({ admin })
   await expect(admin.getByRole('dialog')).toBeHidden();
 });
 
-test('a hidden tab gives its stream back and takes it up again', async ({ admin }) => {
+readOnly('a hidden tab gives its stream back and takes it up again', async ({ admin }) => {
   test.setTimeout(90_000);
   await admin.clock.install();
   await admin.goto('/');

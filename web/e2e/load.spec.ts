@@ -1,6 +1,6 @@
 /** What a page that was never read before waits for, and, told, how long it takes: the best of several loads. */
 import { loadavg } from 'node:os';
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly } from './fixtures.ts';
 
 const LOADS = 5;
 /** Calls that were answered by then: a page that asks in a row, or for more than it shows, has more. */
@@ -34,7 +34,7 @@ function note(): void {
   new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
 }
 
-test('the first load: content at once, and figures with it', async ({ admin, browser, server }, info) => {
+readOnly('the first load: content at once, and figures with it', async ({ admin, browser, server }, info) => {
   const storageState = await admin.context().storageState();
   const loads: Drawn[] = [];
   for (let at = 0; at < LOADS; at += 1) {

@@ -1,18 +1,10 @@
 /** Looks of the live pages and of what stands over every page. */
-import { expect, test as base } from './fixtures.ts';
+import { expect, withSettings } from './fixtures.ts';
 import { look } from './look.ts';
 import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
-import { Server } from './server.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
 
-const test = base.extend({
-  server: async ({}, use) => {
-    const server = new Server('--keys', 'clear', '--environment', 'prod-eu', '--production');
-    await server.start();
-    await use(server);
-    await server.remove();
-  },
-});
+const test = withSettings('--keys', 'clear', '--environment', 'prod-eu', '--production');
 
 test('looks: Overview, Inspector, find box', async ({ admin, server }) => {
   test.setTimeout(180_000);

@@ -2,7 +2,7 @@
  * Every page and dialog, light and dark: no accessibility violation at 1200 and 360, no page that scrolls sideways
  * (`npm run looks` makes pictures of them, in screenshots/).
  */
-import { expect, test } from './fixtures.ts';
+import { expect, fromNothing, readOnly, test } from './fixtures.ts';
 import { look } from './look.ts';
 import { expectLive, limitField, openTier, panel, publishChange, review } from './steps.ts';
 import type { Server } from './server.ts';
@@ -15,7 +15,7 @@ async function flow(server: Server): Promise<void> {
   }
 }
 
-test('looks: outside', async ({ server, browser, watch }) => {
+fromNothing('looks: outside', async ({ server, browser, watch }) => {
   watch.allow(/status of (401|404)/);
   const context = await browser.newContext({ baseURL: server.dashboard });
   const page = await context.newPage();
@@ -116,7 +116,7 @@ test('looks: dialogs and faults', async ({ admin, other, watch }) => {
   await look(admin, 'signed-out');
 });
 
-test('a narrow screen has the pages in a menu', async ({ admin }) => {
+readOnly('a narrow screen has the pages in a menu', async ({ admin }) => {
   await admin.setViewportSize({ width: 360, height: 780 });
   await admin.goto('/');
   await expect(admin.getByRole('link', { name: 'Tiers' })).toBeHidden();
@@ -126,7 +126,7 @@ test('a narrow screen has the pages in a menu', async ({ admin }) => {
   await expect(admin.getByRole('link', { name: 'Rules' })).toBeHidden();
 });
 
-test('a chosen theme stays, whatever the system says', async ({ admin }) => {
+readOnly('a chosen theme stays, whatever the system says', async ({ admin }) => {
   await admin.emulateMedia({ colorScheme: 'light' });
   await admin.goto('/');
   await admin.getByRole('button', { name: 'Menu of admin' }).click();

@@ -1,6 +1,6 @@
 /** Nodes: real ones that join, follow, hang and go, one that refuses, and a version that goes to some first. */
 import type { Page } from '@playwright/test';
-import { expect, test as base } from './fixtures.ts';
+import { expect, readOnly, test as base } from './fixtures.ts';
 import { FleetNode, nodeToken, Redis, RefusingNode } from './nodes.ts';
 import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
 
@@ -56,26 +56,26 @@ test('alone: the page says how a node joins, and it appears by itself', async ({
   await expect(admin.getByRole('dialog').getByRole('region', { name: 'Command' })).toBeVisible();
 });
 
-test('the nodes are read before the stream tells of them, and a failure is said', async ({
-  admin,
-  watch,
-}) => {
-  watch.allow(/status of 503/);
-  // It is asked for and never answers.
-  await admin.route(/\/api\/v1\/stream/, () => undefined);
-  await admin.goto('/nodes');
-  await expect(row(admin, 'this server')).toContainText('v1');
-  await row(admin, 'this server').getByRole('link').click();
-  await expect(admin.getByRole('heading', { name: 'What it told last' })).toBeVisible();
-  const silence = await admin.context().newPage();
-  await silence.route(/\/api\/v1\/stream/, () => undefined);
-  await silence.route(/\/api\/v1\/nodes$/, (route) => route.fulfill({ status: 503 }));
-  await silence.goto('/nodes');
-  await expect(silence.getByRole('alert')).toContainText('503');
-  await silence.unroute(/\/api\/v1\/nodes$/);
-  await silence.getByRole('button', { name: 'Try again' }).click();
-  await expect(row(silence, 'this server')).toBeVisible();
-});
+readOnly(
+  'the nodes are read before the stream tells of them, and a failure is said',
+  async ({ admin, watch }) => {
+    watch.allow(/status of 503/);
+    // It is asked for and never answers.
+    await admin.route(/\/api\/v1\/stream/, () => undefined);
+    await admin.goto('/nodes');
+    await expect(row(admin, 'this server')).toContainText('v1');
+    await row(admin, 'this server').getByRole('link').click();
+    await expect(admin.getByRole('heading', { name: 'What it told last' })).toBeVisible();
+    const silence = await admin.context().newPage();
+    await silence.route(/\/api\/v1\/stream/, () => undefined);
+    await silence.route(/\/api\/v1\/nodes$/, (route) => route.fulfill({ status: 503 }));
+    await silence.goto('/nodes');
+    await expect(silence.getByRole('alert')).toContainText('503');
+    await silence.unroute(/\/api\/v1\/nodes$/);
+    await silence.getByRole('button', { name: 'Try again' }).click();
+    await expect(row(silence, 'this server')).toBeVisible();
+  },
+);
 
 test('a publish reaches every node, and each says so', async ({ admin, fleet }) => {
   await fleet.join('node-1');

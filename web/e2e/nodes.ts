@@ -86,7 +86,7 @@ export class FleetNode {
     });
   }
 
-  /** Still there, and answering nobody. */
+  /** Stops the process where it is: it is there, and answers no call. */
   freeze(): void {
     this.#process?.kill('SIGSTOP');
   }

@@ -1,20 +1,10 @@
 /** The Overview: ranges, filter, marks, the heaviest keys, rules, what needs a look; and rows that stand still. */
 import type { Page } from '@playwright/test';
-import { expect, PASSWORD, test as base } from './fixtures.ts';
+import { clear as test, expect, readOnly, test as withCutKeys } from './fixtures.ts';
 import { look } from './look.ts';
-import { Server } from './server.ts';
+import type { Server } from './server.ts';
 import { call } from './people.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
-
-/** Keys are shown as they are, so that they can be looked up. */
-const test = base.extend({
-  server: async ({}, use) => {
-    const server = new Server('--keys', 'clear');
-    await server.start();
-    await use(server);
-    await server.remove();
-  },
-});
 
 /** One client that is denied most of the time, and another that is not. */
 async function flow(server: Server): Promise<void> {
@@ -182,7 +172,7 @@ test('a version is marked in the chart and told when it is pointed at', async ({
   }).toPass();
 });
 
-test('what needs a look is listed, with a way there', async ({ admin }) => {
+readOnly('what needs a look is listed, with a way there', async ({ admin }) => {
   await admin.goto('/');
   const panel = admin
     .locator('section')
@@ -193,25 +183,13 @@ test('what needs a look is listed, with a way there', async ({ admin }) => {
   await expect(admin.getByRole('heading', { name: 'Tier pro' })).toBeVisible();
 });
 
-test('where keys are cut they lead nowhere', async ({ browser, watch }) => {
-  watch.allow(/request to/);
-  const server = new Server();
-  await server.start();
-  try {
-    const context = await browser.newContext({ baseURL: server.dashboard });
-    const code = new URL(server.signInLink).hash.replace('#code=', '');
-    await context.request.post('/api/v1/setup', { data: { code, name: 'admin', password: PASSWORD } });
-    const page = await context.newPage();
-    await page.goto('/');
-    await flow(server);
-    const table = page.getByRole('region', { name: 'Most denied keys' });
-    await expect(table.getByRole('row', { name: /user:a/ })).toBeVisible();
-    await expect(table.getByRole('link')).toHaveCount(0);
-    await expect(page.getByText('values are shown cut')).toBeVisible();
-    await context.close();
-  } finally {
-    await server.remove();
-  }
+withCutKeys('where keys are cut they lead nowhere', async ({ admin, server }) => {
+  await admin.goto('/');
+  await flow(server);
+  const table = admin.getByRole('region', { name: 'Most denied keys' });
+  await expect(table.getByRole('row', { name: /user:a/ })).toBeVisible();
+  await expect(table.getByRole('link')).toHaveCount(0);
+  await expect(admin.getByText('values are shown cut')).toBeVisible();
 });
 
 test('before the first decision a test request makes one, and what became of it stays', async ({ admin }) => {

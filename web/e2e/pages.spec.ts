@@ -1,26 +1,29 @@
 /** Pages are read when they are first gone to. */
 import { docs } from '../app/text/states.ts';
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly } from './fixtures.ts';
 
-test('a page whose script does not come says so, and comes with a second try', async ({ admin, watch }) => {
-  watch.allow(/ERR_FAILED/);
-  await admin.goto('/');
-  await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
-  await admin.route('**/assets/Tiers-*.js', (route) => route.abort());
-  await admin.getByRole('link', { name: 'Tiers' }).click();
-  await expect(admin.getByRole('alert')).toContainText('This page could not be read');
-  await expect(admin.getByRole('button', { name: 'Reload' })).toBeVisible();
-  await admin.getByRole('link', { name: 'Overview' }).click();
-  await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
-  await admin.getByRole('link', { name: 'Tiers' }).click();
-  await expect(admin.getByRole('alert')).toBeVisible();
-  await admin.unroute('**/assets/Tiers-*.js');
-  await admin.getByRole('button', { name: 'Try again' }).click();
-  await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeFocused();
-  await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
-});
+readOnly(
+  'a page whose script does not come says so, and comes with a second try',
+  async ({ admin, watch }) => {
+    watch.allow(/ERR_FAILED/);
+    await admin.goto('/');
+    await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
+    await admin.route('**/assets/Tiers-*.js', (route) => route.abort());
+    await admin.getByRole('link', { name: 'Tiers' }).click();
+    await expect(admin.getByRole('alert')).toContainText('This page could not be read');
+    await expect(admin.getByRole('button', { name: 'Reload' })).toBeVisible();
+    await admin.getByRole('link', { name: 'Overview' }).click();
+    await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
+    await admin.getByRole('link', { name: 'Tiers' }).click();
+    await expect(admin.getByRole('alert')).toBeVisible();
+    await admin.unroute('**/assets/Tiers-*.js');
+    await admin.getByRole('button', { name: 'Try again' }).click();
+    await expect(admin.getByRole('heading', { name: 'Tiers' })).toBeFocused();
+    await expect(admin.getByRole('row', { name: /\bpro\b/ })).toBeVisible();
+  },
+);
 
-test('a page whose script takes its time is loading', async ({ admin }) => {
+readOnly('a page whose script takes its time is loading', async ({ admin }) => {
   await admin.goto('/');
   await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
   let release = () => {};
@@ -35,7 +38,7 @@ test('a page whose script takes its time is loading', async ({ admin }) => {
   await expect(admin.getByRole('heading', { name: 'History' })).toBeVisible();
 });
 
-test('what is empty leads to a part of the documents that there is', async ({ admin }) => {
+readOnly('what is empty leads to a part of the documents that there is', async ({ admin }) => {
   const documents = await (await admin.request.get('/docs/api')).text();
   for (const about of Object.keys(docs)) expect(documents).toContain(`id="${about}"`);
   await admin.goto('/clients');

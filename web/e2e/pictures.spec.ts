@@ -5,7 +5,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Page } from '@playwright/test';
-import { clear as test, expect } from './fixtures.ts';
+import { clear as test, expect, readOnly } from './fixtures.ts';
 import type { Server } from './server.ts';
 import { expectLive, limitField, openTier, publishChange, review, runReviewed } from './steps.ts';
 
@@ -37,7 +37,7 @@ async function flow(server: Server, until: AbortSignal): Promise<void> {
   }
 }
 
-test('the names of pictures here and in docs/images', () => {
+readOnly('the names of pictures here and in docs/images', () => {
   const made = readdirSync(KEPT).filter((name) => name.endsWith('.png'));
   expect(made.sort()).toEqual(['overview.png', 'simulator.png', 'tier.png']);
 });

@@ -1,19 +1,10 @@
 /** The preview of a tier while it is edited. */
 import type { Locator, Page } from '@playwright/test';
-import { expect, test as base } from './fixtures.ts';
-import { Server } from './server.ts';
+import { expect, readOnly, test, withSettings } from './fixtures.ts';
 import { limitField, openTier } from './steps.ts';
 
-const test = base;
-/** Everybody is in the sample. */
-const recording = base.extend({
-  server: async ({}, use) => {
-    const server = new Server('--record', '1/1');
-    await server.start();
-    await use(server);
-    await server.remove();
-  },
-});
+/** Every caller is in the sample. */
+const recording = withSettings('--record', '1/1');
 
 const table = (page: Page) => page.getByRole('region', { name: 'Preview: one client' });
 const row = (page: Page, policy: string) => table(page).getByRole('row', { name: new RegExp(`^${policy}`) });
@@ -24,7 +15,7 @@ async function numbers(of: Locator, first = 0): Promise<number[]> {
   return cells.slice(first, first + 2).map((text) => Number(/[\d,]+/.exec(text)?.[0].replaceAll(',', '')));
 }
 
-test('follows what is typed, and waits while a field is wrong', async ({ admin }) => {
+readOnly('follows what is typed, and waits while a field is wrong', async ({ admin }) => {
   await openTier(admin, 'free');
   await expect(row(admin, 'Published')).toBeVisible();
   await expect(row(admin, 'Draft')).toHaveCount(0);
@@ -52,7 +43,7 @@ test('follows what is typed, and waits while a field is wrong', async ({ admin }
   await expect(admin.getByText('A length: 250ms')).toBeVisible();
 });
 
-test('an answer to what was typed before is dropped', async ({ admin }) => {
+readOnly('an answer to what was typed before is dropped', async ({ admin }) => {
   await openTier(admin, 'free');
   await expect(row(admin, 'Published')).toBeVisible();
   let release = () => {};
@@ -131,7 +122,7 @@ recording('a client’s own last requests, as they were recorded', async ({ admi
   await expect(admin.getByText(/requests as recorded/)).toHaveCount(0);
 });
 
-test('without a recorder it says why there is nothing to show', async ({ admin, watch }) => {
+readOnly('without a recorder it says why there is nothing to show', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
   await openTier(admin, 'free');
   await admin.getByLabel('Traffic').selectOption('as recorded');

@@ -38,7 +38,7 @@ const test = base.extend<{ ours: Server }>({
       ['--oidc-role', 'ops=editor'],
       ['--oidc-name', 'Example ID'],
     ];
-    const server = new Server(...settings.flat());
+    const server = new Server({ settings: settings.flat(), folder: 'empty' });
     await server.start();
     await use(server);
     await server.remove();
@@ -95,8 +95,8 @@ test('a session that ends while editing: sign in by the provider beside the page
   const again = page.getByRole('dialog', { name: 'Sign in again' });
   await expect(again).toBeVisible();
   // Somebody else signs in in another tab: nothing goes on in his name.
-  const code = new URL(ours.signInLink).hash.replace('#code=', '');
-  await context.request.post('/api/v1/setup', { data: { code, name: 'admin', password: PASSWORD } });
+  const data = { code: ours.setupCode, name: 'admin', password: PASSWORD };
+  await context.request.post('/api/v1/setup', { data });
   const others = await context.newPage();
   await others.goto('/');
   await expect(again.getByRole('alert')).toContainText('admin is signed in in this browser now');

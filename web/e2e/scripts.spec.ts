@@ -1,6 +1,6 @@
 /** What a visit reads of the page's scripts, as they come over the wire, and what it reads only when it is wanted. */
 import type { Page } from '@playwright/test';
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly, test } from './fixtures.ts';
 import { addUser, call, signedIn } from './people.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
 
@@ -100,7 +100,7 @@ test('no visit to any page reads more than 80 kB of scripts, nor a dialog that n
   process.stdout.write(`${told.join('\n')}\n`);
 });
 
-test('Find is read when Ctrl is pressed or its button is come near to', async ({ admin }) => {
+readOnly('Find is read when Ctrl is pressed or its button is come near to', async ({ admin }) => {
   await admin.goto('/tiers');
   await expectLive(admin);
   expect(await reads(admin, 'Find')).toBe(false);
@@ -122,23 +122,24 @@ test('Find is read when Ctrl is pressed or its button is come near to', async ({
   await expect.poll(() => reads(admin, 'Find')).toBe(true);
 });
 
-test('what an edit needs is read with its first letter; a list of changes from before is no edit', async ({
-  admin,
-}) => {
-  await openTier(admin, 'pro');
-  expect(await reads(admin, 'PublishPanel')).toBe(false);
-  await limitField(admin, 'minute', 'Burst').press('End');
-  await limitField(admin, 'minute', 'Burst').pressSequentially('1');
-  for (const name of ['PublishPanel', 'SignedOut']) await expect.poll(() => reads(admin, name)).toBe(true);
+readOnly(
+  'what an edit needs is read with its first letter; a list of changes from before is no edit',
+  async ({ admin }) => {
+    await openTier(admin, 'pro');
+    expect(await reads(admin, 'PublishPanel')).toBe(false);
+    await limitField(admin, 'minute', 'Burst').press('End');
+    await limitField(admin, 'minute', 'Burst').pressSequentially('1');
+    for (const name of ['PublishPanel', 'SignedOut']) await expect.poll(() => reads(admin, name)).toBe(true);
 
-  await admin.goto('/tiers');
-  await expectLive(admin);
-  const button = admin.getByRole('button', { name: '1 change' });
-  await expect(button).toBeVisible();
-  expect((await scripts(admin)).names.filter((name) => OVERLAYS.test(name))).toEqual([]);
-  await button.hover();
-  await expect.poll(() => reads(admin, 'PublishPanel')).toBe(true);
-});
+    await admin.goto('/tiers');
+    await expectLive(admin);
+    const button = admin.getByRole('button', { name: '1 change' });
+    await expect(button).toBeVisible();
+    expect((await scripts(admin)).names.filter((name) => OVERLAYS.test(name))).toEqual([]);
+    await button.hover();
+    await expect.poll(() => reads(admin, 'PublishPanel')).toBe(true);
+  },
+);
 
 test('a viewer never reads the publish panel', async ({ admin, browser, server }) => {
   await addUser(admin, 'vera', 'viewer');

@@ -4,8 +4,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { copyPreparedData } from './prepared.ts';
 
-const START_MS = 20_000;
+/** A generous limit: a start takes a fifth of a second on an idle machine. */
+const START_MS = 60_000;
 
 export interface Decision {
   allowed: boolean;
@@ -14,24 +16,48 @@ export interface Decision {
   limit_id: string | null;
 }
 
+export interface ServerSettings {
+  /** More arguments of `tidegate serve`. */
+  settings?: string[];
+  /** The data that it starts from: with an administrator, or none at all. `prepared` if absent. */
+  folder?: 'prepared' | 'empty';
+}
+
 export class Server {
   dashboard = '';
   checks = '';
-  /** Of the first administrator; empty once there is one. */
+  /** The link for the first administrator; empty once there is one. */
   signInLink = '';
-  readonly #more: string[];
+  /** Whether the administrator exists and is signed in. */
+  readonly isPrepared: boolean;
+  /** How many checks were sent by `check`. */
+  checked = 0;
+  readonly #settings: string[];
   #folder = '';
   #process: ChildProcess | null = null;
 
-  /** With more arguments. */
-  constructor(...more: string[]) {
-    this.#more = more;
+  constructor({ settings = [], folder = 'prepared' }: ServerSettings = {}) {
+    this.#settings = settings;
+    this.isPrepared = folder === 'prepared';
+  }
+
+  /** The data folder, once the server was started. */
+  get folder(): string {
+    return this.#folder;
+  }
+
+  /** The code in the link for the first administrator. */
+  get setupCode(): string {
+    return new URL(this.signInLink).hash.replace('#code=', '');
   }
 
   async start(): Promise<void> {
     const binary = process.env['TIDEGATE_BIN'];
     if (!binary) throw new Error('TIDEGATE_BIN must be the path of the tidegate binary');
-    this.#folder ||= await mkdtemp(join(tmpdir(), 'tidegate-e2e-'));
+    if (this.#folder === '') {
+      this.#folder = await mkdtemp(join(tmpdir(), 'tidegate-e2e-'));
+      if (this.isPrepared) await copyPreparedData(this.#folder);
+    }
     const [admin, http] = [this.dashboard, this.checks].map((url) =>
       url === '' ? '127.0.0.1:0' : new URL(url).host,
     );
@@ -45,14 +71,17 @@ export class Server {
       http ?? '',
       '--grpc',
       '127.0.0.1:0',
-      ...this.#more,
+      // No load balancer has to notice that it ends.
+      '--drain-delay',
+      '0s',
+      ...this.#settings,
     ];
     const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#process = child;
     await this.#read(child);
   }
 
-  /** At once, as a crash would. */
+  /** Ends it at once, as a crash would. */
   async kill(): Promise<void> {
     const child = this.#process;
     this.#process = null;
@@ -62,7 +91,7 @@ export class Server {
     await ended;
   }
 
-  /** As an operator does: what was counted is kept. */
+  /** Ends it as an operator does: what was counted is kept. */
   async stop(): Promise<void> {
     const child = this.#process;
     this.#process = null;
@@ -72,7 +101,7 @@ export class Server {
     await ended;
   }
 
-  /** Still there, and answering nobody. */
+  /** Stops the process where it is: it is there, and answers no call. */
   freeze(): void {
     this.#process?.kill('SIGSTOP');
   }
@@ -87,6 +116,7 @@ export class Server {
   }
 
   async check(user: string, path = '/x'): Promise<{ status: number; decision: Decision }> {
+    this.checked += 1;
     const answer = await fetch(`${this.checks}/v1/check`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

@@ -1,19 +1,10 @@
 /** What would a policy have done to some traffic? */
 import type { APIRequestContext, Page } from '@playwright/test';
-import { expect, PASSWORD, test as base } from './fixtures.ts';
-import { Server } from './server.ts';
+import { expect, PASSWORD, readOnly, test, withSettings } from './fixtures.ts';
 import { expectLive, limitField, openTier, panel, review } from './steps.ts';
 
-const test = base;
-/** Everybody is in the sample. */
-const recording = base.extend({
-  server: async ({}, use) => {
-    const server = new Server('--record', '1/1', '--keys', 'clear');
-    await server.start();
-    await use(server);
-    await server.remove();
-  },
-});
+/** Every caller is in the sample. */
+const recording = withSettings('--record', '1/1', '--keys', 'clear');
 
 async function openSimulator(page: Page): Promise<void> {
   await page.goto('/simulate');
@@ -161,7 +152,7 @@ test('a question outlives a reload, and that of another run is taken from its pa
   await expect(admin.getByText('No run yet')).toBeVisible();
 });
 
-test('what is wrong stands at its field, of this page and of the server', async ({ admin, watch }) => {
+readOnly('what is wrong stands at its field, of this page and of the server', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
   await openSimulator(admin);
   await source(admin, 2).getByLabel('Rate each').fill('fast');
@@ -377,7 +368,7 @@ test('progress, the place in the queue, and Stop', async ({ admin, browser, serv
   await context.close();
 });
 
-test('a run that is not there says so', async ({ admin, watch }) => {
+readOnly('a run that is not there says so', async ({ admin, watch }) => {
   watch.allow(/status of 404/);
   await admin.goto('/simulate/nothing');
   await expect(admin.getByRole('heading', { name: 'There is no run nothing' })).toBeVisible();

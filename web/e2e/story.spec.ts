@@ -1,5 +1,5 @@
 /** The first story: from the printed link to a limit that holds. */
-import { expect, PASSWORD, test } from './fixtures.ts';
+import { expect, fromNothing, PASSWORD, test } from './fixtures.ts';
 import type { Server } from './server.ts';
 import { expectInForce, expectLive, limitField, openTier, review } from './steps.ts';
 
@@ -14,70 +14,69 @@ async function expectBucket(server: Server, user: string, limit: number): Promis
   expect(allowed).toBeLessThanOrEqual(Math.ceil(limit + ((Date.now() - begun) / 1000) * (limit / 60)));
 }
 
-test('first administrator, first edit, its preview, what was used stays used, and the way back', async ({
-  server,
-  browser,
-  watch,
-}) => {
-  watch.allow(/status of 422/);
-  const context = await browser.newContext({ baseURL: server.dashboard });
-  const page = await context.newPage();
-  await page.goto(server.signInLink);
-  await expect(page.getByLabel('Name')).toHaveValue('admin');
-  await page.getByLabel('Password', { exact: true }).fill('short');
-  await page.getByRole('button', { name: 'Create and sign in' }).click();
-  await expect(page.getByLabel('Password', { exact: true })).toHaveAttribute('aria-invalid', 'true');
-  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
-  await page.getByRole('button', { name: 'Create and sign in' }).click();
+fromNothing(
+  'first administrator, first edit, its preview, what was used stays used, and the way back',
+  async ({ server, browser, watch }) => {
+    watch.allow(/status of 422/);
+    const context = await browser.newContext({ baseURL: server.dashboard });
+    const page = await context.newPage();
+    await page.goto(server.signInLink);
+    await expect(page.getByLabel('Name')).toHaveValue('admin');
+    await page.getByLabel('Password', { exact: true }).fill('short');
+    await page.getByRole('button', { name: 'Create and sign in' }).click();
+    await expect(page.getByLabel('Password', { exact: true })).toHaveAttribute('aria-invalid', 'true');
+    await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+    await page.getByRole('button', { name: 'Create and sign in' }).click();
 
-  await expect(page.getByRole('heading', { name: 'Overview' })).toBeVisible();
-  expect(page.url()).toBe(`${server.dashboard}/`);
-  await expectLive(page);
-  await expect(page.getByText('No decision yet')).toBeVisible();
-  await expect(page.getByRole('region', { name: 'Command' })).toContainText(`${server.checks}/v1/check`);
+    await expect(page.getByRole('heading', { name: 'Overview' })).toBeVisible();
+    expect(page.url()).toBe(`${server.dashboard}/`);
+    await expectLive(page);
+    await expect(page.getByText('No decision yet')).toBeVisible();
+    await expect(page.getByRole('region', { name: 'Command' })).toContainText(`${server.checks}/v1/check`);
 
-  await expectBucket(server, 'ada', 100);
-  const spent = Date.now();
+    await expectBucket(server, 'ada', 100);
+    const spent = Date.now();
 
-  await page.getByRole('link', { name: 'Tiers' }).click();
-  await expect(page.getByRole('row', { name: /\bfree\b/ })).toContainText('100 / 1m');
-  await page.getByRole('link', { name: 'free', exact: true }).click();
-  await limitField(page, 'minute', 'Rate').fill('1000 per minute');
-  await expect(page.getByText('draft')).toBeVisible();
-  const preview = page.getByRole('region', { name: 'Preview: one client' });
-  const denied = (policy: RegExp) => preview.getByRole('row', { name: policy }).getByRole('cell').nth(1);
-  await expect(denied(/^Draft/)).toHaveText('0');
-  await expect(denied(/^Published/)).toHaveText(/^[1-9]/);
-  const dialog = await review(page, 'more for everyone');
-  await expect(dialog.getByRole('row', { name: /minute rate/ })).toContainText('1000 / 1m');
-  await dialog.getByRole('button', { name: 'Publish v2' }).click();
-  await expect(dialog.getByText('Tick the box if that is meant')).toBeVisible();
-  await dialog.getByLabel('Yes, that is meant').check();
-  await dialog.getByRole('button', { name: 'Publish v2' }).click();
-  await expectInForce(page, 2);
+    await page.getByRole('link', { name: 'Tiers' }).click();
+    await expect(page.getByRole('row', { name: /\bfree\b/ })).toContainText('100 / 1m');
+    await page.getByRole('link', { name: 'free', exact: true }).click();
+    await limitField(page, 'minute', 'Rate').fill('1000 per minute');
+    await expect(page.getByText('draft')).toBeVisible();
+    const preview = page.getByRole('region', { name: 'Preview: one client' });
+    const denied = (policy: RegExp) => preview.getByRole('row', { name: policy }).getByRole('cell').nth(1);
+    await expect(denied(/^Draft/)).toHaveText('0');
+    await expect(denied(/^Published/)).toHaveText(/^[1-9]/);
+    const dialog = await review(page, 'more for everyone');
+    await expect(dialog.getByRole('row', { name: /minute rate/ })).toContainText('1000 / 1m');
+    await dialog.getByRole('button', { name: 'Publish v2' }).click();
+    await expect(dialog.getByText('Tick the box if that is meant')).toBeVisible();
+    await dialog.getByLabel('Yes, that is meant').check();
+    await dialog.getByRole('button', { name: 'Publish v2' }).click();
+    await expectInForce(page, 2);
 
-  const { status, decision } = await server.check('ada');
-  expect(status).toBe(200);
-  // 900 were left when it was published, less the one just asked; refilled since at most as fast as the new rate.
-  const refilled = ((Date.now() - spent) / 1000) * (1000 / 60) + 1;
-  expect(decision.remaining).toBeGreaterThanOrEqual(899);
-  expect(decision.remaining).toBeLessThanOrEqual(Math.ceil(899 + refilled));
+    const { status, decision } = await server.check('ada');
+    expect(status).toBe(200);
+    // 900 were left when it was published, less the one just asked; refilled since at most as fast as the new rate.
+    const refilled = ((Date.now() - spent) / 1000) * (1000 / 60) + 1;
+    expect(decision.remaining).toBeGreaterThanOrEqual(899);
+    expect(decision.remaining).toBeLessThanOrEqual(Math.ceil(899 + refilled));
 
-  await dialog.getByRole('link', { name: 'See it in History' }).click();
-  await expect(page.getByRole('heading', { level: 1, name: 'Version v2' })).toBeVisible();
-  await page.getByRole('link', { name: 'History' }).first().click();
-  const row = page.getByRole('row', { name: /v2/ });
-  await expect(row).toContainText('more for everyone');
-  await expect(row).toContainText('newest');
-  await expect(row).toContainText('admin');
+    await dialog.getByRole('link', { name: 'See it in History' }).click();
+    await expect(page.getByRole('heading', { level: 1, name: 'Version v2' })).toBeVisible();
+    await page.getByRole('link', { name: 'History' }).first().click();
+    const row = page.getByRole('row', { name: /v2/ });
+    await expect(row).toContainText('more for everyone');
+    await expect(row).toContainText('newest');
+    await expect(row).toContainText('admin');
 
-  await page.getByRole('button', { name: 'Roll back, v1…' }).click();
-  const back = page.getByRole('dialog', { name: 'Roll back, v1' });
-  await back.getByRole('button', { name: 'Publish v3' }).click();
-  await expect(back.getByText('v3 in force')).toBeVisible();
-  await expectBucket(server, 'grace', 100);
-  await context.close();
-});
+    await page.getByRole('button', { name: 'Roll back, v1…' }).click();
+    const back = page.getByRole('dialog', { name: 'Roll back, v1' });
+    await back.getByRole('button', { name: 'Publish v3' }).click();
+    await expect(back.getByText('v3 in force')).toBeVisible();
+    await expectBucket(server, 'grace', 100);
+    await context.close();
+  },
+);
 
 test('another algorithm decides the next check', async ({ admin, server }) => {
   await openTier(admin, 'free');
@@ -96,7 +95,7 @@ test('another algorithm decides the next check', async ({ admin, server }) => {
   expect(Math.min(apart, 60_000 - apart)).toBeLessThan(2_000);
 });
 
-test('a setup link works once', async ({ admin, server, watch }) => {
+fromNothing('a setup link works once', async ({ admin, server, watch }) => {
   watch.allow(/status of 404/);
   await admin.goto(server.signInLink);
   await expect(admin.getByRole('alert')).toContainText('An administrator exists already');
@@ -104,7 +103,7 @@ test('a setup link works once', async ({ admin, server, watch }) => {
   await expect(admin.getByRole('heading', { name: 'Overview' })).toBeVisible();
 });
 
-test('a wrong setup code says how to get a new one', async ({ server, browser, watch }) => {
+fromNothing('a wrong setup code says how to get a new one', async ({ server, browser, watch }) => {
   watch.allow(/status of 404/);
   const page = await browser.newPage({ baseURL: server.dashboard });
   await page.goto('/setup#code=wrong');

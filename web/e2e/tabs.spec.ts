@@ -1,6 +1,6 @@
 /** Many tabs of one browser, which has six connections to a host: each stream takes one. */
 import type { Page } from '@playwright/test';
-import { expect, test } from './fixtures.ts';
+import { expect, readOnly, test } from './fixtures.ts';
 import { expectLive } from './steps.ts';
 
 const TABS = ['/', '/tiers', '/rules', '/clients', '/nodes', '/history', '/inspect'];
@@ -26,7 +26,7 @@ function streamsOf(page: Page): () => number {
   return () => open.size;
 }
 
-test('seven tabs are open: all load, and only the one that is seen holds a stream', async ({ admin }) => {
+readOnly('seven tabs are open: all load, and only the one that is seen holds a stream', async ({ admin }) => {
   test.setTimeout(120_000);
   const tabs: { page: Page; streams: () => number }[] = [];
   for (const path of TABS) {
@@ -49,7 +49,7 @@ test('seven tabs are open: all load, and only the one that is seen holds a strea
   await expect.poll(open, { timeout: HIDDEN_MS + 5_000 }).toEqual([1, 0, 0, 0, 0, 0, 0]);
 });
 
-test('a tab that is opened behind others takes no stream until it is seen', async ({ admin }) => {
+readOnly('a tab that is opened behind others takes no stream until it is seen', async ({ admin }) => {
   const context = admin.context();
   await admin.goto('/');
   await expectLive(admin);
