@@ -3,27 +3,46 @@
  * starts from. Counts go to test-results/e2e.json.
  */
 import { existsSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { defineConfig } from '@playwright/test';
 
-const DEBIAN_CHROMIUM = '/usr/bin/chromium';
-const executablePath = process.env['TIDEGATE_CHROMIUM'] ?? DEBIAN_CHROMIUM;
+/** Debian's packages. The shell has no window, and needs half the processor time of the whole browser. */
+const DEBIAN_CHROMIUMS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
+const executablePath = process.env['TIDEGATE_CHROMIUM'] ?? DEBIAN_CHROMIUMS.find((path) => existsSync(path));
+
+/** The run that guards a merge leaves out the tests with this tag: see `npm run e2e:all`. */
+const ALL_ONLY = /@all\b/;
+const runsAll = 'TIDEGATE_E2E_ALL' in process.env || 'TIDEGATE_PICTURES' in process.env;
+
+/** Tests that wait for long: they begin first, so that others run beside them. */
+const LONG = /(still|soak|scripts|loss|tabs|nodes|looks-simulator|clients-scale)\.spec\.ts$/;
+/** Pages and servers wait more than they work. */
+const WORKERS_PER_CORE = 2;
+const WORKERS_MAX = 8;
 
 export default defineConfig({
   testDir: 'e2e',
   globalSetup: './e2e/prepare.ts',
   outputDir: 'test-results/e2e',
+  metadata: { runsAll },
+  ...(runsAll ? {} : { grepInvert: ALL_ONLY }),
   fullyParallel: true,
-  workers: 2,
+  workers: Math.min(WORKERS_MAX, WORKERS_PER_CORE * availableParallelism()),
+  projects: [
+    { name: 'long', testMatch: LONG },
+    { name: 'others', testIgnore: LONG },
+  ],
   forbidOnly: true,
-  timeout: 60_000,
-  expect: { timeout: 10_000 },
+  // Generous limits: each wait ends with the event that it is for.
+  timeout: 180_000,
+  expect: { timeout: 30_000 },
   reporter: [['list'], ['json', { outputFile: 'test-results/e2e.json' }]],
   use: {
     locale: 'en-US',
     timezoneId: 'UTC',
     viewport: { width: 1200, height: 800 },
     launchOptions: {
-      ...(existsSync(executablePath) ? { executablePath } : {}),
+      ...(executablePath === undefined ? {} : { executablePath }),
       args: [
         '--no-sandbox',
         '--disable-gpu',

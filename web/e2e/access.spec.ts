@@ -356,7 +356,6 @@ test('after too many tries the wait is counted down, and is that of the name', a
   server,
   watch,
 }) => {
-  test.setTimeout(120_000);
   watch.allow(/status of (401|404|429)/);
   await addUser(admin, 'ben', 'viewer');
   const context = await browser.newContext({ baseURL: server.dashboard });

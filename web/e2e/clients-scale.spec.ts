@@ -7,7 +7,7 @@ const CLIENTS = 100_000;
 /** Of what is asked of the server. */
 const LIST = '/api/v1/clients?';
 
-test('a hundred thousand clients', async ({ admin, watch }, info) => {
+test('a hundred thousand clients', { tag: '@all' }, async ({ admin, watch }, info) => {
   test.setTimeout(300_000);
   watch.allow(/status of 412/);
   const tell = (what: string, ms: number) => {

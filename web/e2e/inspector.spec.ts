@@ -152,7 +152,7 @@ test('watching shows decisions as they are made, and the state with them', async
   try {
     await expect(seen.getByRole('row', { name: /\/v1\/export.*allowed/ }).first()).toBeVisible();
     await expect(seen.getByRole('row', { name: /\/v1\/export.*denied/ }).first()).toBeVisible({
-      timeout: 15_000,
+      timeout: 60_000,
     });
     await expect(limits(admin).getByRole('row', { name: /tier:free\/minute/ })).toContainText(
       /(9\d|100) of 100/,

@@ -11,7 +11,6 @@ const LOG = [
 ].join('\n');
 
 test('looks: Simulator', async ({ admin, watch }) => {
-  test.setTimeout(180_000);
   watch.allow(/status of 4(04|22)/);
   await admin.goto('/simulate');
   await expect(admin.getByText(/No run yet/)).toBeVisible();

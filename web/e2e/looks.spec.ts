@@ -32,7 +32,6 @@ fromNothing('looks: outside', async ({ server, browser, watch }) => {
 });
 
 test('looks: pages', async ({ admin, server, watch }) => {
-  test.setTimeout(180_000);
   watch.allow(/status of 404/);
   await admin.goto('/');
   await expect(admin.getByText('No decision yet')).toBeVisible();
@@ -45,7 +44,10 @@ test('looks: pages', async ({ admin, server, watch }) => {
   await admin.goto('/');
   await expect(admin.locator('canvas')).toBeVisible();
   await expect(admin.locator('[data-limit]').first()).toBeVisible();
-  await admin.waitForTimeout(1_500);
+  await expectLive(admin);
+  await expect(admin.locator('[data-limit="default/tier:free/minute"] [data-figure=allowed]')).toHaveText(
+    /[1-9]/,
+  );
   await look(admin, 'overview');
   await admin.getByRole('button', { name: 'Show as table' }).click();
   await look(admin, 'overview-table');
@@ -72,7 +74,6 @@ test('looks: pages', async ({ admin, server, watch }) => {
 });
 
 test('looks: dialogs and faults', async ({ admin, other, watch }) => {
-  test.setTimeout(180_000);
   watch.allow(/status of (401|412)/);
   await openTier(admin, 'layered');
   await admin.getByRole('button', { name: 'Menu of admin' }).click();

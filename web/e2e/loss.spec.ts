@@ -89,8 +89,8 @@ test('a server that dies and comes back: text kept, and live again by itself', a
   // Its script is read ahead with all that it imports, and is not asked for again.
   await expect.poll(() => admin.evaluate(isReadAhead, '/PublishPanel-')).toBe(true);
   await server.kill();
-  await expect(admin.getByText(/^○ ?Not live since \d\d:\d\d:\d\d$/)).toBeVisible({ timeout: 15_000 });
-  await expect(admin.getByText(/the server does not answer/)).toBeVisible({ timeout: 15_000 });
+  await expect(admin.getByText(/^○ ?Not live since \d\d:\d\d:\d\d$/)).toBeVisible({ timeout: 60_000 });
+  await expect(admin.getByText(/the server does not answer/)).toBeVisible({ timeout: 60_000 });
   const dialog = await review(admin, 'while it is down');
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expect(dialog.getByRole('alert')).toContainText('No answer came');
@@ -108,7 +108,6 @@ test('figures of a server that hangs say how old they are, then of when, until i
   server,
   watch,
 }) => {
-  test.setTimeout(120_000);
   watch.allow(/net::ERR_|dynamically imported/);
   await importClients(admin, CLIENTS);
   await server.check('whale');
@@ -134,7 +133,7 @@ test('figures of a server that hangs say how old they are, then of when, until i
     expect(row).toContainText(/\d+ s old\s*$/),
   ]);
   for (const page of pages) {
-    await expect(page.getByText(/^last figures \d\d:\d\d:\d\d$/).first()).toBeVisible({ timeout: 15_000 });
+    await expect(page.getByText(/^last figures \d\d:\d\d:\d\d$/).first()).toBeVisible({ timeout: 60_000 });
     await expect(page.locator('.pale').first()).toBeVisible();
   }
   await expect(chart).toContainText(/last figures \d\d:\d\d:\d\d/);
@@ -142,7 +141,7 @@ test('figures of a server that hangs say how old they are, then of when, until i
 
   server.thaw();
   for (const page of pages) {
-    await expect(page.getByText(/^(\d+ s old|last figures .*)$/)).toHaveCount(0, { timeout: 15_000 });
+    await expect(page.getByText(/^(\d+ s old|last figures .*)$/)).toHaveCount(0, { timeout: 60_000 });
     await expect(page.locator('.pale')).toHaveCount(0);
   }
   await expect(row).toContainText(/now\s*$/);
@@ -178,7 +177,6 @@ test('the chart has a gap where the server was away, and keeps what was before',
   server,
   watch,
 }) => {
-  test.setTimeout(120_000);
   watch.allow(/net::ERR_|dynamically imported/);
   await admin.goto('/');
   await expectLive(admin);
@@ -188,28 +186,43 @@ test('the chart has a gap where the server was away, and keeps what was before',
     const chart = admin.locator('canvas');
     await expect(chart).toBeVisible();
     const table = admin.getByRole('region', { name: 'Decisions a second, table' });
-    await admin.waitForTimeout(6_000);
+    // At most twenty a second are sent: some seconds are drawn by then.
+    const allowed = admin.locator('[data-limit="default/tier:free/minute"] [data-figure=allowed]');
+    const count = async () => Number((await allowed.textContent())?.replaceAll(',', ''));
+    await expect.poll(count, { timeout: 60_000 }).toBeGreaterThan(120);
     expect(await chart.evaluate(widestGap)).toBeLessThan(AWAY_MS / 120_000 / 2);
     await server.kill();
     const gone = Date.now();
-    await expect(admin.getByText(/^○ ?Not live since/)).toBeVisible({ timeout: 15_000 });
+    await expect(admin.getByText(/^○ ?Not live since/)).toBeVisible({ timeout: 60_000 });
     await admin.waitForTimeout(Math.max(0, gone + AWAY_MS - Date.now()));
     await server.start();
     const back = Date.now();
     await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: 5_000 });
-    await admin.waitForTimeout(5_000);
     // Two minutes are drawn.
     await expect.poll(() => chart.evaluate(widestGap)).toBeGreaterThan(AWAY_MS / 120_000 / 2);
-    await admin.keyboard.press('t');
-    const seconds = await table
-      .getByRole('row')
-      .evaluateAll((rows) => rows.slice(1).map((row) => row.querySelector('td')?.textContent?.trim() ?? ''));
+    // The table stands still, as it is when it is opened: the key opens and closes it.
+    const readSeconds = async () => {
+      await admin.keyboard.press('t');
+      await expect(table).toBeVisible();
+      const seconds = await table
+        .getByRole('row')
+        .evaluateAll((rows) =>
+          rows.slice(1).map((row) => row.querySelector('td')?.textContent?.trim() ?? ''),
+        );
+      await admin.keyboard.press('t');
+      await expect(table).toBeHidden();
+      return seconds;
+    };
     const at = (ms: number) => new Date(ms).toISOString().slice(11, 19);
     // A second is told when it is over.
+    let seconds: string[] = [];
+    await expect(async () => {
+      seconds = await readSeconds();
+      expect(seconds.filter((time) => time > at(back)).length).toBeGreaterThan(1);
+    }).toPass({ timeout: 60_000 });
     const inside = seconds.filter((time) => time > at(gone + 2_000) && time < at(back - 1_000));
     expect(inside).toEqual([]);
     expect(seconds.filter((time) => time < at(gone)).length).toBeGreaterThan(2);
-    expect(seconds.filter((time) => time > at(back)).length).toBeGreaterThan(1);
   } finally {
     clearInterval(flow);
   }

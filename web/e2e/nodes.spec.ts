@@ -87,7 +87,7 @@ test('a publish reaches every node, and each says so', async ({ admin, fleet }) 
   await expect(admin.getByRole('link', { name: 'Policy v2 on 3 of 3 nodes' })).toBeVisible();
   await admin.getByRole('link', { name: 'Nodes', exact: true }).click();
   await expect(admin.getByText('v2 on 3 of 3 nodes', { exact: true })).toBeVisible();
-  await expect(admin.getByText(/^applied, \d+ ms$/)).toHaveCount(3);
+  await expect(admin.getByText(/^applied, (\d+ ms|\d+\.\d s)$/)).toHaveCount(3);
   await expect(row(admin, 'node-1')).toContainText('v2');
 });
 
@@ -96,7 +96,6 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   fleet,
   watch,
 }) => {
-  test.setTimeout(90_000);
   watch.allow(/status of 409/);
   const hangs = await fleet.join('hangs');
   const dies = await fleet.join('dies');
@@ -107,8 +106,8 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   await expect(row(admin, 'falls')).toContainText('v1');
   await Promise.all([dies.kill(), falls.kill()]);
   hangs.freeze();
-  await expect(row(admin, 'hangs')).toContainText('silent', { timeout: 15_000 });
-  await expect(admin.getByText('2 gone')).toBeVisible({ timeout: 25_000 });
+  await expect(row(admin, 'hangs')).toContainText('silent', { timeout: 60_000 });
+  await expect(admin.getByText('2 gone')).toBeVisible({ timeout: 60_000 });
   await admin.getByRole('button', { name: 'Remove dies' }).click();
   const dialog = admin.getByRole('dialog', { name: 'Remove dies?' });
   await dialog.getByRole('button', { name: 'Remove node' }).click();
@@ -199,7 +198,7 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
   ]);
   await fetch(`${node.checks}/v1/check`, { method: 'POST', body: '{' });
   const errors = admin.getByRole('region', { name: 'Errors since it started' });
-  await expect(errors.getByRole('row', { name: /[a-z_]+ 1/ })).toBeVisible({ timeout: 15_000 });
+  await expect(errors.getByRole('row', { name: /[a-z_]+ 1/ })).toBeVisible({ timeout: 60_000 });
   await admin.getByRole('button', { name: 'Send the policy again' }).click();
   await expect(admin.getByText('It was sent the policy again.')).toBeVisible();
   const log = admin.getByRole('region', { name: 'What was done to it' });
@@ -242,7 +241,7 @@ test('synced limits: how far they were exceeded, beside the bound of all nodes',
       await expect(admin.getByText(/^\d+ tokens? at most; bound [1-9]\d*, of 2 nodes$/)).toBeVisible({
         timeout: 1_000,
       });
-    }).toPass({ timeout: 30_000 });
+    }).toPass({ timeout: 60_000 });
     // In the Inspector it stands once.
     await admin.goto('/inspect?key=user:ada');
     const limits = admin.getByRole('region', { name: 'Limits' });
@@ -260,7 +259,6 @@ test('synced limits: how far they were exceeded, beside the bound of all nodes',
 });
 
 test('the store of a node: that nothing is asked of it, and that it is gone', async ({ admin, fleet }) => {
-  test.setTimeout(90_000);
   // Nobody listens there: no limit is shared so far, so it is not missed.
   const node = await fleet.join('node-1', { redis: 'redis://127.0.0.1:9', 'redis-failures': '1' });
   await admin.goto('/nodes');
@@ -283,7 +281,7 @@ test('the store of a node: that nothing is asked of it, and that it is gone', as
   await admin.goto('/');
   await expect(
     admin.getByText('The store that node node-1 shares limits through does not answer it'),
-  ).toBeVisible({ timeout: 40_000 });
+  ).toBeVisible({ timeout: 60_000 });
 });
 
 test('a version that goes to some nodes first: seen, given on, and taken back', async ({ admin, fleet }) => {

@@ -42,7 +42,7 @@ readOnly('the names of pictures here and in docs/images', () => {
   expect(made.sort()).toEqual(['overview.png', 'simulator.png', 'tier.png']);
 });
 
-test('pictures: the Overview under traffic', async ({ admin, server }) => {
+test('pictures: the Overview under traffic', { tag: '@all' }, async ({ admin, server }) => {
   test.setTimeout(300_000);
   const stop = new AbortController();
   const traffic = flow(server, stop.signal);
@@ -55,7 +55,7 @@ test('pictures: the Overview under traffic', async ({ admin, server }) => {
     await expectLive(admin);
     await expect(admin.locator('canvas')).toBeVisible();
     if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2 - 8_000);
-    await expect(admin.getByRole('link', { name: /^user:acct_/ }).first()).toBeVisible({ timeout: 40_000 });
+    await expect(admin.getByRole('link', { name: /^user:acct_/ }).first()).toBeVisible({ timeout: 60_000 });
     await picture(admin, 'overview');
   } finally {
     stop.abort();
@@ -63,8 +63,7 @@ test('pictures: the Overview under traffic', async ({ admin, server }) => {
   }
 });
 
-test('pictures: a tier that is edited, and a run', async ({ admin }) => {
-  test.setTimeout(120_000);
+test('pictures: a tier that is edited, and a run', { tag: '@all' }, async ({ admin }) => {
   await openTier(admin, 'free');
   await limitField(admin, 'minute', 'Rate').fill('60 / 1m');
   await expect(admin.getByRole('row', { name: /^Draft/ })).toBeVisible();

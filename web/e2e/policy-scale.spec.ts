@@ -34,8 +34,7 @@ async function publishMany(page: Page): Promise<void> {
   await call(page, 'POST', '/policy/changes', { base_version: 1, message: 'many', changes, if_match: {} });
 }
 
-test('500 rules and 500 tiers', async ({ admin, server }, info) => {
-  test.setTimeout(180_000);
+test('500 rules and 500 tiers', { tag: '@all' }, async ({ admin, server }, info) => {
   const told: string[] = [];
   const tell = (what: string, ms: number) => told.push(`${what}: ${Math.round(ms)} ms`);
   await publishMany(admin);

@@ -98,7 +98,6 @@ function offered(page: Page, name: string | RegExp): Locator {
 
 for (const role of ROLES) {
   test(`all pages as ${role}`, async ({ admin, browser, server }) => {
-    test.setTimeout(120_000);
     await publishPro(admin, 20_000, 'twice');
     await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
     await addUser(admin, 'vera', role);

@@ -194,7 +194,7 @@ test('an endpoint without a rule gets one', async ({ admin, server }) => {
   await expect(async () => {
     await admin.reload();
     await expect(row.first()).toBeVisible({ timeout: 1_500 });
-  }).toPass({ timeout: 30_000 });
+  }).toPass({ timeout: 60_000 });
   clearInterval(asked);
   await row
     .first()

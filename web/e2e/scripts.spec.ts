@@ -42,7 +42,6 @@ test('no visit to any page reads more than 80 kB of scripts, nor a dialog that n
   admin,
   server,
 }) => {
-  test.setTimeout(180_000);
   await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
   await openTier(admin, 'pro');
   await limitField(admin, 'minute', 'Burst').fill('9000');

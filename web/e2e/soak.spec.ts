@@ -25,34 +25,38 @@ async function kept(devtools: CDPSession): Promise<Kept> {
   return { heap, nodes, listeners };
 }
 
-test('a page that is left open keeps no more than it did', async ({ admin, server }, info) => {
-  test.setTimeout((MINUTES + 2) * 60_000);
-  await admin.goto('/');
-  await expectLive(admin);
-  const devtools = await admin.context().newCDPSession(admin);
-  let asked = 0;
-  const flow = setInterval(() => {
-    asked += 1;
-    for (const user of ['ada', 'ada', `visitor-${asked % 50}`])
-      void server.check(user).catch(() => undefined);
-  }, 100);
-  try {
-    const measured: Kept[] = [];
-    const begun = Date.now();
-    for (let part = 1; part <= PARTS; part += 1) {
-      await admin.waitForTimeout(begun + (part * MINUTES * 60_000) / PARTS - Date.now());
-      const now = await kept(devtools);
-      measured.push(now);
-      const told = `${Math.round((Date.now() - begun) / 1000)} s: ${now.heap} bytes, ${now.nodes} nodes, ${now.listeners} listeners`;
-      process.stdout.write(`${told}\n`);
-      info.annotations.push({ type: 'measured', description: told });
-    }
+test(
+  'a page that is left open keeps no more than it did',
+  { tag: '@all' },
+  async ({ admin, server }, info) => {
+    test.setTimeout((MINUTES + 2) * 60_000);
+    await admin.goto('/');
     await expectLive(admin);
-    const [first, last] = [measured[0], measured.at(-1)];
-    if (!first || !last) throw new Error('nothing was measured');
-    expect(last.heap / first.heap).toBeLessThanOrEqual(GROWTH_MAX);
-    expect(last.listeners).toBeLessThanOrEqual(first.listeners * GROWTH_MAX);
-  } finally {
-    clearInterval(flow);
-  }
-});
+    const devtools = await admin.context().newCDPSession(admin);
+    let asked = 0;
+    const flow = setInterval(() => {
+      asked += 1;
+      for (const user of ['ada', 'ada', `visitor-${asked % 50}`])
+        void server.check(user).catch(() => undefined);
+    }, 100);
+    try {
+      const measured: Kept[] = [];
+      const begun = Date.now();
+      for (let part = 1; part <= PARTS; part += 1) {
+        await admin.waitForTimeout(begun + (part * MINUTES * 60_000) / PARTS - Date.now());
+        const now = await kept(devtools);
+        measured.push(now);
+        const told = `${Math.round((Date.now() - begun) / 1000)} s: ${now.heap} bytes, ${now.nodes} nodes, ${now.listeners} listeners`;
+        process.stdout.write(`${told}\n`);
+        info.annotations.push({ type: 'measured', description: told });
+      }
+      await expectLive(admin);
+      const [first, last] = [measured[0], measured.at(-1)];
+      if (!first || !last) throw new Error('nothing was measured');
+      expect(last.heap / first.heap).toBeLessThanOrEqual(GROWTH_MAX);
+      expect(last.listeners).toBeLessThanOrEqual(first.listeners * GROWTH_MAX);
+    } finally {
+      clearInterval(flow);
+    }
+  },
+);

@@ -61,6 +61,6 @@ export async function runReviewed(page: Page): Promise<void> {
     if ((await clients.inputValue()) === '200') await clients.fill('30');
   }
   await page.getByRole('button', { name: 'Run', exact: true }).click();
-  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 60_000 });
   await expect(page.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
 }

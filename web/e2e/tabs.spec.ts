@@ -1,11 +1,9 @@
 /** Many tabs of one browser, which has six connections to a host: each stream takes one. */
 import type { Page } from '@playwright/test';
-import { expect, readOnly, test } from './fixtures.ts';
+import { expect, readOnly } from './fixtures.ts';
 import { expectLive } from './steps.ts';
 
 const TABS = ['/', '/tiers', '/rules', '/clients', '/nodes', '/history', '/inspect'];
-/** A tab that is hidden keeps its stream for ten seconds. */
-const HIDDEN_MS = 10_000;
 
 /** Whether the page is seen, as the browser would tell it: a page of Chromium without a window is never hidden. */
 async function see(page: Page, seen: boolean): Promise<void> {
@@ -27,7 +25,6 @@ function streamsOf(page: Page): () => number {
 }
 
 readOnly('seven tabs are open: all load, and only the one that is seen holds a stream', async ({ admin }) => {
-  test.setTimeout(120_000);
   const tabs: { page: Page; streams: () => number }[] = [];
   for (const path of TABS) {
     const before = tabs.at(-1);
@@ -36,17 +33,17 @@ readOnly('seven tabs are open: all load, and only the one that is seen holds a s
     tabs.push({ page, streams: streamsOf(page) });
     await page.goto(path, { waitUntil: 'commit' });
   }
-  for (const { page } of tabs) await expect(page.locator('h1')).toBeVisible({ timeout: HIDDEN_MS + 10_000 });
+  for (const { page } of tabs) await expect(page.locator('h1')).toBeVisible({ timeout: 60_000 });
   const [first, last] = [tabs[0], tabs.at(-1)];
   if (!first || !last) throw new Error('no tab');
   await expectLive(last.page);
   const open = () => tabs.map(({ streams }) => streams());
-  await expect.poll(open, { timeout: HIDDEN_MS + 5_000 }).toEqual([0, 0, 0, 0, 0, 0, 1]);
+  await expect.poll(open, { timeout: 60_000 }).toEqual([0, 0, 0, 0, 0, 0, 1]);
 
   await see(last.page, false);
   await see(first.page, true);
   await expectLive(first.page);
-  await expect.poll(open, { timeout: HIDDEN_MS + 5_000 }).toEqual([1, 0, 0, 0, 0, 0, 0]);
+  await expect.poll(open, { timeout: 60_000 }).toEqual([1, 0, 0, 0, 0, 0, 0]);
 });
 
 readOnly('a tab that is opened behind others takes no stream until it is seen', async ({ admin }) => {
