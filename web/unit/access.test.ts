@@ -1,4 +1,5 @@
 /** Names of browsers, ends of tokens, and who may what. */
+// @vitest-environment happy-dom
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { browserName } from '../app/access/browsername.ts';
 import { endOf, endsAt } from '../app/access/ending.ts';

@@ -1,4 +1,5 @@
 /** How old live figures are said to be. */
+// @vitest-environment happy-dom
 import { expect, test } from 'vitest';
 import { aged } from '../app/live/age.svelte.ts';
 

@@ -1,4 +1,5 @@
 /** Rows that stand still while somebody is at them. */
+// @vitest-environment happy-dom
 import { expect, test } from 'vitest';
 import type { Heaviest } from '../app/api/schema.ts';
 import { Calm } from '../app/live/calm.svelte.ts';

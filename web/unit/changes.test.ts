@@ -1,4 +1,5 @@
 /** The change list in the browser's storage. */
+// @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { changes } from '../app/changes/changes.svelte.ts';

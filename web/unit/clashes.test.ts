@@ -1,4 +1,5 @@
 /** The questions of the publish panel. */
+// @vitest-environment happy-dom
 import { mount, unmount } from 'svelte';
 import { expect, test } from 'vitest';
 import { entryOf, rebase } from '../app/changes/entry.ts';

@@ -1,4 +1,5 @@
 /** What is created and deleted: in the list, and when others did something else meanwhile. */
+// @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { beforeEach, expect, test } from 'vitest';
 import type { Rule } from '../app/api/types.ts';

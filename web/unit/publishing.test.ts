@@ -1,4 +1,5 @@
 /** Publishing the change list: what is sent, what is sent again, and what others did meanwhile. */
+// @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { ChangeList } from '../app/api/types.ts';

@@ -1,4 +1,5 @@
 /** What a narrow window drops, under its row: it does what the original does, and is not made anew for nothing. */
+// @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { showRest } from '../app/ui/rest.ts';
 

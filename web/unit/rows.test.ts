@@ -1,4 +1,5 @@
 /** A table is one stop of Tab, and arrows walk its rows. */
+// @vitest-environment happy-dom
 import { expect, test } from 'vitest';
 import { walkRows } from '../app/ui/rows.ts';
 

@@ -1,4 +1,5 @@
 /** Who is signed in: another user in another tab, and signing out when it does not go smoothly. */
+// @vitest-environment happy-dom
 import { flushSync } from 'svelte';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { askAhead } from '../app/api/known.ts';

@@ -1,4 +1,5 @@
 /** Watching a key: what the stream tells, also where it is opened anew in between. */
+// @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Seen } from '../app/api/types.ts';
 import { Watch } from '../app/inspect/watch.svelte.ts';
