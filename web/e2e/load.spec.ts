@@ -1,9 +1,11 @@
-/** What a page that was never read before waits for, and, told, how long it takes: the best of several loads. */
+/** What a page that was never read before waits for, and, reported, how long it takes: the best of several loads. */
 import { loadavg } from 'node:os';
+import type { Page } from '@playwright/test';
 import { expect, readOnly } from './fixtures.ts';
+import { expectLive } from './steps.ts';
 
 const LOADS = 5;
-/** Calls that were answered by then: a page that asks in a row, or for more than it shows, has more. */
+/** The answers that suffice: a page that asks in a row, or for more than it shows, needs more. */
 const CALLS_MAX = { content: 2, usable: 4 };
 
 type Drawn = Record<'content' | 'usable', { ms: number; calls: number }>;
@@ -34,6 +36,16 @@ function note(): void {
   new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
 }
 
+/** Lets the server answer the first calls of a page, and none after them. Event streams are no calls. */
+async function answerFirst(page: Page, limit: number): Promise<void> {
+  let calls = 0;
+  await page.route('**/api/v1/**', (route) => {
+    const isStream = route.request().url().includes('/api/v1/stream');
+    if (!isStream) calls += 1;
+    return isStream || calls <= limit ? route.continue() : undefined;
+  });
+}
+
 readOnly('the first load: content at once, and figures with it', async ({ admin, browser, server }, info) => {
   const storageState = await admin.context().storageState();
   const loads: Drawn[] = [];
@@ -53,6 +65,17 @@ readOnly('the first load: content at once, and figures with it', async ({ admin,
   process.stdout.write(`${told}\n`);
   info.annotations.push({ type: 'measured', description: told });
   await info.attach('loads', { body: JSON.stringify(loads), contentType: 'application/json' });
-  expect(calls('content')).toBeLessThanOrEqual(CALLS_MAX.content);
-  expect(calls('usable')).toBeLessThanOrEqual(CALLS_MAX.usable);
+  // How many answers were there by then depends on the machine; how many are needed does not.
+  const shows = {
+    content: (page: Page) => expect(page.locator('main h1')).toBeVisible(),
+    usable: expectLive,
+  };
+  for (const name of ['content', 'usable'] as const) {
+    const context = await browser.newContext({ baseURL: server.dashboard, storageState });
+    const page = await context.newPage();
+    await answerFirst(page, CALLS_MAX[name]);
+    await page.goto('/');
+    await shows[name](page);
+    await context.close();
+  }
 });
