@@ -1,0 +1,5 @@
+//! The replay against a slow model, its reports, and what-if comparisons.
+
+mod model;
+mod report;
+mod what_if;

@@ -1,0 +1,162 @@
+//! How the server says that it is, and what it serves.
+
+use std::{net::TcpListener, time::Duration};
+
+use tidegate_service::{
+    Settings,
+    grpc::proto::tidegate::v1::{
+        GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
+    },
+};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tonic::{Code, Request};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
+
+use super::{
+    HUNDRED,
+    support::{Server, free_address, user},
+};
+
+fn of(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+#[tokio::test]
+async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
+    let server = Server::beside(&format!("http://{}", free_address()), Settings::default());
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
+    let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();
+    let next = async |stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>| {
+        let next = timeout(Duration::from_secs(10), stream.next()).await.expect("in time");
+        next.expect("one").expect("it goes on").status()
+    };
+    assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
+    assert_eq!(next(&mut unknown).await, ServingStatus::ServiceUnknown);
+    let own = server.health().await.get_health_status(GetHealthStatusRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((own.status(), own.policy_version), (Level::NotReady, 0));
+    server.publish(HUNDRED);
+    assert_eq!(next(&mut watched).await, ServingStatus::Serving);
+    let own = server.health().await.get_health_status(GetHealthStatusRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((own.status(), own.policy_version, own.faults.len()), (Level::Ok, 1, 0));
+    for service in ["", "tidegate.v1.RateLimiterConfig", "grpc.health.v1.Health"] {
+        let status = health.check(of(service)).await.expect("it is known").into_inner().status();
+        assert_eq!(status, ServingStatus::Serving, "{service}");
+    }
+    assert_eq!(health.check(of("nobody")).await.expect_err("unknown").code(), Code::NotFound);
+    // It says so at once, and goes on answering until the delay is over.
+    server.drain(Duration::from_secs(3));
+    assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
+    assert_eq!(health.check(of("")).await.expect("it answers").into_inner().status(), ServingStatus::NotServing);
+    assert!(server.limiter().await.check_rate_limit(user("ada")).await.is_ok());
+    let own = server.health().await.get_health_status(GetHealthStatusRequest {}).await.expect("an answer").into_inner();
+    assert_eq!(own.status(), Level::NotReady);
+}
+
+#[tokio::test]
+async fn who_watches_or_asks_what_is_served_is_told_that_it_stops() {
+    let mut server = Server::with(HUNDRED);
+    let channel = server.channel().await;
+    let mut watched = HealthClient::new(channel.clone()).watch(of("")).await.expect("a stream").into_inner();
+    let (send, asking) = mpsc::channel::<ServerReflectionRequest>(1);
+    let asking = ReceiverStream::new(asking);
+    let mut described =
+        ServerReflectionClient::new(channel).server_reflection_info(asking).await.expect("a stream").into_inner();
+    assert!(watched.next().await.expect("one").is_ok());
+    server.drain(Duration::ZERO);
+    let ends = async {
+        let told = described.next().await.expect("an end").expect_err("nothing was asked");
+        let mut last = watched.next().await;
+        while let Some(Ok(_)) = last {
+            last = watched.next().await;
+        }
+        [told.code(), last.expect("an end").expect_err("it is an error").code()]
+    };
+    let ends = timeout(Duration::from_secs(10), ends).await.expect("they do not go on");
+    assert_eq!(ends, [Code::Unavailable; 2]);
+    drop((watched, described, send));
+    let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
+    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+}
+
+#[tokio::test]
+async fn metrics_are_those_of_http() {
+    let server = Server::with(HUNDRED);
+    server.limiter().await.check_rate_limit(user("ada")).await.expect("an answer");
+    let told = server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((told.allowed, told.denied, told.policy_version), (1, 0, 1));
+    let line = r#"tidegate_requests_total{door="grpc",route="CheckRateLimit",status="OK"} 1"#;
+    assert!(told.text.contains(line) && told.text.ends_with("# EOF\n"), "{}", told.text);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="grpc",route="GetMetrics",status="OK"}"#), 1);
+}
+
+#[tokio::test]
+async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
+    let server = Server::with(HUNDRED);
+    let mut health = server.health().await;
+    let reset = ResetRateLimitRequest {
+        identifier: "ada".to_owned(),
+        identifier_type: "user".to_owned(),
+        ..ResetRateLimitRequest::default()
+    };
+    let refusal = health.reset_rate_limit(reset.clone()).await.expect_err("nobody asks");
+    assert_eq!(refusal.code(), Code::Unauthenticated);
+    let mut request = Request::new(reset);
+    request.metadata_mut().insert("authorization", "Bearer anybody".parse().expect("text"));
+    assert_eq!(health.reset_rate_limit(request).await.expect_err("nobody is there").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn only_so_many_wait_for_the_admin_server() {
+    // It never answers.
+    let admin = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", admin.local_addr().expect("bound"));
+    let server = Server::beside(&url, Settings::default());
+    let health = server.health().await;
+    let reset = || {
+        let mut health = health.clone();
+        let mut request = Request::new(ResetRateLimitRequest {
+            identifier: "ada".to_owned(),
+            identifier_type: "user".to_owned(),
+            ..ResetRateLimitRequest::default()
+        });
+        request.metadata_mut().insert("authorization", "Bearer anybody".parse().expect("text"));
+        async move { health.reset_rate_limit(request).await.expect_err("nobody answers") }
+    };
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..65 {
+        calls.spawn(reset());
+    }
+    let first = timeout(Duration::from_secs(4), calls.join_next()).await.expect("one is told at once");
+    let first = first.expect("there are 65").expect("it does not panic");
+    assert!(first.message().starts_with("too many calls wait"), "{first:?}");
+    assert_eq!((first.code(), calls.len()), (Code::Unavailable, 64));
+}
+
+#[tokio::test]
+async fn clients_can_ask_what_is_served() {
+    let server = Server::with(HUNDRED);
+    let mut reflection = ServerReflectionClient::new(server.channel().await);
+    let ask = |message: MessageRequest| ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let requests = [
+        ask(MessageRequest::ListServices(String::new())),
+        ask(MessageRequest::FileContainingSymbol("tidegate.v1.RateLimiter".to_owned())),
+    ];
+    let answers = reflection.server_reflection_info(tokio_stream::iter(requests)).await.expect("a stream").into_inner();
+    let answers: Vec<_> =
+        answers.map(|answer| answer.expect("it goes on").message_response.expect("one")).collect().await;
+    let [MessageResponse::ListServicesResponse(services), MessageResponse::FileDescriptorResponse(file)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    let names: Vec<&str> = services.service.iter().map(|service| &*service.name).collect();
+    for name in ["tidegate.v1.RateLimiter", "tidegate.v1.RateLimiterConfig", "grpc.health.v1.Health"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(!file.file_descriptor_proto.is_empty());
+}

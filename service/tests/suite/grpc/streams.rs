@@ -1,0 +1,148 @@
+//! Checks as they come, on one stream.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tidegate_service::grpc::proto::tidegate::v1::{
+    CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
+    rate_limiter_client::RateLimiterClient,
+};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::{StreamExt, iter, wrappers::ReceiverStream};
+use tonic::{Code, transport::Endpoint};
+
+use super::{
+    HUNDRED,
+    support::{Server, user},
+};
+
+fn asked(correlation_id: u64, request: Option<RateLimitRequest>) -> CheckStreamRequest {
+    CheckStreamRequest { correlation_id, request }
+}
+
+fn left(told: &CheckStreamResponse) -> Option<i32> {
+    match told.result.as_ref().expect("a result") {
+        Told::Response(response) => Some(response.remaining_tokens),
+        Told::Error(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn each_is_answered_in_order_under_its_id() {
+    const COUNT: u64 = 5_000;
+    let server = Server::with(HUNDRED);
+    let requests = (0..COUNT).map(|number| asked(number * 3, Some(user(&(number % 50).to_string()))));
+    let answers = server.limiter().await.check_rate_limit_stream(iter(requests)).await.expect("a stream").into_inner();
+    let answers: Vec<_> = answers.map(|answer| answer.expect("it goes on")).collect().await;
+    assert_eq!(answers.len() as u64, COUNT);
+    for (number, answer) in (0..).zip(&answers) {
+        assert_eq!(answer.correlation_id, number * 3);
+        assert_eq!(left(answer), Some(99 - (number / 50) as i32), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_and_the_stream_goes_on() {
+    let server = Server::with(HUNDRED);
+    let (send, requests) = mpsc::channel(8);
+    let mut limiter = server.limiter().await;
+    let mut answers =
+        limiter.check_rate_limit_stream(ReceiverStream::new(requests)).await.expect("a stream").into_inner();
+    for (request, field) in [
+        (None, Some("request/identifier_type: ")),
+        (Some(user("")), Some("request/identifier: ")),
+        (Some(user("ada")), None),
+        (Some(RateLimitRequest { tokens_requested: -3, ..user("ada") }), Some("request/tokens_requested: ")),
+        (Some(user("ada")), None),
+    ] {
+        // Each is answered before the next is sent.
+        send.send(asked(7, request)).await.expect("it is read");
+        let answer = timeout(Duration::from_secs(10), answers.next()).await.expect("at once").expect("one");
+        match (answer.expect("it goes on").result.expect("a result"), field) {
+            (Told::Response(response), None) => assert!(response.allowed),
+            (Told::Error(error), Some(field)) => {
+                assert_eq!(error.code, Code::InvalidArgument as i32);
+                assert!(error.message.starts_with(field), "{error:?}");
+            }
+            (result, field) => panic!("{result:?}, not {field:?}"),
+        }
+    }
+    drop(send);
+    assert!(answers.next().await.is_none());
+    assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="grpc",code="bad_kind"}"#), 1);
+}
+
+/// Reads the answers of a stream slowly: what was not read yet stays bounded by what the connection holds.
+#[tokio::test]
+async fn who_does_not_read_is_not_read_from() {
+    let server = Server::with(HUNDRED);
+    let (send, requests) = mpsc::channel(1);
+    // By default so much fits that the client's own HTTP/2 may end the connection over small frames that nobody took.
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
+    let channel = endpoint.initial_stream_window_size(65_535).connect().await.expect("it listens");
+    let mut limiter = RateLimiterClient::new(channel);
+    let mut answers =
+        limiter.check_rate_limit_stream(ReceiverStream::new(requests)).await.expect("a stream").into_inner();
+    let mut taken = 0_u64;
+    while let Ok(sending) =
+        timeout(Duration::from_secs(2), send.send(asked(taken, Some(user(&"v".repeat(1_000)))))).await
+    {
+        if sending.is_err() {
+            let mut end = None;
+            while let Some(answer) = answers.next().await {
+                end = answer.err();
+            }
+            panic!("the stream ended after {taken} requests: {end:?}");
+        }
+        taken += 1;
+        assert!(taken < 1_000_000, "it reads for ever");
+    }
+    let decided = server.engine.totals();
+    assert!(decided.allowed + decided.denied < taken, "what nobody reads is not decided");
+    drop(send);
+    let mut seen = BTreeMap::new();
+    while let Some(answer) = answers.next().await {
+        *seen.entry(answer.expect("it goes on").correlation_id).or_insert(0) += 1;
+    }
+    // The one that waited was taken back.
+    assert_eq!(seen.len() as u64, taken);
+    assert!(seen.values().all(|count| *count == 1));
+}
+
+/// There is always something to answer.
+#[tokio::test]
+async fn a_busy_stream_ends_when_the_server_stops() {
+    let mut server = Server::with(HUNDRED);
+    let mut limiter = server.limiter().await;
+    let requests = iter(0..).map(|number| asked(number, Some(user("ada"))));
+    let mut answers = limiter.check_rate_limit_stream(requests).await.expect("a stream").into_inner();
+    assert!(answers.next().await.expect("one").is_ok());
+    server.drain(Duration::ZERO);
+    let end = async {
+        loop {
+            if let Err(status) = answers.next().await.expect("it is told why it ends") {
+                return status;
+            }
+        }
+    };
+    let end = timeout(Duration::from_secs(15), end).await.expect("it does not go on for ever");
+    assert_eq!(end.code(), Code::Unavailable, "{end:?}");
+    let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
+    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_server_stops() {
+    let mut server = Server::with(HUNDRED);
+    let (send, requests) = mpsc::channel(8);
+    let mut limiter = server.limiter().await;
+    let mut answers =
+        limiter.check_rate_limit_stream(ReceiverStream::new(requests)).await.expect("a stream").into_inner();
+    send.send(asked(1, Some(user("ada")))).await.expect("it is read");
+    assert_eq!(answers.next().await.expect("one").expect("it goes on").correlation_id, 1);
+    server.drain(Duration::ZERO);
+    let end = timeout(Duration::from_secs(10), answers.next()).await.expect("it does not wait for us");
+    assert_eq!(end.expect("an end").expect_err("no answer").code(), Code::Unavailable);
+    drop((send, answers, limiter));
+    let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
+    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+}

@@ -1,0 +1,100 @@
+//! A process whose gRPC door is asked.
+
+use std::{
+    net::SocketAddr,
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+use tidegate_middleware::{
+    address::Addresses,
+    extract::{Extractor, Extractors},
+};
+use tidegate_service::{
+    Settings,
+    grpc::{
+        Admin, Grpc,
+        proto::tidegate::v1::{
+            RateLimitRequest, rate_limiter_client::RateLimiterClient,
+            rate_limiter_config_client::RateLimiterConfigClient, rate_limiter_health_client::RateLimiterHealthClient,
+        },
+    },
+    http::Authorize,
+};
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) use crate::process::START;
+use crate::process::{Process, listen};
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    process: Process,
+}
+
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+impl Server {
+    /// With this policy; TOML.
+    pub(crate) fn with(policy: &str) -> Self {
+        Self::listening(policy, Settings::default())
+    }
+
+    /// With this policy, in this way.
+    pub(crate) fn listening(policy: &str, settings: Settings) -> Self {
+        // Nobody is there.
+        let server = Self::beside(&format!("http://{}", free_address()), settings);
+        server.publish(policy);
+        server
+    }
+
+    /// Without a policy, beside an admin server.
+    pub(crate) fn beside(admin: &str, settings: Settings) -> Self {
+        let authorize = Authorize::new(
+            Extractors::new(["ip=address".parse::<Extractor>().expect("one")], Addresses::default()).expect("one"),
+        );
+        let (listener, address) = listen();
+        let grpc = Grpc { listener, admin: Admin::to(admin, None).expect("a client") };
+        Self { address, process: Process::start(settings, authorize, |doors, _| doors.grpc(grpc)) }
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
+        endpoint.timeout(Duration::from_secs(30)).connect().await.expect("the server listens")
+    }
+
+    pub(crate) async fn limiter(&self) -> RateLimiterClient<Channel> {
+        RateLimiterClient::new(self.channel().await)
+    }
+
+    pub(crate) async fn config(&self) -> RateLimiterConfigClient<Channel> {
+        RateLimiterConfigClient::new(self.channel().await)
+    }
+
+    pub(crate) async fn health(&self) -> RateLimiterHealthClient<Channel> {
+        RateLimiterHealthClient::new(self.channel().await)
+    }
+}
+
+/// An address where nobody listens.
+pub(crate) fn free_address() -> SocketAddr {
+    listen().1
+}
+
+/// A check of one user.
+pub(crate) fn user(value: &str) -> RateLimitRequest {
+    RateLimitRequest { identifier: value.to_owned(), identifier_type: "user".to_owned(), ..RateLimitRequest::default() }
+}

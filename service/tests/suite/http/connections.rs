@@ -1,0 +1,132 @@
+//! Connections: kept, pipelined, many at once, slow, and at the end.
+
+use std::{net::TcpStream, sync::Barrier, thread, time::Duration};
+
+use super::{
+    HUNDRED,
+    support::{Server, request},
+    user,
+};
+
+#[test]
+fn a_connection_is_kept_and_requests_may_come_ahead_of_answers() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    for left in [99, 98] {
+        assert_eq!(connection.post("/v1/check", user("ada")).json()["remaining"], left);
+    }
+    let one = request("/v1/check", "", user("ada"));
+    let bad = request("/v1/check", "", "{");
+    connection.write([one.as_slice(), &one, &bad, &one].concat());
+    let answers = [(); 4].map(|()| connection.answer());
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 400, 200]);
+    assert_eq!(answers[3].json()["remaining"], 95);
+}
+
+#[test]
+fn many_connections_at_once_are_admitted_exactly_the_limit() {
+    const CONNECTIONS: usize = 8;
+    const CHECKS: usize = 250;
+    let server = Server::with(&HUNDRED.replace("100", "1000"));
+    let together = Barrier::new(CONNECTIONS);
+    // What was left after each check that was allowed, by connection.
+    let left: Vec<Vec<u64>> = thread::scope(|scope| {
+        let ask = || {
+            let mut connection = server.connect();
+            together.wait();
+            let answers = (0..CHECKS).map(|_| connection.post("/v1/check", user("ada")));
+            let allowed = answers.filter(|answer| answer.status == 200);
+            allowed.map(|answer| answer.json()["remaining"].as_u64().expect("a number")).collect()
+        };
+        let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut all = left.concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..1_000).collect::<Vec<_>>(), "each token was given once");
+    assert_eq!(server.metric(r#"tidegate_decisions_total{result="denied"}"#), 1_000);
+    // They met: nobody had the limit to itself, and others came between two checks of one.
+    assert!(left.iter().all(|left| !left.is_empty()), "a connection came too late");
+    let gaps = left.iter().flat_map(|left| left.windows(2)).filter(|pair| pair[0] != pair[1] + 1).count();
+    assert!(gaps > 0, "the connections took turns");
+}
+
+#[test]
+fn a_body_that_does_not_come_is_answered() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (408, Some("too_slow")));
+    assert_eq!(answer.header("connection"), Some("close"));
+    // One in chunks ends the connection, too.
+    let mut connection = server.connect();
+    let chunk = "1\r\n{\r\n";
+    let answer = connection
+        .send(format!("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"));
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
+    assert!(connection.is_closed());
+    // Its beginning may also be there before its turn.
+    let mut connection = server.connect();
+    let readiness = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
+    let head = "POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n";
+    connection.write(format!("{readiness}{head}{{"));
+    assert_eq!((connection.answer().status, connection.answer().status), (200, 408));
+}
+
+#[test]
+fn a_head_that_does_not_come_ends_the_connection() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    let answer = connection.send("POST /v1/check HTTP/1.1\r\nHo");
+    assert_eq!(answer.status, 408);
+    assert!(connection.is_closed());
+}
+
+#[test]
+fn a_body_that_breaks_off_charges_nothing_and_harms_nobody() {
+    let server = Server::with(HUNDRED);
+    let body = user("ada");
+    let mut whole = request("/v1/check", "", &body);
+    whole.pop();
+    let mut connection = server.connect();
+    connection.write(&whole);
+    drop(connection);
+    assert_eq!(server.check(&user("bob")).status, 200);
+    assert_eq!(server.remaining("ada"), 100);
+}
+
+#[test]
+fn it_says_that_it_is_leaving_before_it_goes() {
+    let server = Server::with(HUNDRED);
+    let (mut ready, mut checks) = (server.connect(), server.connect());
+    server.drain(Duration::from_secs(3));
+    let asked = || ready.send("GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n");
+    let left = std::iter::repeat_with(asked).find(|answer| answer.status == 503).expect("it leaves");
+    assert_eq!(left.text(), "stopping: send requests elsewhere\n");
+    assert_eq!(checks.post("/v1/check", user("ada")).status, 200, "checks are answered on");
+    assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
+}
+
+/// A minute, by a real clock.
+#[test]
+fn a_connection_that_rests_for_a_minute_is_closed() {
+    let server = Server::with(HUNDRED);
+    let [mut used, mut resting] = [server.connect(), server.connect()];
+    for connection in [&mut used, &mut resting] {
+        assert_eq!(connection.post("/v1/check", user("ada")).status, 200);
+    }
+    thread::sleep(Duration::from_secs(50));
+    assert_eq!(used.post("/v1/check", user("ada")).status, 200, "not yet");
+    assert!(resting.is_closed());
+    assert_eq!(used.post("/v1/check", user("ada")).status, 200, "its minute began again");
+}
+
+#[test]
+fn it_stops_when_it_is_told_to_and_frees_its_address() {
+    let mut server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    assert_eq!(connection.post("/v1/check", user("ada")).status, 200);
+    server.stop().expect("it ends well");
+    assert!(connection.is_closed());
+    TcpStream::connect_timeout(&server.address, Duration::from_secs(1)).expect_err("nobody listens");
+}

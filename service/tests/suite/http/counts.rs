@@ -1,0 +1,136 @@
+//! Health, and what is counted.
+
+use std::{thread, time::Duration};
+
+use super::{
+    HUNDRED,
+    support::{Server, request},
+    user,
+};
+
+#[test]
+fn it_is_alive_at_once_and_ready_with_a_policy() {
+    let server = Server::without_policy();
+    assert_eq!((server.get("/healthz").status, server.get("/healthz").text().as_str()), (200, "ok\n"));
+    let answer = server.get("/readyz");
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("no policy has been published"), "{}", answer.text());
+    assert_eq!(server.metric("tidegate_policy_version"), 0);
+    server.publish(HUNDRED);
+    assert_eq!(server.get("/readyz").status, 200);
+    assert_eq!(server.metric("tidegate_policy_version"), 1);
+}
+
+#[test]
+fn heads_have_no_body() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n");
+        // Were there a body, the next answer would not be read.
+        assert_eq!(connection.head(&head).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn decisions_and_requests_are_counted() {
+    let server = Server::with(&format!(
+        r#"{HUNDRED}
+        [[domains.default.clients]]
+        kind = "user"
+        value = 'q"b\s'
+        override = {{ limits = [{{ id = "own", algorithm = "token_bucket", limit = 1, period = "1m" }}] }}"#
+    ));
+    for _ in 0..103 {
+        server.check(&user("ada"));
+    }
+    server.check(r#"{"identities":[{"kind":"ip","value":"192.0.2.7"}]}"#);
+    server.check(&user("ada").replace("]}", r#"],"domain":"shop"}"#));
+    server.check("{");
+    server.check(r#"{"identities":[]}"#);
+    server.get("/nowhere");
+    for (series, count) in [
+        (r#"tidegate_decisions_total{result="allowed"}"#, 102),
+        (r#"tidegate_decisions_total{result="denied"}"#, 3),
+        (
+            r#"tidegate_limit_decisions_total{domain="default",limit_id="default/tier:free/minute",result="allowed"}"#,
+            100,
+        ),
+        (r#"tidegate_limit_decisions_total{domain="default",limit_id="default/tier:free/minute",result="denied"}"#, 3),
+        ("tidegate_no_limit_checks_total", 2),
+        ("tidegate_unknown_domain_checks_total", 1),
+        ("tidegate_overflow_charges_total", 0),
+        ("tidegate_log_charges_without_ring_total", 0),
+        ("tidegate_give_backs_total", 0),
+        ("tidegate_leases_begun_total", 0),
+        ("tidegate_leases_ended_total", 0),
+        (concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="200"}"#, 102),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="429"}"#, 3),
+        (r#"tidegate_requests_total{door="http",route="/v1/check",status="400"}"#, 2),
+        (r#"tidegate_requests_total{door="http",route="other",status="404"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="bad_json"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="bad_identities"}"#, 1),
+        (r#"tidegate_bad_requests_total{door="http",code="not_found"}"#, 1),
+    ] {
+        assert_eq!(server.metric(series), count, "{series}");
+    }
+    let answer = server.get("/metrics");
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    assert!(answer.text().ends_with("# EOF\n"));
+    assert!(!answer.text().contains("ada"), "keys are never labels");
+    assert!(!answer.text().contains("client:"), "nor are the limits of single clients: there may be very many");
+}
+
+#[test]
+fn it_tells_how_long_answers_took_and_how_full_it_is() {
+    let server = Server::with(HUNDRED);
+    for _ in 0..3 {
+        server.check(&user("ada"));
+    }
+    server.check("{");
+    for (series, count) in [
+        (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/check"}"#, 4),
+        (r#"tidegate_request_duration_seconds_bucket{le="+Inf",door="http",route="/v1/check"}"#, 4),
+        (r#"tidegate_request_duration_seconds_count{door="http",route="/v1/reserve"}"#, 0),
+        (r#"tidegate_health_degraded{reason="errors"}"#, 0),
+    ] {
+        assert_eq!(server.metric(series), count, "{series}");
+    }
+    assert!((1..10).contains(&server.metric("tidegate_active_keys")), "it is estimated");
+    assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
+    let text = server.get("/metrics").text();
+    assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
+}
+
+#[test]
+fn too_many_errors_show_in_its_health() {
+    let server = Server::with(HUNDRED);
+    server.break_clock(true);
+    for _ in 0..100 {
+        assert_eq!(server.check(&user("ada")).status, 200, "it fails open");
+    }
+    server.break_clock(false);
+    let answer = server.get("/healthz");
+    assert_eq!(answer.status, 200, "it is alive");
+    assert!(answer.text().starts_with("degraded: 100 of 100 checks ended in an error"), "{}", answer.text());
+    assert_eq!(server.metric(r#"tidegate_health_degraded{reason="errors"}"#), 1);
+    assert_eq!(server.get("/readyz").status, 200);
+}
+
+#[test]
+fn how_long_a_sender_takes_is_not_counted_against_the_server() {
+    let server = Server::with(HUNDRED);
+    let whole = request("/v1/check", "", user("ada"));
+    let mut connection = server.connect();
+    connection.write(&whole[..whole.len() - 1]);
+    thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(connection.send(&whole[whole.len() - 1..]).status, 200);
+    let mut late = server.connect();
+    assert_eq!(late.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{").status, 408);
+    let took = |le: &str| {
+        server
+            .metric(&format!(r#"tidegate_request_duration_seconds_bucket{{le="{le}",door="http",route="/v1/check"}}"#))
+    };
+    assert_eq!((took("1.0"), took("+Inf")), (2, 2));
+}

@@ -1,0 +1,187 @@
+//! To whom the door listens: heads within bounds, tokens, certificates.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tidegate_service::{Settings, Tokens};
+use tidegate_tls::{Tls, TlsFiles};
+
+use super::{
+    HUNDRED,
+    support::{Server, request},
+    user,
+};
+use crate::authority::Authority;
+
+#[test]
+fn a_head_has_sixteen_kibibytes_at_most() {
+    let server = Server::with(HUNDRED);
+    let with = |bytes: usize| {
+        let header = format!("Content-Type: application/json\r\nX-Long: {}\r\n", "a".repeat(bytes));
+        server.connect().send(request("/v1/check", &header, user("ada")))
+    };
+    assert_eq!(with(16_000).status, 200);
+    let answer = with(17_000);
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (431, Some("head_too_large")));
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert_eq!(server.remaining("ada"), 99, "nothing was charged");
+}
+
+#[test]
+fn where_tokens_are_asked_for_nobody_asks_without_one() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    fs::write(&file, "morning-star-0001\n").expect("room for a file");
+    let tokens = Tokens::open(file.clone()).expect("they are good");
+    let server = Server::listening(Settings { tokens: Some(tokens), ..Settings::default() });
+    server.publish(HUNDRED);
+    let with = |path: &str, header: &str| server.connect().send(request(path, header, user("ada")));
+    for path in [
+        "/v1/check",
+        "/v1/check/batch",
+        "/v1/reserve",
+        "/v1/settle",
+        "/v1/refund",
+        "/v1/authorize",
+        "/v1/else",
+        "/%761/check",
+        "/v1%2Fcheck",
+        "/healthz/",
+        "/else",
+    ] {
+        for header in ["", "Authorization: Bearer evening-star-0002\r\n", "Authorization: Basic morning-star-0001\r\n"]
+        {
+            let answer = with(path, header);
+            assert_eq!(
+                (answer.status, answer.json()["error"]["code"].as_str()),
+                (401, Some("no_token")),
+                "{path} {header}"
+            );
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        }
+    }
+    for (header, left) in [("Authorization: bearer morning-star-0001", 99), ("X-Tidegate-Token: morning-star-0001", 98)]
+    {
+        let answer = with("/v1/check", &format!("{header}\r\n"));
+        assert_eq!((answer.status, answer.json()["remaining"].clone()), (200, json!(left)), "{header}");
+    }
+    let both = "Authorization: Bearer of-an-end-user\r\nX-Tidegate-Token: morning-star-0001\r\n";
+    assert_eq!(with("/v1/check", both).status, 200);
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    // The file changes.
+    fs::write(&file, "evening-star-0002\n").expect("room for a file");
+    let is_taken = || with("/v1/check", "X-Tidegate-Token: evening-star-0002\r\n").status == 200;
+    assert!(is_in_time(is_taken), "it is not read again");
+    assert_eq!(with("/v1/check", "X-Tidegate-Token: morning-star-0001\r\n").status, 401);
+}
+
+/// Does it come to be so, within some twenty seconds?
+fn is_in_time(is_so: impl Fn() -> bool) -> bool {
+    (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        is_so()
+    })
+}
+
+/// Callers of one kind, as long as their library keeps sessions to resume.
+struct Caller(Arc<ClientConfig>);
+
+impl Caller {
+    fn knowing(server: &Authority, own: Option<(String, String)>) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(server.pem.as_bytes()).expect("PEM")).expect("a certificate");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
+        let config = match own {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => config
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).expect("PEM")],
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM"),
+                )
+                .expect("they belong together"),
+        };
+        Self(Arc::new(config))
+    }
+
+    /// The status of a check; `None` where the server does not want this caller.
+    fn check(&self, address: SocketAddr) -> Option<String> {
+        let name = "127.0.0.1".try_into().expect("an address");
+        let tls = ClientConnection::new(Arc::clone(&self.0), name).expect("a client");
+        let socket = TcpStream::connect(address).expect("it listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let mut stream = StreamOwned::new(tls, socket);
+        stream.write_all(&request("/v1/check", "Connection: close\r\n", user("ada"))).ok()?;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).expect("text");
+        Some(answer.split(' ').nth(1)?.to_owned())
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).expect("room for a file");
+}
+
+#[test]
+fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
+    let folder = TempDir::new().expect("a folder");
+    let [certificate, key, clients] = ["cert.pem", "key.pem", "clients.pem"].map(|name| folder.path().join(name));
+    let (authority, first, second) = (Authority::new(), Authority::new(), Authority::new());
+    authority.write(&certificate, &key);
+    write(&clients, &first.pem);
+    let tls = Tls::open(TlsFiles { certificate, key, clients: Some(clients.clone()) }).expect("they are good");
+    let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
+    server.publish(HUNDRED);
+
+    let of_first = Caller::knowing(&authority, Some(first.sign()));
+    let of_second = Caller::knowing(&authority, Some(second.sign()));
+    let of_none = Caller::knowing(&authority, None);
+    let ok = Some("200".to_owned());
+    assert_eq!(of_first.check(server.address), ok);
+    assert_eq!((of_second.check(server.address), of_none.check(server.address)), (None, None));
+
+    // What is no certificate changes nothing.
+    write(&clients, "nonsense");
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!((of_first.check(server.address), of_second.check(server.address)), (ok.clone(), None));
+
+    write(&clients, &second.pem);
+    assert!(is_in_time(|| of_second.check(server.address).is_some()), "it is not read again");
+    assert_eq!(of_first.check(server.address), None, "not by the session that it has from before, either");
+}
+
+#[test]
+fn it_answers_over_tls_and_not_without() {
+    let folder = TempDir::new().expect("a folder");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    let authority = Authority::new();
+    authority.write(&certificate, &key);
+    let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
+    let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
+    server.publish(HUNDRED);
+    assert_eq!(Caller::knowing(&authority, None).check(server.address), Some("200".to_owned()));
+    assert_eq!(Caller::knowing(&Authority::new(), None).check(server.address), None, "of a server it does not know");
+    let mut plain = TcpStream::connect(server.address).expect("it listens");
+    plain.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    plain.write_all(&request("/v1/check", "", user("ada"))).expect("it is sent");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+}

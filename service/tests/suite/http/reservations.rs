@@ -1,0 +1,181 @@
+//! Reservations: an estimate is charged, and what it really cost is said once.
+
+use std::{sync::Barrier, thread};
+
+use serde_json::{Value, json};
+use tidegate::time::SECOND_NS;
+
+use super::{
+    HUNDRED,
+    support::{Answer, Server},
+    user,
+};
+
+const HOUR_NS: u64 = 3_600 * SECOND_NS;
+
+/// A day, so that what was reserved is counted when it is settled an hour later.
+fn server() -> Server {
+    Server::with(&HUNDRED.replace("1m", "1d"))
+}
+
+fn reserve(server: &Server, cost: u64) -> (Answer, String) {
+    let answer = server.connect().post("/v1/reserve", user("ada").replace("]}", &format!(r#"],"cost":{cost}}}"#)));
+    let id = answer.json()["reservation"].as_str().unwrap_or_default().to_owned();
+    (answer, id)
+}
+
+fn settle(server: &Server, id: &str, actual: impl Into<Value>) -> Answer {
+    server.connect().post("/v1/settle", json!({"reservation": id, "actual": actual.into()}).to_string())
+}
+
+fn refund(server: &Server, id: &str) -> Answer {
+    server.connect().post("/v1/refund", json!({"reservation": id}).to_string())
+}
+
+fn told(answer: &Answer) -> (u16, String, String) {
+    let error = answer.json()["error"].clone();
+    let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+    (answer.status, text("code"), text("field"))
+}
+
+fn expect(answer: &Answer, status: u16, code: &str, field: &str) {
+    assert_eq!(told(answer), (status, code.to_owned(), field.to_owned()));
+}
+
+#[test]
+fn an_estimate_is_charged_and_the_rest_is_given_back() {
+    let server = server();
+    let (answer, id) = reserve(&server, 60);
+    assert_eq!((answer.status, id.len()), (200, 24));
+    assert_eq!((answer.json()["remaining"].as_u64(), answer.header("x-ratelimit-remaining")), (Some(40), Some("40")));
+    let settled = settle(&server, &id, 25);
+    assert_eq!((settled.status, settled.body.len()), (204, 0));
+    assert_eq!(server.remaining("ada"), 75);
+    let (_, id) = reserve(&server, 10);
+    assert_eq!(refund(&server, &id).status, 204);
+    assert_eq!(server.remaining("ada"), 75);
+    // More than the estimate is charged whether it fits or not.
+    let (_, id) = reserve(&server, 10);
+    assert_eq!(settle(&server, &id, 80).status, 204);
+    assert_eq!(server.remaining("ada"), 0);
+    assert_eq!(server.metric("tidegate_open_reservations"), 0);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/settle",status="204"}"#), 2);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/refund",status="204"}"#), 1);
+}
+
+#[test]
+fn one_that_is_denied_reserves_nothing() {
+    let server = server();
+    let (answer, _) = reserve(&server, 101);
+    assert_eq!((answer.status, answer.json().get("reservation")), (429, None));
+    assert_eq!(server.metric("tidegate_open_reservations"), 0);
+    assert_eq!(server.remaining("ada"), 100);
+}
+
+#[test]
+fn it_is_settled_once() {
+    let server = server();
+    for (first, again) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (_, id) = reserve(&server, 10);
+        let end = |is_settle| if is_settle { settle(&server, &id, 5) } else { refund(&server, &id) };
+        assert_eq!(end(first).status, 204);
+        let left = server.remaining("ada");
+        expect(&end(again), 409, "settled_before", "reservation");
+        assert_eq!(server.remaining("ada"), left, "nothing was changed");
+    }
+    assert_eq!(server.remaining("ada"), 90);
+}
+
+#[test]
+fn of_many_that_settle_at_once_one_does() {
+    const CONNECTIONS: usize = 8;
+    let server = server();
+    for _ in 0..20 {
+        let (_, id) = reserve(&server, 100);
+        let together = Barrier::new(CONNECTIONS);
+        let mut statuses: Vec<u16> = thread::scope(|scope| {
+            let settle = || {
+                let mut connection = server.connect();
+                together.wait();
+                connection.post("/v1/refund", json!({"reservation": id}).to_string()).status
+            };
+            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(settle)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        statuses.sort_unstable();
+        assert_eq!((statuses[0], &statuses[1..]), (204, &[409; CONNECTIONS - 1][..]));
+        assert_eq!(server.remaining("ada"), 100);
+    }
+}
+
+#[test]
+fn an_unknown_one_is_404_and_so_is_one_that_is_an_hour_old() {
+    let server = server();
+    for id in ["", "x", "AAAAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAAA", "ä", "AAAAAAAAAAAAAAAAAAAAAAA="] {
+        expect(&settle(&server, id, 1), 404, "unknown_reservation", "reservation");
+        expect(&refund(&server, id), 404, "unknown_reservation", "reservation");
+    }
+    let message = refund(&server, "x").json()["error"]["message"].clone();
+    assert!(message.as_str().is_some_and(|message| message.contains("another node")), "{message}");
+    let [(_, settled), (_, old), (_, in_time)] = [10, 10, 10].map(|cost| reserve(&server, cost));
+    assert_eq!(settle(&server, &settled, 0).status, 204);
+    server.clock.advance(HOUR_NS - 1);
+    assert_eq!(refund(&server, &in_time).status, 204);
+    expect(&refund(&server, &settled), 409, "settled_before", "reservation");
+    server.clock.advance(1);
+    expect(&refund(&server, &old), 404, "unknown_reservation", "reservation");
+    expect(&refund(&server, &settled), 404, "unknown_reservation", "reservation");
+    assert_eq!(server.remaining("ada"), 90, "the old one stands");
+    assert_eq!(server.metric("tidegate_expired_reservations_total"), 1);
+}
+
+#[test]
+fn bodies_that_are_wrong_change_nothing() {
+    let server = server();
+    let (_, id) = reserve(&server, 10);
+    let post = |path: &str, body: &str| server.connect().post(path, body.replace("ID", &id));
+    for (path, body, code, field) in [
+        ("/v1/settle", r#"{"reservation":"ID"}"#, "bad_field", ""),
+        ("/v1/settle", r#"{"reservation":"ID","actual":-1}"#, "bad_field", "actual"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":1.5}"#, "bad_field", "actual"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":9007199254740992}"#, "bad_cost", "actual"),
+        ("/v1/settle", r#"{"actual":1}"#, "bad_field", ""),
+        ("/v1/settle", r#"{"reservation":7,"actual":1}"#, "bad_field", "reservation"),
+        ("/v1/settle", r#"{"reservation":"ID","actual":1,"cost":1}"#, "bad_field", "cost"),
+        ("/v1/settle", "", "bad_json", ""),
+        ("/v1/refund", r#"{"reservation":"ID","actual":0}"#, "bad_field", "actual"),
+        ("/v1/refund", "{}", "bad_field", ""),
+    ] {
+        expect(&post(path, body), 400, code, field);
+    }
+    for (more, code, field) in [
+        (r#""peek":true"#, "bad_field", "peek"),
+        (r#""cost":0"#, "bad_cost", "cost"),
+        (r#""cost":9007199254740992"#, "bad_cost", "cost"),
+        (r#""actual":1"#, "bad_field", "actual"),
+    ] {
+        let body = user("ada").replace("]}", &format!("],{more}}}"));
+        expect(&post("/v1/reserve", &body), 400, code, field);
+    }
+    for path in ["/v1/reserve", "/v1/settle", "/v1/refund"] {
+        let answer = server.get(path);
+        expect(&answer, 405, "method_not_allowed", "");
+        assert_eq!(answer.header("allow"), Some("POST"));
+    }
+    assert_eq!(server.remaining("ada"), 90);
+    assert_eq!(settle(&server, &id, 9_007_199_254_740_991_u64).status, 204);
+    assert_eq!(server.remaining("ada"), 0);
+}
+
+#[test]
+fn a_repeat_of_a_reservation_is_the_same_reservation() {
+    let server = server();
+    let body = user("ada").replace("]}", r#"],"cost":10,"request_id":"r-1"}"#);
+    let first = server.connect().post("/v1/reserve", &body);
+    let again = server.connect().post("/v1/reserve", &body);
+    assert!(first.status == 200 && first.body == again.body, "{first:?} {again:?}");
+    expect(&server.check(&body), 400, "request_id_reused", "request_id");
+    assert_eq!((server.remaining("ada"), server.metric("tidegate_open_reservations")), (json!(90), 1));
+    assert_eq!(refund(&server, first.json()["reservation"].as_str().expect("an id")).status, 204);
+    assert_eq!(server.remaining("ada"), 100);
+}

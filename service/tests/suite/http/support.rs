@@ -1,0 +1,199 @@
+//! A process whose HTTP door is asked, by a client for requests that no library would send.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tidegate_middleware::{
+    address::{Addresses, parse_network},
+    extract::{Extractor, Extractors},
+};
+use tidegate_service::{Settings, http::Authorize};
+
+use crate::process::Process;
+pub(crate) use crate::process::START;
+
+/// Settings for proxies: these identities, told by proxies of these addresses.
+pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
+    let trusted = trusted.iter().map(|network| parse_network(network).expect("a network"));
+    let identities = identities.iter().map(|identity| identity.parse::<Extractor>().expect("a kind and a source"));
+    Authorize::new(Extractors::new(identities, Addresses::default().trusting(trusted)).expect("each once"))
+}
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    process: Process,
+}
+
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+impl Server {
+    /// With this policy; TOML.
+    pub(crate) fn with(policy: &str) -> Self {
+        let server = Self::without_policy();
+        server.publish(policy);
+        server
+    }
+
+    /// With this policy, and other settings for proxies.
+    pub(crate) fn asked_by_proxies(policy: &str, authorize: Authorize) -> Self {
+        let server = Self::started(authorize, Settings::default());
+        server.publish(policy);
+        server
+    }
+
+    pub(crate) fn without_policy() -> Self {
+        Self::listening(Settings::default())
+    }
+
+    /// Without a policy, in this way.
+    pub(crate) fn listening(settings: Settings) -> Self {
+        Self::started(authorize(&["ip=address"], &["127.0.0.1"]), settings)
+    }
+
+    fn started(authorize: Authorize, settings: Settings) -> Self {
+        let process = Process::start(settings, authorize, |doors, _| doors);
+        Self { address: process.http, process }
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::to(self.address)
+    }
+
+    /// What is left of `user`'s only limit, without charging it: a denied check.
+    pub(crate) fn remaining(&self, user: &str) -> Value {
+        let cost = (1_u64 << 53) - 1;
+        let body = json!({"identities": [{"kind": "user", "value": user}], "cost": cost});
+        self.check(&body.to_string()).json()["remaining"].clone()
+    }
+
+    /// One check on a connection of its own.
+    pub(crate) fn check(&self, body: &str) -> Answer {
+        self.connect().post("/v1/check", body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.connect().send(format!("GET {path} HTTP/1.1\r\nHost: tidegate\r\n\r\n"))
+    }
+
+    /// Ends it as the binary would, and says how it ended.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        self.drain(Duration::ZERO);
+        self.ended()
+    }
+}
+
+/// A connection on which a test writes what it likes.
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream.set_nodelay(true).expect("a socket");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    pub(crate) fn send(&mut self, request: impl AsRef<[u8]>) -> Answer {
+        self.write(request);
+        self.answer()
+    }
+
+    /// Posts JSON.
+    pub(crate) fn post(&mut self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.send(request(path, "Content-Type: application/json\r\n", body))
+    }
+
+    /// Reads one answer, and leaves the next in place.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let mut answer = self.answer_head();
+        let length = answer.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+        answer.body.resize(length, 0);
+        self.stream.read_exact(&mut answer.body).expect("as long as it says");
+        answer
+    }
+
+    /// Asks for what has no body.
+    pub(crate) fn head(&mut self, request: &str) -> Answer {
+        self.write(request);
+        self.answer_head()
+    }
+
+    fn answer_head(&mut self) -> Answer {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.stream.read_line(&mut line).expect("an answer, not a reset"),
+                0,
+                "the connection was closed"
+            );
+            let line = line.trim_end().to_owned();
+            if line.is_empty() {
+                break;
+            }
+            head.push(line);
+        }
+        let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
+        let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
+        let headers: Vec<_> = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+        Answer { status, headers, body: Vec::new() }
+    }
+
+    /// True when the server has nothing more to say and closed.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0))
+    }
+}
+
+/// The text of a POST.
+pub(crate) fn request(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("UTF-8")
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}

@@ -1,0 +1,278 @@
+//! Connections: pipelines, what is no command, slow ones, those that do not read, and the end.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    ops::Range,
+    sync::Barrier,
+    thread,
+    time::Duration,
+};
+
+use super::{
+    HUNDRED,
+    support::{Reply, Server, array, ok},
+};
+
+const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
+
+#[test]
+fn replies_to_what_came_together_are_written_together() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    let throttle = array(&["CL.THROTTLE", "ada", "99", "100", "60"]);
+    let bad = array(&["CL.THROTTLE", "ada", "99", "100", "x"]);
+    connection.write([throttle.as_slice(), &throttle, &bad, &throttle, b"PING\r\n"].concat());
+    let numbers = |left: usize, reset: usize| format!("*5\r\n:0\r\n:100\r\n:{left}\r\n:-1\r\n:{reset}\r\n");
+    let said = [numbers(99, 1), numbers(98, 2), numbers(97, 2)];
+    let error = "-Cell error: Couldn't parse as integer: x\r\n";
+    assert_eq!(connection.read_once(), format!("{}{}{error}{}+PONG\r\n", said[0], said[1], said[2]));
+}
+
+#[test]
+fn a_long_pipeline_is_answered_in_order() {
+    const COMMANDS: usize = 50_000;
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    let mut writer = connection.socket().try_clone().expect("a socket");
+    let writing = thread::spawn(move || {
+        let all: Vec<u8> = (0..COMMANDS).flat_map(|place| array(&["PING", &place.to_string()])).collect();
+        writer.write_all(&all).expect("the server reads");
+    });
+    for place in 0..COMMANDS {
+        assert_eq!(connection.reply(), Reply::Bulk(place.to_string()));
+    }
+    writing.join().expect("no panic");
+    // Cut anywhere.
+    for byte in array(&["PING", "a"]) {
+        connection.write([byte]);
+    }
+    assert_eq!(connection.reply(), Reply::Bulk("a".to_owned()));
+}
+
+#[test]
+fn many_connections_at_once_are_admitted_exactly_the_limit() {
+    const CONNECTIONS: usize = 8;
+    const CHECKS: usize = 250;
+    let server = Server::with(&HUNDRED.replace("limit = 100", "limit = 1000"));
+    let together = Barrier::new(CONNECTIONS);
+    for command in [CHECK, "CL.THROTTLE ada 999 1000 60\r\n"] {
+        // What was left after each that was allowed.
+        let mut all: Vec<i64> = thread::scope(|scope| {
+            let ask = || {
+                let mut connection = server.connect();
+                together.wait();
+                let mut left = Vec::new();
+                for _ in 0..CHECKS {
+                    connection.write(command);
+                    let Reply::Array(answer) = connection.reply() else { unreachable!("five numbers") };
+                    if let (Reply::Integer(0), Reply::Integer(rest)) = (&answer[0], &answer[2]) {
+                        left.push(*rest);
+                    }
+                }
+                left
+            };
+            let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        all.sort_unstable();
+        assert_eq!(all, (0..1_000).collect::<Vec<_>>(), "each token was given once: {command}");
+    }
+}
+
+#[test]
+fn what_is_no_command_is_told_and_ends_the_connection() {
+    let server = Server::with(HUNDRED);
+    for (bytes, says) in [
+        (b"*1\r\n:1\r\n".to_vec(), "ERR Protocol error: expected '$', got ':'"),
+        (b"*x\r\n".to_vec(), "ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\n$1048577\r\n".to_vec(), "ERR Protocol error: invalid bulk length"),
+        (vec![b'a'; 70_000], "ERR Protocol error: too big inline request"),
+        (array(&[vec![b'a'; 600_000], vec![b'a'; 600_000]]), "ERR Protocol error: the command is too long"),
+    ] {
+        let mut connection = server.connect();
+        // It may be gone before it has all.
+        let _ = connection.socket().write_all(&[b"PING\r\n", &bytes[..]].concat());
+        assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()), "what came before is answered");
+        let reply = connection.reply();
+        assert!(matches!(&reply, Reply::Error(said) if said.starts_with(says)), "{says}: {reply:?}");
+    }
+    let mut connection = server.connect();
+    connection.write("*1\r\n:1\r\n");
+    connection.reply();
+    assert!(connection.is_closed());
+}
+
+#[test]
+fn a_browser_is_not_talked_to() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    connection.write(format!("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n{CHECK}"));
+    let reply = connection.reply();
+    assert!(matches!(&reply, Reply::Error(said) if said.starts_with("ERR unknown command 'POST'")), "{reply:?}");
+    assert_eq!(server.connect().numbers("TIDEGATE.CHECK user ada * 0")[2], 100, "nothing was charged");
+}
+
+#[test]
+fn too_many_arguments_are_refused_and_the_connection_goes_on() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    connection.write([array(&vec!["DEL"; 100_000]), b"PING\r\n".to_vec()].concat());
+    let many = "ERR too many arguments; 64 fit, with the name of the command";
+    assert_eq!(connection.reply(), Reply::Error(many.to_owned()));
+    assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
+    connection.write("PING \"a\r\nPING\r\n");
+    assert!(matches!(connection.reply(), Reply::Error(said) if said.starts_with("ERR unbalanced quotes")));
+    assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
+}
+
+/// Five seconds, by a real clock.
+#[test]
+fn a_command_that_does_not_come_to_its_end_ends_the_connection() {
+    let server = Server::with(HUNDRED);
+    for begun in ["*2\r\n$4\r\nPING\r\n$3\r\nab", "PIN", "*100\r\n$1\r\na\r\n"] {
+        let mut connection = server.connect();
+        connection.write(format!("PING\r\n{begun}"));
+        assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
+        let reply = connection.reply();
+        assert!(matches!(&reply, Reply::Error(said) if said.contains("did not come to its end")), "{begun}: {reply:?}");
+        assert!(connection.is_closed());
+    }
+    assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="resp",code="too_slow"}"#), 3);
+    assert_eq!(server.metric(r#"tidegate_requests_total{door="resp",route="other",status="error"}"#), 3);
+}
+
+#[test]
+fn a_command_that_breaks_off_charges_nothing() {
+    let server = Server::with(HUNDRED);
+    let whole = array(&["TIDEGATE.CHECK", "user", "ada", "*"]);
+    let mut connection = server.connect();
+    connection.write(&whole[..whole.len() - 1]);
+    connection.socket().shutdown(Shutdown::Write).expect("a socket");
+    assert!(connection.is_closed());
+    assert_eq!(server.connect().numbers("TIDEGATE.CHECK user ada * 0")[2], 100);
+}
+
+/// Whoever does not read is not read from: what he sends stays his, and others are answered.
+#[test]
+fn a_peer_that_does_not_read_takes_no_memory() {
+    let server = Server::with(HUNDRED);
+    let mut stream = TcpStream::connect(server.address).expect("it listens");
+    stream.set_write_timeout(Some(Duration::from_secs(1))).expect("a socket");
+    let much = b"COMMAND\r\n".repeat(1_000);
+    let mut sent = 0_usize;
+    // Each takes some 100 times as much to answer.
+    while let Ok(bytes) = stream.write(&much) {
+        sent += bytes;
+        assert!(sent < 64 << 20, "it is read from, though it does not read");
+    }
+    assert_eq!(server.connect().ask("PING"), Reply::Simple("PONG".to_owned()));
+    // It gets all of it when it reads.
+    stream.set_nonblocking(false).expect("a socket");
+    stream.shutdown(Shutdown::Write).expect("a socket");
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).expect("to its end");
+    let answers = all.windows(17).filter(|bytes| bytes == b"$11\r\ncl.throttle\r").count();
+    assert!(answers >= sent / 9 - 1, "{answers} answers to {} commands", sent / 9);
+}
+
+#[test]
+fn long_commands_have_room_of_their_own_and_no_more() {
+    let server = Server::with(HUNDRED);
+    let long = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
+    let (head, tail) = long.split_at(600_000);
+    // 64 MiB are there for all that are under way, and each has taken a MiB for its 600 kB.
+    let begun = || {
+        let connection = server.connect();
+        let _ = connection.socket().write_all(head);
+        thread::sleep(Duration::from_millis(5));
+        connection
+    };
+    let mut connections: Vec<_> = (0..80).map(|_| begun()).collect();
+    let mut overload = 0;
+    for connection in &mut connections {
+        let _ = connection.socket().write_all(tail);
+        match connection.reply() {
+            Reply::Bulk(text) => assert_eq!(text.len(), 1_000_000),
+            Reply::Error(said) if said.contains("too many long commands") => overload += 1,
+            other => unreachable!("{other:?}"),
+        }
+    }
+    assert!((1..80).contains(&overload), "{overload} of 80 had no room");
+    assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="resp",code="overload"}"#), overload);
+    drop(connections);
+    let mut connection = server.connect();
+    connection.write(&long);
+    assert!(matches!(connection.reply(), Reply::Bulk(_)), "the room was given back");
+}
+
+/// Whatever follows, what a long command took is not kept from others: no commands that keep the connection alive do that.
+#[test]
+fn a_connection_that_goes_on_gives_its_room_back() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    connection.write([array(&[b"PING".to_vec(), vec![b'a'; 600_000]]), b"P".to_vec()].concat());
+    assert!(matches!(connection.reply(), Reply::Bulk(_)));
+    for _ in 0..3 {
+        connection.write("ING\r\nP");
+        assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
+    }
+    // The last reply may be a little ahead.
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(server.metric("tidegate_http_body_bytes"), 0);
+    connection.write("ING\r\n");
+    assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
+}
+
+/// Also where more comes than is answered, and the replies are read late.
+#[test]
+fn it_stops_when_it_is_told_to_and_the_replies_to_what_came_arrive() {
+    const CAME: usize = 1_000;
+    let mut server = Server::with(HUNDRED);
+    let (mut idle, mut busy) = (server.connect(), server.connect());
+    assert_eq!((idle.ask("CLIENT SETNAME me"), busy.ask("CLIENT SETNAME me")), (ok(), ok()));
+    let pings = |numbers: Range<usize>| -> Vec<u8> {
+        numbers.flat_map(|number| array(&["PING", &number.to_string()])).collect()
+    };
+    busy.write(pings(0..CAME));
+    server.drain(Duration::ZERO);
+    for batch in 1..3 {
+        thread::sleep(Duration::from_millis(400));
+        busy.write(pings(batch * CAME..(batch + 1) * CAME));
+    }
+    let mut said = String::new();
+    busy.socket().read_to_string(&mut said).expect("an end, no reset");
+    let replies = said.matches('$').count();
+    let all: Vec<_> = (0..replies).map(|number| format!("${}\r\n{number}\r\n", number.to_string().len())).collect();
+    assert!(replies >= CAME && said == all.concat(), "each in turn, and whole: {said}");
+    assert!(idle.is_closed());
+    drop((idle, busy));
+    server.stop().expect("it ends well");
+    TcpStream::connect_timeout(&server.address, Duration::from_secs(1)).expect_err("nobody listens");
+}
+
+#[test]
+fn while_it_is_leaving_it_answers_on() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
+    server.drain(Duration::from_secs(2));
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
+    assert_eq!(server.connect().ask("PING"), Reply::Simple("PONG".to_owned()), "also to newcomers");
+    assert!(connection.is_closed(), "in the end");
+}
+
+/// A minute, by a real clock.
+#[test]
+fn a_connection_that_rests_for_a_minute_is_closed() {
+    let server = Server::with(HUNDRED);
+    let [mut used, mut resting] = [server.connect(), server.connect()];
+    for connection in [&mut used, &mut resting] {
+        assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
+    }
+    thread::sleep(Duration::from_secs(50));
+    assert_eq!(used.ask("PING"), Reply::Simple("PONG".to_owned()), "not yet");
+    assert!(resting.is_closed());
+    assert_eq!(used.ask("PING"), Reply::Simple("PONG".to_owned()), "its minute began again");
+}

@@ -1,0 +1,233 @@
+//! To whom the door listens: tokens of callers and of operators, certificates.
+
+use std::{
+    fs,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use tempfile::TempDir;
+use tidegate_service::{
+    Settings, Tokens,
+    resp::{IsOperator, Operators},
+};
+use tidegate_tls::{Tls, TlsFiles};
+
+use super::{
+    HUNDRED,
+    support::{Connection, Reply, Server, bulk, ok},
+};
+
+const TOKEN: &str = "morning-star-0001";
+const OPERATOR: &str = "tg_operator";
+const VIEWER: &str = "tg_viewer";
+
+/// Knows one operator.
+#[derive(Debug, Default)]
+struct One {
+    asked: AtomicUsize,
+    is_revoked: AtomicBool,
+}
+
+impl Operators for One {
+    fn has<'a>(&'a self, token: &'a str) -> IsOperator<'a> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let is_good = token == OPERATOR && !self.is_revoked.load(Ordering::SeqCst);
+        let answer = if token == "tg_away" { Err("nobody is there".to_owned()) } else { Ok(is_good) };
+        Box::pin(async { answer })
+    }
+}
+
+fn tokens() -> Settings {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    fs::write(&file, TOKEN).expect("room for a file");
+    // The file goes, and its tokens stay.
+    Settings { tokens: Some(Tokens::open(file).expect("they are good")), ..Settings::default() }
+}
+
+#[test]
+fn where_tokens_are_asked_for_nobody_asks_without_one() {
+    let server = Server::listening(HUNDRED, tokens(), None);
+    let mut connection = server.connect();
+    let commands = [
+        "PING",
+        "INFO",
+        "COMMAND",
+        "CL.THROTTLE a 1 1 60",
+        "THROTTLE a 1 1 60",
+        "TIDEGATE.CHECK user ada *",
+        "DEL a",
+        "CLIENT ID",
+        "SELECT 0",
+    ];
+    for command in commands {
+        assert_eq!(connection.refused(command), "NOAUTH Authentication required.", "{command}");
+    }
+    let long = "a".repeat(20_000);
+    let mut stranger = server.connect();
+    assert!(stranger.refused(&format!("PING {long}")).starts_with("NOAUTH commands above 16 KiB take a token"));
+    assert!(stranger.is_closed(), "nothing is kept for strangers");
+    assert!(connection.refused("HELLO 3").starts_with("NOAUTH HELLO must be called"));
+    for wrong in ["AUTH evening-star-0002", "AUTH default evening-star-0002", "HELLO 3 AUTH default evening-star-0002"]
+    {
+        let said = connection.refused(wrong);
+        assert_eq!(said, "WRONGPASS invalid username-password pair or user is disabled.", "{wrong}");
+    }
+    assert_eq!(connection.ask(&format!("AUTH {TOKEN}")), ok());
+    assert!(matches!(connection.ask("HELLO"), Reply::Array(_)), "what was refused did not change the version");
+    let mut connection = server.connect();
+    assert_eq!(connection.refused("PING"), "NOAUTH Authentication required.");
+    for right in [format!("AUTH {TOKEN}"), format!("AUTH anybody {TOKEN}")] {
+        let mut connection = server.connect();
+        assert_eq!(connection.ask(&right), ok());
+        assert_eq!(connection.ask(&format!("PING {long}")), bulk(&long));
+        assert_eq!(connection.numbers("CL.THROTTLE a 9 1 60 0"), [0, 10, 10, -1, 0], "nothing was charged before");
+        let said = connection.refused("DEL a");
+        assert!(
+            said.starts_with("NOPERM this command takes a token of role operator, and this server has no"),
+            "{said}"
+        );
+    }
+    let mut connection = server.connect();
+    assert!(matches!(connection.ask(&format!("HELLO 3 AUTH default {TOKEN}")), Reply::Map(_)));
+    assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
+    assert_eq!(server.connect().ask("QUIT"), ok());
+    assert_eq!(server.metric(r#"tidegate_bad_requests_total{door="resp",code="wrong_token"}"#), 3);
+}
+
+#[test]
+fn keys_are_reset_by_operators_alone() {
+    let known = Arc::new(One::default());
+    let operators = Arc::clone(&known) as Arc<dyn Operators>;
+    let server = Server::listening(HUNDRED, Settings::default(), Some(operators));
+    let mut connection = server.connect();
+    let spend = |connection: &mut Connection| {
+        assert_eq!(connection.numbers("CL.THROTTLE ada 1 1 3600 2"), [0, 2, 0, -1, 7_200]);
+        assert_eq!(connection.numbers("THROTTLE bob 2 1 3600"), [1, 2, 1, 3_600, 0]);
+    };
+    spend(&mut connection);
+    let not_operator = "NOPERM this command takes a token of role operator, which an administrator makes under Tokens";
+    assert!(connection.refused("DEL ada").starts_with(not_operator));
+    assert!(connection.refused(&format!("AUTH {VIEWER}")).starts_with("WRONGPASS"));
+    assert!(connection.refused("DEL ada").starts_with(not_operator));
+    assert_eq!(connection.numbers("CL.THROTTLE ada 1 1 3600"), [1, 2, 0, 3_600, 7_200], "it was not reset");
+    assert!(connection.refused(&format!("HELLO 3 AUTH me {VIEWER}")).starts_with("WRONGPASS"));
+    assert!(matches!(connection.ask("HELLO"), Reply::Array(_)), "what was refused did not change the version");
+    let said = connection.refused("AUTH tg_away");
+    assert!(said.starts_with("ERR the admin server cannot be asked for tokens now: nobody is there"), "{said}");
+    // What comes behind waits for the answer.
+    connection.write(format!("AUTH {OPERATOR}\r\nDEL ada bob carol\r\nDEL ada\r\n"));
+    assert_eq!([(); 3].map(|()| connection.reply()), [ok(), Reply::Integer(2), Reply::Integer(0)]);
+    spend(&mut connection);
+    assert_eq!(known.asked.load(Ordering::SeqCst), 4, "once for each");
+    for (route, status, count) in [("auth", "error", 2), ("auth", "ok", 1), ("hello", "error", 1), ("hello", "ok", 1)] {
+        let series = format!(r#"tidegate_requests_total{{door="resp",route="{route}",status="{status}"}}"#);
+        assert_eq!(server.metric(&series), count, "{series}");
+    }
+    // It is of the connection.
+    assert!(server.connect().refused("DEL ada").starts_with(not_operator));
+    let mut other = server.connect();
+    assert!(matches!(other.ask(&format!("HELLO 3 AUTH me {OPERATOR}")), Reply::Map(_)));
+    assert_eq!(other.ask("DEL ada"), Reply::Integer(1));
+}
+
+#[test]
+fn guesses_are_not_passed_on_at_any_rate() {
+    let known = Arc::new(One::default());
+    let server = Server::listening(HUNDRED, tokens(), Some(Arc::clone(&known) as Arc<dyn Operators>));
+    let mut connection = server.connect();
+    let said: Vec<String> = (0..200).map(|guess| connection.refused(&format!("AUTH tg_{guess}"))).collect();
+    assert!(said[0].starts_with("WRONGPASS"), "{}", said[0]);
+    assert!(said.iter().any(|said| said.starts_with("ERR too many tokens that are not known")));
+    assert!(known.asked.load(Ordering::SeqCst) < 100, "{known:?}");
+    assert_eq!(connection.ask(&format!("AUTH {TOKEN}")), ok(), "what is known here needs nobody");
+    for none in ["tg_".repeat(700), "evening-star-0002".to_owned()] {
+        assert!(connection.refused(&format!("AUTH {none}")).starts_with("WRONGPASS"), "it is none, so nobody is asked");
+    }
+}
+
+#[test]
+fn a_token_that_is_taken_out_of_the_file_is_good_no_more() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    fs::write(&file, format!("{TOKEN}\nevening-star-0002")).expect("room for a file");
+    let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
+    let server = Server::listening(HUNDRED, Settings { tokens, ..Settings::default() }, None);
+    let (mut gone, mut stays) = (server.connect(), server.connect());
+    assert_eq!((gone.ask(&format!("AUTH {TOKEN}")), stays.ask("AUTH evening-star-0002")), (ok(), ok()));
+    fs::write(&file, "evening-star-0002").expect("room for a file");
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!(gone.refused("CL.THROTTLE a 1 1 60"), "NOAUTH Authentication required.");
+    assert_eq!(stays.numbers("CL.THROTTLE a 1 1 60 0"), [0, 2, 2, -1, 0]);
+    assert_eq!(gone.ask("AUTH evening-star-0002"), ok());
+    assert_eq!(gone.ask("PING"), Reply::Simple("PONG".to_owned()));
+}
+
+/// A minute, by a real clock.
+#[test]
+fn operators_are_asked_about_again_after_a_minute() {
+    let known = Arc::new(One::default());
+    let server = Server::listening(HUNDRED, tokens(), Some(Arc::clone(&known) as Arc<dyn Operators>));
+    let mut connection = server.connect();
+    assert_eq!(connection.ask(&format!("AUTH {OPERATOR}")), ok());
+    known.is_revoked.store(true, Ordering::SeqCst);
+    thread::sleep(Duration::from_secs(40));
+    assert_eq!(connection.ask("DEL a"), Reply::Integer(0), "not yet");
+    thread::sleep(Duration::from_secs(21));
+    assert_eq!(connection.refused("DEL a"), "NOAUTH Authentication required.");
+    assert_eq!(known.asked.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn it_answers_over_tls_and_not_without() {
+    let folder = TempDir::new().expect("a folder");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    let (authority, own) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = params.self_signed(&authority).expect("a certificate");
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
+    let issuer_params = {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    };
+    let signed = params.signed_by(&own, &Issuer::new(issuer_params, authority)).expect("a certificate");
+    fs::write(&certificate, signed.pem()).expect("room for a file");
+    fs::write(&key, own.serialize_pem()).expect("room for a file");
+    let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
+    let server = Server::listening(HUNDRED, Settings { tls: Some(tls), ..Settings::default() }, None);
+
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.pem().as_bytes()).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
+    let name = "127.0.0.1".try_into().expect("an address");
+    let client = ClientConnection::new(Arc::new(config.with_no_client_auth()), name).expect("a client");
+    let socket = TcpStream::connect(server.address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let mut connection = Connection::over(StreamOwned::new(client, socket));
+    assert_eq!(connection.ask("PING over-tls"), bulk("over-tls"));
+    assert_eq!(connection.numbers("CL.THROTTLE ada 9 10 60"), [0, 10, 9, -1, 6]);
+    // More than one record of TLS, either way.
+    let long = "a".repeat(100_000);
+    assert_eq!(connection.ask(&format!("PING {long}")), bulk(&long));
+
+    let plain = server.connect();
+    let mut said = Vec::new();
+    let _ = std::io::Write::write_all(&mut plain.socket(), b"PING\r\n");
+    let _ = std::io::Read::read_to_end(&mut plain.socket(), &mut said);
+    assert!(!said.starts_with(b"+PONG"), "{}", String::from_utf8_lossy(&said));
+}
