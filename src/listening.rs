@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
-use tidegate_service::{DRAIN_DELAY_MAX, Settings, Source, Tokens, Traces};
+use tidegate_service::{DRAIN_DELAY_MAX, Periods, Settings, Source, Tokens, Traces};
 use tidegate_tls::{Tls, TlsFiles};
 
 use crate::output::Failure;
@@ -44,7 +44,15 @@ impl ListeningArguments {
         let tls = files.map(Tls::open).transpose().map_err(|error| Failure(format!("no TLS: {error}")))?;
         let tokens = self.check_tokens.clone().map(Tokens::open).transpose();
         let tokens = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
-        Ok(Settings { workers, tls, tokens, drain_delay: self.drain_delay(), source, traces })
+        Ok(Settings {
+            workers,
+            tls,
+            tokens,
+            drain_delay: self.drain_delay(),
+            source,
+            traces,
+            periods: Periods::default(),
+        })
     }
 
     pub(crate) fn drain_delay(&self) -> Duration {

@@ -15,11 +15,13 @@ use crate::{
     room::{Part, Room},
 };
 
-/// A body that is not there after this long does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A body that says that it is JSON, or nothing about itself.
-pub(crate) async fn read(headers: &HeaderMap, payload: &mut Payload, room: &Room) -> Result<Bytes, Error> {
+/// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    payload: &mut Payload,
+    room: &Room,
+    period: Duration,
+) -> Result<Bytes, Error> {
     if let Some(given) = headers.get(header::CONTENT_TYPE)
         && !is_json(given.as_bytes())
     {
@@ -34,7 +36,7 @@ pub(crate) async fn read(headers: &HeaderMap, payload: &mut Payload, room: &Room
     if announced > Some(BODY_BYTES_MAX) {
         return Err(Error::TooLarge);
     }
-    timeout(PATIENCE, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))
+    timeout(period, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))
 }
 
 async fn collect(payload: &mut Payload, mut part: Part<&Room>) -> Result<Bytes, Error> {

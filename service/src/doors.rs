@@ -16,6 +16,7 @@ use crate::{
     http::{self, Http},
     latency::DoorLatencies,
     metrics::Metrics,
+    periods::Periods,
     refusals::{Errors, Refusals},
     resp::{self, Resp},
     room::Room,
@@ -58,6 +59,8 @@ pub struct Settings {
     pub source: Option<Arc<dyn Source>>,
     /// Begins the spans of requests; without it there are none.
     pub traces: Option<Traces>,
+    /// How long the listeners wait for their peers.
+    pub periods: Periods,
 }
 
 /// What all doors know.
@@ -69,6 +72,7 @@ pub(crate) struct Shared<C> {
     pub(crate) watch: Arc<Watch<C>>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) traces: Option<Traces>,
+    pub(crate) periods: Periods,
     /// Others are to ask elsewhere.
     pub(crate) is_leaving: Arc<AtomicBool>,
 }
@@ -108,7 +112,7 @@ impl<C: Clock> Doors<C> {
     /// Opens them, on a runtime of tokio. An error: one cannot listen.
     pub fn serve(self) -> io::Result<Running> {
         let Self { decider, settings, http, grpc, resp, refusals } = self;
-        let Settings { workers, tls, tokens, drain_delay, source, traces } = settings;
+        let Settings { workers, tls, tokens, drain_delay, source, traces, periods } = settings;
         let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
         let of_http = DoorLatencies::new(&http::KIND);
         let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
@@ -122,9 +126,9 @@ impl<C: Clock> Doors<C> {
         let metrics = Metrics::new(&decider, &room, latencies, throttled.as_ref(), &watch, refusals);
         let is_leaving = Arc::new(AtomicBool::new(false));
         let mut beside = JoinSet::new();
-        beside.spawn(Arc::clone(&watch).follow());
+        beside.spawn(Arc::clone(&watch).follow(periods.health_sample));
         if let Some(tokens) = &tokens {
-            beside.spawn(tokens.clone().follow());
+            beside.spawn(tokens.clone().follow(periods.files));
         }
         let config = || tls.as_ref().map(Tls::config).transpose();
         let for_http = config()?;
@@ -135,6 +139,7 @@ impl<C: Clock> Doors<C> {
             watch: Arc::clone(&watch),
             tokens,
             traces,
+            periods,
             is_leaving: Arc::clone(&is_leaving),
         });
         let (stop, _) = watch::channel(false);
@@ -147,7 +152,7 @@ impl<C: Clock> Doors<C> {
             lanes.spawn(resp.serve(&shared, &of_resp, workers, config()?, (stop.subscribe(), drain))?);
         }
         if let Some(tls) = tls {
-            beside.spawn(async move { tls.follow(&watch.certificate).await });
+            beside.spawn(async move { tls.follow_every(periods.files, &watch.certificate).await });
         }
         Ok(Running { http_handle: http.handle(), http: Some(http), lanes, beside, stop, is_leaving })
     }

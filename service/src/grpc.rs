@@ -71,7 +71,7 @@ impl Grpc {
             config
         });
         let (shared, latencies, admin) = (Arc::clone(shared), latencies.clone(), Arc::new(admin));
-        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain };
+        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain, periods: shared.periods };
         lanes.open(move || Door::new(Arc::clone(&shared), &latencies, Arc::clone(&admin)))
     }
 }

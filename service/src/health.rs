@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// How often the counts are looked at.
-pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// What the counts are compared with: those of a minute ago, or of the start.
+/// What the counts are compared with: those of so many samples ago, which is a minute, or of the start.
 const LOOKS: usize = 12;
 /// Below so many answers shares say nothing.
 const ANSWERS_MIN: u64 = 100;
@@ -96,7 +94,7 @@ impl fmt::Display for Fault {
 pub(crate) struct Health(Mutex<VecDeque<Look>>);
 
 impl Health {
-    /// Takes in what is counted now; every [`EVERY`].
+    /// Takes in what is counted now; at the period [`health_sample`](crate::Periods::health_sample).
     pub(crate) fn look(&self, now: Look) {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if looks.len() == LOOKS {

@@ -22,13 +22,6 @@ use crate::{
     latency::DoorLatencies,
 };
 
-/// Time for the head of a connection's first request.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection may rest between requests.
-const KEEP_ALIVE: Duration = Duration::from_mins(1);
-/// How long the rest of a body that is not read is thrown away, so that its sender comes to read the answer.
-const LINGER: Duration = Duration::from_secs(5);
-
 /// The HTTP door.
 #[derive(Debug)]
 pub struct Http {
@@ -50,6 +43,7 @@ impl Http {
     ) -> io::Result<Server> {
         let Self { listener, authorize } = self;
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
+        let periods = shared.periods;
         let server = HttpServer::new(move || {
             let door = Rc::new(Door {
                 shared: Arc::clone(&shared),
@@ -65,9 +59,9 @@ impl Http {
             .disable_signals()
             .shutdown_timeout(drain.as_secs())
             .tcp_nodelay(true)
-            .keep_alive(KEEP_ALIVE)
-            .client_request_timeout(HEAD_PATIENCE)
-            .client_disconnect_timeout(LINGER);
+            .keep_alive(periods.idle)
+            .client_request_timeout(periods.request_head)
+            .client_disconnect_timeout(periods.linger);
         let server = match tls {
             None => server.listen(listener)?,
             Some(config) => server.listen_rustls_0_23(listener, config)?,

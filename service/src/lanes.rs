@@ -27,15 +27,10 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::doors::CONNECTIONS_MAX;
+use crate::{doors::CONNECTIONS_MAX, periods::Periods};
 
-/// How long a handshake of TLS may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often a connection is looked at, and how many looks in a row may find that nothing was sent either way.
-const LOOK: Duration = Duration::from_secs(5);
-const QUIET_LOOKS: u32 = 12;
-/// How long a connection on which nothing moves has to end well.
-const LINGER: Duration = Duration::from_secs(5);
+/// A connection is idle after this many looks in a row that find it unused.
+const IDLE_LOOKS: u32 = 12;
 /// After a connection that could not be taken: the system has no more descriptors, say.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -65,6 +60,7 @@ pub(crate) struct Lanes {
     pub(crate) stop: watch::Receiver<bool>,
     /// How long open connections may take then.
     pub(crate) drain: Duration,
+    pub(crate) periods: Periods,
 }
 
 /// A connection on its way to a lane.
@@ -81,7 +77,7 @@ impl Lanes {
         self,
         door: impl Fn() -> D + Clone + Send + 'static,
     ) -> io::Result<impl Future<Output = ()> + Send> {
-        let Self { listener, tls, name, count, stop, drain } = self;
+        let Self { listener, tls, name, count, stop, drain, periods } = self;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
@@ -92,7 +88,7 @@ impl Lanes {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (door, tls, stop, living) = (door.clone(), tls.clone(), stop.clone(), living.clone());
             thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                LocalSet::new().block_on(&runtime, run(connections, &Rc::new(door()), tls.as_ref(), &stop));
+                LocalSet::new().block_on(&runtime, run(connections, &Rc::new(door()), tls.as_ref(), &stop, &periods));
                 drop(living);
             })?;
             lanes.push(lane);
@@ -146,12 +142,15 @@ async fn run<D: Door>(
     door: &Rc<D>,
     tls: Option<&TlsAcceptor>,
     stop: &watch::Receiver<bool>,
+    periods: &Periods,
 ) {
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
             accepted = connections.recv() => match accepted {
-                Some(accepted) => open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone())),
+                Some(accepted) => {
+                    open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone(), *periods))
+                }
                 None => break,
             },
             Some(_) = open.join_next() => continue,
@@ -165,6 +164,7 @@ async fn connection<D: Door>(
     door: Rc<D>,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
+    periods: Periods,
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
     let moved = Rc::new(Cell::new(false));
@@ -173,7 +173,7 @@ async fn connection<D: Door>(
     let serve = async move {
         match tls {
             None => door.serve(socket, peer, leave).await,
-            Some(tls) => match timeout(HANDSHAKE, tls.accept(socket)).await {
+            Some(tls) => match timeout(periods.handshake, tls.accept(socket)).await {
                 Ok(Ok(stream)) => door.serve(stream, peer, leave).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
@@ -189,24 +189,24 @@ async fn connection<D: Door>(
             // As long as something moves: the door's stop is bounded as a whole.
             tokio::select! {
                 _ = &mut serving => {}
-                () = quiet(&moved) => {}
+                () = idle(periods.idle, || moved.take()) => {}
             }
         }
-        () = quiet(&moved) => {
+        () = idle(periods.idle, || moved.take()) => {
             drop(tell);
             // An error: it was cut off, or it panicked, which was logged.
-            let _ = timeout(LINGER, &mut serving).await;
+            let _ = timeout(periods.linger, &mut serving).await;
         }
     }
     serving.abort();
 }
 
-/// Waits until nothing has been sent either way for a minute.
-async fn quiet(moved: &Cell<bool>) {
+/// Waits until a connection has not been used for this period; `was_used` returns whether it was since the last look.
+pub(crate) async fn idle(period: Duration, was_used: impl Fn() -> bool) {
     let mut looks = 0;
-    while looks < QUIET_LOOKS {
-        sleep(LOOK).await;
-        looks = if moved.take() { 0 } else { looks + 1 };
+    while looks < IDLE_LOOKS {
+        sleep(period / IDLE_LOOKS).await;
+        looks = if was_used() { 0 } else { looks + 1 };
     }
 }
 

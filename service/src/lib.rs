@@ -5,7 +5,7 @@
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
 //!   answered to request ids), `reservations` (those that are open) and `degraded` (answers that are not what they should
 //!   have been); `doors` (opens them), `lanes` (threads for connections that are no HTTP), `room` (for what is being read),
-//!   `tokens` (who may ask), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`, `traces` (spans of
+//!   `tokens` (who may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`, `traces` (spans of
 //!   requests), `running` (until they have stopped).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
 //!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
@@ -25,6 +25,7 @@ pub mod http;
 mod lanes;
 mod latency;
 mod metrics;
+mod periods;
 mod refusals;
 mod reservations;
 pub mod resp;
@@ -39,6 +40,7 @@ mod wire;
 pub use decider::Decider;
 pub use degraded::tell_panics_seldom;
 pub use doors::{CONNECTIONS_MAX, DRAIN_DELAY_MAX, Doors, Settings};
+pub use periods::Periods;
 pub use refusals::Errors;
 pub use running::{Handle, Running};
 pub use tokens::{Tokens, TokensError};

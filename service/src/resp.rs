@@ -146,7 +146,7 @@ impl<C: Clock> Resp<C> {
             started: clock.now(),
         });
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
-        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain };
+        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain, periods: shared.periods };
         lanes.open(move || Door {
             shared: Arc::clone(&shared),
             whole: Arc::clone(&whole),

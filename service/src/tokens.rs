@@ -16,8 +16,6 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::{task::spawn_blocking, time};
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_secs(2);
 /// Characters of a token; what is shorter can be guessed.
 const CHARACTERS_MIN: usize = 16;
 
@@ -98,11 +96,11 @@ impl Tokens {
         is_good
     }
 
-    /// Follows the file, for ever. While it cannot be used, the tokens of before are good.
-    pub async fn follow(self) -> Infallible {
+    /// Reads the file again and again, this long after the last time. While it cannot be used, the tokens of before are good.
+    pub async fn follow(self, period: Duration) -> Infallible {
         let mut is_told = false;
         loop {
-            time::sleep(EVERY).await;
+            time::sleep(period).await;
             let file = Arc::clone(&self.file);
             let Ok(known) = spawn_blocking(move || read(&file)).await else { continue };
             let is_wrong = known.is_err();
@@ -163,6 +161,8 @@ fn read(file: &Path) -> Result<Vec<String>, TokensError> {
 mod tests {
     use super::*;
 
+    const PERIOD: Duration = Duration::from_secs(2);
+
     #[test]
     fn a_file_has_a_token_in_each_line() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -190,7 +190,7 @@ mod tests {
         let file = folder.path().join("tokens");
         fs::write(&file, "morning-star-0001").expect("room for a file");
         let tokens = Tokens::open(file.clone()).expect("they are good");
-        let following = tokio::spawn(tokens.clone().follow());
+        let following = tokio::spawn(tokens.clone().follow(PERIOD));
         let mut morning = tokens.find(b"morning-star-0001").expect("it is good");
         for (text, good, bad) in [
             ("evening-star-0002", "evening-star-0002", "morning-star-0001"),
@@ -198,7 +198,7 @@ mod tests {
             ("morning-star-0001", "morning-star-0001", "evening-star-0002"),
         ] {
             fs::write(&file, text).expect("room for a file");
-            time::sleep(3 * EVERY).await;
+            time::sleep(3 * PERIOD).await;
             assert!(tokens.has(good.as_bytes()) && !tokens.has(bad.as_bytes()), "{text}");
             assert_eq!(tokens.is_still(&mut morning), good.starts_with("morning"), "{text}");
         }

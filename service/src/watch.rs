@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::{
     decider::Decider,
-    health::{EVERY, Fault, Health, Look},
+    health::{Fault, Health, Look},
     latency::DoorLatencies,
     resp::Throttled,
 };
@@ -81,10 +81,10 @@ impl<C: Clock> Watch<C> {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Goes on looking, for ever.
-    pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
+    /// Takes a sample of the counts again and again, this long after the last one.
+    pub(crate) async fn follow(self: Arc<Self>, period: Duration) -> Infallible {
         loop {
-            sleep(EVERY).await;
+            sleep(period).await;
             drop(self.seen());
             self.health.look(self.look());
         }

@@ -220,9 +220,14 @@ impl Tls {
     }
 
     /// Follows the files, for ever.
-    pub async fn follow(mut self, trouble: &Trouble) -> Infallible {
+    pub async fn follow(self, trouble: &Trouble) -> Infallible {
+        self.follow_every(EVERY, trouble).await
+    }
+
+    /// Reads the files again and again, this long after the last time.
+    pub async fn follow_every(mut self, period: Duration, trouble: &Trouble) -> Infallible {
         loop {
-            time::sleep(EVERY).await;
+            time::sleep(period).await;
             self.look(trouble).await;
         }
     }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Long enough for a machine that has much else to do.
-pub(crate) const PATIENT: Duration = Duration::from_secs(10);
+pub(crate) const PATIENT: Duration = Duration::from_mins(1);
 /// Between trials.
 pub(crate) const PAUSE: Duration = Duration::from_millis(300);
 

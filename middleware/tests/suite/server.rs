@@ -151,8 +151,8 @@ impl Way {
         way
     }
 
-    pub(crate) fn delay(&self, ms: u64) {
-        self.delay_ms.store(ms, Ordering::Relaxed);
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// So many came by it.

@@ -18,8 +18,6 @@ use tonic::{Code, Status};
 use super::body::HEAD_BYTES;
 use crate::room::{Part, Room};
 
-/// How long a stream on which there is always something to say goes on when its connection is to end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// As much of a message is sent at once.
@@ -47,6 +45,8 @@ pub(super) struct Stream {
     made: Answer,
     /// Resolves when the connection is to end.
     leaving: Pin<Box<dyn Future<Output = ()>>>,
+    /// How long it may go on then, if there is always something to say.
+    end_period: Duration,
     last_words: Option<Pin<Box<Sleep>>>,
     ended: Ended,
 }
@@ -105,15 +105,16 @@ pub(super) fn exchange(body: impl Body<Data = Bytes, Error = Status> + Send + 's
     told
 }
 
-/// The body of a stream, which is to end when `leaving` resolves; `ended` is told with which code it did, and whether that was counted
+/// The body of a stream, which is to end when `leaving` resolves, within `end_period`; `ended` is told with which code it did, and whether that was counted
 /// as a refusal.
 pub(super) fn stream(
     made: Answer,
     leaving: impl Future<Output = ()> + 'static,
+    end_period: Duration,
     ended: impl FnOnce(Code, bool) + 'static,
 ) -> Answer {
     let ended = Ended(Some(Box::new(ended)));
-    Answer::Stream(Box::new(Stream { made, leaving: Box::pin(leaving), last_words: None, ended }))
+    Answer::Stream(Box::new(Stream { made, leaving: Box::pin(leaving), end_period, last_words: None, ended }))
 }
 
 /// How a call ended, by its trailers or by its head.
@@ -161,7 +162,7 @@ impl Body for Answer {
 impl Stream {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.last_words.is_none() && self.leaving.as_mut().poll(context).is_ready() {
-            self.last_words = Some(Box::pin(sleep(LAST_WORDS)));
+            self.last_words = Some(Box::pin(sleep(self.end_period)));
         }
         let is_over = self.last_words.as_mut().is_some_and(|last| last.as_mut().poll(context).is_ready());
         let frame = if is_over { Poll::Pending } else { Pin::new(&mut self.made).poll_frame(context) };

@@ -6,7 +6,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use actix_web::web::{Bytes, BytesMut};
@@ -22,8 +21,6 @@ use crate::{
     room::{Part, Room},
 };
 
-/// A message that has begun and is not there after this long does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Is it compressed, and its length.
 pub(super) const HEAD_BYTES: usize = 5;
 
@@ -99,7 +96,8 @@ impl<C> Body<C> {
                     if !self.part.hold(self.held) {
                         return Poll::Ready(Err(Error::Overload));
                     }
-                    let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+                    let period = self.shared.periods.request;
+                    let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(period)));
                     ready!(patience.as_mut().poll(context));
                     return Poll::Ready(Err(Error::TooSlow));
                 }

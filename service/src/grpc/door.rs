@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell, convert::Infallible, future::Future, iter::once_with, net::SocketAddr, panic::AssertUnwindSafe,
-    pin::pin, rc::Rc, sync::Arc, time::Duration,
+    pin::pin, rc::Rc, sync::Arc,
 };
 
 use actix_web::web::Bytes;
@@ -22,7 +22,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
     task::spawn_local,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tonic::{Code, Status, codegen::Service};
 use tonic_health::pb::health_server::HealthServer;
@@ -163,12 +163,6 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 /// For callers whose `authorization` is somebody else's.
 const TOKEN: &str = "x-tidegate-token";
 
-/// Pings that tell whether somebody is still there, and for how long an answer to one is waited for.
-const PING: Duration = Duration::from_secs(20);
-/// How often a connection is looked at; after so many looks in a row that find no call it is ended, and cut off after so long.
-const LOOK: Duration = Duration::from_secs(5);
-const QUIET_LOOKS: u32 = 12;
-const LINGER: Duration = Duration::from_secs(5);
 /// Bytes of one stream that are written before they are sent.
 const SEND_BYTES: usize = 64 << 10;
 /// The answers of a batch may have so many times its bytes.
@@ -263,7 +257,7 @@ impl<C: Clock> Door<C> {
         // An error: the connection is gone.
         let leaving = async move { drop(leaving.wait_for(|is_leaving| *is_leaving).await) };
         told.map(|made| {
-            answers::stream(made, leaving, move |code, is_counted| {
+            answers::stream(made, leaving, self.shared.periods.stream_end, move |code, is_counted| {
                 calls.streams.update(|streams| streams - 1);
                 calls.moved.set(true);
                 calls.door.ended(route, (code, is_counted), took, span);
@@ -398,13 +392,9 @@ struct Calls<C> {
 }
 
 impl<C> Calls<C> {
-    /// Waits until no call has begun for a minute, and no stream is open.
-    async fn quiet(&self) {
-        let mut looks = 0;
-        while looks < QUIET_LOOKS {
-            sleep(LOOK).await;
-            looks = if self.moved.take() || self.streams.get() > 0 { 0 } else { looks + 1 };
-        }
+    /// Returns whether a call has begun since the last look, or a stream is open.
+    fn were_used(&self) -> bool {
+        self.moved.take() || self.streams.get() > 0
     }
 }
 
@@ -415,6 +405,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         peer: SocketAddr,
         leave: Leave,
     ) {
+        let periods = self.shared.periods;
         let (tell, leaving) = watch::channel(false);
         let calls = Rc::new(Calls { door: self, leaving, streams: Cell::new(0), moved: Cell::new(false) });
         let service = service_fn(|asked| {
@@ -423,8 +414,8 @@ impl<C: Clock> lanes::Door for Door<C> {
         });
         let connection = http2::Builder::new(OnLane)
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING)
+            .keep_alive_interval(periods.ping)
+            .keep_alive_timeout(periods.ping_answer)
             .max_concurrent_streams(CALLS_MAX)
             .max_send_buf_size(SEND_BYTES)
             .initial_stream_window_size(CALL_WINDOW_BYTES)
@@ -440,10 +431,10 @@ impl<C: Clock> lanes::Door for Door<C> {
                 tell.send_replace(true);
                 connection.await
             }
-            () = calls.quiet() => {
+            () = lanes::idle(periods.idle, || calls.were_used()) => {
                 connection.as_mut().graceful_shutdown();
                 // Answers that nobody reads are dropped.
-                timeout(LINGER, connection).await.unwrap_or(Ok(()))
+                timeout(periods.linger, connection).await.unwrap_or(Ok(()))
             }
         };
         if let Err(error) = ended {

@@ -5,7 +5,6 @@ use std::{
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use futures_util::Stream;
@@ -26,9 +25,6 @@ use super::{
     },
 };
 use crate::doors::Shared;
-
-/// How often a watched state is looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The standard service.
 pub(super) struct Standard<C>(pub(super) Arc<Shared<C>>);
@@ -58,7 +54,7 @@ impl<C: Clock> Health for Standard<C> {
     }
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Statuses<C>>, Status> {
-        let mut looks = interval(LOOK);
+        let mut looks = interval(self.0.periods.health_watch);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let service = request.into_inner().service;
         Ok(Response::new(Statuses { of: Standard(Arc::clone(&self.0)), service, looks, last: None }))

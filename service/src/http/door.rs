@@ -176,7 +176,8 @@ impl<C: Clock> Door<C> {
     }
 
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
-        let read = body::read(came.head.headers(), &mut came.body, &self.shared.room).await;
+        let period = self.shared.periods.request;
+        let read = body::read(came.head.headers(), &mut came.body, &self.shared.room, period).await;
         came.at = self.clock.now();
         if read.is_ok() {
             came.body = Payload::None;
@@ -373,8 +374,8 @@ pub(super) fn set_headers(told: &mut HttpResponse, answer: &Answer<'_>, settings
     }
 }
 
-/// The answer to a request whose body was not read to its end. As long as somebody holds the rest of a body, actix-http tells
-/// the sender that the connection ends, and waits for the rest [a time](super::LINGER); of what nobody holds it waits for the
+/// The answer to a request whose body was not read to its end. While the rest of a body is held, actix-http tells the sender
+/// that the connection ends, and waits for the rest [a time](crate::Periods::linger); if it is not held, actix-http waits for the
 /// end of chunks for ever. An answer of [`BodySize::None`] would hold nothing; those without a body are of size 0.
 struct Unread {
     answer: BoxBody,

@@ -10,7 +10,6 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
 };
 
 use futures_util::FutureExt;
@@ -46,17 +45,9 @@ const INPUT_BYTES: usize = 4 << 10;
 const INPUT_BYTES_FREE: usize = 16 << 10;
 /// So many bytes of replies are written before more commands are run: a peer that does not read is not answered on.
 const REPLY_BYTES: usize = 16 << 10;
-/// A command that is not whole after so long does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long replies may wait to be read while their connection has some of the room for long commands.
-const HELD: Duration = Duration::from_mins(1);
-/// How long the rest is thrown away of a connection that is ended here, so that its peer comes to read why.
-const LINGER: Duration = Duration::from_secs(2);
 /// The longest token that somebody else is asked about, and how all of them begin.
 const TOKEN_BYTES_MAX: usize = 1_024;
 const TOKEN_BEGIN: &str = "tg_";
-/// How long others may take to answer about a token.
-const ASK: Duration = Duration::from_secs(5);
 
 /// One lane's part of the door.
 pub(super) struct Door<C> {
@@ -84,6 +75,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         peer: SocketAddr,
         leave: Leave,
     ) {
+        let periods = self.shared.periods;
         let mut leave = Some(leave);
         let mut conversation = Conversation::new(&self, peer);
         let is_ended_here = loop {
@@ -118,8 +110,10 @@ impl<C: Clock> lanes::Door for Door<C> {
         // Whoever has gone is not told.
         if conversation.write(&mut stream).await.is_ok() && stream.shutdown().await.is_ok() && is_ended_here {
             // What he sends besides is thrown away: left unread, it would have the system throw away the last reply.
-            let _ =
-                timeout(LINGER, async { while stream.read(&mut [0; 512]).await.is_ok_and(|bytes| bytes > 0) {} }).await;
+            let _ = timeout(periods.discard, async {
+                while stream.read(&mut [0; 512]).await.is_ok_and(|bytes| bytes > 0) {}
+            })
+            .await;
         }
     }
 }
@@ -217,14 +211,15 @@ impl<'d, C: Clock> Conversation<'d, C> {
         if self.input.is_empty() && !self.decoder.is_within() {
             self.due = None;
         } else {
-            self.due.get_or_insert_with(|| Instant::now() + PATIENCE);
+            self.due.get_or_insert_with(|| Instant::now() + self.door.shared.periods.request);
         }
         self.due
     }
 
     /// The same as [`answer`](Self::answer). `None`: others have waited too long for what it has of the room.
     async fn answer_in_time(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> Option<bool> {
-        if self.has_part() { timeout(HELD, self.answer(stream)).await.ok() } else { Some(self.answer(stream).await) }
+        let period = self.door.shared.periods.unread_replies;
+        if self.has_part() { timeout(period, self.answer(stream)).await.ok() } else { Some(self.answer(stream).await) }
     }
 
     /// Runs the commands that have come, and writes the replies. False: it was the end.
@@ -395,7 +390,7 @@ impl<C: Clock> Door<C> {
     /// Asks whether a token is one of an operator.
     async fn ask(&self, token: &str) -> Result<bool, String> {
         let Some(operators) = &self.whole.operators else { return Ok(false) };
-        let asked = timeout(ASK, operators.has(token)).await;
+        let asked = timeout(self.shared.periods.operator_answer, operators.has(token)).await;
         asked.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
     }
 

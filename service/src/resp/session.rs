@@ -3,11 +3,7 @@
 use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, str, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use tidegate::{
-    DEFAULT_DOMAIN, Decision, Degraded, Identity, Request, Retry,
-    clock::Clock,
-    time::{Nanos, SECOND_NS},
-};
+use tidegate::{DEFAULT_DOMAIN, Decision, Degraded, Identity, Request, Retry, clock::Clock, time::Nanos};
 
 use super::{
     commands::{COMMANDS, Command, OTHER, Verb, find},
@@ -21,9 +17,6 @@ use crate::{
     retries::RequestId,
     tokens::Good,
 };
-
-/// How long what others said of a token of an operator is believed.
-const OPERATOR_NS: Nanos = 60 * SECOND_NS;
 
 /// The check by the policy, as metrics know it.
 const CHECK: &str = "tidegate.check";
@@ -199,7 +192,9 @@ impl<'d, C: Clock> Session<'d, C> {
                 None
             }
             Who::Operator { token, since, .. } => {
-                (self.door.clock.now().saturating_sub(*since) >= OPERATOR_NS).then(|| token.clone())
+                let trusted = self.door.shared.periods.operator_trust.as_nanos();
+                let is_over = u128::from(self.door.clock.now().saturating_sub(*since)) >= trusted;
+                is_over.then(|| token.clone())
             }
         }
     }

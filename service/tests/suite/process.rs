@@ -9,7 +9,7 @@ use std::{
         mpsc,
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tidegate::{
@@ -28,6 +28,11 @@ pub(crate) const START: u64 = 1_700_000_040;
 
 /// So many keys have room.
 pub(crate) const KEYS_MAX: usize = 10_000;
+
+/// How long tests wait for an event at most; it comes much sooner unless something is wrong.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// A delay of a stop that no test waits for: long enough that it cannot pass meanwhile.
+pub(crate) const LONG_DELAY: Duration = Duration::from_mins(10);
 
 /// A clock that can be broken.
 #[derive(Clone)]
@@ -95,11 +100,25 @@ impl Process {
 
     /// The value of one line of the metrics.
     pub(crate) fn metric(&self, series: &str) -> u64 {
+        let text = self.metrics();
+        value(&text, series).unwrap_or_else(|| panic!("{series} is not in\n{text}"))
+    }
+
+    /// The value of one line of the metrics; `None` while nothing was counted there.
+    pub(crate) fn metric_if_counted(&self, series: &str) -> Option<u64> {
+        value(&self.metrics(), series)
+    }
+
+    /// Returns whether `/readyz` says that the server is stopping.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let told = agent.get(format!("http://{}/readyz", self.http)).call().expect("an answer");
+        told.into_body().read_to_string().expect("text").starts_with("stopping")
+    }
+
+    fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.http);
-        let text = ureq::get(url).call().expect("an answer").body_mut().read_to_string().expect("text");
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        assert!(line.is_some(), "{series} is not in\n{text}");
-        line.and_then(|number| number.parse().ok()).expect("a number")
+        ureq::get(url).call().expect("an answer").body_mut().read_to_string().expect("text")
     }
 
     /// Tells it to end after this delay, and does not wait.
@@ -121,6 +140,82 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.drain(Duration::ZERO);
     }
+}
+
+fn value(metrics: &str, series: &str) -> Option<u64> {
+    let number = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+    Some(number.parse().expect("a number"))
+}
+
+/// Waits until the condition holds, within [`LIMIT`].
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Shows that of two connections the one that rests for `period` is closed, not earlier, and that the one that is used is not
+/// closed, until it is older than `period` by a quarter: each use begins its period again.
+///
+/// `ask` uses a connection, and returns whether that was answered; `closed` returns when the server has closed one, and whether
+/// it did. `early` is how much sooner than said it may be closed, by the clock that the listener measures with.
+pub(crate) fn resting_connections_are_closed<C: Send>(
+    (period, early): (Duration, Duration),
+    connect: impl Fn() -> C,
+    ask: impl Fn(&mut C) -> bool,
+    closed: impl Fn(C) -> bool + Sync,
+) {
+    // An attempt shows nothing if this thread, or the server's, stood still for too long to use the connection in time.
+    let is_shown = (0..50).any(|_| {
+        let [mut used, mut resting] = [connect(), connect()];
+        let begun = Instant::now();
+        // When the last two uses were sent. The last one alone may have been answered by a clock that stood still before it.
+        let mut sent = [begun; 2];
+        let mut is_used = || {
+            let before = sent[0];
+            sent = [sent[1], Instant::now()];
+            let is_answered = ask(&mut used);
+            assert!(
+                is_answered || before.elapsed() + early >= period,
+                "a connection was closed {:?} after it was used",
+                before.elapsed()
+            );
+            is_answered
+        };
+        if !is_used() {
+            return false;
+        }
+        let rested = Instant::now();
+        if !ask(&mut resting) {
+            assert!(rested.elapsed() + early >= period, "a connection was closed at once");
+            return false;
+        }
+        thread::scope(|scope| {
+            let (tell, is_closed) = mpsc::channel();
+            let (closed, teller) = (&closed, tell.clone());
+            scope.spawn(move || teller.send((closed(resting), Instant::now())));
+            let mut end = None;
+            loop {
+                if let Ok((is_closed, at)) = is_closed.recv_timeout(period / 20) {
+                    assert!(is_closed, "it was not closed, but reset");
+                    let rested = at - rested;
+                    assert!(rested + early >= period, "closed after {rested:?} of {period:?}");
+                    end = Some(begun + period + period / 4);
+                }
+                if !is_used() {
+                    // The other one is closed some time, too.
+                    return false;
+                }
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    return true;
+                }
+                assert!(end.is_some() || rested.elapsed() < period + LIMIT, "a connection that rests is not closed");
+            }
+        })
+    });
+    assert!(is_shown, "the machine stands still too often for a connection to be used in time");
 }
 
 /// On a free port.

@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -34,6 +34,8 @@ use tidegate_service::{
 };
 use tonic::transport::{Channel, Endpoint};
 
+use crate::process::{LIMIT, wait_until};
+
 const POLICY: &str = r#"
 [domains.default]
 defaults = { user = "free" }
@@ -53,9 +55,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn();
         let redis = Self(child.expect("redis-server is installed"), port);
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("Redis listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
         redis
     }
 }
@@ -165,9 +165,7 @@ fn a_limit_of_a_store_is_kept_over_http() {
     assert_eq!(server.remaining("cyd"), 0);
     server.post("/v1/settle", &json!({"reservation": cyd["reservation"], "actual": 0}));
     // It is given back beside the answer.
-    while server.remaining("cyd") != 3 {
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it is given back", || server.remaining("cyd") == 3);
     let dan = json!({"identities": who("dan"), "request_id": "1"});
     assert_eq!([(); 5].map(|()| server.is_allowed(&dan)), [true; 5]);
     assert_eq!(server.remaining("dan"), 2, "charged once");
@@ -229,8 +227,10 @@ fn it_is_kept_over_grpc_and_for_envoy() {
             envoy.should_rate_limit(request).await.expect("an answer").into_inner().overall_code
         };
         assert_eq!(code(vec![descriptor("dan", 2), descriptor("ada", 1)]).await, 2, "ada has none left");
+        let begun = Instant::now();
         while code(vec![descriptor("dan", 3)]).await != 1 {
             // What dan was charged with ada is given back beside the answer.
+            assert!(begun.elapsed() < LIMIT, "it is not given back");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(code(vec![descriptor("dan", 1)]).await, 2);

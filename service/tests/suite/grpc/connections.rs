@@ -1,19 +1,28 @@
 //! What clients of gRPC would not send; TLS.
 
-use std::{convert::Infallible, fs, time::Duration};
+use std::{convert::Infallible, fs, thread, time::Duration};
 
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http2::{self, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use tidegate_service::Settings;
-use tidegate_service::grpc::proto::tidegate::v1::{
-    BatchRateLimitRequest, CheckStreamRequest, CheckStreamResponse, ListRateLimitsRequest,
-    rate_limiter_client::RateLimiterClient,
+use tidegate_service::{
+    Periods, Settings,
+    grpc::proto::tidegate::v1::{
+        BatchRateLimitRequest, CheckStreamRequest, CheckStreamResponse, ListRateLimitsRequest,
+        rate_limiter_client::RateLimiterClient,
+    },
 };
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    runtime::{self, Handle, Runtime},
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 use tokio_stream::StreamExt;
@@ -28,11 +37,17 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
+use crate::process::{LIMIT, resting_connections_are_closed};
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
+
+/// A server with these periods.
+fn server_with(periods: Periods) -> Server {
+    Server::listening(HUNDRED, Settings { periods, ..Settings::default() })
+}
 
 /// The code and the words of the answer to this body.
 async fn told(channel: &mut Channel, path: &str, kind: &'static str, body: Body) -> (Code, String) {
@@ -126,12 +141,12 @@ async fn what_is_no_message_is_its_senders_mistake() {
 
 #[tokio::test]
 async fn a_message_that_does_not_end_is_not_waited_for() {
-    let server = Server::with(HUNDRED);
+    let server = server_with(Periods { request: Duration::from_millis(500), ..Periods::default() });
     let (mut channel, mut other) = (server.channel().await, server.channel().await);
     let [mut third, mut fourth] = [other.clone(), other.clone()];
     let grpc = "application/grpc";
-    let trickle = || endless(&[1], Duration::from_secs(1));
-    // A mebibyte at most, of which a byte a second comes: 1 is not a head's first byte.
+    let trickle = || endless(&[1], Duration::from_millis(100));
+    // A mebibyte at most, of which ten bytes a second come: 1 is not a head's first byte.
     let begun = |rest: Body| {
         let head = tokio_stream::once(Ok::<_, Infallible>(http_body::Frame::data([0, 0, 0, 9, 0].as_slice().into())));
         let rest = http_body_util::BodyStream::new(rest).map(|frame| Ok(frame.expect("it is made here")));
@@ -145,7 +160,7 @@ async fn a_message_that_does_not_end_is_not_waited_for() {
             told(&mut fourth, STREAM, grpc, begun(trickle())),
         )
     };
-    let told = timeout(Duration::from_secs(15), slow).await.expect("five seconds");
+    let told = timeout(LIMIT, slow).await.expect("half a second");
     let codes = [told.0.0, told.1.0, told.2.0, told.3.0];
     assert_eq!(codes, [Code::DeadlineExceeded; 4]);
     // Bytes of messages that never came to their end are given back.
@@ -168,12 +183,12 @@ async fn an_answer_that_nobody_reads_has_its_part_of_the_room() {
     let held = server.metric("tidegate_http_body_bytes");
     assert!((200_000..4_000_000).contains(&held), "{held}");
     drop(answer);
-    let mut looks = 0;
-    while server.metric("tidegate_http_body_bytes") > 0 {
-        looks += 1;
-        assert!(looks < 100, "it is given back");
-        sleep(Duration::from_millis(50)).await;
-    }
+    let given_back = timeout(LIMIT, async {
+        while server.metric("tidegate_http_body_bytes") > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    given_back.await.expect("it is given back");
 }
 
 /// A message as it goes over the wire.
@@ -217,7 +232,8 @@ async fn however_messages_of_a_stream_are_cut_each_is_answered_until_one_is_none
 
 #[tokio::test]
 async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
-    let server = Server::with(HUNDRED);
+    // It is not given back because the rest does not come in time.
+    let server = server_with(Periods { request: Duration::from_mins(10), ..Periods::default() });
     let mut channel = server.channel().await;
     // With a field that nobody knows, and which is long; it comes in two parts, so it has to be waited for.
     let mut message = CheckStreamRequest { correlation_id: 1, request: Some(user("ada")) }.encode_to_vec();
@@ -235,14 +251,14 @@ async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
     send.send(first).await.expect("it is read");
     let mut answer = channel.call(request).await.expect("an answer").into_body();
     let held = || server.metric("tidegate_http_body_bytes");
-    let looked = timeout(Duration::from_secs(4), async {
+    let looked = timeout(LIMIT, async {
         while held() < 100_000 {
             sleep(Duration::from_millis(10)).await;
         }
     });
     looked.await.expect("what has begun takes room");
     send.send(rest).await.expect("it is read");
-    let frame = timeout(Duration::from_secs(4), answer.frame()).await.expect("at once").expect("one");
+    let frame = timeout(LIMIT, answer.frame()).await.expect("at once").expect("one");
     assert!(frame.expect("it goes on").is_data());
     assert_eq!(held(), 0, "and nothing more when it is answered");
     drop(send);
@@ -255,7 +271,7 @@ async fn what_is_not_http2_ends_the_connection() {
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
     stream.write_all(b"GET / HTTP/1.1\r\nHost: tidegate\r\n\r\n").await.expect("it reads");
     let mut rest = Vec::new();
-    let end = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+    let end = timeout(LIMIT, stream.read_to_end(&mut rest)).await;
     assert!(end.is_ok(), "it is closed");
 }
 
@@ -304,5 +320,110 @@ async fn over_tls_it_speaks_http2() {
     let clear = endpoint.connect().await.map(RateLimiterClient::new);
     if let Ok(mut clear) = clear {
         assert!(clear.check_rate_limit(user("ada")).await.is_err(), "it does not speak without");
+    }
+}
+
+/// A connection of HTTP/2 that is not made again when it ends.
+struct Connection {
+    runtime: Handle,
+    calls: SendRequest<Full<Bytes>>,
+    ended: JoinHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    fn to(server: &Server, runtime: &Runtime) -> Self {
+        let (calls, ended) = runtime.block_on(async {
+            let stream = TcpStream::connect(server.address).await.expect("it listens");
+            let (calls, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+            (calls, tokio::spawn(connection))
+        });
+        Self { runtime: runtime.handle().clone(), calls, ended }
+    }
+
+    /// Calls a method of the standard health service without waiting for the end of its answer; `None`: the connection has
+    /// ended.
+    fn call(&mut self, method: &str) -> Option<Response<Incoming>> {
+        let path = format!("http://localhost/grpc.health.v1.Health/{method}");
+        let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+        let request = request.body(Full::new(Bytes::from_static(&[0; 5]))).expect("a request");
+        self.runtime.block_on(async {
+            self.calls.ready().await.ok()?;
+            self.calls.send_request(request).await.ok()
+        })
+    }
+
+    /// Makes a call, and returns whether all of its answer came.
+    fn is_alive(&mut self) -> bool {
+        let Some(answer) = self.call("Check") else { return false };
+        let Ok(answer) = self.runtime.block_on(answer.into_body().collect()) else { return false };
+        answer.trailers().and_then(|trailers| trailers.get("grpc-status")).is_some_and(|code| code == "0")
+    }
+
+    /// Waits until the server has closed it, and returns whether it did so well.
+    fn is_closed(self) -> bool {
+        let ended = self.runtime.block_on(async { timeout(2 * LIMIT, self.ended).await });
+        ended.is_ok_and(|ended| ended.expect("it does not panic").is_ok())
+    }
+}
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn connections_that_rest_are_closed(periods: Periods) {
+    let (server, runtime) = (server_with(periods), runtime());
+    resting_connections_are_closed(
+        (periods.idle, Duration::ZERO),
+        || Connection::to(&server, &runtime),
+        Connection::is_alive,
+        Connection::is_closed,
+    );
+}
+
+/// Answers to pings do not count as use.
+#[test]
+fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
+    let (idle, ping) = (Duration::from_millis(600), Duration::from_millis(100));
+    connections_that_rest_are_closed(Periods { idle, ping, ..Periods::default() });
+}
+
+#[test]
+fn a_connection_with_an_open_stream_does_not_rest() {
+    // Pings show that the peer of a stream on which nothing comes is there.
+    let (idle, ping) = (Duration::from_millis(400), Duration::from_millis(100));
+    let (server, runtime) = (server_with(Periods { idle, ping, ..Periods::default() }), runtime());
+    let mut watching = Connection::to(&server, &runtime);
+    let mut watched = watching.call("Watch").expect("it is open").into_body();
+    assert!(runtime.block_on(watched.frame()).is_some_and(|frame| frame.is_ok_and(|frame| frame.is_data())));
+    let mut resting = Connection::to(&server, &runtime);
+    assert!(resting.is_alive() && resting.is_closed(), "it is younger than the other one");
+    thread::sleep(idle / 2);
+    assert!(!watching.ended.is_finished() && watching.is_alive(), "a stream is open");
+    drop(watched);
+    assert!(watching.is_closed(), "no stream is open any more");
+}
+
+/// A peer that is away answers nothing, not even pings.
+#[tokio::test]
+async fn a_peer_that_answers_no_pings_is_cut_off() {
+    let ping = Duration::from_millis(200);
+    let server = server_with(Periods { ping, ping_answer: ping, ..Periods::default() });
+    let mut stream = TcpStream::connect(server.address).await.expect("it listens");
+    // The preface, and settings that set nothing.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
+    let mut said = Vec::new();
+    let end = timeout(LIMIT / 2, stream.read_to_end(&mut said)).await;
+    assert!(end.is_ok() && !said.is_empty(), "long before it is idle: {end:?}");
+}
+
+/// Tests of the real periods.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: a connection rests for a minute"]
+    fn a_connection_that_rests_for_a_minute_is_closed() {
+        connections_that_rest_are_closed(Periods::default());
     }
 }

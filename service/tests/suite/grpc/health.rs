@@ -3,7 +3,7 @@
 use std::{net::TcpListener, time::Duration};
 
 use tidegate_service::{
-    Settings,
+    Periods, Settings,
     grpc::proto::tidegate::v1::{
         GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
     },
@@ -21,6 +21,7 @@ use super::{
     HUNDRED,
     support::{Server, free_address, user},
 };
+use crate::process::{LIMIT, LONG_DELAY};
 
 fn of(service: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: service.to_owned() }
@@ -28,12 +29,13 @@ fn of(service: &str) -> HealthCheckRequest {
 
 #[tokio::test]
 async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
-    let server = Server::beside(&format!("http://{}", free_address()), Settings::default());
+    let periods = Periods { health_watch: Duration::from_millis(50), ..Periods::default() };
+    let server = Server::beside(&format!("http://{}", free_address()), Settings { periods, ..Settings::default() });
     let mut health = HealthClient::new(server.channel().await);
     let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
     let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();
     let next = async |stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>| {
-        let next = timeout(Duration::from_secs(10), stream.next()).await.expect("in time");
+        let next = timeout(LIMIT, stream.next()).await.expect("in time");
         next.expect("one").expect("it goes on").status()
     };
     assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
@@ -50,7 +52,7 @@ async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
     }
     assert_eq!(health.check(of("nobody")).await.expect_err("unknown").code(), Code::NotFound);
     // It says so at once, and goes on answering until the delay is over.
-    server.drain(Duration::from_secs(3));
+    server.drain(LONG_DELAY);
     assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
     assert_eq!(health.check(of("")).await.expect("it answers").into_inner().status(), ServingStatus::NotServing);
     assert!(server.limiter().await.check_rate_limit(user("ada")).await.is_ok());
@@ -77,11 +79,11 @@ async fn who_watches_or_asks_what_is_served_is_told_that_it_stops() {
         }
         [told.code(), last.expect("an end").expect_err("it is an error").code()]
     };
-    let ends = timeout(Duration::from_secs(10), ends).await.expect("they do not go on");
+    let ends = timeout(LIMIT, ends).await.expect("they do not go on");
     assert_eq!(ends, [Code::Unavailable; 2]);
     drop((watched, described, send));
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
 }
 
 #[tokio::test]
@@ -132,7 +134,7 @@ async fn only_so_many_wait_for_the_admin_server() {
     for _ in 0..65 {
         calls.spawn(reset());
     }
-    let first = timeout(Duration::from_secs(4), calls.join_next()).await.expect("one is told at once");
+    let first = timeout(LIMIT, calls.join_next()).await.expect("one is told at once");
     let first = first.expect("there are 65").expect("it does not panic");
     assert!(first.message().starts_with("too many calls wait"), "{first:?}");
     assert_eq!((first.code(), calls.len()), (Code::Unavailable, 64));

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tidegate_service::grpc::proto::tidegate::v1::{
-    CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
-    rate_limiter_client::RateLimiterClient,
+use tidegate_service::{
+    Periods, Settings,
+    grpc::proto::tidegate::v1::{
+        CheckStreamRequest, CheckStreamResponse, RateLimitRequest, check_stream_response::Result as Told,
+        rate_limiter_client::RateLimiterClient,
+    },
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, iter, wrappers::ReceiverStream};
@@ -14,6 +17,7 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
+use crate::process::LIMIT;
 
 fn asked(correlation_id: u64, request: Option<RateLimitRequest>) -> CheckStreamRequest {
     CheckStreamRequest { correlation_id, request }
@@ -56,7 +60,7 @@ async fn what_is_wrong_is_told_and_the_stream_goes_on() {
     ] {
         // Each is answered before the next is sent.
         send.send(asked(7, request)).await.expect("it is read");
-        let answer = timeout(Duration::from_secs(10), answers.next()).await.expect("at once").expect("one");
+        let answer = timeout(LIMIT, answers.next()).await.expect("at once").expect("one");
         match (answer.expect("it goes on").result.expect("a result"), field) {
             (Told::Response(response), None) => assert!(response.allowed),
             (Told::Error(error), Some(field)) => {
@@ -82,22 +86,31 @@ async fn who_does_not_read_is_not_read_from() {
     let mut limiter = RateLimiterClient::new(channel);
     let mut answers =
         limiter.check_rate_limit_stream(ReceiverStream::new(requests)).await.expect("a stream").into_inner();
-    let mut taken = 0_u64;
-    while let Ok(sending) =
-        timeout(Duration::from_secs(2), send.send(asked(taken, Some(user(&"v".repeat(1_000)))))).await
-    {
-        if sending.is_err() {
-            let mut end = None;
-            while let Some(answer) = answers.next().await {
-                end = answer.err();
+    let decided = || {
+        let totals = server.engine.totals();
+        totals.allowed + totals.denied
+    };
+    let (mut taken, mut decided_before) = (0_u64, 0);
+    loop {
+        let sending = send.send(asked(taken, Some(user(&"v".repeat(1_000)))));
+        match timeout(Duration::from_millis(500), sending).await {
+            Ok(Ok(())) => {
+                taken += 1;
+                assert!(taken < 1_000_000, "it reads for ever");
             }
-            panic!("the stream ended after {taken} requests: {end:?}");
+            Ok(Err(_)) => {
+                let mut end = None;
+                while let Some(answer) = answers.next().await {
+                    end = answer.err();
+                }
+                panic!("the stream ended after {taken} requests: {end:?}");
+            }
+            // A machine that is busy may only be slow to read: then all that was sent is decided some time.
+            Err(_) if decided() == taken || decided() > decided_before => decided_before = decided(),
+            Err(_) => break,
         }
-        taken += 1;
-        assert!(taken < 1_000_000, "it reads for ever");
     }
-    let decided = server.engine.totals();
-    assert!(decided.allowed + decided.denied < taken, "what nobody reads is not decided");
+    assert!(decided() < taken, "what is not read is not decided");
     drop(send);
     let mut seen = BTreeMap::new();
     while let Some(answer) = answers.next().await {
@@ -111,7 +124,8 @@ async fn who_does_not_read_is_not_read_from() {
 /// There is always something to answer.
 #[tokio::test]
 async fn a_busy_stream_ends_when_the_server_stops() {
-    let mut server = Server::with(HUNDRED);
+    let periods = Periods { stream_end: Duration::from_millis(300), ..Periods::default() };
+    let mut server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
     let mut limiter = server.limiter().await;
     let requests = iter(0..).map(|number| asked(number, Some(user("ada"))));
     let mut answers = limiter.check_rate_limit_stream(requests).await.expect("a stream").into_inner();
@@ -124,10 +138,10 @@ async fn a_busy_stream_ends_when_the_server_stops() {
             }
         }
     };
-    let end = timeout(Duration::from_secs(15), end).await.expect("it does not go on for ever");
+    let end = timeout(LIMIT, end).await.expect("it does not go on for ever");
     assert_eq!(end.code(), Code::Unavailable, "{end:?}");
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
 }
 
 #[tokio::test]
@@ -140,9 +154,9 @@ async fn a_stream_ends_when_the_server_stops() {
     send.send(asked(1, Some(user("ada")))).await.expect("it is read");
     assert_eq!(answers.next().await.expect("one").expect("it goes on").correlation_id, 1);
     server.drain(Duration::ZERO);
-    let end = timeout(Duration::from_secs(10), answers.next()).await.expect("it does not wait for us");
+    let end = timeout(LIMIT, answers.next()).await.expect("it does not wait for us");
     assert_eq!(end.expect("an end").expect_err("no answer").code(), Code::Unavailable);
     drop((send, answers, limiter));
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(Duration::from_secs(10), ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
 }

@@ -3,7 +3,6 @@
 use std::{
     net::SocketAddr,
     ops::{Deref, DerefMut},
-    time::Duration,
 };
 
 use tidegate_middleware::{
@@ -24,7 +23,7 @@ use tidegate_service::{
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) use crate::process::START;
-use crate::process::{Process, listen};
+use crate::process::{LIMIT, Process, listen};
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -73,7 +72,7 @@ impl Server {
     /// A connection of its own.
     pub(crate) async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
-        endpoint.timeout(Duration::from_secs(30)).connect().await.expect("the server listens")
+        endpoint.timeout(LIMIT).connect().await.expect("the server listens")
     }
 
     pub(crate) async fn limiter(&self) -> RateLimiterClient<Channel> {

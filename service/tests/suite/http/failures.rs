@@ -1,15 +1,17 @@
 //! What goes wrong inside: panics and overload are answered as the domain says, counted, and take down nothing.
 
-use std::{num::NonZeroU32, panic, sync::Once, thread};
+use std::{num::NonZeroU32, panic, sync::Once, time::Duration};
 
 use serde_json::{Value, json};
 use tidegate::{Observed, Observer};
+use tidegate_service::{Periods, Settings};
 
 use super::{
     HUNDRED,
     support::{Connection, Server},
     user,
 };
+use crate::process::wait_until;
 
 /// Panics at everybody of this name.
 pub(crate) struct Panics;
@@ -40,7 +42,10 @@ pub(crate) fn hush() {
 
 fn server(on_error: &str) -> Server {
     hush();
-    let server = Server::with(&HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{on_error}"), 1));
+    // Bodies that are not whole stay until the test ends them.
+    let periods = Periods { request: Duration::from_mins(10), ..Periods::default() };
+    let server = Server::listening(Settings { periods, ..Settings::default() });
+    server.publish(&HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{on_error}"), 1));
     server.engine.observe(NonZeroU32::MIN, Panics);
     server
 }
@@ -157,9 +162,7 @@ fn crowd(server: &Server) -> Vec<Connection> {
 }
 
 pub(crate) fn wait_until_read(server: &Server, bytes: u64) {
-    while server.metric("tidegate_http_body_bytes") != bytes {
-        thread::yield_now();
-    }
+    wait_until("bodies are read", || server.metric("tidegate_http_body_bytes") == bytes);
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::Path,
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -17,7 +16,7 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_service::{Settings, Tokens};
+use tidegate_service::{Periods, Settings, Tokens};
 use tidegate_tls::{Tls, TlsFiles};
 
 use super::{
@@ -25,7 +24,15 @@ use super::{
     support::{Server, request},
     user,
 };
-use crate::authority::Authority;
+use crate::{
+    authority::Authority,
+    process::{LIMIT, wait_until},
+};
+
+/// Periods by which files are read again soon.
+fn soon() -> Periods {
+    Periods { files: Duration::from_millis(50), ..Periods::default() }
+}
 
 #[test]
 fn a_head_has_sixteen_kibibytes_at_most() {
@@ -47,7 +54,7 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     let file = folder.path().join("tokens");
     fs::write(&file, "morning-star-0001\n").expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
-    let server = Server::listening(Settings { tokens: Some(tokens), ..Settings::default() });
+    let server = Server::listening(Settings { tokens: Some(tokens), periods: soon(), ..Settings::default() });
     server.publish(HUNDRED);
     let with = |path: &str, header: &str| server.connect().send(request(path, header, user("ada")));
     for path in [
@@ -87,16 +94,8 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     // The file changes.
     fs::write(&file, "evening-star-0002\n").expect("room for a file");
     let is_taken = || with("/v1/check", "X-Tidegate-Token: evening-star-0002\r\n").status == 200;
-    assert!(is_in_time(is_taken), "it is not read again");
+    wait_until("the file of tokens is read again", is_taken);
     assert_eq!(with("/v1/check", "X-Tidegate-Token: morning-star-0001\r\n").status, 401);
-}
-
-/// Does it come to be so, within some twenty seconds?
-fn is_in_time(is_so: impl Fn() -> bool) -> bool {
-    (0..200).any(|_| {
-        thread::sleep(Duration::from_millis(100));
-        is_so()
-    })
 }
 
 /// Callers of one kind, as long as their library keeps sessions to resume.
@@ -122,16 +121,21 @@ impl Caller {
 
     /// The status of a check; `None` where the server does not want this caller.
     fn check(&self, address: SocketAddr) -> Option<String> {
+        let answer = self.send(address, &request("/v1/check", "Connection: close\r\n", user("ada")))?;
+        Some(answer.split(' ').nth(1)?.to_owned())
+    }
+
+    /// The answer to a request that says that it is the last; `None` where the server does not want this caller.
+    fn send(&self, address: SocketAddr, request: &[u8]) -> Option<String> {
         let name = "127.0.0.1".try_into().expect("an address");
         let tls = ClientConnection::new(Arc::clone(&self.0), name).expect("a client");
         let socket = TcpStream::connect(address).expect("it listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
         let mut stream = StreamOwned::new(tls, socket);
-        stream.write_all(&request("/v1/check", "Connection: close\r\n", user("ada"))).ok()?;
+        stream.write_all(request).ok()?;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).expect("text");
-        Some(answer.split(' ').nth(1)?.to_owned())
+        Some(String::from_utf8(answer).expect("text"))
     }
 }
 
@@ -147,7 +151,7 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
     authority.write(&certificate, &key);
     write(&clients, &first.pem);
     let tls = Tls::open(TlsFiles { certificate, key, clients: Some(clients.clone()) }).expect("they are good");
-    let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
+    let server = Server::listening(Settings { tls: Some(tls), periods: soon(), ..Settings::default() });
     server.publish(HUNDRED);
 
     let of_first = Caller::knowing(&authority, Some(first.sign()));
@@ -159,11 +163,15 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
 
     // What is no certificate changes nothing.
     write(&clients, "nonsense");
-    thread::sleep(Duration::from_secs(5));
+    let health = b"GET /healthz HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n";
+    wait_until("the server has read it", || {
+        let said = of_first.send(server.address, health).expect("it is known");
+        said.contains("degraded: the files of the certificate cannot be used")
+    });
     assert_eq!((of_first.check(server.address), of_second.check(server.address)), (ok.clone(), None));
 
     write(&clients, &second.pem);
-    assert!(is_in_time(|| of_second.check(server.address).is_some()), "it is not read again");
+    wait_until("the file is read again", || of_second.check(server.address).is_some());
     assert_eq!(of_first.check(server.address), None, "not by the session that it has from before, either");
 }
 
@@ -179,7 +187,7 @@ fn it_answers_over_tls_and_not_without() {
     assert_eq!(Caller::knowing(&authority, None).check(server.address), Some("200".to_owned()));
     assert_eq!(Caller::knowing(&Authority::new(), None).check(server.address), None, "of a server it does not know");
     let mut plain = TcpStream::connect(server.address).expect("it listens");
-    plain.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    plain.set_read_timeout(Some(LIMIT)).expect("a timeout");
     plain.write_all(&request("/v1/check", "", user("ada"))).expect("it is sent");
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);

@@ -3,6 +3,7 @@
 use std::{
     num::NonZeroU32,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use opentelemetry::{
@@ -13,7 +14,7 @@ use opentelemetry_sdk::{
     error::OTelSdkResult,
     trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter},
 };
-use tidegate_service::{Settings, Traces};
+use tidegate_service::{Periods, Settings, Traces};
 
 use super::{
     failures::{self, Panics},
@@ -60,7 +61,8 @@ impl Traced {
         let sampler = Sampler::ParentBased(Box::new(Sampler::AlwaysOff));
         let provider = SdkTracerProvider::builder().with_sampler(sampler).with_simple_exporter(kept.clone()).build();
         let traces = Some(Traces::new(provider.tracer("tidegate")));
-        let server = Server::listening(Settings { traces, ..Settings::default() });
+        let periods = Periods { request: Duration::from_mins(10), ..Periods::default() };
+        let server = Server::listening(Settings { traces, periods, ..Settings::default() });
         server.publish(ONE);
         Self { server, kept }
     }

@@ -14,8 +14,8 @@ use tidegate_middleware::{
 };
 use tidegate_service::{Settings, http::Authorize};
 
-use crate::process::Process;
 pub(crate) use crate::process::START;
+use crate::process::{LIMIT, Process};
 
 /// Settings for proxies: these identities, told by proxies of these addresses.
 pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
@@ -108,7 +108,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream.set_read_timeout(Some(2 * LIMIT)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self { stream: BufReader::new(stream) }
     }
@@ -129,28 +129,36 @@ impl Connection {
 
     /// Reads one answer, and leaves the next in place.
     pub(crate) fn answer(&mut self) -> Answer {
-        let mut answer = self.answer_head();
+        self.answer_or_end().expect("an answer, not a reset")
+    }
+
+    /// Sends a request; an error: the connection has ended instead.
+    pub(crate) fn send_or_end(&mut self, request: impl AsRef<[u8]>) -> io::Result<Answer> {
+        self.stream.get_mut().write_all(request.as_ref())?;
+        self.answer_or_end()
+    }
+
+    fn answer_or_end(&mut self) -> io::Result<Answer> {
+        let mut answer = self.answer_head()?;
         let length = answer.header("content-length").map_or(0, |length| length.parse().expect("a length"));
         answer.body.resize(length, 0);
-        self.stream.read_exact(&mut answer.body).expect("as long as it says");
-        answer
+        self.stream.read_exact(&mut answer.body)?;
+        Ok(answer)
     }
 
     /// Asks for what has no body.
     pub(crate) fn head(&mut self, request: &str) -> Answer {
         self.write(request);
-        self.answer_head()
+        self.answer_head().expect("an answer, not a reset")
     }
 
-    fn answer_head(&mut self) -> Answer {
+    fn answer_head(&mut self) -> io::Result<Answer> {
         let mut head = Vec::new();
         loop {
             let mut line = String::new();
-            assert_ne!(
-                self.stream.read_line(&mut line).expect("an answer, not a reset"),
-                0,
-                "the connection was closed"
-            );
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("the connection was closed"));
+            }
             let line = line.trim_end().to_owned();
             if line.is_empty() {
                 break;
@@ -160,7 +168,7 @@ impl Connection {
         let status = head[0].split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
         let headers = head[1..].iter().filter_map(|line| line.split_once(": "));
         let headers: Vec<_> = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-        Answer { status, headers, body: Vec::new() }
+        Ok(Answer { status, headers, body: Vec::new() })
     }
 
     /// True when the server has nothing more to say and closed.

@@ -18,7 +18,7 @@ use tidegate_service::{
 
 /// So many keys have room, of the policy and of commands.
 pub(crate) use crate::process::KEYS_MAX;
-use crate::process::{Process, listen};
+use crate::process::{LIMIT, Process, listen};
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -88,7 +88,7 @@ pub(crate) struct Connection<S = TcpStream> {
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        stream.set_read_timeout(Some(2 * LIMIT)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self::over(stream)
     }
@@ -118,6 +118,13 @@ impl<S: Read + Write> Connection<S> {
     pub(crate) fn ask(&mut self, command: &str) -> Reply {
         self.write(array(&command.split(' ').collect::<Vec<_>>()));
         self.reply()
+    }
+
+    /// Sends a `PING`, and returns whether the connection has answered instead of ending.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        let mut reply = [0; 7];
+        self.stream.get_mut().write_all(b"PING\r\n").is_ok()
+            && self.stream.read_exact(&mut reply).is_ok_and(|()| &reply == b"+PONG\r\n")
     }
 
     /// The same, where numbers are answered.

@@ -1,0 +1,99 @@
+//! How long the listeners wait, and how often they look at what changes without them.
+
+use std::time::Duration;
+
+/// The periods of the listeners. The defaults are what a server runs with and what the documentation states; tests choose
+/// shorter ones, or longer ones for what must not happen while they look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Periods {
+    /// How long a connection may rest before it is closed: over HTTP without a request, over gRPC without a call or an open
+    /// stream, over the Redis protocol without a byte. On connections that worker threads watch it is measured in twelfths,
+    /// so that one is closed up to a twelfth late.
+    pub idle: Duration,
+    /// How long a TLS handshake may take, over gRPC and the Redis protocol.
+    pub handshake: Duration,
+    /// How long the head of a connection's first HTTP request may take.
+    pub request_head: Duration,
+    /// How long the rest of a body, of a message, or of a command may take once it has begun.
+    pub request: Duration,
+    /// How often the peer of a gRPC connection is pinged. It is shorter than `idle`: a connection over which not even answers
+    /// to pings come is closed although a stream is open.
+    pub ping: Duration,
+    /// How long the answer to a ping may take.
+    pub ping_answer: Duration,
+    /// How long a connection that is being closed has until it is cut off: over HTTP for the rest of a request that is not
+    /// read, on connections that worker threads watch for the answers under way.
+    pub linger: Duration,
+    /// How long the Redis protocol throws away what comes after its last reply, so that the peer can read that reply.
+    pub discard: Duration,
+    /// How long a stream of gRPC may go on with answers after its connection is told to end.
+    pub stream_end: Duration,
+    /// How long the replies to a long command may wait to be read while their connection has part of the body budget.
+    pub unread_replies: Duration,
+    /// How long the question whether a token is an operator's may take.
+    pub operator_answer: Duration,
+    /// How long the answer to that question is believed; the next command after it asks again.
+    pub operator_trust: Duration,
+    /// How often the files of tokens and of certificates are read again.
+    pub files: Duration,
+    /// How often the state of a service is compared for the clients that watch it over gRPC.
+    pub health_watch: Duration,
+    /// How often the counts behind `/healthz` are sampled; the server's health is that of the last twelve samples.
+    pub health_sample: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_mins(1),
+            handshake: Duration::from_secs(10),
+            request_head: Duration::from_secs(10),
+            request: Duration::from_secs(5),
+            ping: Duration::from_secs(20),
+            ping_answer: Duration::from_secs(20),
+            linger: Duration::from_secs(5),
+            discard: Duration::from_secs(2),
+            stream_end: Duration::from_secs(5),
+            unread_replies: Duration::from_mins(1),
+            operator_answer: Duration::from_secs(5),
+            operator_trust: Duration::from_mins(1),
+            files: Duration::from_secs(2),
+            health_watch: Duration::from_secs(1),
+            health_sample: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The documentation and other programs rely on these: clients keep connections for less than `idle`, for example.
+    #[test]
+    fn the_defaults_are_the_documented_periods() {
+        let Periods {
+            idle,
+            handshake,
+            request_head,
+            request,
+            ping,
+            ping_answer,
+            linger,
+            discard,
+            stream_end,
+            unread_replies,
+            operator_answer,
+            operator_trust,
+            files,
+            health_watch,
+            health_sample,
+        } = Periods::default();
+        assert_eq!([idle, unread_replies, operator_trust].map(|period| period.as_secs_f64()), [60.0; 3]);
+        assert_eq!([ping, ping_answer].map(|period| period.as_secs_f64()), [20.0; 2]);
+        assert_eq!([handshake, request_head].map(|period| period.as_secs_f64()), [10.0; 2]);
+        let five = [request, linger, stream_end, operator_answer, health_sample];
+        assert_eq!(five.map(|period| period.as_secs_f64()), [5.0; 5]);
+        assert_eq!([discard, files].map(|period| period.as_secs_f64()), [2.0; 2]);
+        assert_eq!(health_watch.as_secs_f64(), 1.0);
+    }
+}
