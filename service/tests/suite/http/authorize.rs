@@ -1,6 +1,10 @@
 //! What proxies ask before they let a request through: whom it is about, what is answered, and that nothing that an end user
 //! sends is an error.
 
+use std::time::Duration;
+
+use tidegate_service::{Periods, Settings};
+
 use super::{
     HUNDRED,
     support::{Answer, Server, authorize},
@@ -63,7 +67,9 @@ fn a_denial_is_403_for_those_who_take_no_429() {
 
 #[test]
 fn any_method_will_do_and_no_body_is_read() {
-    let server = Server::with(&HUNDRED.replace("user", "ip"));
+    let periods = Periods { linger: Duration::from_millis(300), ..Periods::default() };
+    let server = Server::listening(Settings { periods, ..Settings::default() });
+    server.publish(&HUNDRED.replace("user", "ip"));
     let mut connection = server.connect();
     for (left, method) in [(99, "POST"), (98, "PUT"), (97, "DELETE"), (96, "OPTIONS"), (95, "PATCH"), (94, "GET")] {
         let answer = connection.send(format!("{method} /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n"));

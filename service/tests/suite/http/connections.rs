@@ -63,7 +63,11 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
 
 #[test]
 fn a_body_that_does_not_come_is_answered() {
-    let server = server_with(Periods { request: Duration::from_millis(300), ..Periods::default() });
+    let server = server_with(Periods {
+        request: Duration::from_millis(300),
+        linger: Duration::from_millis(300),
+        ..Periods::default()
+    });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (408, Some("too_slow")));

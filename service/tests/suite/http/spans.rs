@@ -25,7 +25,7 @@ use super::{
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// One a minute; ada has a limit of her own.
+/// One a minute; olga has a limit of her own.
 const ONE: &str = r#"
     [domains.default]
     defaults = { user = "free", ip = "free" }
@@ -34,7 +34,7 @@ const ONE: &str = r#"
     limits = [{ id = "minute", algorithm = "fixed_window", limit = 1, period = "1m" }]
     [[domains.default.clients]]
     kind = "user"
-    value = "ada/of/crimea"
+    value = "olga/of/crimea"
     override = { limits = [{ id = "own", algorithm = "fixed_window", limit = 9, period = "1m" }] }
 "#;
 
@@ -138,9 +138,9 @@ fn a_span_says_how_a_check_was_asked_and_decided() {
 #[test]
 fn a_limit_that_names_its_client_is_not_told() {
     let traced = Traced::start();
-    let (status, span) = traced.post("/v1/check", &user("ada/of/crimea"));
+    let (status, span) = traced.post("/v1/check", &user("olga/of/crimea"));
     assert_eq!((status, span.text("tidegate.domain").as_deref()), (200, Some("default")));
-    assert!(!format!("{span:?}").contains("ada"), "{span:?}");
+    assert!(!format!("{span:?}").contains("olga"), "{span:?}");
 }
 
 #[test]
