@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ use tidegate_service::{
     http::{Authorize, Http},
     resp::Resp,
 };
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::process::{LIMIT, wait_until};

@@ -361,7 +361,7 @@ impl Connection {
     }
 
     /// Waits until the server has closed it, and returns whether it did so well.
-    fn is_closed(self) -> bool {
+    fn wait_for_close(self) -> bool {
         let ended = self.runtime.block_on(async { timeout(2 * LIMIT, self.ended).await });
         ended.is_ok_and(|ended| ended.expect("it does not panic").is_ok())
     }
@@ -377,7 +377,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
         (periods.idle, Duration::ZERO),
         || Connection::to(&server, &runtime),
         Connection::is_alive,
-        Connection::is_closed,
+        Connection::wait_for_close,
     );
 }
 
@@ -397,11 +397,11 @@ fn a_connection_with_an_open_stream_does_not_rest() {
     let mut watched = watching.call("Watch").expect("it is open").into_body();
     assert!(runtime.block_on(watched.frame()).is_some_and(|frame| frame.is_ok_and(|frame| frame.is_data())));
     let mut resting = Connection::to(&server, &runtime);
-    assert!(resting.is_alive() && resting.is_closed(), "it is younger than the other one");
+    assert!(resting.is_alive() && resting.wait_for_close(), "it is younger than the other one");
     thread::sleep(idle / 2);
     assert!(!watching.ended.is_finished() && watching.is_alive(), "a stream is open");
     drop(watched);
-    assert!(watching.is_closed(), "no stream is open any more");
+    assert!(watching.wait_for_close(), "no stream is open any more");
 }
 
 /// A peer that is away answers nothing, not even pings.

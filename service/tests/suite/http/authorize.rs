@@ -67,7 +67,7 @@ fn a_denial_is_403_for_those_who_take_no_429() {
 
 #[test]
 fn any_method_will_do_and_no_body_is_read() {
-    let periods = Periods { linger: Duration::from_millis(300), ..Periods::default() };
+    let periods = Periods { linger: Duration::from_secs(2), ..Periods::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
     server.publish(&HUNDRED.replace("user", "ip"));
     let mut connection = server.connect();
@@ -85,7 +85,7 @@ fn any_method_will_do_and_no_body_is_read() {
     let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n";
     let answer = connection.send(format!("POST /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n{chunks}"));
     assert_eq!((answer.status, answer.header("connection")), (204, Some("close")));
-    assert!(connection.is_closed());
+    let mut chunked = connection;
     // One that comes is not taken for the next request.
     let inner = "GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n";
     let outer =
@@ -93,7 +93,7 @@ fn any_method_will_do_and_no_body_is_read() {
     let mut connection = server.connect();
     let answer = connection.send(&outer);
     assert_eq!((answer.header("x-ratelimit-remaining"), answer.header("connection")), (Some("90"), Some("close")));
-    assert!(connection.is_closed());
+    assert!(chunked.is_closed() && connection.is_closed());
     assert_eq!(server.connect().send(inner).header("x-ratelimit-remaining"), Some("89"));
     assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/authorize",status="204"}"#), 11);
 }

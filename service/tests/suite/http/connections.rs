@@ -65,7 +65,7 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
 fn a_body_that_does_not_come_is_answered() {
     let server = server_with(Periods {
         request: Duration::from_millis(300),
-        linger: Duration::from_millis(300),
+        linger: Duration::from_secs(2),
         ..Periods::default()
     });
     let mut connection = server.connect();
@@ -89,7 +89,7 @@ fn a_body_that_does_not_come_is_answered() {
 
 #[test]
 fn a_head_that_does_not_come_ends_the_connection() {
-    let server = server_with(Periods { request_head: Duration::from_secs(1), ..Periods::default() });
+    let server = server_with(Periods { request_head: Duration::from_secs(2), ..Periods::default() });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHo");
     assert_eq!(answer.status, 408);

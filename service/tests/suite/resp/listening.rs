@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -23,6 +23,7 @@ use tidegate_service::{
     resp::{IsOperator, Operators},
 };
 use tidegate_tls::{Tls, TlsFiles};
+use tokio::time::Instant;
 
 use super::{
     HUNDRED,
