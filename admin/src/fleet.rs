@@ -36,13 +36,12 @@ use crate::{
     figures::Figures,
     problem::Problem,
     rollout::Targets,
+    server::Periods,
     store::{Store, Version},
 };
 
 /// A node reports every second: without a word for so long, something is wrong with it.
 const GONE: Duration = Duration::from_secs(5);
-/// A node reports every second: whoever does not, has lost its name to a process that asks for it.
-const TAKEN_FOR: Duration = Duration::from_secs(3);
 /// Whoever ended without a word and is back sooner, lost its connection and nothing else.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 /// How long one that is gone is remembered.
@@ -71,6 +70,7 @@ pub(crate) struct Fleet {
     /// Answers for the engine of this process, if it decides.
     here: Option<Answers>,
     own: OwnProcess,
+    pub(crate) periods: Periods,
 }
 
 /// What this process says of itself.
@@ -140,7 +140,13 @@ pub(crate) struct Connection {
 
 impl Fleet {
     /// `here`: answers for the engine of this process, if it decides.
-    pub(crate) fn new(events: Arc<Events>, figures: Arc<Figures>, here: Option<Answers>, own: OwnProcess) -> Self {
+    pub(crate) fn new(
+        events: Arc<Events>,
+        figures: Arc<Figures>,
+        here: Option<Answers>,
+        own: OwnProcess,
+        periods: Periods,
+    ) -> Self {
         let server = format!("{}{SINCE}{}", figures.node(), jiff::Timestamp::now());
         let mut nodes = Nodes::default();
         nodes.here.decides_by(figures.engine().version(), None, None);
@@ -153,6 +159,7 @@ impl Fleet {
             figures,
             here,
             own,
+            periods,
         }
     }
 
@@ -182,7 +189,7 @@ impl Fleet {
         let mut nodes = self.nodes();
         let taken = |node: &Node| {
             let sender = node.connection.as_ref()?;
-            let is_taken = node.hello.instance != hello.instance && node.heard.elapsed() < TAKEN_FOR;
+            let is_taken = node.hello.instance != hello.instance && node.heard.elapsed() < self.periods.node_keeps_name;
             is_taken.then_some(sender.since)
         };
         match nodes.by_name.get(&hello.name).map(taken) {

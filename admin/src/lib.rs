@@ -65,7 +65,7 @@ pub use overrides::take_ended;
 pub use policy_file::{PolicyFile, PolicyFileOutcome};
 pub use privacy::Keys;
 pub use roles::{Role, UnknownRole};
-pub use server::{Access, Admin, Settings};
+pub use server::{Access, Admin, Periods, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
 pub use tidegate_fleet::{ErrorCounts, wire::Process};

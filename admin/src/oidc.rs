@@ -29,8 +29,6 @@ use crate::{
     addresses::is_loopback, people::is_name, problem::Problem, roles::Role, secrets::secret, sign_ins::SignIn,
 };
 
-/// How long somebody who signs in waits for the provider.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it is taken to be as it said.
 const KNOWN_FOR: Duration = Duration::from_hours(1);
 /// The most that it answers at a time, in bytes.
@@ -70,6 +68,13 @@ pub struct Oidc {
     pub roles: Vec<(String, Role)>,
     /// Authorities that are trusted beside those of the system, PEM.
     pub ca: Option<PathBuf>,
+    /// How long an answer of the provider is waited for; [`Oidc::PATIENCE`] but in tests.
+    pub patience: Duration,
+}
+
+impl Oidc {
+    /// How long an answer of the provider is waited for.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
 }
 
 /// All claims that the library does not know by name.
@@ -210,7 +215,7 @@ impl Provider {
         let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
         let (state, nonce) = (secret().map_err(random)?, secret().map_err(random)?);
         let verifier = PkceCodeVerifier::new(secret().map_err(random)?);
-        let known = in_time(self.known()).await?;
+        let known = in_time(self.settings.patience, self.known()).await?;
         let (url, state, nonce) = known
             .authorize_url(
                 AuthenticationFlow::<CoreResponseType>::AuthorizationCode,
@@ -226,7 +231,7 @@ impl Provider {
 
     /// Whom the provider means by the code that a browser came back with.
     pub(crate) async fn person(&self, code: String, sign_in: SignIn) -> Result<Claimed, Problem> {
-        let named = in_time(self.named(code, sign_in)).await;
+        let named = in_time(self.settings.patience, self.named(code, sign_in)).await;
         if let Err(Failed::Provider(_)) = &named {
             // It may be another than it was.
             self.forget();
@@ -362,12 +367,12 @@ fn verifier(known: &Known) -> IdTokenVerifier<'_, CoreJsonWebKey> {
     known.id_token_verifier().set_allowed_algs(SIGNED_BY)
 }
 
-async fn in_time<T, E: From<String>>(asked: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
+async fn in_time<T, E: From<String>>(patience: Duration, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
 where
     Failed: From<E>,
 {
-    let late = |_| Failed::Provider(format!("it does not answer within {} s", PATIENCE.as_secs()));
-    Ok(timeout(PATIENCE, asked).await.map_err(late)??)
+    let late = |_| Failed::Provider(format!("it does not answer within {} s", patience.as_secs()));
+    Ok(timeout(patience, asked).await.map_err(late)??)
 }
 
 /// Does nobody on the way read what is sent there?
@@ -402,6 +407,7 @@ mod tests {
             groups_claim: "groups".to_owned(),
             roles: vec![("staff".to_owned(), Role::Viewer), ("ops".to_owned(), Role::Editor)],
             ca: None,
+            patience: Oidc::PATIENCE,
         }
     }
 

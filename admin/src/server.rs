@@ -129,6 +129,29 @@ pub struct Settings {
     pub errors: ErrorCounts,
     /// How people sign in.
     pub access: Access,
+    /// How long the server waits for others.
+    pub periods: Periods,
+}
+
+/// How long the server waits for others. Only tests have other periods than the default.
+#[derive(Clone, Copy, Debug)]
+pub struct Periods {
+    /// How long a node may take to read a policy that it is sent; one that takes longer is told to start again.
+    pub node_reads_within: Duration,
+    /// How long the name of a node that says nothing is kept from another process.
+    pub node_keeps_name: Duration,
+    /// How long a look for what other servers published may take.
+    pub look_ends_within: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Self {
+            node_reads_within: Duration::from_secs(20),
+            node_keeps_name: Duration::from_secs(3),
+            look_ends_within: Duration::from_secs(20),
+        }
+    }
 }
 
 /// How people sign in.
@@ -271,6 +294,7 @@ impl Admin {
             process,
             errors,
             access,
+            periods,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
         passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
@@ -304,7 +328,7 @@ impl Admin {
         let figures = Arc::new(Figures::new(of, node, figures_clock, privacy, told, has_figures));
         let decides = is_node.then(|| Answers::of(Arc::clone(&engine), shared));
         let own = OwnProcess { process: started(process, record), errors };
-        let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own));
+        let fleet = Arc::new(Fleet::new(Arc::clone(&events), Arc::clone(&figures), decides, own, periods));
         let changes =
             Publisher::new(store.clone(), engine, (targets, here), Arc::clone(&telemetry), Arc::clone(&fleet));
         let (beside, clerk) = Beside::new();

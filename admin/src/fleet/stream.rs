@@ -27,8 +27,6 @@ use crate::{
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Versions that a reader may have missed without being slow.
 const MISSED_MAX: u64 = 4;
-/// How long it may take to read what it is sent.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Reader {
     state: Data<State>,
@@ -112,7 +110,10 @@ impl Reader {
                 self.end("it is being stopped");
             }
             if let Some(piece) = self.pieces.pop_front() {
-                if self.pieces.is_empty() && !self.is_over && self.since.elapsed() > PATIENCE {
+                if self.pieces.is_empty()
+                    && !self.is_over
+                    && self.since.elapsed() > self.state.fleet.periods.node_reads_within
+                {
                     self.restart();
                 }
                 return Some(piece);

@@ -15,8 +15,6 @@ use crate::{
     store::{Rollout, Version},
 };
 
-/// How long a look may take.
-const LOOK_IN: Duration = Duration::from_secs(20);
 /// How soon is looked again after one that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
@@ -50,7 +48,7 @@ impl Publisher {
     /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
     pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
         let _turn = self.turn().await?;
-        let looked = timeout(LOOK_IN, async {
+        let looked = timeout(self.fleet.periods.look_ends_within, async {
             let mut reading = self.store.reading().await?;
             self.take_over(&mut reading).await
         });

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::block_on,
-    support::{Client, PASSWORD, Server, fresh},
+    support::{Client, PASSWORD, Server, fresh, wait_for_some},
 };
 
 fn lines(client: &Client, query: &str) -> Vec<Value> {
@@ -17,12 +17,7 @@ fn lines(client: &Client, query: &str) -> Vec<Value> {
 
 /// The newest line of this query, which may be written beside the answer that it is about.
 fn newest(client: &Client, query: &str) -> Value {
-    let found = (0..100).find_map(|_| {
-        thread::sleep(Duration::from_millis(20));
-        lines(client, query).first().cloned()
-    });
-    assert!(found.is_some(), "no line of {query}");
-    found.unwrap_or_default()
+    wait_for_some(query, || lines(client, query).first().cloned())
 }
 
 fn has(line: &Value, of: &Value) {

@@ -1,28 +1,17 @@
 //! Figures of seconds, minutes and hours: what was counted is what is answered, also after a restart and where the clock is
 //! set otherwise; the heaviest; endpoints without a rule.
 
-use std::{thread, time::Duration};
-
 use serde_json::{Value, json};
 use tidegate::{Identity, Request};
 
 use crate::{
     home::{Folder, block_on},
-    support::{Client, Server, Time, fresh},
+    support::{Client, Server, Time, fresh, wait_for_some, wait_until},
 };
 
 /// Asks until the answer is as it should be.
 pub(crate) fn wait_for(client: &Client, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let mut last = client.get(path).json();
-    for _ in 0..1_500 {
-        if is_so(&last) {
-            return last;
-        }
-        thread::sleep(Duration::from_millis(20));
-        last = client.get(path).json();
-    }
-    assert!(is_so(&last), "{path} stays {last}");
-    last
+    wait_for_some(path, || Some(client.get(path).json()).filter(&is_so))
 }
 
 /// Waits until so many requests are in the figures.
@@ -203,13 +192,15 @@ fn that_something_was_decided_is_known_after_a_restart() {
     assert_eq!(anything(&server.administrator()), false);
     // A minute of nothing is kept too.
     time.go_on(60);
-    thread::sleep(Duration::from_millis(1_500));
+    let rows = || {
+        block_on(async {
+            let mut connection = folder.home().connect().await;
+            let rows = sqlx::query("SELECT 1 FROM figures WHERE step = 3600").fetch_all(&mut connection).await;
+            rows.expect("it reads").len()
+        })
+    };
+    wait_until("an hour of nothing is written", || rows() > 0);
     server.stop();
-    let rows = block_on(async {
-        let mut connection = folder.home().connect().await;
-        sqlx::query("SELECT 1 FROM figures WHERE step = 3600").fetch_all(&mut connection).await.expect("it reads").len()
-    });
-    assert!(rows > 0, "an hour of nothing");
     let mut server = Server::start_at(folder.home(), "a", &time);
     let ana = server.sign_in();
     assert_eq!(anything(&ana), false);

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     home::Folder,
     stream::Events,
-    support::{Server, fresh},
+    support::{Server, fresh, wait_until},
 };
 
 #[test]
@@ -64,9 +64,5 @@ fn a_server_whose_database_is_gone_is_not_ready() {
     let metrics = server.stranger().get("/metrics").text;
     assert!(metrics.contains("tidegate_admin_store_errors_total{operation=\"begin\"} 1"), "{metrics}");
     fs::rename(folder.path().join("elsewhere"), folder.home().data.join("tidegate.db")).expect("it moves back");
-    let is_ready = (0..500).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        server.stranger().get("/readyz").status == 200
-    });
-    assert!(is_ready);
+    wait_until("it is ready", || server.stranger().get("/readyz").status == 200);
 }

@@ -1,9 +1,7 @@
-//! Where a server of a test keeps what it knows: a folder with `SQLite`'s file, or a database on the `PostgreSQL` server that
-//! `TIDEGATE_TEST_DATABASE` is the address of. Each test has its own, which goes away with it.
+//! Homes of servers: a folder with `SQLite`'s file, or a database on a `PostgreSQL` server. Each test has its own, which goes
+//! away with it. `TIDEGATE_TEST_HOMES=postgres` makes `PostgreSQL` the home of every test that names none.
 
 use std::{
-    future::Future,
-    hash::{BuildHasher, RandomState},
     net::SocketAddr,
     path::{Path, PathBuf},
 };
@@ -11,14 +9,15 @@ use std::{
 use sqlx::{AnyConnection, AssertSqlSafe, ConnectOptions, Connection, any::AnyConnectOptions, raw_sql};
 use tempfile::TempDir;
 use tidegate_admin::DatabaseUrl;
-use tokio::runtime;
 
-use crate::support::Server;
+pub(crate) use crate::database::block_on;
+use crate::{database::Database, support::Server};
 
 /// A home of one test.
 pub(crate) struct Folder {
     folder: TempDir,
     home: Home,
+    _database: Option<Database>,
 }
 
 /// What a server is told of it.
@@ -30,39 +29,45 @@ pub(crate) struct Home {
 }
 
 impl Folder {
+    /// Makes a home in which no server was started yet. In `PostgreSQL` its tables are there already.
     pub(crate) fn new() -> Self {
-        let mut folder = Self::with_file();
-        folder.home.url = server().map(|server| {
-            let name = format!("tidegate_test_{:016x}", RandomState::new().hash_one(folder.path()));
-            execute(
-                &server,
-                format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"),
-            );
-            let mut url = address(&server).database_url;
-            url.set_path(&name);
-            url.to_string()
-        });
-        folder
+        if is_postgres() { Self::with_database(Database::migrated()) } else { Self::with_file() }
     }
 
-    /// With a database on a server, and the first admin server on it.
+    /// Makes a home for a first start from nothing: without tables also in `PostgreSQL`.
+    pub(crate) fn untouched() -> Self {
+        if is_postgres() { Self::untouched_on_server() } else { Self::with_file() }
+    }
+
+    /// Makes a home in `PostgreSQL`, whichever the other tests have, without tables.
+    pub(crate) fn untouched_on_server() -> Self {
+        Self::with_database(Database::empty())
+    }
+
+    /// Makes a home in `PostgreSQL`, whichever the other tests have, and starts the first server in it.
     pub(crate) fn on_server() -> (Self, Server) {
-        let folder = Self::new();
-        assert!(folder.home.is_postgres(), "TIDEGATE_TEST_DATABASE must be the address of a PostgreSQL server");
+        let folder = Self::unused_on_server();
         let server = Server::start(&folder.home);
         (folder, server)
     }
 
-    /// With `SQLite`'s file, whatever the other tests run over.
+    /// Makes a home in `PostgreSQL`, whichever the other tests have.
+    pub(crate) fn unused_on_server() -> Self {
+        Self::with_database(Database::migrated())
+    }
+
+    fn with_database(database: Database) -> Self {
+        let mut folder = Self::with_file();
+        folder.home.url = Some(database.url().to_owned());
+        folder._database = Some(database);
+        folder
+    }
+
+    /// Makes a home with `SQLite`'s file, whichever the other tests have.
     pub(crate) fn with_file() -> Self {
         let folder = TempDir::new().expect("a folder");
         let home = Home::in_file(folder.path().join("data"));
-        Self { folder, home }
-    }
-
-    /// Does what has to be done from another database of the server.
-    pub(crate) fn maintain(sql: &str) {
-        execute(&server().expect("a server"), sql.to_owned());
+        Self { folder, home, _database: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -71,15 +76,6 @@ impl Folder {
 
     pub(crate) fn home(&self) -> &Home {
         &self.home
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let (Some(url), Some(server)) = (&self.home.url, server()) {
-            let url = address(url).database_url;
-            execute(&server, format!("DROP DATABASE {} WITH (FORCE)", url.path().trim_start_matches('/')));
-        }
     }
 }
 
@@ -136,19 +132,11 @@ fn address(url: &str) -> AnyConnectOptions {
     url.parse().expect("an address")
 }
 
-fn execute(server: &str, sql: String) {
-    block_on(async {
-        let mut connection = address(server).connect().await.expect("the server of TIDEGATE_TEST_DATABASE runs");
-        raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.expect("it is done");
-        connection.close().await.expect("it closes");
-    });
-}
-
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
-}
-
-#[expect(clippy::disallowed_methods, reason = "what the tests run over is chosen by who runs them")]
-fn server() -> Option<String> {
-    std::env::var("TIDEGATE_TEST_DATABASE").ok()
+#[expect(clippy::disallowed_methods, reason = "the homes are chosen by the command that runs the tests")]
+fn is_postgres() -> bool {
+    match std::env::var("TIDEGATE_TEST_HOMES").as_deref() {
+        Ok("postgres") => true,
+        Ok("sqlite") | Err(_) => false,
+        Ok(other) => panic!("TIDEGATE_TEST_HOMES is `{other}`; it is sqlite or postgres"),
+    }
 }

@@ -4,6 +4,7 @@ mod access;
 mod alerts;
 mod audit;
 mod clients;
+mod database;
 mod documentation;
 mod documented;
 mod drafts;

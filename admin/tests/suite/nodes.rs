@@ -1,6 +1,10 @@
 //! The fleet as the admin server has it: what nodes are sent, what is counted of what they tell, what they are asked.
 
 use std::{
+    fs,
+    hash::{BuildHasher, RandomState},
+    io::{Read, Write},
+    net::TcpStream,
     ops::Range,
     thread,
     time::{Duration, Instant},
@@ -14,7 +18,7 @@ use crate::{
     figures::{checks, counted, points, range, wait_for},
     home::Folder,
     stream::Events,
-    support::{Client, Server, Time, fresh, tier_change},
+    support::{Client, LIMIT, Server, Time, fresh, tier_change, wait_until},
 };
 
 pub(crate) fn node_of(ana: &Client) -> Client {
@@ -51,15 +55,6 @@ pub(crate) fn row(ana: &Client, name: &str) -> Value {
     let answer = ana.get(&format!("/api/v1/nodes/{name}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
-}
-
-#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(25), "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -398,6 +393,10 @@ fn tiers_of_all_nodes_have_each_request_once_in_seconds_and_minutes() {
 fn a_test_request_is_charged_and_its_line_says_what_was_decided() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
+    // None of it comes back while the test runs.
+    let (etag, mut free) = ana.tier("free");
+    free["limits"][0]["period"] = json!("1d");
+    assert_eq!(ana.publish_tier(1, &etag, &free).status, 201);
     let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
     let charge = |request: &Value, reason: &str| {
         ana.post("/api/v1/keys/charge", &json!({ "request": request, "nodes": ["here"], "reason": reason }))
@@ -633,6 +632,78 @@ fn a_revoked_token_ends_the_stream() {
     let outcome = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-1"] })).json();
     assert!(began.elapsed() < Duration::from_secs(1));
     assert_eq!(outcome, json!({ "answers": {}, "did_not_answer": ["n-1"] }));
+}
+
+/// More than the sockets hold is on its way to each of them.
+#[test]
+fn readers_that_do_not_read_cost_no_memory_and_are_told_to_start_again() {
+    const READERS: usize = 40;
+    const CLIENTS: u64 = 12_000;
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.node_reads_within = PATIENCE);
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    // Values that cannot be packed.
+    let client = |number: u64| {
+        let part = |part: u64| format!("{:016x}", RandomState::new().hash_one((number, part)));
+        let value = (0..60).map(part).collect::<Vec<_>>().concat();
+        json!({ "kind": "user", "value": value, "tier": "free" })
+    };
+    let mut document = ana.get("/api/v1/policy").json()["document"].clone();
+    document["domains"]["default"]["clients"] = (0..CLIENTS).map(client).collect();
+    let files = json!({ "files": [{ "name": "a.json", "text": document.to_string() }] });
+    let if_match = [("if-match", "\"policy:1\"")];
+    let imported = ana.send("POST", "/api/v1/policy/import", &if_match, Some(files.to_string().into_bytes()));
+    assert_eq!(imported.status, 201, "{imported:?}");
+    let mut other = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    assert_eq!(other.next_called("snapshot")["version"], 2);
+    let before = memory();
+    let mut readers: Vec<TcpStream> = (0..READERS)
+        .map(|number| {
+            let mut reader = TcpStream::connect(server.url.trim_start_matches("http://")).expect("it listens");
+            let hello = hello(&format!("slow-{number}"), "a");
+            let head = format!(
+                "GET /api/v1/snapshots/stream?{hello} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+                node.bearer
+            );
+            reader.write_all(head.as_bytes()).expect("it reads");
+            reader
+        })
+        .collect();
+    // The beginning of an answer shows that it is being sent.
+    for reader in &mut readers {
+        reader.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        reader.read_exact(&mut [0; 512]).expect("it begins");
+    }
+    thread::sleep(2 * PATIENCE);
+    // What each of them has still to read is several times as much.
+    let grown = memory().saturating_sub(before);
+    assert!(grown < 64, "{READERS} readers took {grown} MiB");
+    // The other one is not held up.
+    assert_eq!(publish(&ana, &minute(500), false).status, 201);
+    assert_eq!(
+        other.next().map(|(name, data)| (["delta", "snapshot"].contains(&&*name), data["version"].clone())),
+        Some((true, json!(3)))
+    );
+    let mut told = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    // Until it ends.
+    while !told.ends_with(b"0\r\n\r\n") {
+        let count = readers[0].read(&mut piece).expect("it goes on");
+        assert!(count > 0, "the answer is whole");
+        told.extend_from_slice(&piece[..count]);
+    }
+    assert!(told.len() > 4 << 20, "it is more than the sockets hold: {}", told.len());
+    let end = String::from_utf8_lossy(&told[told.len() - 200..]);
+    assert!(end.contains("event: restart"), "{end}");
+}
+
+/// Memory of this process that is really there, in MiB.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") >> 10
 }
 
 #[test]

@@ -1,16 +1,14 @@
 //! `PostgreSQL`: what keeps a server from starting on a database there, and what happens while it is away.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sqlx::{postgres::PgListener, query_scalar};
-use tidegate_admin::StartError;
+use tidegate_admin::{Periods, StartError};
 use tokio::time::timeout;
 
 use crate::{
+    database::Database,
     home::{Folder, Home, block_on},
     silence::Silence,
     support::{Server, open},
@@ -32,12 +30,12 @@ fn refused(home: &Home, words: &[&str]) -> StartError {
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn a_database_of_somebody_else_is_not_taken() {
-    let folder = Folder::new();
+    let folder = Folder::untouched_on_server();
     folder.home().execute("CREATE TABLE thesis (x int)");
     let error = refused(folder.home(), &["thesis", "--database"]);
     assert!(matches!(error, StartError::ForeignTables { .. }), "{error:?}");
     // Another program that keeps its migrations as we do.
-    let folder = Folder::new();
+    let folder = Folder::untouched_on_server();
     folder.home().execute(
         "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY, description TEXT, success BOOLEAN, checksum BYTEA,
          execution_time BIGINT); INSERT INTO _sqlx_migrations VALUES (1, 'theirs', true, '\\x00', 0)",
@@ -49,9 +47,9 @@ fn a_database_of_somebody_else_is_not_taken() {
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn who_may_not_is_told_what_to_do_and_no_password_is_shown() {
-    let folder = Folder::new();
+    let folder = Folder::untouched_on_server();
     let (user, password) = (format!("eve_{}", std::process::id()), "hunter2");
-    Folder::maintain(&format!("CREATE ROLE {user} LOGIN PASSWORD '{password}'"));
+    Database::maintain(&format!("CREATE ROLE {user} LOGIN PASSWORD '{password}'"));
     let with = |user: &str, password: &str| {
         folder.home().altered(|url| {
             let (_, rest) = url.split_once('@').expect("an address with a user");
@@ -71,7 +69,7 @@ fn who_may_not_is_told_what_to_do_and_no_password_is_shown() {
         let error = refused(&home, &words);
         assert!(!format!("{error} {error:?}").contains(password), "{error:?}");
     }
-    Folder::maintain(&format!("DROP ROLE {user}"));
+    Database::maintain(&format!("DROP ROLE {user}"));
     // A server whose certificate is not signed by whom the address names is not talked to.
     let distrusted = folder.home().altered(|url| url.split_once("&sslrootcert").expect("a certificate").0.to_owned());
     refused(&distrusted, &["cannot be reached", "certificate"]);
@@ -112,9 +110,7 @@ fn connections_that_are_cut_off_are_made_anew() {
         let (etag, mut free) = ana.tier("free");
         free["limits"][0]["limit"] = json!(1_000 + round);
         assert_eq!(ana.publish_tier(round, &etag, &free).status, 201);
-        while b.engine.version() < round + 1 {
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(&b, round + 1);
     }
 }
 
@@ -127,9 +123,9 @@ fn checks_go_on_while_the_database_is_away() {
     free["limits"][0]["limit"] = json!(7);
     let url = folder.home().url().expect("an address").to_string();
     let name = url.rsplit_once('/').expect("a name").1;
-    let allow = |allowed: bool| Folder::maintain(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}"));
+    let allow = |allowed: bool| Database::maintain(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}"));
     allow(false);
-    Folder::maintain(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"));
+    Database::maintain(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"));
     let refused = ana.publish_tier(1, &etag, &free);
     assert_eq!((refused.status, &refused.json()["code"]), (503, &json!("storage")), "{refused:?}");
     assert!(server.check("ada").is_allowed());
@@ -198,9 +194,25 @@ fn an_error_of_a_commit_that_may_have_been_done_is_an_unknown_outcome() {
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn connections_that_fall_silent_are_given_up() {
+    fall_silent(Duration::from_secs(1));
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: the twenty seconds for which a silent database is waited for"]
+    fn connections_that_fall_silent_are_given_up_after_twenty_seconds() {
+        fall_silent(Periods::default().look_ends_within);
+    }
+}
+
+fn fall_silent(look_ends_within: Duration) {
     let (folder, a) = Folder::on_server();
     let silence = Silence::before(folder.home().database().0);
-    let b = Server::start(&silence.home(folder.home()));
+    let b = Server::start_with(&silence.home(folder.home()), |settings| {
+        settings.periods.look_ends_within = look_ends_within;
+    });
     let ana = a.administrator();
     silence.fall();
     let (etag, mut free) = ana.tier("free");

@@ -7,9 +7,9 @@ use tidegate::policy::Policy;
 use tidegate_admin::PolicyFile;
 
 use crate::{
-    nodes::{assign, hello, limit_of, minute, node_of, row, wait_until},
+    nodes::{assign, hello, limit_of, minute, node_of, row},
     stream::Events,
-    support::{Answer, Client, Server, data_of, fresh, tier_change},
+    support::{Answer, Client, Server, data_of, fresh, tier_change, wait_until},
     two_servers::{two, wait_for},
 };
 

@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::{
     home::Folder,
     provider::{Browser, Provider},
-    support::{Client, PASSWORD, Server, data_of, fresh},
+    support::{Client, PASSWORD, Server, data_of, first_start, fresh, wait_for_some, wait_until},
 };
 
 #[test]
 fn the_link_makes_one_administrator_once() {
-    let (_folder, server) = fresh();
+    let (_folder, server) = first_start();
     let stranger = server.stranger();
     let body = |code: &str, name: &str, password: &str| json!({ "code": code, "name": name, "password": password });
     // What is wrong does not use the link up.
@@ -34,7 +34,7 @@ fn the_link_makes_one_administrator_once() {
 
 #[test]
 fn a_restart_prints_a_new_link_while_there_is_no_administrator() {
-    let (folder, mut server) = fresh();
+    let (folder, mut server) = first_start();
     let first = server.code().to_owned();
     server.stop();
     let mut server = Server::start(&data_of(&folder));
@@ -184,11 +184,10 @@ fn a_trusted_proxy_says_who_asks() {
     let addresses: Vec<_> = sessions["items"].as_array().expect("items").iter().map(|item| &item["address"]).collect();
     assert!(addresses.contains(&&json!("198.51.100.8")), "{sessions}");
     // The lines are written beside the answers.
-    let is_told = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    wait_until("the lines are written", || {
         ana.get("/api/v1/audit?q=198.51.100.7").json()["items"].as_array().expect("items").len() >= 11
     });
-    assert!(is_told && !ana.get("/api/v1/audit?limit=500").text.contains("203.0.113"));
+    assert!(!ana.get("/api/v1/audit?limit=500").text.contains("203.0.113"));
     // Nobody else is asked.
     let (_folder, server) = fresh();
     let ana = server.administrator();
@@ -202,12 +201,20 @@ fn secrets_that_are_none_are_limited_by_address() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let made_up = Client { bearer: "tg_made-up".to_owned(), ..server.stranger() };
-    let limited = (0..2_000).map(|_| made_up.get("/api/v1/me")).find(|answer| answer.status != 401);
-    let limited = limited.expect("a limit");
+    // Answers are not looked at, so that tries come sooner than the twenty a second that come back.
+    let is_limited = |client: &Client, name: &str, value: &str| {
+        let me = client.agent.get(format!("{}/api/v1/me", server.url)).header(name, value);
+        let status = me.call().expect("an answer").status().as_u16();
+        assert!(matches!(status, 401 | 429), "{status}");
+        status == 429
+    };
+    wait_until("a limit", || (0..100).any(|_| is_limited(&made_up, "authorization", "Bearer tg_made-up")));
+    let limited = wait_for_some("a limit", || Some(made_up.get("/api/v1/me")).filter(|answer| answer.status != 401));
     assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
-    // Twenty come back each second.
+    // Those of sessions are counted with them.
     let session = Client { token: "x".repeat(43), ..server.stranger() };
-    assert!((0..100).any(|_| session.get("/api/v1/me").status == 429));
+    let cookie = session.cookie();
+    wait_until("a limit", || (0..100).any(|_| is_limited(&session, "cookie", &cookie)));
     assert_eq!((ana.get("/api/v1/me").status, server.sign_in().get("/api/v1/me").status), (200, 200));
 }
 

@@ -5,8 +5,6 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    thread,
-    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -14,7 +12,7 @@ use tidegate_admin::StartError;
 
 use crate::{
     home::{Folder, Home},
-    support::{self, Server},
+    support::{self, Server, wait_until},
 };
 
 fn fresh() -> (Folder, Server) {
@@ -38,12 +36,7 @@ fn used() -> (Folder, PathBuf) {
     server.stop();
     let data = data_of(&folder);
     // A connection that was on its way back to the pool when its thread ended is closed a moment later.
-    for _ in 0..500 {
-        if !data.join("tidegate.db-wal").exists() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the log is brought home", || !data.join("tidegate.db-wal").exists());
     (folder, data)
 }
 

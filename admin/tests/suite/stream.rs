@@ -17,6 +17,9 @@ use crate::{
 /// Is an event as it should be?
 type Check = fn(&Value) -> bool;
 
+/// The longest that a stream is read.
+const STREAM_LIMIT: Duration = Duration::from_secs(120);
+
 pub(crate) struct Events {
     lines: Lines<BufReader<BodyReader<'static>>>,
     /// Of the last event that was read.
@@ -30,7 +33,7 @@ impl Events {
 
     /// Of somebody who was here before, and read the event with this id last.
     pub(crate) fn open_after(url: &str, client: &Client, topics: &str, last: Option<&str>) -> Self {
-        let agent: Agent = Agent::config_builder().timeout_global(Some(Duration::from_secs(30))).build().into();
+        let agent: Agent = Agent::config_builder().timeout_global(Some(STREAM_LIMIT)).build().into();
         let mut stream = agent.get(format!("{url}/api/v1/stream?topics={topics}")).header("cookie", client.cookie());
         if let Some(last) = last {
             stream = stream.header("last-event-id", last);
@@ -43,7 +46,7 @@ impl Events {
 
     /// Of a node, which says this of itself.
     pub(crate) fn of_node(url: &str, node: &Client, hello: &str) -> Self {
-        let agent: Agent = Agent::config_builder().timeout_global(Some(Duration::from_secs(30))).build().into();
+        let agent: Agent = Agent::config_builder().timeout_global(Some(STREAM_LIMIT)).build().into();
         let stream = agent.get(format!("{url}/api/v1/snapshots/stream?{hello}"));
         let stream = stream.header("authorization", format!("Bearer {}", node.bearer)).call().expect("it opens");
         Self { lines: BufReader::new(stream.into_body().into_reader()).lines(), id: String::new() }

@@ -4,7 +4,7 @@ use std::{
     net::TcpListener,
     sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,6 +19,8 @@ use crate::home::{Folder, Home};
 use crate::documented;
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
+/// The longest that a test waits for what has to come.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// A running server. Stopped when it is dropped.
 pub(crate) struct Server {
@@ -94,6 +96,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         process: tidegate_admin::Process { max_keys: Some(10_000), ..tidegate_admin::Process::default() },
         errors: tidegate_admin::ErrorCounts::of(|| [("bad_request", 2)].into()),
         access: tidegate_admin::Access::default(),
+        periods: tidegate_admin::Periods::default(),
     };
     (settings, engine, url)
 }
@@ -173,11 +176,40 @@ impl Server {
         client
     }
 
+    /// The same by a proxy that is trusted, for somebody at this address.
+    pub(crate) fn sign_in_from(&self, address: &str, name: &str, password: &str) -> Client {
+        let mut client = self.stranger();
+        let body = json!({ "name": name, "password": password }).to_string().into_bytes();
+        let answer = client.send("POST", "/api/v1/session", &[("x-forwarded-for", address)], Some(body));
+        client.keep(&answer);
+        client
+    }
+
     /// A request of this user, of cost 1.
     pub(crate) fn check(&self, user: &str) -> Decision<'_> {
         let who = [Identity::new("user", user).expect("valid")];
         self.engine.check(&Request::new(&who).expect("valid"))
     }
+}
+
+/// Waits until something is so. The limit is for a server that never gets there.
+#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until there is something, and returns it.
+pub(crate) fn wait_for_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    wait_until(what, || {
+        found = find();
+        found.is_some()
+    });
+    found.expect("something")
 }
 
 impl Drop for Server {
@@ -189,6 +221,13 @@ impl Drop for Server {
 /// A home, and the server that made its database.
 pub(crate) fn fresh() -> (Folder, Server) {
     let folder = Folder::new();
+    let server = Server::start(folder.home());
+    (folder, server)
+}
+
+/// The same, where the server made the tables too.
+pub(crate) fn first_start() -> (Folder, Server) {
+    let folder = Folder::untouched();
     let server = Server::start(folder.home());
     (folder, server)
 }
@@ -243,6 +282,11 @@ impl Answer {
 impl Client {
     fn enter(&mut self, path: &str, body: &Value) {
         let answer = self.post(path, body);
+        self.keep(&answer);
+    }
+
+    /// Takes the session of an answer.
+    fn keep(&mut self, answer: &Answer) {
         assert!(matches!(answer.status, 200 | 201), "{answer:?}");
         let cookie = answer.header("set-cookie").split(';').next().expect("a part");
         cookie.split_once('=').expect("a value").1.clone_into(&mut self.token);
@@ -312,7 +356,7 @@ impl Client {
         }
         let request = request.body(body.unwrap_or_default()).expect("a request");
         let mut answer = self.agent.run(request).expect("an answer");
-        let text = answer.body_mut().read_to_string().expect("text");
+        let text = answer.body_mut().with_config().limit(100 << 20).read_to_string().expect("text");
         let answer = Answer { status: answer.status().as_u16(), headers: answer.headers().clone(), text };
         if let Some(path) = path.strip_prefix("/api/v1") {
             documented::check(&self.document(), method, path, &answer);
