@@ -6,6 +6,8 @@
 mod address;
 mod audit;
 mod backup;
+#[cfg(test)]
+mod contract;
 mod drafts;
 mod figures;
 mod nodes;
@@ -64,7 +66,23 @@ pub(crate) struct Store {
     place: Place,
     /// Whoever changes something: those who wait for it have no connection meanwhile, which others could read by.
     turn: Arc<Mutex<()>>,
+    patience: Patience,
     meter: Arc<Meter>,
+}
+
+/// How long the store waits.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// The longest that a change waits for the changes of this server before it.
+    turn: Duration,
+    /// The longest that the end waits for connections to be closed.
+    close: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { turn: Duration::from_secs(10), close: Duration::from_secs(5) }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -93,11 +111,6 @@ impl DerefMut for Change {
         &mut self.transaction
     }
 }
-
-/// How long the end waits for connections to be closed.
-const CLOSE_IN: Duration = Duration::from_secs(5);
-/// How long a change waits for those of this server that came before it.
-const TURN_IN: Duration = Duration::from_secs(10);
 
 impl Store {
     /// Its file, or its address without the password.
@@ -135,7 +148,7 @@ impl Store {
     }
 
     async fn begin(&self) -> sqlx::Result<Change> {
-        let turn = timeout(TURN_IN, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| Broken::Busy)?;
+        let turn = timeout(self.patience.turn, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| Broken::Busy)?;
         let transaction = match &self.place {
             Place::File(file) if !file.is_in_place() => return Err(Broken::Gone.into()),
             Place::File(_) => self.pool.begin_with("BEGIN IMMEDIATE").await?,
@@ -207,7 +220,7 @@ impl Store {
     /// the pool would, whatever it last asked there.
     pub(crate) async fn close(&self) {
         // What is not closed ends with the process.
-        drop(timeout(CLOSE_IN, self.pool.close()).await);
+        drop(timeout(self.patience.close, self.pool.close()).await);
     }
 }
 

@@ -17,7 +17,7 @@ use sqlx::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::{DatabaseUrl, Place, Store, address::Address, sqlite};
+use super::{DatabaseUrl, Patience, Place, Store, address::Address, sqlite};
 use crate::start::StartError;
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -109,7 +109,13 @@ impl Store {
         sqlx::any::install_default_drivers();
         let pool = pool(8).connect_with(any).await.map_err(|error| explain(name, postgres, &error))?;
         let server = Server { name: name.to_owned(), options: Box::new(postgres.clone()) };
-        Ok(Self { pool, place: Place::Server(server), turn: Arc::default(), meter: Arc::default() })
+        Ok(Self {
+            pool,
+            place: Place::Server(server),
+            turn: Arc::default(),
+            patience: Patience::default(),
+            meter: Arc::default(),
+        })
     }
 
     /// Has nothing ever been published here? Versions may be lost, but so are then the lines that tell of them.

@@ -20,7 +20,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-use super::{Place, Store};
+use super::{Patience, Place, Store};
 use crate::{folder::DataFolder, start::StartError};
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
@@ -153,7 +153,13 @@ async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, Start
         .await
         .map_err(explain)?;
     let file = OpenFile::of(path).map_err(|error| other(path, &error))?;
-    Ok(Store { pool, place: Place::File(file), turn: Arc::default(), meter: Arc::default() })
+    Ok(Store {
+        pool,
+        place: Place::File(file),
+        turn: Arc::default(),
+        patience: Patience::default(),
+        meter: Arc::default(),
+    })
 }
 
 /// Of a database that is there. Each byte of its path is written as a number, so none means anything to whoever reads it.

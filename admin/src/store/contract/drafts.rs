@@ -1,0 +1,116 @@
+//! Drafts of change lists.
+
+use super::{Home, LINE, at_once};
+use crate::store::{Audit, Draft, Store, pattern};
+
+on_both! {
+    drafts_come_back_until_they_end,
+    drafts_are_listed_newest_first_page_by_page,
+    drafts_are_bounded,
+    the_last_place_is_taken_once,
+    a_draft_is_removed_once,
+}
+
+const SAVED: Audit<'static> = Audit { action: "draft.save", ..LINE };
+const REMOVED: Audit<'static> = Audit { action: "draft.remove", ..LINE };
+const END: &str = "2026-02-01T00:00:00Z";
+const NOW: &str = "2026-01-01T00:00:00Z";
+/// After every draft.
+const ALL: (&str, &str) = ("9999", "");
+
+fn draft(id: &str, saved_at: &str) -> Draft {
+    Draft {
+        id: id.to_owned(),
+        author: "Ana".to_owned(),
+        message: format!("message of {id}"),
+        saved_at: saved_at.to_owned(),
+        ends_at: END.to_owned(),
+    }
+}
+
+async fn add(store: &Store, draft: &Draft, count_max: i64) -> bool {
+    store.add_draft(draft, &format!("list of {}", draft.id), NOW, count_max, SAVED).await.expect("an answer")
+}
+
+async fn drafts_come_back_until_they_end(home: &Home) {
+    let store = &home.store;
+    let saved = draft("a", NOW);
+    assert!(add(store, &saved, 9).await);
+    let (found, list) = store.draft("a", NOW).await.expect("an answer").expect("the draft");
+    let Draft { id, author, message, saved_at, ends_at } = &found;
+    assert_eq!((&**id, &**author, &**message, &**saved_at, &**ends_at), ("a", "Ana", "message of a", NOW, END));
+    assert_eq!(list, "list of a");
+    assert!(store.draft("b", NOW).await.expect("an answer").is_none());
+    assert!(store.draft("a", "2026-01-31T23:59:59Z").await.expect("an answer").is_some());
+    assert!(store.draft("a", END).await.expect("an answer").is_none(), "it ends at its end");
+    assert!(store.drafts(END, "%", ALL, 9).await.expect("a list").is_empty());
+    assert_eq!(home.lines("draft.save").await, 1);
+    // One id is one draft.
+    let again = store.add_draft(&saved, "another list", NOW, 9, SAVED).await.expect_err("it is there");
+    assert!(again.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation), "{again}");
+    assert_eq!(store.draft("a", NOW).await.expect("an answer").expect("the draft").1, "list of a");
+    assert_eq!(home.lines("draft.save").await, 1, "what was refused left nothing");
+}
+
+async fn drafts_are_listed_newest_first_page_by_page(home: &Home) {
+    let store = &home.store;
+    let times = [
+        ("b", "2026-01-01T00:00:02Z"),
+        ("d", "2026-01-01T00:00:01Z"),
+        ("a", "2026-01-01T00:00:02Z"),
+        ("c", "2026-01-01T00:00:03Z"),
+    ];
+    for (id, saved_at) in times {
+        assert!(add(store, &draft(id, saved_at), 9).await);
+    }
+    let ids = async |pattern: &str, after, count| {
+        let found = store.drafts(NOW, pattern, after, count).await.expect("a list");
+        found.into_iter().map(|draft| draft.id).collect::<String>()
+    };
+    assert_eq!(ids("%", ALL, 9).await, "cabd", "of the same second by their ids");
+    assert_eq!(ids("%", ALL, 2).await, "ca");
+    assert_eq!(ids("%", ("2026-01-01T00:00:02Z", "a"), 2).await, "bd");
+    assert_eq!(ids("%", ("2026-01-01T00:00:01Z", "d"), 2).await, "");
+    assert_eq!(ids("%", ALL, 0).await, "");
+    assert_eq!(ids(&pattern("OF C"), ALL, 9).await, "c");
+    assert_eq!(ids(&pattern("ana"), ALL, 9).await, "cabd", "the author too");
+    assert_eq!((ids(&pattern("%"), ALL, 9).await, ids(&pattern("_"), ALL, 9).await), (String::new(), String::new()));
+}
+
+async fn drafts_are_bounded(home: &Home) {
+    let store = &home.store;
+    let ends = Draft { ends_at: "2026-01-01T00:00:00Z".to_owned(), ..draft("ended", "2025-12-01T00:00:00Z") };
+    assert!(store.add_draft(&ends, "", "2025-12-01T00:00:00Z", 2, SAVED).await.expect("an answer"));
+    assert!(add(store, &draft("a", NOW), 2).await && add(store, &draft("b", NOW), 2).await, "what ended made room");
+    assert!(!add(store, &draft("c", NOW), 2).await);
+    assert!(store.draft("c", NOW).await.expect("an answer").is_none());
+    assert_eq!(home.lines("draft.save").await, 3, "a refusal writes no line");
+    assert_eq!(home.number("SELECT count(*) FROM drafts").await, 2);
+}
+
+async fn the_last_place_is_taken_once(home: &Home) {
+    let stores = [home.store.clone(), home.another().await, home.store.clone(), home.another().await];
+    let saving = stores
+        .into_iter()
+        .enumerate()
+        .map(|(number, store)| async move { add(&store, &draft(&number.to_string(), NOW), 2).await });
+    let saved = at_once(saving).await.into_iter().filter(|saved| *saved).count();
+    assert_eq!(saved, 2);
+    assert_eq!(home.store.drafts(NOW, "%", ALL, 9).await.expect("a list").len(), 2);
+    assert_eq!(home.lines("draft.save").await, 2);
+}
+
+async fn a_draft_is_removed_once(home: &Home) {
+    let (a, b) = (home.store.clone(), home.another().await);
+    assert!(add(&a, &draft("a", NOW), 9).await && add(&a, &draft("b", NOW), 9).await);
+    let removing =
+        [a.clone(), b].map(|store| async move { store.remove_draft("a", REMOVED).await.expect("an answer") });
+    let mut removed = at_once(removing).await;
+    removed.sort_unstable();
+    assert_eq!(removed, [false, true]);
+    assert!(!a.remove_draft("absent", REMOVED).await.expect("an answer"));
+    assert_eq!(home.lines("draft.remove").await, 1);
+    assert!(
+        a.draft("a", NOW).await.expect("an answer").is_none() && a.draft("b", NOW).await.expect("an answer").is_some()
+    );
+}
