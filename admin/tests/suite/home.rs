@@ -15,9 +15,11 @@ use crate::{database::Database, support::Server};
 
 /// A home of one test.
 pub(crate) struct Folder {
-    folder: TempDir,
+    files: TempDir,
     home: Home,
-    _database: Option<Database>,
+    /// Dropped with the home.
+    #[expect(dead_code, reason = "it lives as long as the home")]
+    database: Option<Database>,
 }
 
 /// What a server is told of it.
@@ -57,21 +59,20 @@ impl Folder {
     }
 
     fn with_database(database: Database) -> Self {
-        let mut folder = Self::with_file();
-        folder.home.url = Some(database.url().to_owned());
-        folder._database = Some(database);
-        folder
+        let mut home = Self::with_file();
+        home.home.url = Some(database.url().to_owned());
+        Self { database: Some(database), ..home }
     }
 
     /// Makes a home with `SQLite`'s file, whichever the other tests have.
     pub(crate) fn with_file() -> Self {
-        let folder = TempDir::new().expect("a folder");
-        let home = Home::in_file(folder.path().join("data"));
-        Self { folder, home, _database: None }
+        let files = TempDir::new().expect("a folder");
+        let home = Home::in_file(files.path().join("data"));
+        Self { files, home, database: None }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.files.path()
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -134,9 +135,7 @@ fn address(url: &str) -> AnyConnectOptions {
 
 #[expect(clippy::disallowed_methods, reason = "the homes are chosen by the command that runs the tests")]
 fn is_postgres() -> bool {
-    match std::env::var("TIDEGATE_TEST_HOMES").as_deref() {
-        Ok("postgres") => true,
-        Ok("sqlite") | Err(_) => false,
-        Ok(other) => panic!("TIDEGATE_TEST_HOMES is `{other}`; it is sqlite or postgres"),
-    }
+    let homes = std::env::var("TIDEGATE_TEST_HOMES").unwrap_or_else(|_| "sqlite".to_owned());
+    assert!(["sqlite", "postgres"].contains(&&*homes), "TIDEGATE_TEST_HOMES is `{homes}`; it is sqlite or postgres");
+    homes == "postgres"
 }

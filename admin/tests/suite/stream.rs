@@ -18,7 +18,7 @@ use crate::{
 type Check = fn(&Value) -> bool;
 
 /// The longest that a stream is read.
-const STREAM_LIMIT: Duration = Duration::from_secs(120);
+const STREAM_LIMIT: Duration = Duration::from_mins(2);
 
 pub(crate) struct Events {
     lines: Lines<BufReader<BodyReader<'static>>>,

@@ -32,21 +32,18 @@ async fn never(_: &Store) -> sqlx::Result<()> {
 
 async fn a_second_start_finds_what_is_there(home: &Home) {
     home.store.audit(LINE).await.expect("it is written");
-    let store = match &home.url {
-        Some(url) => {
-            let (store, is_first) = Store::of_server(url, never).await.expect("it opens");
-            assert!(!is_first);
-            store
-        }
-        None => {
-            home.store.close().await;
-            let data = home.data.with_file_name("copy");
-            fs::create_dir(&data).expect("a folder");
-            fs::copy(home.data.join("tidegate.db"), data.join("tidegate.db")).expect("a copy");
-            let mut folder = DataFolder::take(&data).expect("it is free");
-            assert!(!folder.is_new());
-            Store::open(&mut folder).await.expect("it opens")
-        }
+    let store = if let Some(url) = &home.url {
+        let (store, is_first) = Store::of_server(url, never).await.expect("it opens");
+        assert!(!is_first);
+        store
+    } else {
+        home.store.close().await;
+        let data = home.data.with_file_name("copy");
+        fs::create_dir(&data).expect("a folder");
+        fs::copy(home.data.join("tidegate.db"), data.join("tidegate.db")).expect("a copy");
+        let mut folder = DataFolder::take(&data).expect("it is free");
+        assert!(!folder.is_new());
+        Store::open(&mut folder).await.expect("it opens")
     };
     assert_eq!(newest(&store).await, 1);
     assert_eq!(store.last_audit_lines(9).await.expect("lines").len(), 2);
