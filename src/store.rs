@@ -65,6 +65,7 @@ impl StoreArguments {
             failures_max: self.redis_failures,
             pause: Duration::from_nanos(self.redis_pause),
             sync_interval: Duration::from_nanos(self.sync_interval),
+            ..StoreSettings::default()
         };
         let opened = Shared::new(Arc::clone(engine), &urls, settings).await;
         opened.map(|store| Some(Arc::new(store))).map_err(|error| Failure(format!("--redis: {error}")))

@@ -84,6 +84,8 @@ pub(super) struct Part {
     is_refused: bool,
     /// How often it was asked in vain.
     tries: u8,
+    /// The life of a lease, and the length of an epoch.
+    lease_ns: Nanos,
 }
 
 /// A swap that comes later is not made: the first try, and those after it.
@@ -173,20 +175,20 @@ impl Done {
 }
 
 impl Deed {
-    fn add(held: &Held, addition: Addition) -> Self {
-        let until = addition.until.min(held.leases.until());
+    fn add(held: &Held, addition: Addition, lease_ns: Nanos) -> Self {
+        let until = addition.until.min(held.leases.until(lease_ns));
         let addition = Addition { until, ..addition };
         Self::Add { head: head(&held.under.meter, addition.head), leases: held.leases.write(), addition }
     }
 
     /// Lends what is asked for by additions, which need not know what others did meanwhile: while no more than a quarter is out,
     /// and no more than the other three are used. `None`: it is to be done by a swap, which knows what there is.
-    fn lend(held: &Held, now: Nanos, ask: &LeaseAsk, grant: &Grant) -> Option<Self> {
+    fn lend(held: &Held, now: Nanos, ask: &LeaseAsk, grant: &Grant, lease_ns: Nanos) -> Option<Self> {
         let Held { under: Under { meter, .. }, word, leases } = held;
         if grant.is_charged || grant.given < ask.want {
             return None;
         }
-        let epoch = now / LEASE_NS;
+        let epoch = now / lease_ns;
         let signed = |tokens: u64| i64::try_from(tokens).ok();
         let mut more = [signed(ask.keep + grant.given)?, 0];
         let mut spent = 0;
@@ -199,7 +201,7 @@ impl Deed {
         let addition = meter.lent(*word, now, spent, out_most)?;
         // Else the script would find the same.
         let fits = leases.with(epoch, more)?.out() <= out_most && addition.tail(meter.tail(*word), now).is_some();
-        let (from, until) = (addition.from.max(epoch * LEASE_NS), addition.until.min((epoch + 1) * LEASE_NS));
+        let (from, until) = (addition.from.max(epoch * lease_ns), addition.until.min((epoch + 1) * lease_ns));
         let addition = Addition { from, until, ..addition };
         fits.then(|| Self::Lend { head: head(meter, addition.head), epoch, more, out_most, addition })
     }
@@ -208,13 +210,28 @@ impl Deed {
 impl Part {
     pub(super) fn new(key: String, charge: &StoreCharge<'_>, wish: Wish) -> Self {
         let own = Under { meter: charge.meter, version: charge.version };
-        Self { key, own, wish, is_shadow: charge.is_shadow, found: None, grant: None, is_refused: false, tries: 0 }
+        Self {
+            key,
+            own,
+            wish,
+            is_shadow: charge.is_shadow,
+            found: None,
+            grant: None,
+            is_refused: false,
+            tries: 0,
+            lease_ns: LEASE_NS,
+        }
     }
 
     /// Of a key that was asked for before, and what it had then.
     pub(super) fn again(key: String, own: Under, wish: Wish, text: Option<&str>) -> Self {
         let found = text.map(|text| Found::read(text.to_owned(), &own.meter));
-        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false, tries: 0 }
+        Self { key, own, wish, is_shadow: false, found, grant: None, is_refused: false, tries: 0, lease_ns: LEASE_NS }
+    }
+
+    /// Reckons with leases of this life from now on.
+    pub(super) fn set_lease(&mut self, lease_ns: Nanos) {
+        self.lease_ns = lease_ns;
     }
 
     /// Another key that it is about.
@@ -226,11 +243,11 @@ impl Part {
     fn held(&self, now: Nanos) -> (Held, bool) {
         match self.found.as_ref().and_then(|found| found.held) {
             Some(held) if held.under.meter == self.own.meter || held.under.version > self.own.version => {
-                let at = held.at(now);
+                let at = held.at(now, self.lease_ns);
                 (at, at.word != held.word || !at.leases.lie_as(&held.leases))
             }
             Some(held) => {
-                let Held { under, word, leases } = held.at(now);
+                let Held { under, word, leases } = held.at(now, self.lease_ns);
                 let word = under.meter.carry_over(word, now, &self.own.meter, Carry::Keep);
                 (Held { under: self.own, word, leases }, true)
             }
@@ -256,7 +273,7 @@ impl Part {
         // A word has the time in it at which it was reckoned, so it is not taken by a store whose own time is another.
         let soon = now.saturating_add(self.in_time(SWAP_IN));
         let swap = |held: &Held, (from, until): (Nanos, Nanos)| {
-            let until = until.min(soon).min(held.leases.until()).min(held.under.meter.ends(held.word));
+            let until = until.min(soon).min(held.leases.until(self.lease_ns)).min(held.under.meter.ends(held.word));
             Deed::Swap { before: before(), after: held.write(), from, until }
         };
         match self.wish {
@@ -288,7 +305,7 @@ impl Part {
                     Some(add)
                         if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most =>
                     {
-                        Deed::add(&held, add)
+                        Deed::add(&held, add, self.lease_ns)
                     }
                     _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
                 })
@@ -304,7 +321,7 @@ impl Part {
                     // What nobody has seen yet may be there all the same.
                     (Transition::Add(add), Verdict::Admit(_)) if !is_other => {
                         let lent = if add.is_instant { full - held.word.max(now).min(full) } else { held.leases.out() };
-                        Ok(Deed::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }))
+                        Ok(Deed::add(&held, Addition { most: add.most.saturating_sub(lent), ..add }, self.lease_ns))
                     }
                     (Transition::Add(add), Verdict::Admit(word)) => {
                         Ok(swap(&Held { word, ..held }, (add.from.max(now), add.until)))
@@ -316,9 +333,9 @@ impl Part {
                 }
             }
             Wish::Lease(ask) => {
-                let (after, grant) = granted(held, now, &ask);
+                let (after, grant) = granted(held, now, &ask, self.lease_ns);
                 let is_known = self.found.as_ref().is_some_and(|found| found.held.is_some());
-                let deed = match Deed::lend(&held, now, &ask, &grant) {
+                let deed = match Deed::lend(&held, now, &ask, &grant, self.lease_ns) {
                     _ if after == held && !is_other => Deed::Look,
                     Some(lend) if is_known && !is_other => lend,
                     _ => swap(&after, (now, Nanos::MAX)),
@@ -354,7 +371,7 @@ impl Part {
         // Others may have newer numbers.
         let theirs = self.found.as_ref().and_then(|found| found.held).map_or(0, |held| held.under.meter.period_ns());
         let life_ns = self.own.meter.period_ns().max(theirs).saturating_mul(2).max(debt_ns);
-        let leased_ns = life_ns.max(2 * LEASE_NS);
+        let leased_ns = life_ns.max(2 * self.lease_ns);
         // Microseconds: a store's clock has no more, and a double holds them.
         packed.number(from.div_ceil(1_000)).number(until / 1_000);
         packed.number(life_ns.div_ceil(SECOND_NS) + 1).number(leased_ns.div_ceil(SECOND_NS) + 1).number(sent as u64);
@@ -453,7 +470,7 @@ impl Part {
 }
 
 /// What a node is granted, and what the store has after it.
-pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk) -> (Held, Grant) {
+pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk, lease_ns: Nanos) -> (Held, Grant) {
     let Held { under, word, mut leases } = held;
     let meter = under.meter;
     let mut word = meter.rolled(word, now);
@@ -476,7 +493,7 @@ pub(super) fn granted(held: Held, now: Nanos, ask: &LeaseAsk) -> (Held, Grant) {
     if is_charged {
         word = Held { under, word, leases }.with(ask.need, now);
     }
-    leases.lend(now, ask.keep + given);
+    leases.lend(now, ask.keep + given, lease_ns);
     let after = Held { under, word, leases };
     let word = after.with(others, now);
     (after, Grant { epoch: leases.epoch, ends, kept: ask.keep, given, word, is_charged, is_all_out })
@@ -590,5 +607,5 @@ pub(super) fn hear(question: &mut Question, done: Vec<(Done, String)>, now: Nano
     answers.into_iter().collect()
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "model"))]
 pub(super) mod script;

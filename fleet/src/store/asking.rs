@@ -42,9 +42,6 @@ const MOVED: Duration = Duration::from_millis(2);
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
-/// People rather wait than not know.
-const PEOPLE: Duration = Duration::from_millis(500);
-
 /// So long is asked again for what lost a race for its word, or came to a server that its slot had left.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
@@ -163,7 +160,9 @@ impl Waiting {
     }
 
     fn is_asked_again(&mut self) -> bool {
-        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR
+        // Without a caller that goes away it is asked for as long as an answer is waited for.
+        let tries_for = if self.answer.is_none() { TRIES_FOR.max(self.patience) } else { TRIES_FOR };
+        self.since.get_or_insert_with(Instant::now).elapsed() < tries_for
     }
 
     /// Is its answer waited for, which is about this key?
@@ -197,6 +196,15 @@ impl Store {
 
     pub(super) fn id(&self) -> u64 {
         self.link.id()
+    }
+
+    pub(super) fn close_timeout(&self) -> Duration {
+        self.settings.close_timeout
+    }
+
+    /// The life of a lease.
+    pub(super) fn lease_ns(&self) -> Nanos {
+        nanos(self.settings.lease).max(1)
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -291,7 +299,7 @@ impl Store {
     /// Asks what people want to know, or to be done, all of it together: of one server in one script as far as it has room, of a
     /// cluster slot by slot. Also while checks leave the store alone, which learn nothing from it.
     pub(super) async fn ask_for_people(self: &Arc<Self>, parts: Vec<(String, Part)>) -> Vec<Option<Told>> {
-        let patience = PEOPLE.max(self.settings.timeout);
+        let patience = self.settings.operator_timeout.max(self.settings.timeout);
         let queue = |slot| if self.link.is_cluster() { format!("{FOR_PEOPLE}{slot}") } else { FOR_PEOPLE.to_owned() };
         let mut told: Vec<_> = parts.iter().map(|_| None).collect();
         let asked: Vec<_> =
@@ -314,7 +322,9 @@ impl Store {
     /// Says something that nobody waits for.
     pub(super) fn tell(self: &Arc<Self>, slot: String, part: Part) {
         let question = vec![part];
-        self.queue(slot, Waiting { question, since: None, patience: BACKGROUND, is_urgent: false, answer: None });
+        // A store that is slower than usual takes it all the same: what is given back would be lost otherwise.
+        let patience = BACKGROUND.max(self.settings.timeout);
+        self.queue(slot, Waiting { question, since: None, patience, is_urgent: false, answer: None });
     }
 
     /// By now a check waits for what was asked of a key, if that has not gone out yet.
@@ -397,7 +407,9 @@ impl Store {
     }
 
     /// The first of a slot makes a task that asks them all. Answers where it is noted when the slot hears of the store.
-    fn queue(self: &Arc<Self>, name: String, waiting: Waiting) -> Arc<AtomicU64> {
+    fn queue(self: &Arc<Self>, name: String, mut waiting: Waiting) -> Arc<AtomicU64> {
+        let lease_ns = self.lease_ns();
+        waiting.question.iter_mut().for_each(|part| part.set_lease(lease_ns));
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get_mut(&name) {
             slot.push(waiting);

@@ -28,7 +28,7 @@ use super::{
     Name,
     ask::{LeaseAsk, Part, Told, Wish, excess},
     asking::{BACKGROUND, Store},
-    lease::{Care, LOOK, Lease, Moment, Spent},
+    lease::{Care, Lease, Moment, Spent, look_every},
     lock, name,
     value::Under,
     view::View,
@@ -301,7 +301,7 @@ impl Holdings {
     }
 
     fn look_at(&self, place: Place) {
-        lock(&self.due).push_back((Instant::now() + LOOK, place));
+        lock(&self.due).push_back((Instant::now() + look_every(self.store.lease_ns()), place));
     }
 
     /// Asks for tokens in the background, or gives back those that are left.
@@ -340,7 +340,7 @@ impl Holdings {
             return;
         };
         let mut waiting = mem::take(waiters);
-        lease.granted(&own.meter, ask, &grant, heard_at, now);
+        lease.granted(&own.meter, ask, &grant, (heard_at, now), self.store.lease_ns());
         *text = found;
         self.figures.out.fetch_add(i64::try_from(lease.out()).unwrap_or(i64::MAX), Ordering::Relaxed);
         if grant.is_charged || !matches!(answer, Answer::Decided { verdict: Verdict::Admit(_), .. }) {
@@ -392,7 +392,7 @@ impl Holdings {
         let care = match &mut holding.kind {
             Kind::Synced { view, .. } if view.is_idle(&meter, now.store) => Care::Forget,
             Kind::Synced { .. } => Care::Keep,
-            Kind::Leased { lease, .. } => lease.look_after(now),
+            Kind::Leased { lease, .. } => lease.look_after(now, self.store.lease_ns()),
         };
         match care {
             // What the store counts is not to be lost for a question that nobody answers.

@@ -8,10 +8,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use super::{
-    ask::{Grant, LeaseAsk},
-    value::LEASE_NS,
-};
+use super::ask::{Grant, LeaseAsk};
 
 /// The longest that a batch lasts, as its key is used now, and the shortest.
 const HORIZON_MAX: Duration = Duration::from_secs(8);
@@ -22,9 +19,18 @@ const HORIZON_FIRST: Duration = Duration::from_secs(1);
 /// So much ahead of its end a batch is renewed, as its key is used now.
 const AHEAD: Duration = Duration::from_millis(100);
 /// From this age on a lease that is in use is renewed, and after so long without use it goes back; how often that is looked at.
-const RENEWED_AT_NS: Nanos = LEASE_NS / 3 * 2;
-const UNUSED_NS: Nanos = LEASE_NS / 2;
-pub(super) const LOOK: Duration = Duration::from_nanos(LEASE_NS / 6);
+const fn renewed_at_ns(lease_ns: Nanos) -> Nanos {
+    lease_ns / 3 * 2
+}
+
+const fn unused_ns(lease_ns: Nanos) -> Nanos {
+    lease_ns / 2
+}
+
+pub(super) const fn look_every(lease_ns: Nanos) -> Duration {
+    Duration::from_nanos(lease_ns / 6)
+}
+
 /// After the store had less than was wanted, it is not asked again for so long, or for the time in which a 16th of the limit
 /// comes back: nobody takes what comes back meanwhile, but it is not lost.
 const PAUSE_MAX_NS: Nanos = SECOND_NS / 10;
@@ -129,16 +135,16 @@ impl Lease {
         self.out
     }
 
-    /// What is to become of it, which is asked every [`LOOK`]: in the last third of its life it is renewed, and one that is not
+    /// What is to become of it, which is asked [again and again](look_every): in the last third of its life it is renewed, and one that is not
     /// used any more goes back.
-    pub(super) fn look_after(&self, now: Moment) -> Care {
-        let is_used = now.own.saturating_sub(self.used_at) < UNUSED_NS;
+    pub(super) fn look_after(&self, now: Moment, lease_ns: Nanos) -> Care {
+        let is_used = now.own.saturating_sub(self.used_at) < unused_ns(lease_ns);
         match self.out {
             _ if self.is_asking => Care::Keep,
             0 if is_used => Care::Keep,
             0 => Care::Forget,
             _ if !is_used => Care::GiveBack,
-            _ if now.own.saturating_sub(self.asked_at) < RENEWED_AT_NS => Care::Keep,
+            _ if now.own.saturating_sub(self.asked_at) < renewed_at_ns(lease_ns) => Care::Keep,
             _ => Care::Renew,
         }
     }
@@ -235,13 +241,20 @@ impl Lease {
     }
 
     /// Takes in the answer, which the store gave at `heard_at` of its clock.
-    pub(super) fn granted(&mut self, meter: &Meter, ask: &LeaseAsk, grant: &Grant, heard_at: Nanos, now: Moment) {
+    pub(super) fn granted(
+        &mut self,
+        meter: &Meter,
+        ask: &LeaseAsk,
+        grant: &Grant,
+        (heard_at, now): (Nanos, Moment),
+        lease_ns: Nanos,
+    ) {
         let Grant { epoch, ends, kept, given, word, .. } = *grant;
         self.is_asking = false;
         let spent = kept.saturating_sub(self.left);
         (self.epoch, self.ends, self.out) = (epoch, ends, kept + given);
         self.left = kept - spent + given;
-        self.over_at = self.asked_at.saturating_add(LEASE_NS.min(ends.saturating_sub(heard_at)));
+        self.over_at = self.asked_at.saturating_add(lease_ns.min(ends.saturating_sub(heard_at)));
         self.word = if spent > 0 { meter.overcharge(word, heard_at, spent) } else { word };
         self.heard_at = now.own;
         let batch = kept + given;
@@ -279,7 +292,7 @@ mod tests {
     use super::*;
     use crate::store::{
         ask::{Part, Wish, granted, script},
-        value::{Held, Leases, Under},
+        value::{Held, LEASE_NS, Leases, Under},
     };
 
     const START: Nanos = 1_790_035_200 * SECOND_NS;
@@ -444,7 +457,7 @@ mod tests {
                         return;
                     }
                     if is_heard {
-                        it.lease.granted(&own.meter, &ask, &grant, self.now, now);
+                        it.lease.granted(&own.meter, &ask, &grant, (self.now, now), LEASE_NS);
                         it.known = told.text;
                     } else {
                         it.lease.failed();
@@ -463,12 +476,12 @@ mod tests {
         let meter: Meter = "token_bucket/1600/86400000000000/1600".parse().expect("a meter");
         let held = Held { under: Under { meter, version: 1 }, word: 0, leases: Leases::default() };
         let ask = LeaseAsk { epoch: 0, ends: 0, out: 0, left: 0, keep: 0, want: 50, need: 1 };
-        let (held, grant) = granted(held, START, &ask);
+        let (held, grant) = granted(held, START, &ask, LEASE_NS);
         assert_eq!((grant.given, meter.remaining(held.full(START), START)), (50, 1_550));
         // While it may live, they are taken off the capacity, but not charged.
-        assert_eq!(meter.remaining(held.at(START + LEASE_NS).word, START), 1_600);
+        assert_eq!(meter.remaining(held.at(START + LEASE_NS, LEASE_NS).word, START), 1_600);
         let later = START + 2 * LEASE_NS;
-        let held = held.at(later);
+        let held = held.at(later, LEASE_NS);
         assert_eq!((held.leases.out(), meter.remaining(held.word, later)), (0, 1_550));
     }
 
@@ -478,17 +491,18 @@ mod tests {
         let at = |seconds: u64| Moment { store: START + seconds * SECOND_NS, own: seconds * SECOND_NS };
         let mut lease = Lease::new();
         let ask = lease.ask(&meter, 0, true, at(0));
+        let care = |lease: &Lease, seconds| lease.look_after(at(seconds), LEASE_NS);
         let empty = Held { under: Under { meter, version: 1 }, word: START, leases: Leases::default() };
-        let (_, grant) = granted(empty, START, &ask);
-        lease.granted(&meter, &ask, &grant, START, at(0));
+        let (_, grant) = granted(empty, START, &ask, LEASE_NS);
+        lease.granted(&meter, &ask, &grant, (START, at(0)), LEASE_NS);
         assert!(grant.given > 1 && lease.out() == grant.given);
-        assert_eq!((lease.look_after(at(10)), lease.look_after(at(29))), (Care::Keep, Care::Keep));
-        assert_eq!(lease.look_after(at(30)), Care::GiveBack, "nobody used it");
+        assert_eq!((care(&lease, 10), care(&lease, 29)), (Care::Keep, Care::Keep));
+        assert_eq!(care(&lease, 30), Care::GiveBack, "nobody used it");
         assert!(matches!(lease.spend(&meter, 1, at(39)), Spent::Answer(..)));
-        assert_eq!((lease.look_after(at(39)), lease.look_after(at(40))), (Care::Keep, Care::Renew));
+        assert_eq!((care(&lease, 39), care(&lease, 40)), (Care::Keep, Care::Renew));
         assert!(lease.left(at(59)) > 0 && lease.left(at(60)) == 0, "it is over");
         lease.out = 0;
-        assert_eq!((lease.look_after(at(68)), lease.look_after(at(69))), (Care::Keep, Care::Forget));
+        assert_eq!((care(&lease, 68), care(&lease, 69)), (Care::Keep, Care::Forget));
     }
 
     #[test]
@@ -559,7 +573,7 @@ mod tests {
         };
         let mut lease = Lease::new();
         let ask = lease.ask(&meter, 0, true, at(0));
-        lease.granted(&meter, &ask, &grant(50), START, at(1));
+        lease.granted(&meter, &ask, &grant(50), (START, at(1)), LEASE_NS);
         let Spent::Answer(Answer::Decided { word, now, .. }, _) = lease.spend(&meter, 10, at(2)) else {
             panic!("it has")
         };
@@ -569,7 +583,7 @@ mod tests {
         let Spent::Answer(..) = lease.spend(&meter, 20, at(4)) else { panic!("it has") };
         let ask = lease.ask(&meter, 0, true, at(5));
         assert_eq!((ask.out, ask.left), (50, 30));
-        lease.granted(&meter, &ask, &Grant { kept: 30, ..grant(20) }, START, at(6));
+        lease.granted(&meter, &ask, &Grant { kept: 30, ..grant(20) }, (START, at(6)), LEASE_NS);
         assert_eq!(
             (lease.put_back(&meter, &receipt, at(7)), lease.left),
             (10, 50),
@@ -581,7 +595,7 @@ mod tests {
     fn nodes_have_the_limit_also_while_dead_ones_hold_all_that_may_be_out() {
         let meter: Meter = "token_bucket/1000/1000000000/1000".parse().expect("a meter");
         let mut leases = Leases::default();
-        leases.lend(START, 250);
+        leases.lend(START, 250, LEASE_NS);
         let dead = Held { under: Under { meter, version: 1 }, word: START, leases };
         let mut world = World::new([meter; 2]);
         world.value = dead.write();

@@ -54,21 +54,21 @@ use tidegate::{
 };
 use tokio::time::{Instant, timeout};
 
+#[cfg(feature = "model")]
+#[doc(hidden)]
+pub use self::ask::script::{Batch, Comparison, KEYS, Step};
 pub use self::waits::Waits;
 use self::{
     ask::{Part, Told, Wish},
     asking::Store,
     holdings::{Holdings, Says},
     link::{CONNECT_IN, Link},
-    value::Under,
+    value::{LEASE_NS, Under},
 };
 use crate::wire::StoreReport;
 
 /// Before the name of every key: two releases that understand each other's values share them.
 const PREFIX: &str = "tidegate:1:";
-
-/// So long may it take at the end to give back what is left.
-const CLOSE_IN: Duration = Duration::from_secs(1);
 
 /// How the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,13 @@ pub struct StoreSettings {
     pub pause: Duration,
     /// How often what was charged to synced limits is exchanged: 100 ms.
     pub sync_interval: Duration,
+    /// The life of a lease: one minute. All nodes of a store must have the same. A node that died holds its tokens for two of them at
+    /// most, and then they count as spent.
+    pub lease: Duration,
+    /// The limit for what operators ask, who rather wait than not know: 500 ms.
+    pub operator_timeout: Duration,
+    /// The limit for giving back what is left when a node stops: one second.
+    pub close_timeout: Duration,
 }
 
 impl Default for StoreSettings {
@@ -90,6 +97,9 @@ impl Default for StoreSettings {
             failures_max: 5,
             pause: Duration::from_secs(30),
             sync_interval: Duration::from_millis(100),
+            lease: Duration::from_nanos(LEASE_NS),
+            operator_timeout: Duration::from_millis(500),
+            close_timeout: Duration::from_secs(1),
         }
     }
 }
@@ -348,7 +358,7 @@ impl<C: Clock> Shared<C> {
 
     /// Gives back leases, and tells what is untold: before the process ends. Within a second.
     pub async fn close(&self) {
-        self.holdings.close(CLOSE_IN).await;
+        self.holdings.close(self.store.close_timeout()).await;
     }
 
     fn charge(&self, charge: &StoreCharge<'_>, is_patient: bool) -> Says {

@@ -28,7 +28,8 @@ pub(super) struct Leases {
     before: u64,
 }
 
-/// A lease lives as long as this from before it was asked for, so it is over before those of its epoch are counted as spent.
+/// The usual life of a lease, and the length of an epoch. A lease lives as long as this from before it was asked for, so it is over
+/// before those of its epoch are counted as spent.
 pub(super) const LEASE_NS: Nanos = 60 * SECOND_NS;
 
 impl Leases {
@@ -43,8 +44,8 @@ impl Leases {
     }
 
     /// As they are at this time, and how many ran out.
-    fn at(self, at: Nanos) -> (Self, u64) {
-        let epoch = at / LEASE_NS;
+    fn at(self, at: Nanos, lease_ns: Nanos) -> (Self, u64) {
+        let epoch = at / lease_ns;
         match epoch.saturating_sub(self.epoch) {
             0 => (self, 0),
             1 => (Self { epoch, now: 0, before: self.now }, self.before),
@@ -75,8 +76,8 @@ impl Leases {
     }
 
     /// At a time at which they are [up to date](Self::at).
-    pub(super) fn lend(&mut self, now: Nanos, tokens: u64) {
-        self.epoch = now / LEASE_NS;
+    pub(super) fn lend(&mut self, now: Nanos, tokens: u64, lease_ns: Nanos) {
+        self.epoch = now / lease_ns;
         self.now = self.now.saturating_add(tokens);
     }
 
@@ -93,8 +94,8 @@ impl Leases {
     }
 
     /// Until when these figures are right.
-    pub(super) fn until(&self) -> Nanos {
-        if self.out() == 0 { Nanos::MAX } else { (self.epoch + 1).saturating_mul(LEASE_NS) }
+    pub(super) fn until(&self, lease_ns: Nanos) -> Nanos {
+        if self.out() == 0 { Nanos::MAX } else { (self.epoch + 1).saturating_mul(lease_ns) }
     }
 }
 
@@ -108,14 +109,14 @@ pub(super) struct Held {
 
 impl Held {
     /// As it is at this time: leases that ran out, and those of a window that is over, count as spent.
-    pub(super) fn at(self, at: Nanos) -> Self {
+    pub(super) fn at(self, at: Nanos, lease_ns: Nanos) -> Self {
         let Self { under, word, leases } = self;
         let end = under.meter.ends(word);
         if leases.out() > 0 && end <= at {
-            let leases_at = Leases { epoch: at / LEASE_NS, now: 0, before: 0 };
+            let leases_at = Leases { epoch: at / lease_ns, now: 0, before: 0 };
             return Self { word: under.meter.overcharge(word, end - 1, leases.out()), leases: leases_at, under };
         }
-        let (leases, spent) = leases.at(at);
+        let (leases, spent) = leases.at(at, lease_ns);
         let word = if spent > 0 { under.meter.overcharge(word, at, spent) } else { word };
         Self { under, word, leases }
     }

@@ -1,8 +1,16 @@
-//! The script, as a function of what lies there; and that the script does the same.
+//! The script, as a function of what lies there: for tests of what is made of it, and to be compared with the script.
 
-use super::*;
+use std::collections::HashMap;
+
+#[cfg(test)]
+use super::Told;
+use super::{
+    Addition, Deed, Done, Found, Held, LEASE_NS, LeaseAsk, Leases, Meter, Nanos, Part, Receipt, SECOND_NS, Telling,
+    Under, Wish,
+};
 
 /// What becomes of one thing that is asked at `now` of the store's clock, by who believes it to be `supposed`.
+#[cfg(test)]
 pub(in crate::store) fn run(part: &mut Part, value: &mut String, supposed: Nanos, now: Nanos) -> Told {
     let mut supposed = supposed;
     for _ in 0..10 {
@@ -71,20 +79,237 @@ fn added(
     Done::Charged
 }
 
-#[path = "../../../tests/store/rig.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod rig;
+/// A wish about one key, of a node that knows its word as it was some scripts ago.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Which wish, from 0 to 8.
+    pub what: usize,
+    /// Tokens that it is about.
+    pub tokens: u64,
+    /// How many scripts ago the word was as the node knows it.
+    pub ago: usize,
+    /// Version of the node's policy.
+    pub version: u64,
+    /// Whether that has the second set of numbers.
+    pub has_other_numbers: bool,
+    /// Whether it is a shadow.
+    pub is_shadow: bool,
+    /// Tokens that are left of a lease.
+    pub left: u64,
+}
 
+/// Questions of one script, each about some keys, of a node whose idea of the time is late.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The questions, each with a step for each of its keys.
+    pub questions: Vec<Vec<Step>>,
+    /// How late, in microseconds.
+    pub late_us: u64,
+}
+
+/// Keys of a comparison.
+pub const KEYS: usize = 3;
+
+/// Two sets of numbers for each algorithm, small enough to be used up.
+const NUMBERS: [[&str; 2]; 5] = [
+    ["token_bucket/100/1000000000/60", "token_bucket/1000/1000000000/90"],
+    ["leaky_bucket/100/1000000000/60", "leaky_bucket/1000/1000000000/90"],
+    ["fixed_window/60/1000000000", "fixed_window/90/1000000000"],
+    ["sliding_window_counter/60/1000000000", "sliding_window_counter/90/1000000000"],
+    ["sliding_window_log/5/1000000000", "sliding_window_log/7/1000000000"],
+];
+
+impl Step {
+    fn wish(&self, key: &str, known: Option<&Held>, now: Nanos) -> Wish {
+        let tokens = self.tokens;
+        match self.what {
+            0 => Wish::Look(tokens),
+            1 => Wish::Reset,
+            // Up to three limits at once.
+            2 => Wish::Overcharge(tokens * (1 + self.left)),
+            6 => {
+                let word = known.map_or(0, |held| held.word);
+                Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
+            }
+            3 => Wish::Delta {
+                sent: format!("{key}:sent"),
+                node: (self.left % 2).to_string(),
+                number: self.version,
+                tokens,
+            },
+            4 | 5 => {
+                let (out, epoch) = (tokens * self.left, (now / LEASE_NS).saturating_sub(u64::from(self.ago == 3)));
+                let left = out.min(self.left);
+                let ends = known.map_or(0, |held| held.under.meter.ends(held.word));
+                Wish::Lease(LeaseAsk { epoch, ends, out, left, keep: left / 2, want: tokens, need: tokens % 3 })
+            }
+            _ => Wish::Charge(tokens),
+        }
+    }
+}
+
+/// What lies there, by key.
+#[derive(Debug, Default)]
+struct Lying {
+    values: [String; KEYS],
+    /// The last numbers of those that told.
+    sent: HashMap<(usize, String), u64>,
+    /// Seconds to live, of what was written.
+    lives: [Option<u64>; KEYS],
+    /// How often that was for what is used above the limit.
+    debts: usize,
+}
+
+impl Lying {
+    /// All of a question, or nothing; the keys of its parts come one after the other.
+    fn ask(&mut self, question: &[Part], deeds: &[Deed], now: Nanos) -> Vec<(Done, String)> {
+        let mut is_made = true;
+        let mut told = Vec::new();
+        for (key, (part, deed)) in question.iter().zip(deeds).enumerate() {
+            let mut after = self.values[key].clone();
+            let done = match &part.wish {
+                _ if !is_made => Done::Unasked,
+                Wish::Delta { node, number, .. }
+                    if self.sent.get(&(key, node.clone())) >= Some(number) && !matches!(deed, Deed::Look) =>
+                {
+                    Done::Known
+                }
+                _ => made(deed, &mut after, part.own.version, now),
+            };
+            is_made &= done != Done::Other && (done != Done::Refused || part.is_shadow);
+            told.push((done, after));
+        }
+        for (key, (part, (done, told))) in question.iter().zip(&mut told).enumerate() {
+            if *done == Done::Charged && is_made {
+                self.lives[key] = Found::read(told.clone(), &part.own.meter).held.map(|held| {
+                    let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
+                    let debt_ns = held.under.meter.reset_after_ns(held.word, now);
+                    let known = part.found.as_ref().and_then(|found| found.held);
+                    let theirs = known.map_or(0, |held| held.under.meter.period_ns());
+                    let life_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
+                    self.debts += usize::from(debt_ns > life_ns);
+                    let life_ns = life_ns.max(debt_ns);
+                    life_ns.div_ceil(SECOND_NS) + 1
+                });
+                self.values[key].clone_from(told);
+                if let Wish::Delta { node, number, .. } = &part.wish {
+                    self.sent.insert((key, node.clone()), *number);
+                }
+            } else if *done == Done::Charged {
+                *done = Done::Spared;
+            }
+            *told = if *done == Done::Unasked { String::new() } else { self.values[key].clone() };
+        }
+        told
+    }
+}
+
+fn kind(deed: &Deed) -> &'static str {
+    match deed {
+        Deed::Look => "look",
+        Deed::Clear => "clear",
+        Deed::Swap { .. } => "swap",
+        Deed::Add { .. } => "add",
+        Deed::Take { .. } => "take",
+        Deed::Lend { .. } => "lend",
+    }
+}
+
+/// A store by the function, beside a real one: each batch is put to both.
+#[derive(Debug)]
+pub struct Comparison {
+    numbers: usize,
+    keys: Vec<String>,
+    lying: Lying,
+    before: Vec<[String; KEYS]>,
+    heard: Nanos,
+    asked: Vec<(Vec<Part>, Vec<Deed>)>,
+}
+
+impl Comparison {
+    /// Makes one that uses keys of this case, which is a number of its own.
+    #[must_use]
+    pub fn new(case: usize) -> Self {
+        Self {
+            numbers: case % NUMBERS.len(),
+            keys: (0..KEYS).map(|at| format!("{{{case}}}{at}")).collect(),
+            lying: Lying::default(),
+            before: vec![Default::default()],
+            heard: 0,
+            asked: Vec::new(),
+        }
+    }
+
+    /// Returns the command by which the real store is asked for a batch.
+    ///
+    /// # Panics
+    ///
+    /// Numbers of the comparison are wrong.
+    #[must_use]
+    pub fn command(&mut self, batch: Batch) -> redis::Cmd {
+        let supposed = if self.heard == 0 { 1 } else { self.heard - batch.late_us * 1_000 };
+        let mut telling = Telling::default();
+        self.asked.clear();
+        for steps in batch.questions {
+            let part = |(at, (step, key)): (usize, (&Step, &String))| {
+                let meter = NUMBERS[self.numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
+                let under = Under { meter, version: step.version };
+                let text = &self.before[self.before.len().saturating_sub(1 + step.ago)][at];
+                let known = Found::read(text.clone(), &meter).held;
+                let wish = step.wish(key, known.as_ref(), supposed);
+                Part { is_shadow: step.is_shadow, ..Part::again(key.clone(), under, wish, Some(text)) }
+            };
+            let mut question: Vec<_> = steps.iter().zip(&self.keys).enumerate().map(part).collect();
+            telling.question(&mut question, supposed);
+            let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(supposed)).collect();
+            let is_refused = question.iter().zip(&deeds).any(|(part, it)| it.is_err() && !part.is_shadow);
+            let deeds = deeds.into_iter().map(|it| it.ok().filter(|_| !is_refused).unwrap_or(Deed::Look));
+            self.asked.push((question, deeds.collect()));
+        }
+        let mut command = redis::cmd("EVAL");
+        command.arg(include_str!("../script.lua")).arg(telling.keys.len()).arg(telling.keys).arg(telling.arguments);
+        command
+    }
+
+    /// Puts the batch of the last command to the function, and compares what the real store answered. Returns what was done to each
+    /// key, and by which deed.
+    ///
+    /// # Panics
+    ///
+    /// They differ.
+    pub fn compare(&mut self, told: &[String]) -> Vec<(String, &'static str)> {
+        self.heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
+        self.lying.lives = [None; KEYS];
+        let mut seen = Vec::new();
+        let mut told = told[1..].chunks_exact(2);
+        for (question, deeds) in &self.asked {
+            let expected = self.lying.ask(question, deeds, self.heard);
+            for ((done, value), deed) in expected.into_iter().zip(deeds) {
+                let told = told.next().expect("one for each charge");
+                assert_eq!((Done::named(&told[0]), &told[1]), (Some(done), &value), "{deed:?} of {deeds:?}");
+                seen.push((told[0].clone(), kind(deed)));
+            }
+        }
+        assert_eq!(told.next(), None);
+        self.before.push(self.lying.values.clone());
+        seen
+    }
+
+    /// Returns the keys that the last batch wrote, and how many seconds each is to live.
+    pub fn lives(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.keys.iter().zip(self.lying.lives).filter_map(|(key, life)| Some((key.as_str(), life?)))
+    }
+
+    /// Returns how often a key lives for what is used above the limit.
+    #[must_use]
+    pub fn debts(&self) -> usize {
+        self.lying.debts
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use proptest::{
-        prelude::*,
-        strategy::ValueTree,
-        test_runner::{Config, TestRunner},
-    };
-
-    use super::{rig::Redis, *};
+    use super::*;
 
     #[test]
     fn what_was_charged_by_newer_numbers_is_given_back_where_older_ones_lie() {
@@ -97,229 +322,5 @@ mod tests {
         let mut part = Part::again(String::new(), under(newer, 2), Wish::GiveBack(receipt), Some(&value));
         assert_eq!(newer.remaining(run(&mut part, &mut value, now, now).word, now), 90 - 3);
         assert!(value.starts_with("fixed_window/90/"), "{value}");
-    }
-
-    /// What somebody wishes of one key who knows its word as it was so many scripts ago.
-    #[derive(Clone, Debug)]
-    struct Step {
-        what: usize,
-        tokens: u64,
-        ago: usize,
-        version: u64,
-        has_other_numbers: bool,
-        is_shadow: bool,
-        left: u64,
-    }
-
-    /// Questions of one script, each of some keys, by who believes it to be so many microseconds earlier.
-    #[derive(Clone, Debug)]
-    struct Batch {
-        questions: Vec<Vec<Step>>,
-        late_us: u64,
-    }
-
-    fn batches() -> impl Strategy<Value = Vec<Batch>> {
-        let seldom = prop::bool::weighted(0.1);
-        let step = (0..9_usize, 1..20_u64, 0..4_usize, 1..4_u64, seldom, seldom, 0..10_u64);
-        let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| Step {
-            what,
-            tokens,
-            ago,
-            version,
-            has_other_numbers,
-            is_shadow,
-            left,
-        });
-        let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
-        let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| Batch { questions, late_us });
-        prop::collection::vec(batch, 1..40)
-    }
-
-    const KEYS: usize = 3;
-
-    /// Two sets of numbers for each algorithm, small enough to be used up.
-    const NUMBERS: [[&str; 2]; 5] = [
-        ["token_bucket/100/1000000000/60", "token_bucket/1000/1000000000/90"],
-        ["leaky_bucket/100/1000000000/60", "leaky_bucket/1000/1000000000/90"],
-        ["fixed_window/60/1000000000", "fixed_window/90/1000000000"],
-        ["sliding_window_counter/60/1000000000", "sliding_window_counter/90/1000000000"],
-        ["sliding_window_log/5/1000000000", "sliding_window_log/7/1000000000"],
-    ];
-
-    impl Step {
-        fn wish(&self, key: &str, known: Option<&Held>, now: Nanos) -> Wish {
-            let tokens = self.tokens;
-            match self.what {
-                0 => Wish::Look(tokens),
-                1 => Wish::Reset,
-                // Up to three limits at once.
-                2 => Wish::Overcharge(tokens * (1 + self.left)),
-                6 => {
-                    let word = known.map_or(0, |held| held.word);
-                    Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })
-                }
-                3 => Wish::Delta {
-                    sent: format!("{key}:sent"),
-                    node: (self.left % 2).to_string(),
-                    number: self.version,
-                    tokens,
-                },
-                4 | 5 => {
-                    let (out, epoch) = (tokens * self.left, (now / LEASE_NS).saturating_sub(u64::from(self.ago == 3)));
-                    let left = out.min(self.left);
-                    let ends = known.map_or(0, |held| held.under.meter.ends(held.word));
-                    Wish::Lease(LeaseAsk { epoch, ends, out, left, keep: left / 2, want: tokens, need: tokens % 3 })
-                }
-                _ => Wish::Charge(tokens),
-            }
-        }
-    }
-
-    /// What lies there, by key.
-    #[derive(Default)]
-    struct Lying {
-        values: [String; KEYS],
-        /// The last numbers of those that told.
-        sent: HashMap<(usize, String), u64>,
-        /// Seconds to live, of what was written.
-        lives: [Option<u64>; KEYS],
-        /// How often that was for what is used above the limit.
-        debts: usize,
-    }
-
-    impl Lying {
-        /// All of a question, or nothing; the keys of its parts come one after the other.
-        fn ask(&mut self, question: &[Part], deeds: &[Deed], now: Nanos) -> Vec<(Done, String)> {
-            let mut is_made = true;
-            let mut told = Vec::new();
-            for (key, (part, deed)) in question.iter().zip(deeds).enumerate() {
-                let mut after = self.values[key].clone();
-                let done = match &part.wish {
-                    _ if !is_made => Done::Unasked,
-                    Wish::Delta { node, number, .. }
-                        if self.sent.get(&(key, node.clone())) >= Some(number) && !matches!(deed, Deed::Look) =>
-                    {
-                        Done::Known
-                    }
-                    _ => made(deed, &mut after, part.own.version, now),
-                };
-                is_made &= done != Done::Other && (done != Done::Refused || part.is_shadow);
-                told.push((done, after));
-            }
-            for (key, (part, (done, told))) in question.iter().zip(&mut told).enumerate() {
-                if *done == Done::Charged && is_made {
-                    self.lives[key] = Found::read(told.clone(), &part.own.meter).held.map(|held| {
-                        let leased_ns = if held.leases.out() > 0 { 2 * LEASE_NS } else { 0 };
-                        let debt_ns = held.under.meter.reset_after_ns(held.word, now);
-                        let known = part.found.as_ref().and_then(|found| found.held);
-                        let theirs = known.map_or(0, |held| held.under.meter.period_ns());
-                        let life_ns = (2 * part.own.meter.period_ns().max(theirs)).max(leased_ns);
-                        self.debts += usize::from(debt_ns > life_ns);
-                        let life_ns = life_ns.max(debt_ns);
-                        life_ns.div_ceil(SECOND_NS) + 1
-                    });
-                    self.values[key].clone_from(told);
-                    if let Wish::Delta { node, number, .. } = &part.wish {
-                        self.sent.insert((key, node.clone()), *number);
-                    }
-                } else if *done == Done::Charged {
-                    *done = Done::Spared;
-                }
-                *told = if *done == Done::Unasked { String::new() } else { self.values[key].clone() };
-            }
-            told
-        }
-    }
-
-    fn kind(deed: &Deed) -> &'static str {
-        match deed {
-            Deed::Look => "look",
-            Deed::Clear => "clear",
-            Deed::Swap { .. } => "swap",
-            Deed::Add { .. } => "add",
-            Deed::Take { .. } => "take",
-            Deed::Lend { .. } => "lend",
-        }
-    }
-
-    #[test]
-    fn the_script_does_what_this_function_does() {
-        let redis = Redis::start();
-        let mut connection = redis.connect().expect("it answers");
-        let (mut seen, mut debts): (HashMap<(Done, &str), usize>, usize) = (HashMap::new(), 0);
-        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
-        for case in 0..200 {
-            let (numbers, batches) = (0..NUMBERS.len(), batches()).new_tree(&mut runner).expect("a case").current();
-            let keys: Vec<_> = (0..KEYS).map(|at| format!("{{{case}}}{at}")).collect();
-            let (mut lying, mut before, mut heard) = (Lying::default(), vec![<[String; KEYS]>::default()], 0);
-            for Batch { questions, late_us } in batches {
-                let supposed = if heard == 0 { 1 } else { heard - late_us * 1_000 };
-                let mut telling = Telling::default();
-                let mut asked = Vec::new();
-                for steps in questions {
-                    let mut question: Vec<_> = steps
-                        .iter()
-                        .zip(&keys)
-                        .enumerate()
-                        .map(|(at, (step, key))| {
-                            let meter = NUMBERS[numbers][usize::from(step.has_other_numbers)].parse().expect("a meter");
-                            let under = Under { meter, version: step.version };
-                            let text = &before[before.len().saturating_sub(1 + step.ago)][at];
-                            let known = Found::read(text.clone(), &meter).held;
-                            let wish = step.wish(key, known.as_ref(), supposed);
-                            Part { is_shadow: step.is_shadow, ..Part::again(key.clone(), under, wish, Some(text)) }
-                        })
-                        .collect();
-                    telling.question(&mut question, supposed);
-                    let deeds: Vec<_> = question.iter_mut().map(|part| part.deed(supposed)).collect();
-                    let is_refused = question.iter().zip(&deeds).any(|(part, it)| it.is_err() && !part.is_shadow);
-                    let deeds = deeds.into_iter().map(|it| it.ok().filter(|_| !is_refused).unwrap_or(Deed::Look));
-                    asked.push((question, deeds.collect::<Vec<_>>()));
-                }
-                let mut command = redis::cmd("EVAL");
-                command.arg(include_str!("../script.lua")).arg(telling.keys.len());
-                let told: Vec<String> =
-                    command.arg(telling.keys).arg(telling.arguments).query(&mut connection).expect("it runs");
-                heard = told[0].parse::<Nanos>().expect("a time") * 1_000;
-                lying.lives = [None; KEYS];
-                let mut told = told[1..].chunks_exact(2);
-                for (question, deeds) in &asked {
-                    let expected = lying.ask(question, deeds, heard);
-                    for ((done, value), deed) in expected.into_iter().zip(deeds) {
-                        let told = told.next().expect("one for each charge");
-                        assert_eq!((Done::named(&told[0]), &told[1]), (Some(done), &value), "{deed:?} of {deeds:?}");
-                        *seen.entry((done, kind(deed))).or_default() += 1;
-                    }
-                }
-                assert_eq!(told.next(), None);
-                for (key, life) in keys.iter().zip(lying.lives) {
-                    let Some(life) = life else { continue };
-                    let found: u64 = redis::cmd("TTL").arg(key).query(&mut connection).expect("it is there");
-                    // Of a debt the script has whole seconds.
-                    assert!((life - 1..=life + 1).contains(&found), "{found} s instead of {life}");
-                }
-                before.push(lying.values.clone());
-            }
-            debts += lying.debts;
-        }
-        assert!(debts > 10, "{debts}");
-        for (done, kind) in [
-            (Done::Looked, "look"),
-            (Done::Charged, "clear"),
-            (Done::Charged, "swap"),
-            (Done::Other, "swap"),
-            (Done::Known, "add"),
-            (Done::Charged, "add"),
-            (Done::Refused, "add"),
-            (Done::Other, "add"),
-            (Done::Charged, "take"),
-            (Done::Other, "take"),
-            (Done::Charged, "lend"),
-            (Done::Other, "lend"),
-            (Done::Spared, "add"),
-            (Done::Unasked, "add"),
-        ] {
-            assert!(seen.get(&(done, kind)).is_some_and(|&count| count > 10), "{done:?} of {kind}: {seen:?}");
-        }
     }
 }
