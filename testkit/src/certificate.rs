@@ -1,17 +1,25 @@
-//! Certificates of tests, of every crate.
+//! Certificates, signed by an authority of the test's own.
 
 use std::{fs, path::Path};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// Somebody who signs certificates.
-pub(crate) struct Authority {
+/// An authority that signs certificates.
+#[derive(Debug)]
+pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pub(crate) pem: String,
+    /// Its own certificate.
+    pub pem: String,
 }
 
 impl Authority {
-    pub(crate) fn new() -> Self {
+    /// Makes an authority that no other one knows.
+    ///
+    /// # Panics
+    ///
+    /// The system has no random numbers.
+    #[must_use]
+    pub fn new() -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -19,17 +27,32 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A certificate of this machine, and its key; PEM.
-    pub(crate) fn sign(&self) -> (String, String) {
+    /// Returns a certificate of this machine (127.0.0.1), and its key, as PEM.
+    ///
+    /// # Panics
+    ///
+    /// The system has no random numbers.
+    #[must_use]
+    pub fn sign(&self) -> (String, String) {
         let own = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
         (params.signed_by(&own, &self.issuer).expect("a certificate").pem(), own.serialize_pem())
     }
 
-    /// Writes such ones.
-    pub(crate) fn write(&self, certificate: &Path, key: &Path) {
+    /// Writes a certificate of this machine and its key into these files.
+    ///
+    /// # Panics
+    ///
+    /// The files cannot be written.
+    pub fn write(&self, certificate: &Path, key: &Path) {
         let (signed, its_key) = self.sign();
         fs::write(certificate, signed).expect("room for a file");
         fs::write(key, its_key).expect("room for a file");
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
     }
 }

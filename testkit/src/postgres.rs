@@ -1,33 +1,52 @@
-//! Databases of tests, on a `PostgreSQL` server.
+//! Databases on the `PostgreSQL` server whose address is in `TIDEGATE_TEST_DATABASE`, as `scripts/postgres` starts it.
 
-use std::process::Command;
+use std::{
+    hash::{BuildHasher, RandomState},
+    process::Command,
+};
 
-/// A database of a test's own on the server of `scripts/postgres`.
-pub(crate) struct Database {
+/// A database of a test's own. Dropped with this value.
+#[derive(Debug)]
+pub struct Database {
     name: String,
     server: String,
-    pub(crate) url: String,
+    /// The address of the database.
+    pub url: String,
 }
 
 impl Database {
-    pub(crate) fn new(what: &str) -> Self {
-        let server = Self::server().expect("TIDEGATE_TEST_DATABASE is the address of a PostgreSQL server");
-        let name = format!("tidegate_test_{what}_{}", std::process::id());
+    /// Creates an empty database.
+    ///
+    /// # Panics
+    ///
+    /// `TIDEGATE_TEST_DATABASE` is not set, or the server cannot be reached.
+    #[must_use]
+    pub fn new() -> Self {
+        let server =
+            Self::server().expect("TIDEGATE_TEST_DATABASE is the address of a PostgreSQL server (scripts/postgres)");
+        let name = format!("tidegate_test_{:016x}", RandomState::new().hash_one(std::process::id()));
         let url = server.replace("/postgres?", &format!("/{name}?"));
         let database = Self { name, server, url };
         database.run(&format!("CREATE DATABASE {}", database.name));
         database
     }
 
-    /// Where the tests run over `PostgreSQL`: the address of its server.
-    #[expect(clippy::disallowed_methods, reason = "what the tests run over is chosen by who runs them")]
-    pub(crate) fn server() -> Option<String> {
+    /// Returns the address of the server, where there is one.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "scripts/postgres names the server")]
+    pub fn server() -> Option<String> {
         std::env::var("TIDEGATE_TEST_DATABASE").ok()
     }
 
     fn run(&self, sql: &str) {
         let done = Command::new("psql").args(["--quiet", "--command", sql, &self.server]).status();
-        assert!(done.expect("psql is there").success(), "{sql}");
+        assert!(done.expect("the Debian package postgresql-client is there").success(), "{sql}");
+    }
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

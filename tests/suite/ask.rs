@@ -14,14 +14,9 @@ use tidegate_service::{
 };
 use tidegate_tls::{Tls, TlsFiles};
 
-use crate::{
-    authority::Authority,
-    support::{Run, command, tidegate},
-};
+use tidegate_testkit::{certificate::Authority, port::ReservedPort};
 
-#[path = "support/authority.rs"]
-mod authority;
-mod support;
+use crate::support::{Run, command, tidegate};
 
 const POLICY: &str = r#"
     [domains.default]
@@ -196,8 +191,8 @@ fn the_server_and_the_form_come_from_the_environment_too() {
 #[test]
 fn without_a_decision_the_status_is_2_and_the_reason_is_told() {
     let server = server();
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).map(url);
-    let nobody = nobody.expect("a free port");
+    let port = ReservedPort::new();
+    let nobody = url(port.address());
     let page = stranger("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>");
     let missing = stranger("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let elsewhere = stranger("HTTP/1.1 302 Found\r\nLocation: http://example.com/\r\nContent-Length: 0\r\n\r\n");

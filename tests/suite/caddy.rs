@@ -1,47 +1,33 @@
 //! The recipe of docs/proxies.md, as it stands there, in a real Caddy before a real server.
 
-#[path = "support/proxy.rs"]
-mod proxy;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::{fs, process::Stdio};
 
 use tempfile::TempDir;
+use tidegate_testkit::{port::ReservedPort, process};
 
-use crate::{
-    proxy::{Proxy, free_address, recipe, serve_by, serve_hello},
-    support::command,
-};
+use crate::support::proxy::{self, Proxy, recipe, serve_by, serve_hello};
 
 /// Caddy with the recipe.
 fn before(checks: &str) -> Proxy {
     let folder = TempDir::new().expect("a folder");
-    let address = free_address();
+    let port = ReservedPort::new();
     let recipe = recipe(
         "docs/proxies.md",
         "caddyfile",
         &[
             ("127.0.0.1:9080", checks.strip_prefix("http://").expect("a URL")),
             // By any name, and without a certificate of one.
-            ("example.com {", &format!("http://:{} {{\nbind 127.0.0.1", address.port())),
+            ("example.com {", &format!("http://:{} {{\nbind 127.0.0.1", port.port())),
             ("127.0.0.1:3000", &serve_hello().to_string()),
         ],
     );
     fs::write(folder.path().join("Caddyfile"), format!("{{\nadmin off\n}}\n{recipe}")).expect("it is ours");
-    let mut caddy = Command::new("caddy");
+    let mut caddy = process::command("caddy");
     caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(folder.path().join("Caddyfile"));
     // Where it keeps what it does.
     caddy.env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
     caddy.stderr(Stdio::null());
-    Proxy::start(caddy, address, folder)
+    Proxy::start(caddy, port, folder)
 }
 
 #[test]
@@ -65,5 +51,15 @@ fn where_there_are_no_numbers_nobody_is_told_any() {
         assert_eq!((answer.status(), answer.header("X-RateLimit-Limit")), ("200", None), "{is_there}: {}", answer.0);
         assert!(!answer.0.to_lowercase().contains("x-ratelimit"), "{is_there}: {}", answer.0);
         served.kill();
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: bounds the time of an answer, which a busy machine does not keep"]
+    fn the_recipe_lets_pass_within_two_seconds_while_the_server_hangs() {
+        proxy::lets_pass_within_two_seconds_while_the_server_hangs(before);
     }
 }

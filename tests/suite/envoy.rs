@@ -1,38 +1,24 @@
 //! The recipe of docs/envoy.md, as it stands there, in a real Envoy before a real server.
 
-#[path = "support/proxy.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod proxy;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
 use std::{
     fs,
     net::SocketAddr,
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
-    time::Duration,
 };
 
 use tempfile::TempDir;
+use tidegate_testkit::{PATIENCE, port::ReservedPort, process, wait_until};
 
-use crate::{
-    proxy::{Answer, Proxy, TRIES, free_address, recipe, serve_hello, signal},
+use crate::support::{
+    proxy::{Answer, Proxy, recipe, serve_hello, signal, tries},
     server::Served,
     session::Session,
-    support::command,
 };
 
 /// Where scripts/test installs it.
@@ -50,23 +36,23 @@ fn serve(folder: &Path, policy: &str, grpc: SocketAddr) -> Served {
 /// Envoy with the recipe, of which `edit` may change something.
 fn before(grpc: SocketAddr, edit: impl FnOnce(String) -> String) -> Proxy {
     let folder = TempDir::new().expect("a folder");
-    let address = free_address();
+    let own = ReservedPort::new();
     let port = |address: SocketAddr| format!("port_value: {} }}", address.port());
     let recipe = recipe(
         DOCUMENT,
         "yaml",
         &[
-            ("port_value: 10000 }", &port(address)),
+            ("port_value: 10000 }", &port(own.address())),
             ("port_value: 3000 }", &port(serve_hello())),
             ("port_value: 9090 }", &port(grpc)),
         ],
     );
     let file = folder.path().join("envoy.yaml");
     fs::write(&file, edit(recipe)).expect("it is ours");
-    let mut envoy = Command::new(ENVOY);
+    let mut envoy = process::command(ENVOY);
     envoy.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "error", "--config-path"]).arg(file);
     envoy.stderr(Stdio::inherit());
-    Proxy::start(envoy, address, folder)
+    Proxy::start(envoy, own, folder)
 }
 
 fn is_decided(answer: &Answer) -> bool {
@@ -80,14 +66,15 @@ fn number(answer: &Answer, name: &str) -> u64 {
 /// Asks until an answer was decided: Envoy may not have waited for others.
 fn decided(envoy: &Proxy, head: &str) -> Answer {
     let head = format!("{head} HTTP/1.1\r\nContent-Length: 0\r\n");
-    let found = (0..TRIES).map(|_| envoy.ask(&head)).find(|answer| is_decided(answer) || answer.is_denied());
+    let found = tries().map(|()| envoy.ask(&head)).find(|answer| is_decided(answer) || answer.is_denied());
     found.expect("some are")
 }
 
 #[test]
 fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traffic_flows() {
     let folder = TempDir::new().expect("a folder");
-    let grpc = free_address();
+    let port = ReservedPort::new();
+    let grpc = port.address();
     let served = serve(folder.path(), &recipe(DOCUMENT, "toml", &[]), grpc);
     let envoy = before(grpc, |recipe| recipe);
 
@@ -122,7 +109,7 @@ fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traf
             }
             answers
         });
-        has_begun.recv_timeout(Duration::from_secs(30)).expect("some are decided before");
+        has_begun.recv_timeout(PATIENCE).expect("some are decided before");
         let ana = Session::of_first_administrator(&served);
         let etag = ana.get(&served, "/tiers/free")["etag"].as_str().expect("a tag").to_owned();
         let version = ana.get(&served, "/policy")["version"].as_u64().expect("a version");
@@ -145,7 +132,8 @@ fn envoy_denies_after_the_limit_tells_its_headers_and_takes_a_publish_while_traf
 #[test]
 fn envoy_lets_pass_while_nobody_decides_and_enforces_again() {
     let folder = TempDir::new().expect("a folder");
-    let grpc = free_address();
+    let port = ReservedPort::new();
+    let grpc = port.address();
     let policy = recipe(DOCUMENT, "toml", &[]);
     let mut served = serve(folder.path(), &policy, grpc);
     let envoy = before(grpc, |recipe| recipe);
@@ -165,18 +153,15 @@ fn envoy_lets_pass_while_nobody_decides_and_enforces_again() {
     }
     let _served = serve(folder.path(), &policy, grpc);
     // It begins anew, and Envoy may wait a while before it connects again.
-    let is_back = (0..200).any(|_| {
-        thread::sleep(Duration::from_millis(100));
-        is_decided(&envoy.get("/"))
-    });
-    assert!(is_back, "it enforces again");
+    wait_until("it enforces again", || is_decided(&envoy.get("/")));
     envoy.until("a denial, once it is back", Answer::is_denied);
 }
 
 #[test]
 fn a_rule_for_everyone_denies_its_path_and_charges_nothing_else() {
     let folder = TempDir::new().expect("a folder");
-    let grpc = free_address();
+    let port = ReservedPort::new();
+    let grpc = port.address();
     let _served = serve(folder.path(), &recipe(DOCUMENT, "toml", &[]), grpc);
     let envoy = before(grpc, |recipe| recipe);
 
@@ -187,7 +172,7 @@ fn a_rule_for_everyone_denies_its_path_and_charges_nothing_else() {
         limits.starts_with("5, 100;w=86400;") && limits.contains("name=\"default/rule:search/search\""),
         "{limits}"
     );
-    assert!((0..TRIES).any(|_| envoy.ask("POST /search?q=2 HTTP/1.1\r\nContent-Length: 0\r\n").is_denied()));
+    assert!(tries().any(|()| envoy.ask("POST /search?q=2 HTTP/1.1\r\nContent-Length: 0\r\n").is_denied()));
     let before = number(&decided(&envoy, "GET /search"), "x-ratelimit-remaining");
     for _ in 0..10 {
         let _ = decided(&envoy, "POST /x/../search");
@@ -225,7 +210,8 @@ const FEW: &str = r#"
 #[test]
 fn nothing_that_end_users_write_switches_a_limit_off() {
     let folder = TempDir::new().expect("a folder");
-    let grpc = free_address();
+    let port = ReservedPort::new();
+    let grpc = port.address();
     let _served = serve(folder.path(), FEW, grpc);
     let envoy = before(grpc, |recipe| {
         let (address, user) = (
@@ -236,7 +222,7 @@ fn nothing_that_end_users_write_switches_a_limit_off() {
         recipe.replace(address, user)
     });
     for user in [&b"ada"[..], b"\xff", b"\xfe\xff"] {
-        let mut answers = (0..TRIES).map(|_| envoy.ask([b"GET / HTTP/1.1\r\nX-User-Id: ", user, b"\r\n"].concat()));
+        let mut answers = tries().map(|()| envoy.ask([b"GET / HTTP/1.1\r\nX-User-Id: ", user, b"\r\n"].concat()));
         let decided = answers.find(is_decided).expect("some are");
         // Windows that are no unit of Envoy's have their seconds.
         let limits = "3, 3;w=86400;name=\"default/tier:few/day\", 10000;w=10;name=\"default/rule:all/ten\"";
@@ -244,7 +230,7 @@ fn nothing_that_end_users_write_switches_a_limit_off() {
         assert!(answers.any(|answer| answer.is_denied()), "{user:?}");
     }
     let path = format!("GET {}search?{} HTTP/1.1\r\n", "/".repeat(9_000), "q".repeat(9_000));
-    let mut answers = (0..TRIES).map(|_| envoy.ask(&path));
+    let mut answers = tries().map(|()| envoy.ask(&path));
     assert!(answers.any(|answer| answer.is_denied()), "by its rule");
     assert_eq!(envoy.get("/").status(), "200");
 }
@@ -252,7 +238,8 @@ fn nothing_that_end_users_write_switches_a_limit_off() {
 #[test]
 fn envoy_passes_our_headers_on_and_denies_where_it_is_told_to() {
     let folder = TempDir::new().expect("a folder");
-    let grpc = free_address();
+    let port = ReservedPort::new();
+    let grpc = port.address();
     let policy = recipe(DOCUMENT, "toml", &[]).replace("headers = \"none\"", "headers = \"x-ratelimit\"");
     let mut served = serve(folder.path(), &policy, grpc);
     let envoy = before(grpc, |recipe| {

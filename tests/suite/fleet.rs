@@ -1,21 +1,5 @@
 //! A fleet of real processes: an admin server and nodes, which are killed, cut off, lied to, and refused.
 
-#[path = "support/authority.rs"]
-mod authority;
-#[path = "support/database.rs"]
-mod database;
-#[path = "support/fleet.rs"]
-mod fleet;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
 use std::{
     fs,
     hash::{BuildHasher, RandomState},
@@ -33,15 +17,43 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tidegate_testkit::{PATIENCE, certificate::Authority, port::ReservedPort, postgres::Database, wait_until};
 
-use crate::{
-    authority::Authority,
-    database::Database,
+use crate::support::{
+    command,
     fleet::write_token,
     server::Served,
     session::{Session, check},
-    support::command,
 };
+
+/// Declares each of these tests twice: with `SQLite`'s file, and over `PostgreSQL`.
+macro_rules! over_both_databases {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(super::Home::Sqlite); })*
+        }
+
+        mod postgres {
+            $(#[test] #[ignore = "needs PostgreSQL"] fn $name() { super::$name(super::Home::Postgres); })*
+        }
+    };
+    ($($reason:literal $name:ident)*) => {
+        mod sqlite {
+            $(#[test] #[ignore = $reason] fn $name() { super::$name(super::Home::Sqlite); })*
+        }
+
+        mod postgres {
+            $(#[test] #[ignore = $reason] fn $name() { super::$name(super::Home::Postgres); })*
+        }
+    };
+}
+
+/// Where an admin server keeps its data.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    Sqlite,
+    Postgres,
+}
 
 /// An admin server with its administrator, and a token for nodes.
 struct Fleet {
@@ -50,24 +62,24 @@ struct Fleet {
     ana: Session,
     token: PathBuf,
     token_id: String,
-    /// Of the admin server, where the tests run over `PostgreSQL`.
+    /// Of the admin server: it is killed, and started again where it was.
+    port: ReservedPort,
     database: Option<Database>,
 }
 
 impl Fleet {
-    fn start() -> Self {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let name = || format!("fleet_{}", STARTED.fetch_add(1, Ordering::SeqCst));
-        Self::on(Database::server().map(|_| Database::new(&name())))
-    }
-
-    fn on(database: Option<Database>) -> Self {
-        let folder = TempDir::new().expect("a folder");
-        let admin = Served::admin_alone("127.0.0.1:0", &folder.path().join("admin"), &on(database.as_ref()));
+    fn start(home: Home) -> Self {
+        let database = match home {
+            Home::Sqlite => None,
+            Home::Postgres => Some(Database::new()),
+        };
+        let (folder, port) = (TempDir::new().expect("a folder"), ReservedPort::new());
+        let address = port.address().to_string();
+        let admin = Served::admin_alone(&address, &folder.path().join("admin"), &on(database.as_ref()));
         let ana = Session::of_first_administrator(&admin);
         let token = folder.path().join("token");
         let token_id = new_token(&admin, &ana, "fleet", &token);
-        Self { folder, admin, ana, token, token_id, database }
+        Self { folder, admin, ana, token, token_id, port, database }
     }
 
     fn node(&self, name: &str) -> Served {
@@ -112,7 +124,7 @@ impl Fleet {
 
     /// Where it was before.
     fn restart_admin(&mut self) {
-        let address = self.admin.admin.strip_prefix("http://").expect("an address").to_owned();
+        let address = self.port.address().to_string();
         self.admin = Served::admin_alone(&address, &self.data("admin"), &on(self.database.as_ref()));
     }
 
@@ -141,15 +153,6 @@ fn new_token(admin: &Served, ana: &Session, name: &str, file: &Path) -> String {
     made["id"].as_str().expect("an id").to_owned()
 }
 
-#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Version and limit that a node decides by.
 fn decides_by(node: &Served) -> (u64, Option<u64>) {
     let (_, decision) = check(node, "ada");
@@ -161,9 +164,8 @@ fn follows(node: &Served, version: u64, limit: u64) {
     assert_eq!(decides_by(node), (version, Some(limit)));
 }
 
-#[test]
-fn what_is_published_reaches_every_node_and_so_does_the_way_back() {
-    let fleet = Fleet::start();
+fn what_is_published_reaches_every_node_and_so_does_the_way_back(home: Home) {
+    let fleet = Fleet::start(home);
     let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     for node in &nodes {
         follows(node, 1, 100);
@@ -193,9 +195,8 @@ fn what_is_published_reaches_every_node_and_so_does_the_way_back() {
     assert_eq!(decision["remaining"], 99);
 }
 
-#[test]
-fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server() {
-    let mut fleet = Fleet::start();
+fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server(home: Home) {
+    let mut fleet = Fleet::start(home);
     let nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     for node in &nodes {
         follows(node, 1, 100);
@@ -235,9 +236,8 @@ fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_ad
 }
 
 /// Killed while it publishes, over and over: a version is there with its rollout, or neither is.
-#[test]
-fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
-    let mut fleet = Fleet::start();
+fn a_rollout_survives_the_death_of_the_admin_server_at_any_time(home: Home) {
+    let mut fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     let other = fleet.node("n-2");
     follows(&node, 1, 100);
@@ -273,9 +273,8 @@ fn a_rollout_survives_the_death_of_the_admin_server_at_any_time() {
     assert!(version > 1, "one was published");
 }
 
-#[test]
-fn nodes_decide_on_without_the_admin_server_and_follow_it_again() {
-    let mut fleet = Fleet::start();
+fn nodes_decide_on_without_the_admin_server_and_follow_it_again(home: Home) {
+    let mut fleet = Fleet::start(home);
     let mut nodes = ["n-1", "n-2", "n-3"].map(|name| fleet.node(name));
     fleet.publish(1, 500);
     for node in &nodes {
@@ -363,9 +362,8 @@ fn pass(mut from: TcpStream, mut into: TcpStream, change: impl Fn(&mut [u8])) {
 }
 
 /// Somebody in between refuses for the admin server, and never ends what he says; only then does he pass things on.
-#[test]
-fn an_answer_that_does_not_end_holds_no_node() {
-    let fleet = Fleet::start();
+fn an_answer_that_does_not_end_holds_no_node(home: Home) {
+    let fleet = Fleet::start(home);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let to = fleet.admin.admin.strip_prefix("http://").expect("an address").to_owned();
@@ -383,9 +381,8 @@ fn an_answer_that_does_not_end_holds_no_node() {
     follows(&fleet.node_by(&url, "n-1"), 1, 100);
 }
 
-#[test]
-fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again() {
-    let fleet = Fleet::start();
+fn a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again(home: Home) {
+    let fleet = Fleet::start(home);
     let liar = Liar::before(&fleet.admin);
     let node = fleet.node_by(&liar.url, "n-1");
     follows(&node, 1, 100);
@@ -414,9 +411,8 @@ fn assign(fleet: &Fleet, version: u64, clients: impl Iterator<Item = (usize, &'s
     assert_eq!((status, &made["version"]), (201, &json!(version + 1)), "{made}");
 }
 
-#[test]
-fn of_many_clients_what_differs_is_sent_kept_and_checked() {
-    let mut fleet = Fleet::start();
+fn of_many_clients_what_differs_is_sent_kept_and_checked(home: Home) {
+    let mut fleet = Fleet::start(home);
     let liar = Liar::before(&fleet.admin);
     assign(&fleet, 1, (0..300).map(|n| (n, "free")), &json!({}));
     let mut nodes = [fleet.node("n-1"), fleet.node_by(&liar.url, "n-2")];
@@ -478,26 +474,30 @@ fn signal(served: &Served, signal: &str) {
     assert!(sent.success());
 }
 
-#[test]
-#[expect(clippy::disallowed_methods, reason = "how soon it is seen is what this is about")]
-fn a_node_that_hangs_is_seen_within_seconds() {
-    let fleet = Fleet::start();
+/// Returns how long it took until a node that hangs was seen.
+#[expect(clippy::disallowed_methods, reason = "how soon it is seen is measured")]
+fn hang_a_node(home: Home) -> Duration {
+    let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
     wait_until("it is there", || fleet.row("n-1")["presence"] == "connected");
     signal(&node, "-STOP");
     let began = Instant::now();
     wait_until("it is seen", || fleet.row("n-1")["presence"] == "silent");
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    let took = began.elapsed();
     fleet.publish(1, 500);
     signal(&node, "-CONT");
     follows(&node, 2, 500);
     wait_until("it is there again", || fleet.row("n-1")["presence"] == "connected");
+    took
 }
 
-#[test]
-fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not() {
-    let fleet = Fleet::start();
+fn a_node_that_hangs_is_seen_within_seconds(home: Home) {
+    assert!(hang_a_node(home) < PATIENCE);
+}
+
+fn a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not(home: Home) {
+    let fleet = Fleet::start(home);
     let (mut dies, mut goes, stops) = (fleet.node("dies"), fleet.node("goes"), fleet.node("stops"));
     let is = |name: &str, presence: &str| wait_until(presence, || fleet.row(name)["presence"] == presence);
     for name in ["dies", "goes", "stops"] {
@@ -532,63 +532,116 @@ fn memory(served: &Served) -> u64 {
     line.trim().split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") >> 10
 }
 
-#[test]
-fn readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew() {
-    const READERS: usize = 40;
-    const CLIENTS: u64 = 12_000;
-    let fleet = Fleet::start();
-    // Values that cannot be packed: more than the sockets hold.
-    let client = |number: u64| {
-        let part = |part: u64| format!("{:016x}", RandomState::new().hash_one((number, part)));
-        let value = (0..60).map(part).collect::<Vec<_>>().concat();
-        json!({ "kind": "user", "value": value, "tier": "free" })
-    };
-    let mut document = fleet.ana.get(&fleet.admin, "/policy")["document"].clone();
-    document["domains"]["default"]["clients"] = (0..CLIENTS).map(client).collect();
-    let files = json!({ "files": [{ "name": "a.json", "text": document.to_string() }] });
-    let (status, made) = fleet.ana.send_if(&fleet.admin, "POST", "/policy/import", &files, "\"policy:1\"");
-    assert_eq!(status, 201, "{made}");
-    let node = fleet.node("n-1");
-    follows(&node, 2, 100);
-    let secret = fs::read_to_string(&fleet.token).expect("it is there");
-    let before = memory(&fleet.admin);
-    let mut readers: Vec<TcpStream> = (0..READERS)
-        .map(|number| {
-            let to = fleet.admin.admin.strip_prefix("http://").expect("an address");
-            let mut reader = TcpStream::connect(to).expect("it listens");
-            let path = format!("/api/v1/snapshots/stream?name=slow-{number}&instance=a&schema=2");
-            let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", secret.trim());
-            reader.write_all(head.as_bytes()).expect("it reads");
-            reader
-        })
-        .collect();
-    // The admin server takes the longest of all to give them up: 20 seconds.
-    thread::sleep(Duration::from_secs(22));
-    let grown = memory(&fleet.admin).saturating_sub(before);
-    assert!(grown < 64, "{READERS} readers took {grown} MiB");
-    // Nobody else waited for them.
-    fleet.publish(2, 500);
-    follows(&node, 3, 500);
-    let reader = &mut readers[0];
-    reader.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    let mut told = Vec::new();
-    let mut piece = vec![0; 1 << 16];
-    // Until it ends, or says nothing but that it is alive.
-    while let Ok(count @ 1..) = reader.read(&mut piece) {
-        told.extend_from_slice(&piece[..count]);
-        if told.ends_with(b"0\r\n\r\n") || piece[..count].windows(7).any(|bytes| bytes == b": alive") {
-            break;
-        }
+/// A fleet of one node, and readers of the same stream that do not read: the policy is more than the sockets hold.
+struct Readers {
+    fleet: Fleet,
+    node: Served,
+    /// Memory of the admin server before they came, in MiB.
+    before: u64,
+    streams: Vec<TcpStream>,
+}
+
+impl Readers {
+    const COUNT: usize = 40;
+
+    fn start(home: Home) -> Self {
+        const CLIENTS: u64 = 12_000;
+        let fleet = Fleet::start(home);
+        // Values that cannot be packed: more than the sockets hold.
+        let client = |number: u64| {
+            let part = |part: u64| format!("{:016x}", RandomState::new().hash_one((number, part)));
+            let value = (0..60).map(part).collect::<Vec<_>>().concat();
+            json!({ "kind": "user", "value": value, "tier": "free" })
+        };
+        let mut document = fleet.ana.get(&fleet.admin, "/policy")["document"].clone();
+        document["domains"]["default"]["clients"] = (0..CLIENTS).map(client).collect();
+        let files = json!({ "files": [{ "name": "a.json", "text": document.to_string() }] });
+        let (status, made) = fleet.ana.send_if(&fleet.admin, "POST", "/policy/import", &files, "\"policy:1\"");
+        assert_eq!(status, 201, "{made}");
+        let node = fleet.node("n-1");
+        follows(&node, 2, 100);
+        let secret = fs::read_to_string(&fleet.token).expect("it is there");
+        let before = memory(&fleet.admin);
+        let streams = (0..Self::COUNT)
+            .map(|number| {
+                let to = fleet.admin.admin.strip_prefix("http://").expect("an address");
+                let mut reader = TcpStream::connect(to).expect("it listens");
+                let path = format!("/api/v1/snapshots/stream?name=slow-{number}&instance=a&schema=2");
+                let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", secret.trim());
+                reader.write_all(head.as_bytes()).expect("it reads");
+                reader
+            })
+            .collect();
+        Self { fleet, node, before, streams }
     }
-    assert!(told.len() > 4 << 20, "it is more than the sockets hold: {}", told.len());
-    let end = String::from_utf8_lossy(&told[told.len() - 200..]);
-    assert!(end.contains("event: restart"), "{end}");
+
+    /// Returns by how many MiB the memory of the admin server has grown since they came.
+    fn grown(&self) -> u64 {
+        memory(&self.fleet.admin).saturating_sub(self.before)
+    }
+
+    /// Publishes, and waits until the node has it: it does not wait for the readers.
+    fn assert_that_they_hold_no_node(&self) {
+        self.fleet.publish(2, 500);
+        follows(&self.node, 3, 500);
+    }
+}
+
+fn readers_that_do_not_read_cost_no_memory_and_hold_no_node(home: Home) {
+    let readers = Readers::start(home);
+    for stream in &readers.streams {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        assert_eq!(stream.peek(&mut [0]).expect("it is answered"), 1);
+    }
+    // What the first pieces took is given back.
+    wait_until("the readers cost less than 64 MiB", || readers.grown() < 64);
+    readers.assert_that_they_hold_no_node();
+    wait_until("the readers cost less than 64 MiB", || readers.grown() < 64);
+}
+
+mod long {
+    use super::*;
+
+    /// The admin server takes the longest of all to give them up: 20 seconds.
+    fn readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew(home: Home) {
+        let mut readers = Readers::start(home);
+        thread::sleep(Duration::from_secs(22));
+        let grown = readers.grown();
+        assert!(grown < 64, "{} readers took {grown} MiB", Readers::COUNT);
+        readers.assert_that_they_hold_no_node();
+        let reader = &mut readers.streams[0];
+        reader.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let mut told = Vec::new();
+        let mut piece = vec![0; 1 << 16];
+        // Until it ends, or says nothing but that it is alive.
+        while let Ok(count @ 1..) = reader.read(&mut piece) {
+            told.extend_from_slice(&piece[..count]);
+            if told.ends_with(b"0\r\n\r\n") || piece[..count].windows(7).any(|bytes| bytes == b": alive") {
+                break;
+            }
+        }
+        assert!(told.len() > 4 << 20, "it is more than the sockets hold: {}", told.len());
+        let end = String::from_utf8_lossy(&told[told.len() - 200..]);
+        assert!(end.contains("event: restart"), "{end}");
+    }
+
+    fn a_node_that_hangs_is_seen_within_eight_seconds(home: Home) {
+        let took = hang_a_node(home);
+        assert!(took < Duration::from_secs(8), "{took:?}");
+    }
+
+    over_both_databases! {
+        "long: the 20 seconds after which slow readers are given up"
+        readers_that_do_not_read_cost_no_memory_and_are_told_to_begin_anew
+        "long: bounds the time until a node is missed, which a busy machine does not keep"
+        a_node_that_hangs_is_seen_within_eight_seconds
+    }
 }
 
 /// A copy of the admin server's folder takes the place of a newer one: versions are counted anew from there.
 #[test]
 fn nodes_follow_an_admin_server_whose_database_was_put_back() {
-    let mut fleet = Fleet::on(None);
+    let mut fleet = Fleet::start(Home::Sqlite);
     let mut nodes = ["n-1", "n-2"].map(|name| fleet.node(name));
     fleet.kill_admin();
     let (data, copy) = (fleet.data("admin"), fleet.data("copy"));
@@ -626,9 +679,8 @@ fn nodes_follow_an_admin_server_whose_database_was_put_back() {
     assert_eq!(decides_by(&nodes[0]), (2, Some(700)));
 }
 
-#[test]
-fn nodes_follow_over_tls_whom_they_know() {
-    let mut fleet = Fleet::start();
+fn nodes_follow_over_tls_whom_they_know(home: Home) {
+    let mut fleet = Fleet::start(home);
     let (status, script) = fleet.ana.send(&fleet.admin, "POST", "/tokens", &json!({ "name": "ci", "role": "editor" }));
     assert_eq!(status, 201, "{script}");
     let policy = fleet.data("policy.json");
@@ -656,9 +708,8 @@ fn nodes_follow_over_tls_whom_they_know() {
     assert_eq!(decides_by(&stranger).0, 0, "it knows nobody who vouches for the admin server");
 }
 
-#[test]
-fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another() {
-    let fleet = Fleet::start();
+fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another(home: Home) {
+    let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
     let (status, _) = fleet.ana.send(&fleet.admin, "DELETE", &format!("/tokens/{}", fleet.token_id), &json!({}));
@@ -671,9 +722,8 @@ fn a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another() {
     follows(&node, 2, 500);
 }
 
-#[test]
-fn a_second_process_of_a_name_is_refused_and_says_so() {
-    let fleet = Fleet::start();
+fn a_second_process_of_a_name_is_refused_and_says_so(home: Home) {
+    let fleet = Fleet::start(home);
     let first = fleet.node("n-1");
     follows(&first, 1, 100);
     let other = fleet.folder.path().join("other");
@@ -692,9 +742,8 @@ fn a_second_process_of_a_name_is_refused_and_says_so() {
     assert!(String::from_utf8_lossy(&ended.stderr).contains("none"), "{ended:?}");
 }
 
-#[test]
-fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name() {
-    let fleet = Fleet::start();
+fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name(home: Home) {
+    let fleet = Fleet::start(home);
     let node = fleet.node("n-1");
     follows(&node, 1, 100);
     let secret = fs::read_to_string(&fleet.token).expect("it is there");
@@ -713,4 +762,21 @@ fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name() {
     assert_eq!(fleet.ana.send(&fleet.admin, "POST", "/policy/changes", &list).0, 201);
     follows(&node, 2, 9);
     drop(old);
+}
+
+over_both_databases! {
+    what_is_published_reaches_every_node_and_so_does_the_way_back
+    a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server
+    a_rollout_survives_the_death_of_the_admin_server_at_any_time
+    nodes_decide_on_without_the_admin_server_and_follow_it_again
+    an_answer_that_does_not_end_holds_no_node
+    a_snapshot_that_is_damaged_on_its_way_changes_nothing_and_is_asked_for_again
+    of_many_clients_what_differs_is_sent_kept_and_checked
+    a_node_that_hangs_is_seen_within_seconds
+    a_node_that_dies_is_missed_until_it_is_back_or_removed_and_one_that_stops_is_not
+    readers_that_do_not_read_cost_no_memory_and_hold_no_node
+    nodes_follow_over_tls_whom_they_know
+    a_node_whose_token_was_revoked_keeps_its_policy_until_it_has_another
+    a_second_process_of_a_name_is_refused_and_says_so
+    a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name
 }

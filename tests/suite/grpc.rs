@@ -1,24 +1,5 @@
 //! gRPC of the real binary: checks, and rules and resets by way of the admin server, also from a node.
 
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod fleet;
-#[path = "../fleet/tests/store/rig.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod rig;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/shared.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod shared;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
 use std::time::Duration;
 
 use serde_json::json;
@@ -28,13 +9,14 @@ use tidegate_service::grpc::proto::tidegate::v1::{
     ResetRateLimitRequest, UpdateRateLimitRequest, rate_limiter_client::RateLimiterClient,
     rate_limiter_config_client::RateLimiterConfigClient, rate_limiter_health_client::RateLimiterHealthClient,
 };
+use tidegate_testkit::PATIENCE;
 use tokio::time::{sleep, timeout};
 use tonic::{
     Code, Request,
     transport::{Channel, Endpoint},
 };
 
-use crate::{fleet::write_token, server::Served, session::Session, shared::publish, support::command};
+use crate::support::{fleet::write_token, server::Served, session::Session, shared::publish};
 
 async fn channel(served: &Served) -> Channel {
     let url = served.grpc.clone().expect("it says where");
@@ -213,7 +195,7 @@ async fn a_node_asks_its_admin_server_and_says_when_that_is_away() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(20), in_force).await.expect("the node follows");
+    timeout(PATIENCE, in_force).await.expect("the node follows");
     let reset = || ResetRateLimitRequest {
         identifier: "ada".to_owned(),
         identifier_type: "user".to_owned(),

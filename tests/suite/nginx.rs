@@ -1,36 +1,25 @@
 //! The recipe of docs/proxies.md, as it stands there, in a real nginx before a real server.
 
-#[path = "support/proxy.rs"]
-mod proxy;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::{fs, process::Stdio};
 
 use tempfile::TempDir;
+use tidegate_testkit::{port::ReservedPort, process};
 
-use crate::{
-    proxy::{Proxy, free_address, recipe, serve_hello},
-    support::command,
+use crate::support::{
+    SERVE, command,
+    proxy::{self, Proxy, recipe, serve_hello},
 };
 
 /// nginx with the recipe.
 fn before(checks: &str) -> Proxy {
     let folder = TempDir::new().expect("a folder");
-    let address = free_address();
+    let port = ReservedPort::new();
     let recipe = recipe(
         "docs/proxies.md",
         "nginx",
         &[
             ("127.0.0.1:9080", checks.strip_prefix("http://").expect("a URL")),
-            ("listen 80;", &format!("listen {address};")),
+            ("listen 80;", &format!("listen {};", port.address())),
             ("127.0.0.1:3000", &serve_hello().to_string()),
         ],
     );
@@ -41,9 +30,9 @@ fn before(checks: &str) -> Proxy {
          http {{\naccess_log off;\n{paths}\n{recipe}\n}}\n"
     );
     fs::write(folder.path().join("nginx.conf"), whole).expect("it is ours");
-    let mut nginx = Command::new("nginx");
+    let mut nginx = process::command("nginx");
     nginx.arg("-p").arg(folder.path()).args(["-c", "nginx.conf", "-e", "error.log"]).stderr(Stdio::inherit());
-    Proxy::start(nginx, address, folder)
+    Proxy::start(nginx, port, folder)
 }
 
 #[test]
@@ -68,12 +57,22 @@ fn settings_for_proxies_that_are_wrong_stop_the_start() {
         (["--endpoint-header", "a b"], "name of a header"),
     ] {
         let folder = TempDir::new().expect("a folder");
-        let serve = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data"];
-        let output = command().args(serve).arg(folder.path()).args(arguments).output().expect("it runs");
+        let data = folder.path();
+        let output = command().args(SERVE).arg("--data").arg(data).args(arguments).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.code() == Some(2) && said.contains(says) && said.contains(arguments[0]),
             "{says}: {said}"
         );
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: bounds the time of an answer, which a busy machine does not keep"]
+    fn the_recipe_lets_pass_within_two_seconds_while_the_server_hangs() {
+        proxy::lets_pass_within_two_seconds_while_the_server_hangs(before);
     }
 }

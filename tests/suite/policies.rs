@@ -1,10 +1,5 @@
 //! `tidegate policy diff|import|export|publish`, against files and a running server.
 
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "what the tests of the server itself need")]
-mod server;
-mod support;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -16,9 +11,9 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use server::Served;
-use support::{Run, command, tidegate};
 use tempfile::TempDir;
+
+use crate::support::{Run, command, server::Served, tidegate};
 
 const PASSWORD: &str = "correct horse battery";
 

@@ -1,10 +1,8 @@
 //! `tidegate policy check`: bad documents are refused with the field and the line named, in every format.
 
-mod support;
-
 use std::fs;
 
-use support::{tidegate, tidegate_reading};
+use crate::support::{tidegate, tidegate_reading};
 
 const GOOD: &str = r#"{
   "domains": {

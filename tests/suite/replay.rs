@@ -1,7 +1,5 @@
 //! `tidegate replay` and plain `tidegate`, as a script or a person runs them.
 
-mod support;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -10,8 +8,9 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
-use support::{Run, command, tidegate, tidegate_reading};
 use tempfile::TempDir;
+
+use crate::support::{Run, command, tidegate, tidegate_reading};
 
 const POLICY: &str = r#"
 [domains.default]

@@ -1,56 +1,30 @@
 //! The Redis protocol of a real server, asked by whatever speaks it: redis-cli, redis-benchmark, a stock client library.
 
-#[path = "support/authority.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod authority;
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod fleet;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
 use std::{
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use redis::{Commands, ConnectionLike, ErrorKind, Value, cmd, pipe};
 use serde_json::json;
 use tempfile::TempDir;
+use tidegate_testkit::{PATIENCE, certificate::Authority, port::ReservedPort};
 
-use crate::{
-    authority::Authority,
-    fleet::write_token,
-    server::Served,
-    session::Session,
-    support::{command, tidegate},
-};
+use crate::support::{SERVE, fleet::write_token, server::Served, session::Session, tidegate};
 
 /// A server or a node, and where it speaks the Redis protocol.
 struct Speaking {
     served: Served,
-    address: String,
-}
-
-/// A port that was free a moment ago.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").to_string()
+    port: ReservedPort,
 }
 
 fn serve(folder: &Path, arguments: &[&str]) -> Speaking {
-    let address = free_address();
+    let port = ReservedPort::new();
+    let address = port.address().to_string();
     let served = Served::start_with(&folder.join("data"), &[&["--resp", &address], arguments].concat());
-    Speaking { served, address }
+    Speaking { served, port }
 }
 
 fn connect(served: &Speaking) -> redis::Connection {
@@ -59,18 +33,18 @@ fn connect(served: &Speaking) -> redis::Connection {
 
 /// With what a URL may say after its address.
 fn connect_as(served: &Speaking, more: &str) -> redis::Connection {
-    let client = redis::Client::open(format!("redis://{}/{more}", served.address)).expect("a URL");
+    let client = redis::Client::open(format!("redis://{}/{more}", served.port.address())).expect("a URL");
     client.get_connection().expect("it listens")
 }
 
-fn port(served: &Speaking) -> &str {
-    served.address.rsplit_once(':').expect("a port").1
+fn port(served: &Speaking) -> String {
+    served.port.port().to_string()
 }
 
 /// What redis-cli prints.
 fn redis_cli(served: &Speaking, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new("redis-cli")
-        .args(["-p", port(served)])
+        .args(["-p", &port(served)])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -114,7 +88,7 @@ fn redis_benchmark_is_answered_at_any_depth() {
         let output = Command::new("redis-benchmark")
             .args([
                 "-p",
-                port(&served),
+                &port(&served),
                 "-n",
                 &COMMANDS.to_string(),
                 "-c",
@@ -193,7 +167,9 @@ fn a_token_of_the_server_is_asked_for_as_redis_asks_for_a_password() {
     let error = cmd("PING").query::<String>(&mut connect(&served)).expect_err("no token");
     assert_eq!(error.code(), Some("NOAUTH"), "{error}");
     let client = |user: &str, token: &str| {
-        redis::Client::open(format!("redis://{user}:{token}@{}/", served.address)).expect("a URL").get_connection()
+        redis::Client::open(format!("redis://{user}:{token}@{}/", served.port.address()))
+            .expect("a URL")
+            .get_connection()
     };
     let wrong = client("", "evening-star-0002").err().expect("nobody knows it");
     assert_eq!(wrong.kind(), ErrorKind::AuthenticationFailed, "{wrong}");
@@ -254,10 +230,10 @@ fn operators_reset_keys_also_of_nodes() {
         let of_node = made["secret"].as_str().expect("a secret").to_owned();
         let file = folder.path().join("token");
         write_token(&file, &of_node);
-        let address = free_address();
-        let data = folder.path().join("node");
+        let port = ReservedPort::new();
+        let (address, data) = (port.address().to_string(), folder.path().join("node"));
         let served = Served::node_with(&admin.served.admin, &file, "n", &data, &["--resp", &address]);
-        let node = Speaking { served, address };
+        let node = Speaking { served, port };
         assert_that_operators_reset(&node, &operator, &viewer);
         let error = cmd("AUTH").arg(&of_node).query::<()>(&mut connect(&node)).expect_err("nodes are no operators");
         assert_eq!(error.code(), Some("WRONGPASS"), "{error}");
@@ -267,25 +243,38 @@ fn operators_reset_keys_also_of_nodes() {
     }
 }
 
-#[test]
-fn it_ends_when_it_is_told_to_and_answers_until_then() {
+/// Stops a server after `delay`, and asks it until its connection ends. Returns how many answers came, and how many of them after
+/// it had said that it is not ready any more.
+fn answers_until_the_end(delay: &str) -> (u64, u64) {
     let folder = TempDir::new().expect("a folder");
-    let served = serve(folder.path(), &["--drain-delay", "1s"]);
-    let mut stream = BufReader::new(TcpStream::connect(&served.address).expect("it listens"));
-    stream.get_ref().set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    let served = serve(folder.path(), &["--drain-delay", delay]);
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let ready = format!("{}/readyz", served.served.checks);
+    let is_ready = || agent.get(&ready).call().is_ok_and(|answer| answer.status() == 200);
+    let mut stream = BufReader::new(TcpStream::connect(served.port.address()).expect("it listens"));
+    stream.get_ref().set_read_timeout(Some(PATIENCE)).expect("a socket");
     let told = Command::new("kill").args(["-TERM", &served.served.id().to_string()]).status().expect("kill is there");
     assert!(told.success());
-    let mut answers = 0;
+    let (mut answers, mut after) = (0, 0);
+    let mut is_stopping = false;
     loop {
+        is_stopping = is_stopping || !is_ready();
         let mut line = String::new();
         if stream.get_mut().write_all(b"PING\r\n").is_err() || !matches!(stream.read_line(&mut line), Ok(1..)) {
             break;
         }
         assert_eq!(line, "+PONG\r\n");
         answers += 1;
+        after += u64::from(is_stopping);
     }
-    assert!(answers > 100, "{answers} within a second");
     assert_eq!(served.served.wait(), Some(0));
+    (answers, after)
+}
+
+#[test]
+fn it_ends_when_it_is_told_to_and_answers_until_then() {
+    let (answers, after) = answers_until_the_end("3s");
+    assert!(after > 0, "{answers}, none of them after it said that it stops");
 }
 
 #[test]
@@ -294,17 +283,18 @@ fn an_address_that_is_taken_stops_the_start() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let data = folder.path().join("other");
-    let run = tidegate([
-        "serve",
-        "--admin",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--resp",
-        &address,
-        "--data",
-        data.to_str().expect("UTF-8"),
-    ]);
+    let run = tidegate([&SERVE[..], &["--resp", &address, "--data", data.to_str().expect("UTF-8")]].concat());
     assert_eq!(run.status, Some(2), "{}", run.stderr);
     assert!(run.stderr.contains("for the Redis protocol") && run.stderr.contains("--resp"), "{}", run.stderr);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: asks as often as an idle machine can"]
+    fn it_answers_a_hundred_times_in_the_last_second() {
+        let (answers, _) = answers_until_the_end("1s");
+        assert!(answers > 100, "{answers} within a second");
+    }
 }

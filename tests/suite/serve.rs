@@ -1,14 +1,6 @@
 //! `tidegate serve` as a process: what it says, where its settings come from, how it stops, and that being killed at any
 //! time loses nothing that was acknowledged.
 
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-mod session;
-#[path = "support/mod.rs"]
-mod support;
-
 use std::{
     fs::{self, Permissions},
     io::{BufRead, BufReader, Read, Write},
@@ -26,11 +18,13 @@ use std::{
 
 use serde_json::json;
 use tempfile::TempDir;
+use tidegate_testkit::PATIENCE;
 
-use crate::{
+use crate::support::{
+    Run, SERVE, binary, command,
     server::Served,
     session::{Session, check, in_force},
-    support::{Run, binary, command, tidegate},
+    tidegate,
 };
 
 #[test]
@@ -67,6 +61,8 @@ fn tidegate_check_asks_it() {
 #[expect(clippy::disallowed_methods, reason = "how long a publish takes here is measured, to kill at all its places")]
 fn a_hundred_kills_during_publishes_leave_whole_versions() {
     const KILLS: u32 = 100;
+    // More of them, where this machine was busy while it was measured how long one takes.
+    const MOST: u32 = 10 * KILLS;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
     let start = || Served::start_with(&data, &["--max-keys", "1000"]);
@@ -82,7 +78,10 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
     }
     let one_takes = began.elapsed() / 10;
     let (mut acknowledged, mut under_way_lost, mut under_way_kept) = (11, 0, 0);
-    for kill in 0..KILLS {
+    for kill in 0..MOST {
+        if kill >= KILLS && under_way_lost > 0 && under_way_kept > 0 {
+            break;
+        }
         let (tell, acknowledgements) = mpsc::channel();
         thread::scope(|scope| {
             let (publish, admin) = (&publish, served.admin.clone());
@@ -110,9 +109,9 @@ fn a_hundred_kills_during_publishes_leave_whole_versions() {
     assert!(under_way_lost > 0 && under_way_kept > 0, "{under_way_lost} lost, {under_way_kept} kept");
 }
 
-#[test]
-#[expect(clippy::disallowed_methods, reason = "how long a stop takes is what this is about")]
-fn ctrl_c_lets_requests_end_and_ends_well() {
+/// Stops a server as Ctrl+C does. Returns how long that took.
+#[expect(clippy::disallowed_methods, reason = "how long a stop takes is measured")]
+fn stop_by_ctrl_c() -> Duration {
     let folder = TempDir::new().expect("a folder");
     let served = Served::start(folder.path());
     assert_eq!(check(&served, "ada").0, 200);
@@ -120,16 +119,22 @@ fn ctrl_c_lets_requests_end_and_ends_well() {
     assert!(signalled.success());
     let began = Instant::now();
     assert_eq!(served.wait(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(9));
+    let took = began.elapsed();
     // Nothing is left to be brought home.
     assert!(!folder.path().join("tidegate.db-wal").exists());
+    took
+}
+
+#[test]
+fn ctrl_c_lets_requests_end_and_ends_well() {
+    assert!(stop_by_ctrl_c() < PATIENCE);
 }
 
 /// What balancers see comes first: not ready, while checks are answered on.
 #[test]
 fn sigterm_says_not_ready_before_it_stops() {
     let folder = TempDir::new().expect("a folder");
-    let served = Served::start_with(folder.path(), &["--drain-delay", "2s"]);
+    let served = Served::start_with(folder.path(), &["--drain-delay", "3s"]);
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let ready = || agent.get(format!("{}/readyz", served.checks)).call().expect("it answers").status().as_u16();
     assert_eq!(ready(), 200);
@@ -152,7 +157,7 @@ fn ten_thousand_connections_are_served_and_no_more() {
     let is_answered = |mut connection: &TcpStream| connection.read(&mut [0; 512]).is_ok_and(|bytes| bytes > 0);
     let connect = || {
         let connection = TcpStream::connect(address).expect("it listens");
-        connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
         connection
     };
     let open: Vec<TcpStream> = (0..MOST)
@@ -172,7 +177,7 @@ fn ten_thousand_connections_are_served_and_no_more() {
         assert!(is_answered(connection), "the others go on");
     }
     drop(open);
-    one_more.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    one_more.set_read_timeout(Some(PATIENCE)).expect("a socket");
     assert!(is_answered(&one_more), "there is room for it");
 }
 
@@ -215,14 +220,7 @@ fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
 
 fn serve_with(arguments: &[&str], folder: &Path) -> Run {
     let data = folder.join("data");
-    let data = data.to_str().expect("text");
-    tidegate(
-        [
-            &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data", data],
-            arguments,
-        ]
-        .concat(),
-    )
+    tidegate([&SERVE[..], &["--data", data.to_str().expect("text")], arguments].concat())
 }
 
 #[test]
@@ -242,12 +240,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         let arguments: Vec<&str> = arguments.into_iter().collect();
         let name = arguments[0];
         // The last of two flags would be a mistake of its own: each is given once.
-        let base: Vec<&str> = ["--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-            .chunks(2)
-            .filter(|pair| pair[0] != name)
-            .flatten()
-            .copied()
-            .collect();
+        let base: Vec<&str> = SERVE[1..].chunks(2).filter(|pair| pair[0] != name).flatten().copied().collect();
         let data = folder.path().join("data");
         let run = tidegate([&["serve", "--data", data.to_str().expect("text")], &*base, &*arguments].concat());
         assert_eq!(run.status, Some(2), "{run:?}");
@@ -301,18 +294,7 @@ fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
     {
         let folder = TempDir::new().expect("a folder");
         let mut command = command();
-        command.args([
-            "serve",
-            "--admin",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--grpc",
-            "127.0.0.1:0",
-            "--admin-url",
-            url,
-            "--data",
-        ]);
+        command.args(SERVE).args(["--admin-url", url, "--data"]);
         let command = command.arg(folder.path().join("data")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
@@ -350,13 +332,13 @@ fn flags_come_before_variables_and_variables_before_the_file() {
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     };
     // Each place is heard, as its mistakes show; a better one is not asked for the worse.
-    let serve = ["serve"];
+    let serve = SERVE;
     let (status, said) = run("max_keys = 0", None, &serve);
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("tidegate.toml") && said.contains("--max-keys"), "{said}");
     let (_, said) = run("max_keys = 0", Some("many"), &serve);
     assert!(said.contains("many") && !said.contains("tidegate.toml"), "{said}");
-    let (_, said) = run("max_keys = 0", Some("many"), &["serve", "--max-keys", "all"]);
+    let (_, said) = run("max_keys = 0", Some("many"), &[&serve[..], &["--max-keys", "all"]].concat());
     assert!(said.contains("all") && !said.contains("many"), "{said}");
     // Plain `tidegate` serves, with the file's settings.
     let (status, said) = run("max_keys = 0", None, &[]);
@@ -407,7 +389,7 @@ fn what_is_recorded_and_how_it_is_shown_are_settings() {
     for (flag, value, hint) in
         [("--record", "1/0", "1/10"), ("--record", "10", "1/10"), ("--keys", "open", "truncated")]
     {
-        let run = tidegate(["serve", flag, value]);
+        let run = tidegate([&SERVE[..], &[flag, value]].concat());
         assert!(run.status == Some(2) && run.stderr.contains(flag) && run.stderr.contains(hint), "{run:?}");
     }
 }
@@ -457,7 +439,8 @@ fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
     let copy = folder.path().join("tidegate");
     fs::copy(binary(), &copy).expect("it is there");
     let output = Command::new(&copy)
-        .args(["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data"])
+        .args(SERVE)
+        .arg("--data")
         .arg(&data)
         .env_clear()
         .uid(NOBODY)
@@ -477,7 +460,7 @@ fn file_descriptors_are_raised_to_the_hard_limit() {
     fs::write(&token, "t").expect("written");
     let token = token.to_str().expect("text");
     let commands: [&[&str]; 3] = [
-        &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--workers", "1"],
+        &[&SERVE[..], &["--workers", "1"]].concat(),
         &["admin", "--admin", "127.0.0.1:0"],
         &[
             "node",
@@ -517,5 +500,15 @@ fn file_descriptors_are_raised_to_the_hard_limit() {
         let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
         assert_eq!(files.split_whitespace().collect::<Vec<_>>()[3..5], ["1000", "1000"], "{arguments:?}");
         assert!(said.contains("descriptors=1000") && said.contains(&format!("connections={connections}")), "{said}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: bounds the time of a stop, which a busy machine does not keep"]
+    fn ctrl_c_ends_it_within_nine_seconds() {
+        assert!(stop_by_ctrl_c() < Duration::from_secs(9));
     }
 }

@@ -1,33 +1,13 @@
 //! What operators ask about limits that nodes share: over a real Redis, of two real nodes.
 
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod fleet;
-#[path = "../fleet/tests/store/rig.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod rig;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/shared.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod shared;
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod support;
-
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tidegate_testkit::{redis::Redis, wait_for};
 
-use crate::{
-    rig::{Redis, wait_for},
+use crate::support::{
     server::Served,
     session::{Session, check},
     shared::{Fleet, publish},
-    support::command,
 };
 
 fn limit(sharing: &str) -> Value {

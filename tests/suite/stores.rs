@@ -1,37 +1,18 @@
 //! The settings of a store: addresses that are none, what help says, and a store that is not there yet; of the real binary.
 
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod fleet;
-#[path = "../fleet/tests/store/rig.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod rig;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod server;
-#[path = "support/session.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod session;
-#[path = "support/shared.rs"]
-#[expect(dead_code, reason = "other tests need more of it")]
-mod shared;
-#[path = "support/mod.rs"]
-mod support;
-
 use serde_json::json;
 use tempfile::TempDir;
+use tidegate_testkit::{redis::Redis, wait_for};
 
-use crate::{
-    rig::{Redis, wait_for},
+use crate::support::{
+    SERVE, command,
     server::Served,
     session::{Session, check},
     shared::publish,
-    support::{command, tidegate},
+    tidegate,
 };
 
 const SECRET: &str = "hunter2";
-
-const SERVE: [&str; 7] = ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
 
 #[test]
 fn an_address_that_is_none_stops_the_start_and_is_not_shown() {

@@ -1,24 +1,16 @@
 //! The dashboard and its REST calls over TLS: certificates, new ones while it runs, and what browsers are told.
 
-#[path = "support/authority.rs"]
-mod authority;
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "what the tests of the server itself need")]
-mod server;
-mod support;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     sync::Arc,
     thread,
     time::Duration,
 };
 
-use authority::Authority;
 use rcgen::KeyPair;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -26,29 +18,28 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 use serde_json::json;
-use server::Served;
-use support::{Run, command, tidegate, tidegate_reading};
 use tempfile::TempDir;
+use tidegate_testkit::{PATIENCE, certificate::Authority, process, wait_until};
+
+use crate::support::{Run, SERVE, command, server::Served, tidegate, tidegate_reading};
 
 const PASSWORD: &str = "correct horse battery";
 
-impl Authority {
-    /// A connection of somebody who knows only this one; `None` where the server is not known to him.
-    fn connect(&self, served: &Served) -> Option<Connection> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("PEM")).expect("a certificate");
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().expect("versions");
-        let config = config.with_root_certificates(roots).with_no_client_auth();
-        let name = "127.0.0.1".try_into().expect("an address");
-        let mut tls = ClientConnection::new(Arc::new(config), name).expect("a client");
-        let mut socket = TcpStream::connect(address(served)).expect("it listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-        while tls.is_handshaking() {
-            tls.complete_io(&mut socket).ok()?;
-        }
-        Some(Connection(StreamOwned::new(tls, socket), String::new()))
+/// Connects as a client that trusts this authority alone. Returns `None` if the server is not known to it.
+fn connect(authority: &Authority, served: &Served) -> Option<Connection> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().expect("versions");
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let name = "127.0.0.1".try_into().expect("an address");
+    let mut tls = ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut socket = TcpStream::connect(address(served)).expect("it listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket).ok()?;
     }
+    Some(Connection(StreamOwned::new(tls, socket), String::new()))
 }
 
 /// With the cookie of a session, once there is one.
@@ -105,7 +96,7 @@ impl Place {
 #[test]
 fn browsers_are_told_to_come_by_tls_only() {
     let place = Place::new();
-    let mut connection = place.authority.connect(&place.served).expect("it is known");
+    let mut connection = connect(&place.authority, &place.served).expect("it is known");
     let body = json!({ "code": place.served.code(), "name": "ana", "password": PASSWORD }).to_string();
     let (head, _) = connection.ask("POST", "/api/v1/setup", &body);
     assert!(head.starts_with("http/1.1 201 "), "{head}");
@@ -136,40 +127,36 @@ fn a_new_certificate_is_taken_while_connections_go_on() {
     let place = Place::new();
     // What is no certificate, or another's key, keeps the one that there is.
     let (good, key) = (fs::read(&place.certificate).expect("it is there"), fs::read(&place.key).expect("it is there"));
-    let mut ana = place.authority.connect(&place.served).expect("it is known");
+    let mut ana = connect(&place.authority, &place.served).expect("it is known");
     let body = json!({ "code": place.served.code(), "name": "ana", "password": PASSWORD }).to_string();
     assert!(ana.ask("POST", "/api/v1/setup", &body).0.starts_with("http/1.1 201 "));
-    let mut is_told = |expected: bool| {
-        (0..100).any(|_| {
-            thread::sleep(Duration::from_millis(200));
-            ana.ask("GET", "/api/v1/alerts", "").1.contains("certificate_unusable") == expected
-        })
+    let mut is_told = |expected: bool, what: &str| {
+        wait_until(what, || ana.ask("GET", "/api/v1/alerts", "").1.contains("certificate_unusable") == expected);
     };
-    assert!(is_told(false));
+    is_told(false, "it can be used");
     fs::remove_file(&place.certificate).expect("it is there");
-    assert!(is_told(true), "it cannot be read");
+    is_told(true, "it cannot be read");
     fs::write(&place.certificate, "nonsense").expect("room for a file");
     thread::sleep(Duration::from_secs(3));
-    assert!(place.authority.connect(&place.served).is_some() && is_told(true));
+    assert!(connect(&place.authority, &place.served).is_some());
+    is_told(true, "it is no certificate");
     fs::write(&place.certificate, good).expect("room for a file");
     fs::write(&place.key, KeyPair::generate().expect("a key").serialize_pem()).expect("room for a file");
     thread::sleep(Duration::from_secs(3));
-    assert!(place.authority.connect(&place.served).is_some());
+    assert!(connect(&place.authority, &place.served).is_some());
     fs::write(&place.key, key).expect("room for a file");
-    assert!(is_told(false), "it can be used again");
+    is_told(false, "it can be used again");
     let other = Authority::new();
-    assert!(other.connect(&place.served).is_none());
-    let mut open = place.authority.connect(&place.served).expect("it is known");
+    assert!(connect(&other, &place.served).is_none());
+    let mut open = connect(&place.authority, &place.served).expect("it is known");
     other.write(&place.certificate, &place.key);
     // It is used all the time: the server ends those that are not.
-    let is_taken = (0..100).any(|_| {
-        thread::sleep(Duration::from_millis(200));
+    wait_until("the new one is taken", || {
         assert!(open.ask("GET", "/healthz", "").0.starts_with("http/1.1 200 "), "what is open goes on");
-        other.connect(&place.served).is_some()
+        connect(&other, &place.served).is_some()
     });
-    assert!(is_taken);
     assert!(open.ask("GET", "/healthz", "").0.starts_with("http/1.1 200 "), "also then");
-    assert!(place.authority.connect(&place.served).is_none(), "and no other is shown");
+    assert!(connect(&place.authority, &place.served).is_none(), "and no other is shown");
 }
 
 #[test]
@@ -216,22 +203,11 @@ fn a_certificate_that_cannot_be_used_keeps_the_server_from_starting() {
         ("cert.pem", "other.pem", "cert.pem"),
     ] {
         let (certificate, key) = (at(certificate), at(key));
-        let arguments = [
-            "serve",
-            "--admin",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--grpc",
-            "127.0.0.1:0",
-            "--data",
-            &at("data"),
-        ];
-        let run =
-            tidegate(arguments.iter().copied().chain(["--admin-tls-cert", &certificate, "--admin-tls-key", &key]));
+        let files = ["--data", &at("data"), "--admin-tls-cert", &certificate, "--admin-tls-key", &key];
+        let run = tidegate([&SERVE[..], &files].concat());
         assert!(run.status == Some(2) && run.stderr.contains(says), "{run:?}");
     }
-    let one = tidegate(["serve", "--admin-tls-cert", &at("cert.pem")]);
+    let one = tidegate([&SERVE[..], &["--admin-tls-cert", &at("cert.pem")]].concat());
     assert!(one.status == Some(2) && one.stderr.contains("--admin-tls-key"), "{one:?}");
     assert!(!folder.path().join("data").exists(), "nothing was made");
 }
@@ -246,14 +222,14 @@ fn a_provider_may_have_an_authority_of_its_own() {
     fs::write(file("ca.pem"), &authority.pem).expect("room for a file");
     fs::write(file("other.pem"), Authority::new().pem).expect("room for a file");
     fs::write(file("secret"), "of the client").expect("room for a file");
-    let mut provider = Command::new("node")
+    let mut provider = process::command("node");
+    provider
         .arg("provider.js")
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("admin/tests/oidc"))
         .envs([("TIDEGATE_TEST_CERT", file("cert.pem")), ("TIDEGATE_TEST_KEY", file("key.pem"))])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node runs");
+        .stdout(Stdio::piped());
+    let mut provider = process::spawn(provider);
     let mut lines = BufReader::new(provider.stdout.take().expect("piped")).lines().map_while(Result::ok);
     let issuer = lines.find(|line| line.starts_with("https:"));
     let issuer = issuer.expect("it says where it is; npm --prefix admin/tests/oidc ci installs what it needs");

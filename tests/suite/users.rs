@@ -1,17 +1,11 @@
 //! `tidegate admin user`: users of a database, beside a server that runs on it and without one.
 
-#[path = "support/server.rs"]
-#[expect(dead_code, reason = "what the tests of the server itself need")]
-mod server;
-#[expect(dead_code, reason = "what runs without input need")]
-mod support;
-
 use std::path::Path;
 
 use serde_json::json;
-use server::Served;
-use support::{Run, command, tidegate_reading};
 use tempfile::TempDir;
+
+use crate::support::{Run, server::Served, tidegate_reading};
 
 const PASSWORD: &str = "correct horse battery";
 const OTHER: &str = "another few words";

@@ -1,15 +1,16 @@
 //! Limits of which nodes take tokens ahead (`leased`), or whose use they tell each other (`synced`), over a real store.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::cmd;
 use tidegate::{Identity, Request};
 use tidegate_fleet::store::StoreSettings;
+use tidegate_testkit::{PATIENCE, redis::Redis, wait_for};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    load::{Load, load},
-    nodes::{PATIENT, allowed, four, limit, node, run},
-    rig::{Redis, wait_for},
+    load::{Load, Seen, least, load},
+    nodes::{PATIENT, allowed, four, left_becomes, limit, node, run, until},
 };
 
 #[test]
@@ -30,20 +31,26 @@ fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
     });
 }
 
-#[test]
-fn leases_under_load_use_the_limit_and_no_more() {
+/// At least so much of what the limit had is used: of an idle machine 97 %; a busy one, which stops now and then, has it denied
+/// meanwhile, and what comes back above the burst is nobody's.
+fn leases_under_load(least: impl Fn(&[Seen]) -> usize) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
-        let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
+        let seen = load(&nodes, 2_000, Duration::from_secs(4)).await;
+        let found = Load::of(&seen);
         assert_eq!((found.offered, found.degraded), (32_000, 0));
-        assert!((4_850..=found.most()).contains(&found.admitted), "{found:?}");
+        assert!((least(&seen)..=found.most()).contains(&found.admitted), "{found:?}");
     });
 }
 
-/// What was lent to nobody counts as out, as much as may be out: the others charge the store, and none of them in vain.
 #[test]
-fn a_limit_of_which_leases_were_lost_is_used_by_those_that_are_there() {
+fn leases_under_load_use_the_limit_and_no_more() {
+    leases_under_load(least);
+}
+
+/// What was lent to nobody counts as out, as much as may be out: the others charge the store, and none of them in vain.
+fn leases_that_were_lost(least: impl Fn(&[Seen]) -> usize, lasts_at_most: Duration) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("leased", "token_bucket", 1_000, "1s")).await;
@@ -53,16 +60,22 @@ fn a_limit_of_which_leases_were_lost_is_used_by_those_that_are_there() {
             assert!(nodes[0].check("ada").await.allowed);
             nodes[0].shared.forget(&request);
         }
-        let found = Load::of(&load(&nodes, 500, Duration::from_secs(4)).await);
+        let seen = load(&nodes, 500, Duration::from_secs(4)).await;
+        let found = Load::of(&seen);
         assert_eq!((found.offered, found.degraded), (8_000, 0), "{found:?}");
-        // Who loses a race is asked again at once: after 5 ms he would lose the next, and callers fell behind by seconds.
-        assert!(found.lasted < Duration::from_secs(6), "{found:?}");
+        // A check that loses a race is asked again at once: after 5 ms it would lose the next, and callers fell behind by seconds.
+        assert!(found.lasted < lasts_at_most, "{found:?}");
         // What comes back is used, and some of what was there.
-        assert!((4_400..=found.most()).contains(&found.admitted), "{found:?}");
+        assert!((least(&seen)..=found.most()).contains(&found.admitted), "{found:?}");
         let held: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
         let scripts = redis.commands()["evalsha"];
         assert!(held < 10 && scripts > 1_000, "they charged the store: {held} held, {scripts} scripts");
     });
+}
+
+#[test]
+fn a_limit_of_which_leases_were_lost_is_used_by_those_that_are_there() {
+    leases_that_were_lost(least, PATIENCE);
 }
 
 #[test]
@@ -81,7 +94,7 @@ fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
                 while node.shared.figures().asked == asked {
                     assert!(node.check_of(&[("user", "ada")], 1_000).await.allowed);
                 }
-                tokio::time::sleep(Duration::from_millis(60)).await;
+                sleep(Duration::from_millis(60)).await;
             }
         }
         let after = redis.commands();
@@ -92,15 +105,23 @@ fn a_lease_is_renewed_in_one_script_whatever_others_took_meanwhile() {
     });
 }
 
-#[test]
-fn views_under_load_are_above_the_limit_by_what_an_interval_admits() {
+/// Above the limit are at most so many, or what nodes did not know of each other.
+fn views_under_load(least: impl Fn(&[Seen]) -> usize, unseen_at_most: Option<u64>) {
     let redis = Redis::start();
     run(async {
         let nodes = four(&[redis.url()], &limit("synced", "token_bucket", 1_000, "1s")).await;
-        let found = Load::of(&load(&nodes, 2_000, Duration::from_secs(4)).await);
+        let seen = load(&nodes, 2_000, Duration::from_secs(4)).await;
+        let found = Load::of(&seen);
         assert_eq!((found.offered, found.degraded), (32_000, 0));
-        assert!((4_850..=found.most() + 800).contains(&found.admitted), "{found:?}");
+        let untold = nodes.iter().map(|node| node.shared.figures().untold_max).sum();
+        let most = found.most() + unseen_at_most.unwrap_or(untold) as usize;
+        assert!((least(&seen)..=most).contains(&found.admitted), "{untold}: {found:?}");
     });
+}
+
+#[test]
+fn views_under_load_are_above_the_limit_by_what_an_interval_admits() {
+    views_under_load(least, None);
 }
 
 #[test]
@@ -125,13 +146,15 @@ fn a_key_lives_as_long_as_its_leases() {
     run(async {
         let one = node(&[redis.url()], PATIENT, &limit("leased", "token_bucket", 1_000, "1s")).await;
         let other = node(&[redis.url()], PATIENT, &limit("strict", "token_bucket", 1_000, "1s")).await;
+        let began = Instant::now();
         assert!(one.check("ada").await.allowed);
         // It knows of no lease when it asks, and its own charge is forgotten in three seconds.
         assert!(other.check("ada").await.allowed);
         let keys: Vec<String> = redis.ask(cmd("KEYS").arg("tidegate:*")).expect("it answers");
         assert_eq!(keys.len(), 1, "{keys:?}");
         let lives: i64 = redis.ask(cmd("TTL").arg(&keys[0])).expect("it answers");
-        assert!((110..=122).contains(&lives), "{lives} s");
+        let passed = i64::try_from(began.elapsed().as_secs()).expect("few");
+        assert!((119 - passed..=122).contains(&lives), "{lives} s after {passed}");
     });
 }
 
@@ -145,32 +168,59 @@ fn out_of(redis: &Redis) -> u64 {
     leases.split(',').skip(1).map(|tokens| tokens.parse::<u64>().expect("tokens")).sum()
 }
 
+/// Two leases of this life after a node died nothing of it is out. Returns false where the machine was too slow for a lease of that
+/// life, so that some ran out that were in use.
+async fn a_node_dies(redis: &Redis, lease: Duration) -> bool {
+    redis.ask::<()>(cmd("FLUSHALL").arg("SYNC")).expect("it answers");
+    let leased = limit("leased", "fixed_window", 200, "300d");
+    let settings = StoreSettings { lease, ..PATIENT };
+    let start = async || node(&[redis.url()], settings, &leased).await;
+    let (dead, other, began) = (start().await, start().await, Instant::now());
+    assert!(dead.check("ada").await.allowed);
+    let held = dead.shared.figures().leased_out;
+    // It dies: nothing is given back, and its last counts are lost.
+    dead.shared.forget(&Request::new(&[Identity::new("user", "ada").expect("valid")]).expect("valid"));
+    assert!(other.check("ada").await.allowed);
+    let out = out_of(redis);
+    other.shared.close().await;
+    let out_at_last = out_of(redis);
+    if began.elapsed() > lease / 2 {
+        return false;
+    }
+    assert!(held > 1 && out > held, "{held}");
+    assert_eq!(out_at_last, held, "of the dead one");
+    sleep(2 * lease + Duration::from_millis(100)).await;
+    let mut after = Vec::new();
+    for _ in 0..4 {
+        after.push(Arc::new(start().await));
+    }
+    let began = Instant::now();
+    let found = allowed(&after, 60, "ada").await as u64;
+    assert!(found < 200 - held, "{found} after {held}");
+    // A lease may be under way.
+    let mut left = 0;
+    until("all that is out is of those that live", async || {
+        left = after.iter().map(|node| node.shared.figures().leased_out).sum();
+        out_of(redis) == left
+    })
+    .await;
+    // Not given back, nor over.
+    let is_quick = began.elapsed() < lease / 2;
+    // What others hold at the end is theirs.
+    assert!(!is_quick || found + 1 + held + left >= 200, "{found} after {held}, {left} left");
+    is_quick
+}
+
 #[test]
-#[ignore = "takes two minutes; scripts/test runs it beside others"]
-fn what_a_dead_node_held_is_over_after_two_minutes_and_counts_as_spent() {
+fn what_a_dead_node_held_is_over_after_two_leases_and_counts_as_spent() {
     let redis = Redis::start();
     run(async {
-        let leased = limit("leased", "fixed_window", 1_000, "300d");
-        let (dead, other) =
-            (node(&[redis.url()], PATIENT, &leased).await, node(&[redis.url()], PATIENT, &leased).await);
-        assert!(dead.check("ada").await.allowed);
-        let held = dead.shared.figures().leased_out;
-        // It dies: nothing is given back, and nobody knows what it spent.
-        dead.shared.forget(&Request::new(&[Identity::new("user", "ada").expect("valid")]).expect("valid"));
-        assert!(other.check("ada").await.allowed);
-        assert!(held > 1 && out_of(&redis) > held, "{held}");
-        other.shared.close().await;
-        assert_eq!(out_of(&redis), held, "of the dead one");
-        tokio::time::sleep(Duration::from_secs(121)).await;
-        let after = four(&[redis.url()], &leased).await;
-        let found = allowed(&after, 500, "ada").await as u64;
-        // A lease may be under way.
-        let left = wait_for("all that is out is of those that live", || {
-            let left: u64 = after.iter().map(|node| node.shared.figures().leased_out).sum();
-            (out_of(&redis) == left).then_some(left)
-        });
-        // What others hold at the end is theirs.
-        assert!(found + 1 + held <= 1_000 && found + 1 + held + left >= 1_000, "{found} after {held}, {left} left");
+        for _ in 0..20 {
+            if a_node_dies(&redis, Duration::from_secs(2)).await {
+                return;
+            }
+        }
+        panic!("leases ran out that were in use, each time");
     });
 }
 
@@ -186,51 +236,39 @@ fn what_a_view_spent_is_told_to_others_once() {
         }
         // Who asks the store for a look at it, with nothing of its own, sees all.
         let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 100, "300d")).await;
-        let mut left = None;
-        for _ in 0..100 {
-            left = late.check_of(&[("user", "ada")], 0).await.remaining;
-            if left == Some(60) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert_eq!(left, Some(60));
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        left_becomes(&late, &[("user", "ada")], 60).await;
+        sleep(Duration::from_millis(300)).await;
         assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(60), "told once");
     });
     let _ = wait_for("it is there", || redis.commands().get("evalsha").copied());
 }
 
-#[test]
-fn many_views_are_told_together_and_nobody_takes_the_store_for_gone() {
+/// Tells many views over a store that is to answer within `timeout`, and never counts as gone.
+fn tell_many_views(timeout: Duration) {
     const USERS: usize = 5_000;
     let redis = Redis::start();
     run(async {
-        // One script takes far less, all of them far more than the hundred milliseconds in which a silence is noticed.
-        let settings = StoreSettings { timeout: Duration::from_millis(20), ..PATIENT };
+        let settings = StoreSettings { timeout, ..PATIENT };
         let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", 10, "300d")).await;
         let users: Vec<_> = (0..USERS).map(|user| format!("u-{user}")).collect();
         for _ in 0..3 {
             for user in &users {
                 assert!(one.check(user).await.allowed);
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            sleep(Duration::from_millis(200)).await;
         }
         let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 10, "300d")).await;
         for user in [&users[0], &users[USERS / 2], &users[USERS - 1]] {
-            let mut left = None;
-            for _ in 0..1_000 {
-                left = late.check_of(&[("user", user)], 0).await.remaining;
-                if left == Some(7) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            assert_eq!(left, Some(7), "{user}");
+            left_becomes(&late, &[("user", user)], 7).await;
         }
         let figures = one.shared.figures();
         assert!(figures.asked >= USERS as u64 / 64 && figures.opened == 0, "{figures:?}");
     });
+}
+
+#[test]
+fn many_views_are_told_together_and_nobody_takes_the_store_for_gone() {
+    tell_many_views(PATIENT.timeout);
 }
 
 #[test]
@@ -241,9 +279,9 @@ fn a_node_that_stops_during_an_exchange_has_told_all() {
         for turn in 0..60 {
             let one = node(&[redis.url()], settings, &limit("synced", "fixed_window", 1_000, "300d")).await;
             // Wherever the exchange is.
-            tokio::time::sleep(Duration::from_micros(turn * 377)).await;
+            sleep(Duration::from_micros(turn * 377)).await;
             assert!(one.check("ada").await.allowed);
-            tokio::time::sleep(Duration::from_micros(turn * 733 % 23_000)).await;
+            sleep(Duration::from_micros(turn * 733 % 23_000)).await;
             one.shared.close().await;
         }
         let late = node(&[redis.url()], PATIENT, &limit("strict", "fixed_window", 1_000, "300d")).await;
@@ -263,19 +301,49 @@ fn what_is_spent_after_a_reset_counts() {
             for _ in 0..used {
                 assert!(one.check("ada").await.allowed);
             }
-            let mut left = None;
-            for _ in 0..100 {
-                left = late.check_of(&[("user", "ada")], 0).await.remaining;
-                if left == Some(100 - used) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            assert_eq!(left, Some(100 - used), "what this view spent is told, though one before it told as much");
+            // What this view spent is told, though one before it told as much.
+            left_becomes(&late, &[("user", "ada")], 100 - used).await;
             let request = Request::new(&who).expect("valid");
             assert_eq!(one.shared.clear(&request).await.expect("it answers"), 1);
             one.shared.forget(&request);
             assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(100));
         }
     });
+}
+
+/// Bounds that a busy machine does not keep, and the real life of a lease.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: takes two minutes, the real life of a lease twice"]
+    fn what_a_dead_node_held_is_over_after_two_minutes_and_counts_as_spent() {
+        let redis = Redis::start();
+        assert!(run(a_node_dies(&redis, StoreSettings::default().lease)), "half a minute was too short");
+    }
+
+    #[test]
+    #[ignore = "long: full load on an idle machine"]
+    fn leases_under_load_use_the_limit_but_for_three_percent() {
+        leases_under_load(|_| 4_850);
+    }
+
+    #[test]
+    #[ignore = "long: full load on an idle machine"]
+    fn a_limit_of_which_leases_were_lost_is_used_in_time() {
+        leases_that_were_lost(|_| 4_400, Duration::from_secs(6));
+    }
+
+    #[test]
+    #[ignore = "long: full load on an idle machine"]
+    fn views_under_load_are_above_the_limit_by_800_at_most() {
+        views_under_load(|_| 4_850, Some(800));
+    }
+
+    /// One script takes far less, all of them far more than the hundred milliseconds in which a silence is noticed.
+    #[test]
+    #[ignore = "long: answers within 20 ms, as an idle machine gives them"]
+    fn many_views_are_told_together_within_a_short_timeout() {
+        tell_many_views(Duration::from_millis(20));
+    }
 }

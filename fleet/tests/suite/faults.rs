@@ -1,28 +1,20 @@
 //! What a store that stands, is late, forgets or falls over does to a limit that nodes share.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tidegate::{Begun, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
-use tokio::task::JoinSet;
+use tidegate_testkit::{PATIENCE, cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    load::{Load, load},
-    nodes::{Node, PATIENT, allowed, four, limit, node, publish, run, skewed_node},
-    rig::{Cluster, Proxy, Redis},
+    load::{Load, Seen, least, load, load_since},
+    nodes::{Node, PATIENT, allowed, four, left_becomes, limit, node, publish, run, skewed_node, until},
 };
 
 /// A store that does not answer is noticed soon; and one that is slow because the machine is busy is not taken for one.
-const BRISK: StoreSettings = StoreSettings {
-    timeout: Duration::from_millis(50),
-    failures_max: 5,
-    pause: Duration::from_millis(200),
-    sync_interval: Duration::from_millis(100),
-};
+const BRISK: StoreSettings = StoreSettings { timeout: Duration::from_millis(50), ..PATIENT };
 
 /// Far above the timeout, and far below the time for which the store is away.
 const NOT_BLOCKED: Duration = Duration::from_millis(500);
@@ -53,109 +45,174 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-#[test]
-#[expect(clippy::disallowed_methods, reason = "how long it takes until the store is left alone")]
-fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
+/// A store stands for five seconds of a load. Where nothing else runs on the machine (`is_idle`), no check waits for long, and the
+/// limit is used up at the end.
+fn a_store_stands(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
         run(async {
             let nodes = four_with(&[redis.url()], BRISK, &closed(sharing, "token_bucket", 1_000, "1s")).await;
             let (loaded, began) = (nodes.clone(), Instant::now());
-            let loading = tokio::spawn(async move { load(&loaded, 500, seconds(9.0)).await });
+            let loading = tokio::spawn(async move { load_since(began, &loaded, 500, seconds(9.0)).await });
             tokio::time::sleep(seconds(1.0)).await;
             redis.pause();
             let stands = began.elapsed();
-            let is_left_alone = |node: &Arc<Node>| node.shared.figures().opened > 0;
-            while !nodes.iter().all(is_left_alone) {
-                assert!(began.elapsed() < stands + seconds(2.0), "{sharing}: it is not left alone");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            let limit = if is_idle { seconds(2.0) } else { PATIENCE };
+            is_left_alone(&nodes, began, (seconds(9.0), stands + limit)).await;
             let opened = began.elapsed();
             tokio::time::sleep((stands + seconds(5.0)).saturating_sub(opened)).await;
             let goes_on = began.elapsed();
             redis.resume();
             let seen = loading.await.expect("no panic");
             let all = Load::of(&seen);
-            assert!(all.offered == 18_000 && all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
-            // Without the last of what was begun before it was known, and who tried just before it went on.
-            let tries = goes_on.saturating_sub(2 * BRISK.timeout);
-            let away = Load::between(&seen, opened + NOT_BLOCKED, tries);
-            assert!(away.offered > 6_000 && (sharing == "leased" || away.admitted == 0), "{sharing}: {away:?}");
-            let leases = Load::between(&seen, stands, goes_on);
+            assert_eq!(all.offered, 18_000, "{sharing}: {all:?}");
+            assert!(!is_idle || all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
+            // All that was begun after the store was left alone, and answered before it went on.
+            let away = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + seen.took < goes_on);
+            let away = Load::of(away);
+            assert!(sharing == "leased" || away.admitted == 0, "{sharing}: {away:?}");
+            assert!(!is_idle || away.offered > 6_000, "{sharing}: {away:?}");
+            let leases = seen.iter().filter(|seen| seen.at > stands && seen.at + seen.took < goes_on);
+            let leases = Load::of(leases);
             assert!(sharing != "leased" || leases.admitted <= 250, "more than a quarter of the limit: {leases:?}");
             // A period after it goes on the limit holds: a burst, and what came back since.
             let from = goes_on + seconds(1.0);
-            let after = Load::between(&seen, from, seconds(9.0));
+            let after = Load::between(&seen, from, Duration::MAX);
             let came_back = usize::try_from(after.lasted.saturating_sub(from).as_millis()).expect("few");
-            let unseen = if sharing == "synced" { 300 } else { 0 };
-            assert!(after.admitted <= 1_000 + came_back + unseen, "{sharing}: {came_back}: {after:?}");
+            let unseen = match sharing {
+                "synced" if is_idle => 300,
+                "synced" => untold(&nodes),
+                _ => 0,
+            };
+            assert!(after.admitted <= 1_000 + came_back + unseen, "{sharing}: {came_back}, {unseen}: {after:?}");
             // And it is had.
             let last = Load::between(&seen, seconds(8.0), seconds(9.0));
-            assert!(last.admitted >= 800, "{sharing}: {last:?}");
-            let most = all.most() + if sharing == "synced" { 1_000 } else { 0 };
-            assert!(all.admitted <= most, "{sharing}: {all:?}");
+            assert!(!is_idle || last.admitted >= 800, "{sharing}: {last:?}");
+            let unseen = match sharing {
+                "synced" if is_idle => 1_000,
+                "synced" => 1_000 + untold(&nodes),
+                _ => 0,
+            };
+            assert!(all.admitted <= all.most() + unseen, "{sharing}: {unseen}: {all:?}");
+            if !is_idle {
+                is_asked_again(&nodes).await;
+            }
         });
     });
 }
 
 #[test]
-fn a_hot_key_does_as_its_limit_says_while_its_store_stands() {
+fn a_store_that_stands_blocks_nobody_and_the_limit_holds_when_it_goes_on() {
+    a_store_stands(false);
+}
+
+/// Returns how many tokens views may have spent at most that no other view knew of.
+fn untold(nodes: &[Arc<Node>]) -> usize {
+    usize::try_from(nodes.iter().map(|node| node.shared.figures().untold_max).sum::<u64>()).expect("few")
+}
+
+/// Waits until each node leaves the store alone. A load lasts so long; after it, this makes the checks by which that is noticed.
+async fn is_left_alone(nodes: &[Arc<Node>], began: Instant, (load_lasts, limit): (Duration, Duration)) {
+    while !nodes.iter().all(|node| node.shared.figures().is_open) {
+        assert!(began.elapsed() < limit, "the store is not left alone");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if began.elapsed() > load_lasts {
+            for node in nodes {
+                node.check("ada").await;
+            }
+        }
+    }
+}
+
+/// Waits until each node is answered by the store.
+async fn is_asked_again(nodes: &[Arc<Node>]) {
+    for node in nodes {
+        until("the store is asked again", async || node.check("ada").await.degraded.is_none()).await;
+    }
+}
+
+/// A store stands for three seconds of a load, or until each node has left it alone, and one second more.
+fn a_hot_key(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
         run(async {
             let mut limit = closed(sharing, "token_bucket", 1_000, "1s");
             limit["on_failure"] = json!("open");
             let nodes = four_with(&[redis.url()], BRISK, &limit).await;
-            let (loaded, began) = (nodes.clone(), tokio::time::Instant::now());
-            let loading = tokio::spawn(async move { load(&loaded, 500, seconds(5.0)).await });
+            let (loaded, began) = (nodes.clone(), Instant::now());
+            let loading = tokio::spawn(async move { load_since(began, &loaded, 500, seconds(5.0)).await });
             tokio::time::sleep(seconds(2.0)).await;
             redis.pause();
-            while !nodes.iter().all(|node| node.shared.figures().opened > 0) {
-                assert!(began.elapsed() < seconds(4.0), "{sharing}: it is not left alone");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            let limit = if is_idle { seconds(4.0) } else { PATIENCE };
+            is_left_alone(&nodes, began, (seconds(5.0), limit)).await;
             let opened = began.elapsed();
             let seen = loading.await.expect("no panic");
             // What the store had at last holds for a second, where it denied.
-            let away = Load::between(&seen, opened + seconds(1.2), seconds(5.0));
-            assert!(away.offered > 1_000 && away.admitted == away.offered, "{sharing}: {away:?}");
+            let away = Load::between(&seen, opened + seconds(1.2), Duration::MAX);
+            assert!(!is_idle || away.offered > 1_000, "{sharing}: {away:?}");
+            assert_eq!(away.admitted, away.offered, "{sharing}: {away:?}");
+            tokio::time::sleep((opened + seconds(1.2)).saturating_sub(began.elapsed())).await;
+            for node in nodes.iter().cycle().take(400) {
+                assert!(node.check("ada").await.allowed, "{sharing}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_hot_key_does_as_its_limit_says_while_its_store_stands() {
+    a_hot_key(false);
+}
+
+/// A store stands for two seconds of a load. Where nothing else runs on the machine (`is_idle`), it is asked as much as before, and
+/// answers nearly all.
+fn a_store_goes_on(is_idle: bool) {
+    each(|sharing| {
+        let redis = Redis::start();
+        run(async {
+            let nodes = four_with(&[redis.url()], BRISK, &closed(sharing, "token_bucket", 1_000, "1s")).await;
+            let loaded = nodes.clone();
+            let loading = tokio::spawn(async move { load(&loaded, 500, seconds(6.0)).await });
+            tokio::time::sleep(seconds(1.0)).await;
+            let (at_first, connections) = (redis.scripts(), redis.connections());
+            tokio::time::sleep(seconds(1.5)).await;
+            let (then, stands) = (redis.scripts(), Instant::now());
+            let asked = || nodes.iter().map(|node| node.shared.figures().asked).sum::<u64>();
+            redis.pause();
+            let before = asked();
+            tokio::time::sleep(seconds(2.0)).await;
+            let in_vain = asked() - before;
+            redis.resume();
+            let stood_ms = u64::try_from(stands.elapsed().as_millis()).expect("few");
+            tokio::time::sleep(seconds(1.5)).await;
+            let after = redis.scripts() - then;
+            let (usual, connections) = (then - at_first, redis.connections() - connections);
+            let seen = loading.await.expect("no panic");
+            // While it stands a node asks once a pause whether it is there, and before it knows, what it had begun.
+            let tries = 4 * (stood_ms / 200 + 20);
+            assert!(in_vain <= tries, "{sharing}: {in_vain} scripts in {stood_ms} ms");
+            if !is_idle {
+                // One for a check, and one more where that lost a race.
+                let checks = u64::try_from(seen.len()).expect("few");
+                assert!(after <= 2 * checks + tries, "{sharing}: {after} scripts, {checks} checks");
+                is_asked_again(&nodes).await;
+                assert!(connections <= 4 * (1 + stood_ms / 1_000) + 4, "{sharing}: {connections} in {stood_ms} ms");
+                return;
+            }
+            let last = Load::between(&seen, seconds(5.5), seconds(6.0));
+            // A few may be late: the timeout is short, and the machine may be busy.
+            assert!(last.offered > 500 && last.degraded < 100, "{sharing}: it is asked again: {last:?}");
+            assert!(usual > 0 && after > usual / 4, "{sharing}: {usual}, {after}");
+            assert!(after <= 2 * usual + tries, "{sharing}: {usual} scripts before, {after} after");
+            // Those of this test, and one of each node at most.
+            assert!(connections <= 4 + 4, "{sharing}: {connections}");
         });
     });
 }
 
 #[test]
 fn a_store_that_goes_on_is_asked_no_more_than_before() {
-    /// While it stands a node asks once a pause whether it is there, and before it knows, what it had begun.
-    const TRIES: u64 = 4 * (2_000 / 200 + 20);
-    each(|sharing| {
-        let redis = Redis::start();
-        run(async {
-            let nodes = four_with(&[redis.url()], BRISK, &closed(sharing, "token_bucket", 1_000, "1s")).await;
-            let loading = tokio::spawn(async move { load(&nodes, 500, seconds(6.0)).await });
-            let asked = || {
-                let commands = redis.commands();
-                ["eval", "evalsha"].iter().filter_map(|name| commands.get(*name)).sum::<u64>()
-            };
-            tokio::time::sleep(seconds(1.0)).await;
-            let (at_first, connections) = (asked(), redis.connections());
-            tokio::time::sleep(seconds(1.5)).await;
-            let then = asked();
-            redis.pause();
-            tokio::time::sleep(seconds(2.0)).await;
-            redis.resume();
-            tokio::time::sleep(seconds(1.5)).await;
-            let after = asked() - then;
-            let (usual, connections) = (then - at_first, redis.connections() - connections);
-            let seen = loading.await.expect("no panic");
-            let last = Load::between(&seen, seconds(5.5), seconds(6.0));
-            // A few may be late: the timeout is short, and the machine may be busy.
-            assert!(last.offered > 500 && last.degraded < 100, "{sharing}: it is asked again: {last:?}");
-            assert!(usual > 0 && after > usual / 4, "{sharing}: {usual}, {after}");
-            assert!(after <= 2 * usual + TRIES, "{sharing}: {usual} scripts before, {after} after");
-            // Those of this test, and one of each node at most.
-            assert!(connections <= 4 + 4, "{sharing}: {connections}");
-        });
-    });
+    a_store_goes_on(false);
 }
 
 /// Each node is asked for each key once, all at the same time. Answers how many of those checks were degraded.
@@ -167,14 +224,14 @@ async fn meet(nodes: &[Arc<Node>], keys: usize) -> usize {
     checks.join_all().await.into_iter().filter(|&is_degraded| is_degraded).count()
 }
 
-/// What was lent is used up while the store is away; when it is back, all keys want more of it at once.
-#[test]
-fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
+/// What was lent is used up while the store is away; when it is back, all keys want more of it at once, and have it within
+/// `timeout`.
+fn many_keys_at_once(timeout: Duration) {
     const KEYS: usize = 500;
     const ALL: usize = 4 * KEYS;
     let mut redis = Redis::start();
     run(async {
-        let settings = StoreSettings { timeout: Duration::from_millis(500), ..BRISK };
+        let settings = StoreSettings { timeout, ..BRISK };
         let nodes = four_with(&[redis.url()], settings, &closed("leased", "token_bucket", 1_000, "1s")).await;
         assert_eq!(meet(&nodes, KEYS).await, 0);
         redis.kill();
@@ -189,10 +246,7 @@ fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
-        let counts = || {
-            let commands = redis.commands();
-            (["eval", "evalsha"].iter().filter_map(|name| commands.get(*name)).sum::<u64>(), commands["get"])
-        };
+        let counts = || (redis.scripts(), redis.commands()["get"]);
         let (before, connections) = (counts(), redis.connections());
         let degraded = meet(&nodes, KEYS).await;
         let (after, connections) = (counts(), redis.connections() - connections);
@@ -206,10 +260,16 @@ fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
 }
 
 #[test]
-fn answers_that_are_late_or_lost_are_charged_once() {
+fn a_store_that_is_back_is_asked_for_many_keys_at_once() {
+    many_keys_at_once(PATIENT.timeout);
+}
+
+/// Answers are late for two seconds of a load, and half of them lost for two more. Where nothing else runs on the machine
+/// (`is_idle`), no check waits for long, and the limit is used up at the end.
+fn late_or_lost(is_idle: bool) {
     each(|sharing| {
         let redis = Redis::start();
-        let proxy = Proxy::before(redis.address());
+        let proxy = FaultProxy::before(redis.address());
         run(async {
             // All that a view admits is in the store at the end, so it must not end.
             let limit = match sharing {
@@ -228,22 +288,26 @@ fn answers_that_are_late_or_lost_are_charged_once() {
             proxy.drop_half(false);
             let seen = loading.await.expect("no panic");
             let (all, last) = (Load::of(&seen), Load::between(&seen, seconds(7.0), seconds(8.0)));
-            assert!(all.offered == 16_000 && all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
+            assert_eq!(all.offered, 16_000, "{sharing}: {all:?}");
+            assert!(!is_idle || all.slowest < NOT_BLOCKED, "{sharing}: {all:?}");
             assert!(all.degraded > 0, "{sharing}: nothing was late or lost: {all:?}");
             // A few may be: the timeout is short, and the machine may be busy.
-            assert!(last.degraded < 100 && last.admitted >= 800, "{sharing}: {last:?}");
+            assert!(!is_idle || last.degraded < 100 && last.admitted >= 800, "{sharing}: {last:?}");
+            let mut more = 0;
+            if !is_idle {
+                for node in &nodes {
+                    until("the store is asked again", async || {
+                        let said = node.check("ada").await;
+                        more += u64::from(said.allowed);
+                        said.degraded.is_none()
+                    })
+                    .await;
+                }
+            }
             if sharing == "synced" {
                 let late = node(&[redis.url()], PATIENT, &limit_of_all()).await;
-                let expected = 1_000_000 - all.admitted as u64;
-                let mut left = None;
-                for _ in 0..100 {
-                    left = late.check_of(&[("user", "ada")], 0).await.remaining;
-                    if left == Some(expected) {
-                        break;
-                    }
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                assert_eq!(left, Some(expected), "{all:?}");
+                let expected = 1_000_000 - all.admitted as u64 - more;
+                left_becomes(&late, &[("user", "ada")], expected).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 assert_eq!(late.check_of(&[("user", "ada")], 0).await.remaining, Some(expected), "told once");
             } else {
@@ -253,12 +317,17 @@ fn answers_that_are_late_or_lost_are_charged_once() {
     });
 }
 
+#[test]
+fn answers_that_are_late_or_lost_are_charged_once() {
+    late_or_lost(false);
+}
+
 fn limit_of_all() -> Value {
     limit("strict", "fixed_window", 1_000_000, "300d")
 }
 
-#[test]
-fn clocks_that_are_30_seconds_apart_change_nothing() {
+/// Above the limit views are by so many at most, or by what nodes did not know of each other.
+fn skewed_clocks(least: impl Fn(&[Seen]) -> usize, unseen_at_most: Option<usize>) {
     each(|sharing| {
         let redis = Redis::start();
         run(async {
@@ -267,13 +336,19 @@ fn clocks_that_are_30_seconds_apart_change_nothing() {
                 let limit = closed(sharing, "token_bucket", 1_000, "1s");
                 nodes.push(Arc::new(skewed_node(&[redis.url()], PATIENT, &limit, skew).await));
             }
-            let found = Load::of(&load(&nodes, 1_000, seconds(3.0)).await);
+            let seen = load(&nodes, 1_000, seconds(3.0)).await;
+            let found = Load::of(&seen);
             assert_eq!((found.offered, found.degraded), (12_000, 0), "{sharing}");
             // As without: a burst, and what comes back in three seconds, or in as long as a busy machine took.
-            let unseen = if sharing == "synced" { 600 } else { 0 };
-            assert!((3_800..=found.most() + unseen).contains(&found.admitted), "{sharing}: {found:?}");
+            let unseen = if sharing == "synced" { unseen_at_most.unwrap_or_else(|| untold(&nodes)) } else { 0 };
+            assert!((least(&seen)..=found.most() + unseen).contains(&found.admitted), "{sharing}: {unseen}: {found:?}");
         });
     });
+}
+
+#[test]
+fn clocks_that_are_30_seconds_apart_change_nothing() {
+    skewed_clocks(least, None);
 }
 
 #[test]
@@ -287,13 +362,13 @@ fn a_store_that_comes_back_empty_admits_one_burst_more() {
             redis.start_again();
             let mut found = before;
             // Until it was asked in vain by all: without asking, nobody is denied for longer than a second.
-            let mut last = tokio::time::Instant::now();
+            let mut last = Instant::now();
             while last.elapsed() < seconds(2.0) {
                 for node in &nodes {
                     let said = node.check("ada").await;
                     found += usize::from(said.allowed);
                     if said.allowed || said.degraded.is_some() {
-                        last = tokio::time::Instant::now();
+                        last = Instant::now();
                     } else {
                         tokio::time::sleep(Duration::from_millis(2)).await;
                     }
@@ -311,7 +386,7 @@ fn releases_with_keys_of_other_versions_admit_one_limit_each() {
     each(|sharing| {
         let redis = Redis::start();
         // A release to come has other keys.
-        let to_come = Proxy::that_writes(redis.address(), b"tidegate:2:", b"tidegate:1:");
+        let to_come = FaultProxy::that_writes(redis.address(), b"tidegate:2:", b"tidegate:1:");
         run(async {
             let limit = limit(sharing, "fixed_window", 400, "300d");
             let mut nodes = Vec::new();
@@ -326,7 +401,7 @@ fn releases_with_keys_of_other_versions_admit_one_limit_each() {
             }
             let left: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
             // Views do not know of each other for an interval, in which all checks of a turn are made.
-            let most = if sharing == "synced" { 1_200 } else { 800 };
+            let most = if sharing == "synced" { 800 + untold(&nodes) } else { 800 };
             assert!(found <= most && found as u64 + left >= 800, "{sharing}: {found}, {left}");
         });
         let mut keys: Vec<String> = redis.ask(redis::cmd("KEYS").arg("tidegate:*")).expect("few");
@@ -339,9 +414,9 @@ fn releases_with_keys_of_other_versions_admit_one_limit_each() {
 
 #[test]
 fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
-    let settings = StoreSettings { timeout: Duration::from_millis(250), failures_max: 2, ..PATIENT };
+    let settings = StoreSettings { timeout: Duration::from_secs(1), failures_max: 2, ..PATIENT };
     each(|sharing| {
-        let mut cluster = Cluster::start();
+        let mut cluster = Cluster::that_fails_over();
         run(async {
             let nodes = four_with(&cluster.urls(), settings, &closed(sharing, "token_bucket", 1_000, "1d")).await;
             let mut found = allowed(&nodes, 75, "ada").await;
@@ -354,7 +429,7 @@ fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
             let out: u64 = nodes.iter().map(|node| node.shared.figures().leased_out).sum();
             cluster.kill(master);
             found += lost;
-            let began = tokio::time::Instant::now();
+            let began = Instant::now();
             let mut had_at = began;
             while had_at.elapsed() < seconds(2.0) {
                 assert!(began.elapsed() < Duration::from_mins(1), "{sharing}: it goes on: {found}");
@@ -362,7 +437,7 @@ fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
                     let said = node.check("ada").await;
                     found += usize::from(said.allowed);
                     if said.allowed || said.degraded.is_some() {
-                        had_at = tokio::time::Instant::now();
+                        had_at = Instant::now();
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -370,9 +445,12 @@ fn a_replica_that_lacks_what_was_granted_admits_that_again_and_no_more() {
             match sharing {
                 "strict" => assert_eq!((found, lost), (1_200, 200)),
                 "leased" => assert!((1_000..=1_000 + lost + out as usize).contains(&found), "{found}, {lost}, {out}"),
-                // Those who know of it go on knowing; but until the store is left alone, for half a second at most, they do not
-                // know of each other.
-                _ => assert!((1_000..=1_000 + lost + 300).contains(&found), "{found}, {lost}"),
+                // Views that know of it go on knowing; but until the store is left alone they do not know of each other.
+                _ => assert!(
+                    (1_000..=1_000 + lost + untold(&nodes)).contains(&found),
+                    "{found}, {lost}, {}",
+                    untold(&nodes)
+                ),
             }
         });
     });
@@ -400,4 +478,45 @@ fn a_node_that_dies_between_two_slots_loses_one_request() {
             assert_eq!(said.remaining, Some(9), "{kind}: one request, and no more");
         }
     });
+}
+
+/// Bounds that a busy machine does not keep.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: bounds how long checks wait, and how many are answered, on an idle machine"]
+    fn a_store_that_stands_blocks_no_check_for_half_a_second() {
+        a_store_stands(true);
+    }
+
+    #[test]
+    #[ignore = "long: bounds how soon a store is left alone, on an idle machine"]
+    fn a_hot_key_does_as_its_limit_says_two_seconds_after_its_store_stands() {
+        a_hot_key(true);
+    }
+
+    #[test]
+    #[ignore = "long: compares how much a store is asked in two times, on an idle machine"]
+    fn a_store_that_goes_on_is_asked_as_much_as_before() {
+        a_store_goes_on(true);
+    }
+
+    #[test]
+    #[ignore = "long: bounds how soon two thousand keys are answered, on an idle machine"]
+    fn a_store_that_is_back_answers_many_keys_within_half_a_second() {
+        many_keys_at_once(Duration::from_millis(500));
+    }
+
+    #[test]
+    #[ignore = "long: bounds how long checks wait, and how many are answered, on an idle machine"]
+    fn answers_that_are_late_or_lost_block_no_check_for_half_a_second() {
+        late_or_lost(true);
+    }
+
+    #[test]
+    #[ignore = "long: full load on an idle machine"]
+    fn clocks_that_are_30_seconds_apart_leave_the_limit_to_be_used() {
+        skewed_clocks(|_| 3_800, Some(600));
+    }
 }

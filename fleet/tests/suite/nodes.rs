@@ -9,15 +9,38 @@ use tidegate::{
     time::Nanos,
 };
 use tidegate_fleet::store::{Shared, StoreSettings};
-use tokio::{runtime, task::JoinSet};
+use tidegate_testkit::PATIENCE;
+use tokio::{
+    runtime,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 /// Machines of tests are busy: what is slow is not what these tests are about, unless they say so.
 pub(crate) const PATIENT: StoreSettings = StoreSettings {
-    timeout: Duration::from_secs(5),
+    timeout: Duration::from_secs(20),
     failures_max: 5,
     pause: Duration::from_millis(200),
     sync_interval: Duration::from_millis(100),
+    lease: Duration::from_mins(1),
+    operator_timeout: Duration::from_secs(20),
+    close_timeout: PATIENCE,
 };
+
+/// Waits until this is so, for a minute at most.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < PATIENCE, "waited a minute in vain: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until the store has so many tokens left of these identities.
+pub(crate) async fn left_becomes(node: &Node, who: &[(&str, &str)], left: u64) {
+    let is_left = async || node.check_of(who, 0).await.remaining == Some(left);
+    until(&format!("{left} are left of {who:?}"), is_left).await;
+}
 
 /// The clock of a machine that goes wrong by so many nanoseconds.
 pub(crate) struct Skewed {

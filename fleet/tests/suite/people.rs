@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -11,11 +11,9 @@ use std::{
 use serde_json::json;
 use tidegate::{Answer, Identity, Request};
 use tidegate_fleet::store::StoreSettings;
+use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
 
-use crate::{
-    nodes::{Node, PATIENT, limit, node, publish, run},
-    rig::{Cluster, Proxy, Redis},
-};
+use crate::nodes::{Node, PATIENT, limit, node, publish, run, until};
 
 /// What the store has used of each limit of a user at an address, in their order; nothing where it did not answer.
 async fn used(node: &Node, users: &[&str]) -> Vec<Vec<Option<u64>>> {
@@ -81,9 +79,10 @@ fn a_cluster_is_asked_for_all_slots_of_a_question() {
 #[test]
 fn people_wait_for_a_store_that_is_too_slow_for_checks() {
     let redis = Redis::start();
-    let proxy = Proxy::before(redis.address());
+    let proxy = FaultProxy::before(redis.address());
     run(async {
-        let settings = StoreSettings { pause: Duration::from_secs(30), ..StoreSettings::default() };
+        let operator_timeout = Duration::from_secs(20);
+        let settings = StoreSettings { operator_timeout, ..StoreSettings::default() };
         let strict = limit("strict", "fixed_window", 100, "300d");
         let one = node(&[proxy.url()], settings, &strict).await;
         share(&one);
@@ -104,9 +103,11 @@ fn people_wait_for_a_store_that_is_too_slow_for_checks() {
         assert_eq!(used(&quick, &["ada"]).await, [[Some(0), Some(0), Some(5)]]);
         assert!(one.shared.figures().is_open, "checks learn nothing from it");
         // But not for ever.
+        let usual = node(&[proxy.url()], StoreSettings::default(), &strict).await;
+        share(&usual);
         proxy.delay(Duration::from_secs(5));
-        assert_eq!(used(&one, &["ada"]).await, [[None; 3]]);
-        assert!(one.shared.clear(&ada).await.is_err());
+        assert_eq!(used(&usual, &["ada"]).await, [[None; 3]]);
+        assert!(usual.shared.clear(&ada).await.is_err());
     });
 }
 
@@ -116,34 +117,38 @@ fn a_busy_key_is_cleared() {
     let redis = Redis::start();
     run(async {
         let strict = limit("strict", "fixed_window", 1_000_000, "300d");
-        let settings = StoreSettings { timeout: Duration::from_millis(500), ..PATIENT };
-        let one = Arc::new(node(&[redis.url()], settings, &strict).await);
-        let proxy = Proxy::before(redis.address());
-        let other = node(&[proxy.url()], settings, &strict).await;
+        let one = Arc::new(node(&[redis.url()], PATIENT, &strict).await);
+        let proxy = FaultProxy::before(redis.address());
+        let other = node(&[proxy.url()], PATIENT, &strict).await;
         let is_over = Arc::new(AtomicBool::new(false));
-        let busy: Vec<_> = (0..4)
-            .map(|_| {
-                let (one, is_over) = (Arc::clone(&one), Arc::clone(&is_over));
+        let checks: Vec<_> = (0..4).map(|_| Arc::new(AtomicU64::new(0))).collect();
+        let busy: Vec<_> = checks
+            .iter()
+            .map(|checks| {
+                let (one, is_over, checks) = (Arc::clone(&one), Arc::clone(&is_over), Arc::clone(checks));
                 tokio::spawn(async move {
-                    let mut checks = 0_u64;
                     while !is_over.load(Ordering::Relaxed) {
                         one.check("ada").await;
-                        checks += 1;
+                        checks.fetch_add(1, Ordering::Relaxed);
                     }
-                    checks
                 })
             })
             .collect();
         // What was seen has changed by the time that an answer comes.
         proxy.delay(Duration::from_millis(50));
         let who = [Identity::new("user", "ada").expect("valid")];
+        let counts = || -> Vec<u64> { checks.iter().map(|checks| checks.load(Ordering::Relaxed)).collect() };
         for _ in 0..5 {
+            // Each goes on between two clearings.
+            let before = counts();
+            until("it is busy", async || counts().iter().zip(&before).all(|(now, before)| now - before > 4)).await;
             assert_eq!(other.shared.clear(&Request::new(&who).expect("valid")).await.expect("it answers"), 1);
         }
         is_over.store(true, Ordering::Relaxed);
         for task in busy {
-            assert!(task.await.expect("no panic") > 20, "it was busy");
+            task.await.expect("no panic");
         }
+        assert!(counts().iter().all(|&checks| checks > 20), "it was busy: {:?}", counts());
     });
 }
 
@@ -185,7 +190,7 @@ fn what_is_leased_after_a_clearing_counts() {
 #[test]
 fn a_check_that_waits_while_its_key_is_forgotten_is_decided_by_the_store() {
     let redis = Redis::start();
-    let proxy = Proxy::before(redis.address());
+    let proxy = FaultProxy::before(redis.address());
     run(async {
         let one = Arc::new(node(&[proxy.url()], PATIENT, &limit("leased", "fixed_window", 100, "300d")).await);
         proxy.delay(Duration::from_millis(100));

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use tidegate_fleet::store::StoreSettings;
-use tokio::time::{Instant, sleep};
+use tidegate_testkit::{cluster::Cluster, redis::Redis};
 
-use crate::{
-    nodes::{Node, limit, node, run},
-    rig::{Cluster, Redis},
-};
+use crate::nodes::{Node, PATIENT, limit, node, run, until};
 
 const SETTINGS: StoreSettings = StoreSettings {
     timeout: Duration::from_millis(200),
     failures_max: 5,
     pause: Duration::from_millis(300),
-    sync_interval: Duration::from_millis(100),
+    ..PATIENT
 };
 
 /// Counts alone until the store is there.
@@ -22,26 +19,20 @@ async fn is_alone(node: &Node) {
     for _ in 0..5 {
         assert!(node.check("ada").await.degraded.is_some(), "nobody is there to ask");
     }
-    let began = Instant::now();
-    while !node.shared.figures().is_open {
-        assert!(began.elapsed() < Duration::from_secs(5), "it is left alone");
-        sleep(Duration::from_millis(10)).await;
-    }
+    until("it is left alone", async || node.shared.figures().is_open).await;
 }
 
 /// Has the store counted it? It is back soon, whether or not somebody checks.
 async fn joins(node: &Node) -> u64 {
-    let began = Instant::now();
-    while node.shared.figures().is_open {
-        assert!(began.elapsed() < Duration::from_secs(20), "nobody checks, and it sees that the store is back");
-        sleep(Duration::from_millis(10)).await;
-    }
+    until("no check is made, and it sees that the store is back", async || !node.shared.figures().is_open).await;
     let mut said = node.check("ada").await;
-    while said.degraded.is_some() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{said:?}");
-        sleep(Duration::from_millis(50)).await;
-        said = node.check("ada").await;
-    }
+    until("it is asked", async || {
+        if said.degraded.is_some() {
+            said = node.check("ada").await;
+        }
+        said.degraded.is_none()
+    })
+    .await;
     // Nothing of what was counted alone is there.
     assert!(said.remaining >= Some(95), "{said:?}");
     said.remaining.expect("it has one")

@@ -12,12 +12,10 @@ use redis::{Commands, cmd};
 use serde_json::{Value, json};
 use tidegate::{Degraded, Retry};
 use tidegate_fleet::store::StoreSettings;
+use tidegate_testkit::{cluster::Cluster, redis::Redis, wait_for};
 use tokio::task::JoinSet;
 
-use crate::{
-    nodes::{PATIENT, allowed, four, limit, node, publish, run, wide},
-    rig::{Cluster, Redis, wait_for},
-};
+use crate::nodes::{PATIENT, allowed, four, left_becomes, limit, node, publish, run, until, wide};
 
 fn strict(algorithm: &str, count: u64, period: &str) -> Value {
     limit("strict", algorithm, count, period)
@@ -85,15 +83,8 @@ fn what_another_identity_refuses_is_given_back() {
             for _ in 0..5 {
                 assert!(!node.check_of(&both, 1).await.allowed);
             }
-            let mut left = None;
-            for _ in 0..200 {
-                left = node.check_of(&[("user", "ada")], 0).await.remaining;
-                if left == Some(8) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            assert_eq!(left, Some(8), "{algorithm}: two were used");
+            // Two were used.
+            left_becomes(&node, &[("user", "ada")], 8).await;
         }
     });
 }
@@ -126,13 +117,11 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
             let unsure = if algorithm == "token_bucket" { 600 / 86 } else { 0 };
             let unused = 1_000 - admitted as u64;
             let mut left = None;
-            for _ in 0..200 {
+            until("what was charged in vain is back", async || {
                 left = nodes[0].check_of(&[("ip", "192.0.2.1")], 0).await.remaining;
-                if left.is_some_and(|left| left + unsure >= unused) {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+                left.is_some_and(|left| left + unsure >= unused)
+            })
+            .await;
             let is_whole = |left: u64| (unused - unsure..=unused).contains(&left);
             assert!(left.is_some_and(is_whole), "{algorithm}: {left:?} are left, {admitted} were admitted");
         }
@@ -165,6 +154,8 @@ fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
         }
         let mut admitted = 0;
         for turn in 0..LIMIT {
+            // They go on between two of these.
+            until("others are denied", async || denied.load(Ordering::Relaxed) > turn).await;
             let node = &nodes[(turn % 4) as usize];
             admitted += u64::from(node.check_of(&[("ip", "192.0.2.1")], 1).await.allowed);
         }
@@ -175,15 +166,8 @@ fn a_neighbour_is_denied_early_by_what_is_under_way_and_no_more() {
         let under_way = 4 * CALLERS * 2;
         assert!(denied > LIMIT, "{denied} were under way meanwhile");
         assert!((LIMIT - under_way..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
-        let mut left = None;
-        for _ in 0..200 {
-            left = nodes[0].check_of(&[("ip", "192.0.2.1")], 0).await.remaining;
-            if left == Some(LIMIT - admitted) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(left, Some(LIMIT - admitted), "all of it went back");
+        // All of it went back.
+        left_becomes(&nodes[0], &[("ip", "192.0.2.1")], LIMIT - admitted).await;
     });
 }
 
@@ -267,13 +251,13 @@ fn without_the_store_each_limit_does_as_it_says_until_it_is_back() {
             redis.start_again();
             // Checks go on while one in each pause tries the store.
             let mut said = node.check("ada").await;
-            for _ in 0..500 {
-                if said.degraded.is_none() {
-                    break;
+            until("it is asked again", async || {
+                if said.degraded.is_some() {
+                    said = node.check("ada").await;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                said = node.check("ada").await;
-            }
+                said.degraded.is_none()
+            })
+            .await;
             // It came back empty: one burst more, and nothing was counted twice.
             assert_eq!((said.allowed, said.remaining, said.degraded), (true, Some(9), None), "{on_failure}");
         });
@@ -331,7 +315,7 @@ fn a_store_that_does_not_answer_is_left_alone() {
 
 #[test]
 fn a_cluster_is_asked_though_a_master_is_killed() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::that_fails_over();
     run(async {
         let users = ["ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal"];
         let nodes = four(&cluster.urls(), &strict("token_bucket", 8, "1d")).await;
@@ -346,17 +330,12 @@ fn a_cluster_is_asked_though_a_master_is_killed() {
         for user in users {
             // Replicas had all, so four are left.
             let mut found = 0;
-            for _ in 0..2_000 {
+            until("a check is denied by the store", async || {
                 let said = nodes[found % 4].check(user).await;
-                if said.degraded.is_none() {
-                    found += usize::from(said.allowed);
-                    if !said.allowed {
-                        break;
-                    }
-                } else {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            }
+                found += usize::from(said.allowed && said.degraded.is_none());
+                !said.allowed && said.degraded.is_none()
+            })
+            .await;
             assert_eq!(found, 4, "{user}");
         }
     });

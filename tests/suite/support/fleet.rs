@@ -1,4 +1,4 @@
-//! A fleet as somebody starts it: an admin server alone, and nodes that follow it.
+//! A fleet as its users start it: an admin server alone, and nodes that follow it.
 
 use std::{fs, path::Path};
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::{server::Served, session::Session};
 
 impl Served {
-    /// The control plane alone, at this address, with more arguments.
+    /// Starts the control plane alone, at this address, with more arguments.
     pub(crate) fn admin_alone(address: &str, data: &Path, arguments: &[&str]) -> Self {
         Self::run(&["admin", "--admin", address], data, arguments)
     }
 
-    /// A node that follows `admin` by the token in this file.
+    /// Starts a node that follows `admin` by the token in this file.
     pub(crate) fn node(admin: &str, token: &Path, name: &str, data: &Path) -> Self {
         Self::node_with(admin, token, name, data, &[])
     }

@@ -1,4 +1,10 @@
-//! Runs the binary as a script would.
+//! Runs the binary as a script would; and what stands beside it in several tests.
+
+pub(crate) mod fleet;
+pub(crate) mod proxy;
+pub(crate) mod server;
+pub(crate) mod session;
+pub(crate) mod shared;
 
 use std::{
     env,
@@ -7,7 +13,13 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-/// What a run of the binary left.
+use tidegate_testkit::process;
+
+/// The arguments of a server whose ports the system chooses, so that a server on the usual ports does not matter.
+pub(crate) const SERVE: [&str; 7] =
+    ["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+
+/// The output and the status of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) stdout: String,
@@ -20,7 +32,7 @@ pub(crate) fn tidegate<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) 
     tidegate_reading(b"", arguments)
 }
 
-/// The same, with `input` on standard input.
+/// Runs `tidegate` as [`tidegate()`] does, with `input` on standard input.
 pub(crate) fn tidegate_reading<A: AsRef<OsStr>>(input: &[u8], arguments: impl IntoIterator<Item = A>) -> Run {
     let mut child = command()
         .args(arguments)
@@ -39,14 +51,15 @@ pub(crate) fn tidegate_reading<A: AsRef<OsStr>>(input: &[u8], arguments: impl In
     Run { stdout: text(output.stdout), stderr: text(output.stderr), status: ExitStatus::code(&output.status) }
 }
 
-/// The binary that is tested: what `TIDEGATE_TESTED` names, or the one that was built with the tests.
+/// Returns the path of the binary that is tested: what `TIDEGATE_TESTED` names, or the one that was built with the tests.
 pub(crate) fn binary() -> OsString {
     env::var_os("TIDEGATE_TESTED").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidegate").into())
 }
 
-/// The binary, in an environment without settings.
+/// Returns a command that runs the binary, in an environment without settings. It ends with the thread that starts it, or by
+/// [`process::spawn`] with the test process.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(binary());
+    let mut command = process::command(binary());
     command.env_clear();
     command
 }

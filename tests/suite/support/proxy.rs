@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
+    iter,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command},
@@ -11,8 +12,9 @@ use std::{
 };
 
 use tempfile::TempDir;
+use tidegate_testkit::{PATIENCE, port::ReservedPort, process, wait_until};
 
-use crate::server::Served;
+use super::server::Served;
 
 /// Everybody gets 100 a day, and nobody one path. Late answers are charged too, so there are more than a busy machine misses.
 const POLICY: &str = r#"
@@ -29,32 +31,36 @@ const POLICY: &str = r#"
     limits = [{ id = "search", algorithm = "fixed_window", limit = 0, period = "1d" }]
 "#;
 
-/// So often is asked until something shows: where this machine is busy, a proxy may not have waited for an answer.
-pub(crate) const TRIES: usize = 500;
+/// Returns tries for a minute: where this machine is busy, a proxy may not have waited for an answer.
+#[expect(clippy::disallowed_methods, reason = "the limit of a wait is real time")]
+pub(crate) fn tries() -> impl Iterator<Item = ()> {
+    let began = Instant::now();
+    iter::from_fn(move || (began.elapsed() < PATIENCE).then_some(()))
+}
 
 /// Before a service that says "hello", but for 403 under `/forbidden`.
 pub(crate) struct Proxy {
     child: Child,
-    address: SocketAddr,
+    port: ReservedPort,
     // Its folder goes after it.
     _folder: TempDir,
 }
 
 impl Proxy {
-    /// `command` is run until the proxy listens at `address`; its files are in `folder`.
-    pub(crate) fn start(mut command: Command, address: SocketAddr, folder: TempDir) -> Self {
-        let child = command.spawn().expect("scripts/test installs it");
-        let mut proxy = Self { child, address, _folder: folder };
-        while TcpStream::connect(address).is_err() {
-            assert_eq!(proxy.child.try_wait().expect("it is ours"), None, "the proxy ended");
-            thread::yield_now();
-        }
+    /// Runs `command` (see [`process::command`]) until the proxy listens at `port`; its files are in `folder`.
+    pub(crate) fn start(command: Command, port: ReservedPort, folder: TempDir) -> Self {
+        let child = process::spawn(command);
+        let mut proxy = Self { child, port, _folder: folder };
+        wait_until("the proxy listens", || {
+            assert_eq!(proxy.child.try_wait().expect("it is ours"), None, "the proxy ended; scripts/test installs it");
+            TcpStream::connect(proxy.port.address()).is_ok()
+        });
         proxy
     }
 
     pub(crate) fn ask(&self, head: impl AsRef<[u8]>) -> Answer {
-        let mut stream = TcpStream::connect(self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        let mut stream = TcpStream::connect(self.port.address()).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.write_all(head.as_ref()).expect("it reads");
         stream.write_all(b"Host: service\r\nConnection: close\r\n\r\n").expect("it reads");
         let mut text = String::new();
@@ -66,7 +72,7 @@ impl Proxy {
     pub(crate) fn assert_that_no_lie_helps(&self, request: &str, lies: &[&str]) {
         for lie in lies {
             // Those that the proxy did not wait for are told nothing.
-            let answers = (0..TRIES).map(|_| self.ask(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lie}\r\n")));
+            let answers = tries().map(|()| self.ask(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lie}\r\n")));
             let told: Vec<_> = answers.filter(|answer| answer.header("X-RateLimit-Limit").is_some()).take(5).collect();
             assert!(!told.is_empty(), "{lie}");
             assert!(told.iter().all(Answer::is_denied), "{lie}: {}", told[0].0);
@@ -79,9 +85,9 @@ impl Proxy {
 
     /// Asks until the answer is this one.
     pub(crate) fn until(&self, what: &str, is_it: impl Fn(&Answer) -> bool) -> Answer {
-        let mut answers = (0..TRIES).map(|_| self.get("/?page=1"));
+        let mut answers = tries().map(|()| self.get("/?page=1"));
         let found = answers.find(is_it);
-        assert!(found.is_some(), "{what}: not after {TRIES} requests");
+        assert!(found.is_some(), "{what}: not within a minute");
         found.expect("it was found")
     }
 }
@@ -122,10 +128,6 @@ pub(crate) fn recipe(document: &str, language: &str, addresses: &[(&str, &str)])
         assert!(recipe.contains(shown), "{shown}");
         recipe.replace(shown, real)
     })
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
 /// The service behind the proxy. It repeats what it is told of limits.
@@ -186,7 +188,6 @@ pub(crate) fn signal(served: &Served, signal: &str) {
 }
 
 /// Of the proxy that `before` starts before the service; `says` is in the body of its denials.
-#[expect(clippy::disallowed_methods, reason = "that it does not wait for long is what this is about")]
 pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) -> Proxy, says: &str) {
     let folder = TempDir::new().expect("a folder");
     let mut served = serve(folder.path());
@@ -209,10 +210,9 @@ pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) ->
     // It hangs: the proxy does not wait for it.
     signal(&served, "-STOP");
     proxy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
-    let began = Instant::now();
+    // It would wait for ever: the server goes on after the answer.
     let passed = proxy.ask("POST / HTTP/1.1\r\nContent-Length: 0\r\n");
     assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     signal(&served, "-CONT");
     proxy.until("a denial, once it goes on", Answer::is_denied);
 
@@ -226,13 +226,29 @@ pub(crate) fn denies_and_lets_pass_while_nobody_decides(before: impl Fn(&str) ->
     proxy.until("a denial, once it is there again", Answer::is_denied);
 }
 
+/// A proxy answers within two seconds while the server hangs.
+#[expect(clippy::disallowed_methods, reason = "how soon it passes is what this is about")]
+pub(crate) fn lets_pass_within_two_seconds_while_the_server_hangs(before: impl Fn(&str) -> Proxy) {
+    let folder = TempDir::new().expect("a folder");
+    let served = serve(folder.path());
+    let proxy = before(&served.checks);
+    proxy.until("a denial", Answer::is_denied);
+    signal(&served, "-STOP");
+    proxy.until("it passes, once the last thread has stopped", |answer| answer.status() == "200");
+    let began = Instant::now();
+    let passed = proxy.ask("POST / HTTP/1.1\r\nContent-Length: 0\r\n");
+    assert_eq!((passed.status(), passed.header("X-RateLimit-Limit")), ("200", None));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    signal(&served, "-CONT");
+}
+
 /// So that rules of both hold. A 403 of the service goes to the client as it is.
 pub(crate) fn tells_path_and_method(before: impl Fn(&str) -> Proxy) {
     let folder = TempDir::new().expect("a folder");
     let served = serve(folder.path());
     let proxy = before(&served.checks);
     let searched = || proxy.ask("POST /search?q=1 HTTP/1.1\r\nContent-Length: 0\r\n");
-    assert!((0..TRIES).map(|_| searched()).any(|answer| answer.is_denied()));
+    assert!(tries().map(|()| searched()).any(|answer| answer.is_denied()));
     proxy.assert_that_no_lie_helps("POST /search", &["X-Forwarded-Uri: /free", "X-Forwarded-Method: GET"]);
     assert_eq!(proxy.get("/search?q=1").status(), "200", "by another method");
     let forbidden = proxy.get("/forbidden");

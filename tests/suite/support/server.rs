@@ -1,4 +1,4 @@
-//! A server as somebody starts it: the binary, on free ports.
+//! A server as its users start it: the binary, on free ports.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,17 +7,16 @@ use std::{
     thread,
 };
 
-use super::command;
+use tidegate_testkit::process;
+
+use super::{SERVE, command};
 
 /// A running `tidegate serve`. Killed when it is dropped.
 pub(crate) struct Served {
     child: Child,
     pub(crate) admin: String,
     pub(crate) checks: String,
-    /// Where the Redis protocol is spoken.
-    pub(crate) redis: Option<String>,
     /// Where it speaks gRPC, if it does.
-    #[allow(dead_code, reason = "few tests ask so")]
     pub(crate) grpc: Option<String>,
     /// The one-time link, while there is no administrator.
     pub(crate) sign_in: Option<String>,
@@ -29,33 +28,29 @@ impl Served {
         Self::start_with(data, &[])
     }
 
-    /// The same, with more arguments.
+    /// Starts it with more arguments.
     pub(crate) fn start_with(data: &Path, arguments: &[&str]) -> Self {
-        Self::run(
-            &["serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
-            data,
-            arguments,
-        )
+        Self::run(&SERVE, data, arguments)
     }
 
     /// Starts what serves with these arguments on this data folder, and waits until it says where it is.
     pub(crate) fn run(serve: &[&str], data: &Path, arguments: &[&str]) -> Self {
         let mut command = command();
         command.args(serve).arg("--data").arg(data).args(arguments).stderr(Stdio::null());
-        Self::started(&mut command)
+        Self::started(command)
     }
 
-    /// Starts this, and waits until it says where it is.
-    pub(crate) fn started(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+    /// Starts this command, and waits until it says where it is.
+    pub(crate) fn started(mut command: Command) -> Self {
+        command.stdout(Stdio::piped());
+        let mut child = process::spawn(command);
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-        let (mut admin, mut checks, mut grpc, mut redis, mut sign_in) = (None, None, None, None, None);
+        let (mut admin, mut checks, mut grpc, mut sign_in) = (None, None, None, None);
         // This is the last line that it prints.
         for line in lines.by_ref().take_while(|line| line != "Ctrl+C stops.") {
             match line.split_once("  ").map(|(name, value)| (name, value.trim().to_owned())) {
                 Some(("dashboard" | "follows", url)) => admin = Some(url),
                 Some(("checks", url)) => checks = Some(url),
-                Some(("redis", url)) => redis = Some(url),
                 Some(("grpc", url)) => grpc = Some(url),
                 Some(("sign in", url)) => sign_in = Some(url),
                 _ => {}
@@ -64,7 +59,7 @@ impl Served {
         // Nothing more is printed; if it were, nobody would have to wait for a reader.
         thread::spawn(move || lines.for_each(drop));
         let (admin, checks) = (admin.expect("it says where"), checks.expect("it says where"));
-        Self { child, admin, checks, redis, grpc, sign_in }
+        Self { child, admin, checks, grpc, sign_in }
     }
 
     /// The code of the one-time link.

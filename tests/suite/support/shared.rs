@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tidegate_testkit::{redis::Redis, wait_for};
 
-use crate::{
+use super::{
     fleet::write_token,
-    rig::{Redis, wait_for},
     server::Served,
     session::{Session, check},
 };

@@ -1,0 +1,72 @@
+//! The script of the store does what the crate's function of it does: random questions to both, over a real store.
+
+use std::collections::HashMap;
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{Config, TestRunner},
+};
+use tidegate_fleet::store::{Batch, Comparison, KEYS, Step};
+use tidegate_testkit::redis::Redis;
+
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    let seldom = prop::bool::weighted(0.1);
+    let step = (0..9_usize, 1..20_u64, 0..4_usize, 1..4_u64, seldom, seldom, 0..10_u64);
+    let step = step.prop_map(|(what, tokens, ago, version, has_other_numbers, is_shadow, left)| Step {
+        what,
+        tokens,
+        ago,
+        version,
+        has_other_numbers,
+        is_shadow,
+        left,
+    });
+    let questions = prop::collection::vec(prop::collection::vec(step, 1..=KEYS), 1..4);
+    let batch = (questions, 0..3_000_u64).prop_map(|(questions, late_us)| Batch { questions, late_us });
+    prop::collection::vec(batch, 1..40)
+}
+
+#[test]
+fn the_script_does_what_this_function_does() {
+    let redis = Redis::start();
+    let mut connection = redis.connect().expect("it answers");
+    let (mut seen, mut debts): (HashMap<(String, &str), usize>, usize) = (HashMap::new(), 0);
+    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+    for case in 0..200 {
+        let batches = batches().new_tree(&mut runner).expect("a case").current();
+        let mut comparison = Comparison::new(case);
+        for batch in batches {
+            let told: Vec<String> = comparison.command(batch).query(&mut connection).expect("it runs");
+            for done in comparison.compare(&told) {
+                *seen.entry(done).or_default() += 1;
+            }
+            for (key, life) in comparison.lives() {
+                let found: u64 = redis::cmd("TTL").arg(key).query(&mut connection).expect("it is there");
+                // Of a debt the script has whole seconds.
+                assert!((life - 1..=life + 1).contains(&found), "{found} s instead of {life}");
+            }
+        }
+        debts += comparison.debts();
+    }
+    assert!(debts > 10, "{debts}");
+    for (done, kind) in [
+        ("looked", "look"),
+        ("charged", "clear"),
+        ("charged", "swap"),
+        ("other", "swap"),
+        ("known", "add"),
+        ("charged", "add"),
+        ("refused", "add"),
+        ("other", "add"),
+        ("charged", "take"),
+        ("other", "take"),
+        ("charged", "lend"),
+        ("other", "lend"),
+        ("spared", "add"),
+        ("unasked", "add"),
+    ] {
+        let count = seen.get(&(done.to_owned(), kind));
+        assert!(count.is_some_and(|&count| count > 10), "{done} of {kind}: {seen:?}");
+    }
+}

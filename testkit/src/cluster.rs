@@ -1,0 +1,171 @@
+//! A Redis or Valkey cluster that a test starts, cuts and kills.
+
+use std::{collections::HashMap, process::Command, time::Duration};
+
+use redis::cmd;
+
+use crate::{PATIENCE, port::ReservedPort, redis::Redis, wait_for};
+
+/// Returns the settings of a node of a cluster. Another node that is silent for `failed_after` counts as failed.
+fn settings(failed_after: Duration) -> Vec<String> {
+    let failed_after = failed_after.as_millis().to_string();
+    [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        &failed_after,
+        // A replica may become master however long it heard nothing.
+        "--cluster-replica-validity-factor",
+        "0",
+        // Replicas are served at once.
+        "--repl-diskless-sync-delay",
+        "0",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+/// A cluster of three masters, each with one replica.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Redis>,
+}
+
+impl Cluster {
+    /// Starts a cluster whose nodes wait for each other for a minute: on a busy machine none counts as failed that is there.
+    ///
+    /// # Panics
+    ///
+    /// There are no such programs, or it does not come up.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(PATIENCE)
+    }
+
+    /// Starts a cluster in which a replica takes the place of a master that is silent for a second.
+    ///
+    /// # Panics
+    ///
+    /// There are no such programs, or it does not come up.
+    #[must_use]
+    pub fn that_fails_over() -> Self {
+        Self::with(Duration::from_secs(1))
+    }
+
+    fn with(failed_after: Duration) -> Self {
+        let settings = settings(failed_after);
+        let start = |_| Redis::try_start(ReservedPort::of_cluster_node, &settings);
+        let nodes: Vec<_> = (0..6).map(start).collect();
+        let made = Command::new("redis-cli")
+            .args(["--cluster-yes", "--cluster-replicas", "1", "--cluster", "create"])
+            .args(nodes.iter().map(|node| node.address().to_string()))
+            .output()
+            .expect("the Debian package redis-tools is there");
+        let cluster = Self { nodes };
+        // It may have looked before all nodes knew; whether they do is seen here.
+        wait_for(&format!("a cluster: {made:?}"), || cluster.nodes.iter().all(knows_all).then_some(()));
+        cluster.wait_for_replicas();
+        cluster
+    }
+
+    /// Returns the addresses of all nodes.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Redis::url).collect()
+    }
+
+    /// Returns the node that answers for this key, once there is one. After its master was killed or paused that is the replica
+    /// that was promoted.
+    #[must_use]
+    pub fn master_of(&self, key: &str) -> &Redis {
+        &self.nodes[self.place_of_master(key)]
+    }
+
+    /// Returns the index of that node. Others name it instead of answering.
+    fn place_of_master(&self, key: &str) -> usize {
+        let answers = |node: &Redis| node.ask::<u64>(cmd("EXISTS").arg(key)).is_ok();
+        wait_for("a master", || self.nodes.iter().position(answers))
+    }
+
+    /// Returns the index of the master that has keys.
+    ///
+    /// # Panics
+    ///
+    /// There are no keys.
+    #[must_use]
+    pub fn place_of_keys(&self) -> usize {
+        let has_keys = |node: &Redis| {
+            let is_master = node.facts("replication").is_some_and(|facts| facts["role"] == "master");
+            is_master && node.ask::<u64>(&cmd("DBSIZE")).is_ok_and(|keys| keys > 0)
+        };
+        self.nodes.iter().position(has_keys).expect("a key")
+    }
+
+    /// Cuts the replica of the master that has keys off, for ever. Returns the index of that master.
+    ///
+    /// # Panics
+    ///
+    /// There are no keys.
+    #[must_use]
+    pub fn cut_off(&self) -> usize {
+        let place = self.place_of_keys();
+        let port = self.nodes[place].port().to_string();
+        let is_its =
+            |node: &&Redis| node.facts("replication").is_some_and(|facts| facts.get("master_port") == Some(&port));
+        let replica = self.nodes.iter().find(is_its).expect("a replica");
+        // It cannot come back: the master knows no password.
+        replica.ask::<()>(cmd("CONFIG").arg("SET").arg("masterauth").arg("wrong")).expect("it answers");
+        self.nodes[place].ask::<()>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("REPLICA")).expect("it answers");
+        let is_cut =
+            || replica.facts("replication")?.get("master_link_status").filter(|status| *status == "down").map(drop);
+        wait_for("the replica is cut off", is_cut);
+        place
+    }
+
+    /// Ends the node of this index at once.
+    pub fn kill(&mut self, place: usize) {
+        self.nodes[place].kill();
+    }
+
+    /// Ends all nodes at once.
+    pub fn kill_all(&mut self) {
+        self.nodes.iter_mut().for_each(Redis::kill);
+    }
+
+    /// Starts all nodes empty, each at its port, and waits until they found each other; after [`kill_all`](Self::kill_all).
+    pub fn start_again(&mut self) {
+        self.nodes.iter_mut().for_each(Redis::start_again);
+        wait_for("the cluster is back", || self.nodes.iter().all(knows_all).then_some(()));
+    }
+
+    /// Ends the node that answers for this key at once. What was written just before may be lost, unless
+    /// [`wait_for_replicas`](Self::wait_for_replicas) was called.
+    pub fn kill_master_of(&mut self, key: &str) {
+        let place = self.place_of_master(key);
+        self.nodes[place].kill();
+    }
+
+    /// Waits until replicas have all that was written before; while all nodes live.
+    pub fn wait_for_replicas(&self) {
+        for node in &self.nodes {
+            wait_for("the replica has everything", || self.is_in_sync(node)?.then_some(()));
+        }
+    }
+
+    /// Returns whether a node has all that its master has; a master has.
+    fn is_in_sync(&self, node: &Redis) -> Option<bool> {
+        let Some(port) = node.facts("replication")?.remove("master_port") else { return Some(true) };
+        let master = self.nodes.iter().find(|node| node.port().to_string() == port)?;
+        let offset = |facts: &HashMap<_, String>| facts["master_repl_offset"].parse::<u64>().expect("a number");
+        let written = offset(&master.facts("replication")?);
+        let facts = node.facts("replication")?;
+        Some(facts.get("master_link_status")? == "up" && offset(&facts) >= written)
+    }
+}
+
+/// Returns whether this node of a cluster knows all others, and which of them are replicas.
+fn knows_all(node: &Redis) -> bool {
+    let is_ok = node.ask(cmd("CLUSTER").arg("INFO")).is_ok_and(|text: String| text.contains("cluster_state:ok"));
+    let nodes: String = node.ask(cmd("CLUSTER").arg("NODES")).unwrap_or_default();
+    is_ok && nodes.matches("master - ").count() == 3 && nodes.matches("slave ").count() == 3
+}

@@ -1,0 +1,16 @@
+//! Servers, ports and certificates for the tests of all crates: Redis or Valkey, alone or as a cluster; a proxy that delays and
+//! drops answers; databases on a `PostgreSQL` server.
+//!
+//! Tests only: what does not work panics with the reason. Each guard releases what it holds when it is dropped, and helper
+//! processes also end when the test process is killed (see [`process`]).
+
+pub mod certificate;
+pub mod cluster;
+pub mod fault_proxy;
+pub mod port;
+pub mod postgres;
+pub mod process;
+pub mod redis;
+mod wait;
+
+pub use self::wait::{PATIENCE, wait_for, wait_until};

@@ -1,0 +1,21 @@
+//! The binary `tidegate` as its users run it: commands, servers, nodes, and the proxies and stores beside them.
+
+mod ask;
+mod caddy;
+mod envoy;
+mod fleet;
+mod grpc;
+mod nginx;
+mod policies;
+mod policy;
+mod replay;
+mod resp;
+mod serve;
+mod shared_keys;
+mod sharing;
+mod storage;
+mod stores;
+mod support;
+mod tls;
+mod traces;
+mod users;
