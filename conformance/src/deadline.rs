@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Far more than what a test waits for takes, also on a machine that is busy with other tests.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The time at which a test gives up that goes on until something has happened: a minute after it was made.
 #[derive(Clone, Copy, Debug)]

@@ -71,7 +71,7 @@ impl Fleet {
     fn start(home: Home) -> Self {
         let database = match home {
             Home::Sqlite => None,
-            Home::Postgres => Some(Database::new()),
+            Home::Postgres => Some(Database::empty()),
         };
         let (folder, port) = (TempDir::new().expect("a folder"), ReservedPort::new());
         let address = port.address().to_string();
@@ -142,7 +142,7 @@ impl Fleet {
 
 /// What an admin server on this database is told.
 fn on(database: Option<&Database>) -> Vec<&str> {
-    database.map_or_else(Vec::new, |database| vec!["--database", &database.url])
+    database.map_or_else(Vec::new, |database| vec!["--database", database.url()])
 }
 
 /// Makes a token of the scope `node`, and writes it into this file; its id.

@@ -250,10 +250,10 @@ fn a_database_without_a_server_is_copied_and_left_as_it_is() {
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn a_server_that_is_killed_takes_nothing_with_it() {
-    let database = Database::new();
+    let database = Database::empty();
     let folder = TempDir::new().expect("a folder");
     let start =
-        |own: &str| Served::start_with(&folder.path().join(own), &["--max-keys", "1000", "--database", &database.url]);
+        |own: &str| Served::start_with(&folder.path().join(own), &["--max-keys", "1000", "--database", database.url()]);
     let survivor = start("survivor");
     let session = Session::of_first_administrator(&survivor);
     let publish = |admin: &str, version: u64| {
@@ -293,16 +293,16 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
 #[ignore = "needs PostgreSQL"]
 fn the_tools_of_postgres_copy_and_put_back() {
     let folder = TempDir::new().expect("a folder");
-    let (from, to) = (Database::new(), Database::new());
-    let served = Served::start_with(&folder.path().join("from"), &["--database", &from.url]);
+    let (from, to) = (Database::empty(), Database::empty());
+    let served = Served::start_with(&folder.path().join("from"), &["--database", from.url()]);
     let session = Session::of_first_administrator(&served);
     assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 7), Some(2));
     let copy = folder.path().join("copy.dump");
-    let run = tidegate(["admin", "backup", copy.to_str().expect("text"), "--database", &from.url]);
+    let run = tidegate(["admin", "backup", copy.to_str().expect("text"), "--database", from.url()]);
     let line = run.stderr.lines().map(str::trim).find(|line| line.starts_with("pg_dump")).expect("a command");
     // The password is asked for, or comes from the environment.
-    let (_, password) = from.url.split_once("://tidegate:").expect("an address");
-    let (password, query) = (password.split_once('@').expect("a host").0, from.url.split_once('?').expect("TLS").1);
+    let (_, password) = from.url().split_once("://tidegate:").expect("an address");
+    let (password, query) = (password.split_once('@').expect("a host").0, from.url().split_once('?').expect("TLS").1);
     let certificate = query.split_once("sslrootcert=").expect("a certificate").1;
     let run = |command: &str| {
         let mut shell = Command::new("sh");
@@ -310,7 +310,7 @@ fn the_tools_of_postgres_copy_and_put_back() {
         assert!(shell.status().expect("there is a shell").success(), "{command}");
     };
     run(line);
-    run(&format!("pg_restore --no-owner --dbname='{}' {}", to.url, copy.display()));
-    let other = Served::start_with(&folder.path().join("to"), &["--database", &to.url]);
+    run(&format!("pg_restore --no-owner --dbname='{}' {}", to.url(), copy.display()));
+    let other = Served::start_with(&folder.path().join("to"), &["--database", to.url()]);
     assert_eq!(in_force(&other, &session), (2, 7));
 }

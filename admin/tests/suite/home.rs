@@ -10,8 +10,10 @@ use sqlx::{AnyConnection, AssertSqlSafe, ConnectOptions, Connection, any::AnyCon
 use tempfile::TempDir;
 use tidegate_admin::DatabaseUrl;
 
-pub(crate) use crate::database::block_on;
-use crate::{database::Database, support::Server};
+use tidegate_testkit::postgres::Database;
+pub(crate) use tidegate_testkit::postgres::block_on;
+
+use crate::support::Server;
 
 /// A home of one test.
 pub(crate) struct Folder {

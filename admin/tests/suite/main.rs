@@ -4,7 +4,6 @@ mod access;
 mod alerts;
 mod audit;
 mod clients;
-mod database;
 mod documentation;
 mod documented;
 mod drafts;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use sqlx::{postgres::PgListener, query_scalar};
 use tidegate_admin::{Periods, StartError};
+use tidegate_testkit::postgres::Database;
 use tokio::time::timeout;
 
 use crate::{
-    database::Database,
     home::{Folder, Home, block_on},
     silence::Silence,
     support::{Server, open},

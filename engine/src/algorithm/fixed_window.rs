@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn admitted(window: &FixedWindow, word: u64, now: Nanos) -> u64 {
-        let Verdict::Admit(after) = window.step(word, now, 1) else { panic!("refused at {now}") };
+        let Verdict::Admit(after) = window.step(word, now, 1) else { unreachable!("refused at {now}") };
         after
     }
 

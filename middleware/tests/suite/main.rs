@@ -1,7 +1,5 @@
 //! The guard under real servers of axum, tonic and actix-web, and the client of servers that decide, with real requests.
 
-#[path = "../../../tests/support/authority.rs"]
-mod authority;
 mod remote;
 mod remote_late;
 mod remote_tls;

@@ -6,8 +6,9 @@ use rcgen::KeyPair;
 use tempfile::TempDir;
 use tidegate_middleware::remote::{ClientTls, Own, Remote, RemoteError};
 
+use tidegate_testkit::certificate::Authority;
+
 use crate::{
-    authority::Authority,
     remote::{PATIENT, check, degraded},
     server::{Server, Way, files},
 };

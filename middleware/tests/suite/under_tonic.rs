@@ -5,10 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    authority::Authority,
-    support::{START, TestEngine, engine, extractors, guard, panicking},
-};
+use tidegate_testkit::certificate::Authority;
+
+use crate::support::{START, TestEngine, engine, extractors, guard, panicking};
 use tidegate_middleware::guard::{Guard, NoIdentity};
 use tokio::net::TcpListener;
 use tonic::{

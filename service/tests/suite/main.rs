@@ -1,8 +1,6 @@
 //! The listeners, over real sockets: the HTTP API, the gRPC API and the Redis protocol; and limits that a store shares, asked for
 //! at all of them.
 
-#[path = "../../../tests/support/authority.rs"]
-mod authority;
 mod grpc;
 mod http;
 mod process;

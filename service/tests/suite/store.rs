@@ -3,7 +3,6 @@
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -32,6 +31,7 @@ use tidegate_service::{
     http::{Authorize, Http},
     resp::Resp,
 };
+use tidegate_testkit::redis::Redis;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
@@ -44,29 +44,6 @@ defaults = { user = "free" }
 id = "free"
 limits = [{ id = "day", algorithm = "fixed_window", limit = 3, period = "1d", sharing = "strict" }]
 "#;
-
-/// On loopback, without a file; it ends with the test.
-struct Redis(Child, u16);
-
-impl Redis {
-    fn start() -> Self {
-        let port = listen().1.port();
-        let child = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
-            .stdout(Stdio::null())
-            .spawn();
-        let redis = Self(child.expect("redis-server is installed"), port);
-        wait_until("Redis listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
-        redis
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -85,7 +62,7 @@ struct Server {
 impl Server {
     fn start() -> Self {
         let redis = Redis::start();
-        let urls = [format!("redis://127.0.0.1:{}", redis.1)];
+        let urls = [redis.url()];
         let ((http_in, http), (grpc_in, grpc), (resp_in, resp)) = (listen(), listen(), listen());
         let (started, handle) = mpsc::channel();
         thread::spawn(move || {

@@ -31,9 +31,6 @@ macro_rules! on_both {
 
 mod audit;
 mod changes;
-// The handling of databases that the tests of the HTTP API use.
-#[path = "../../../tests/suite/database.rs"]
-mod database;
 mod drafts;
 mod every_function;
 mod figures;
@@ -51,9 +48,9 @@ use std::{future::Future, path::PathBuf, sync::Arc};
 
 use sqlx::{Any, AnyPool, AssertSqlSafe, any::AnyPoolOptions, pool::PoolConnection, query_scalar, raw_sql};
 use tempfile::TempDir;
+use tidegate_testkit::postgres::Database;
 use tokio::{runtime, sync::Barrier};
 
-use self::database::Database;
 use super::{Audit, DatabaseUrl, Place, Store, postgres};
 use crate::{folder::DataFolder, published::write_first, secrets::SessionLife};
 

@@ -3,11 +3,9 @@
 use std::{fs, sync::Barrier, thread};
 
 use tempfile::TempDir;
+use tidegate_testkit::postgres::{Database, block_on};
 
-use super::{
-    Home, LINE,
-    database::{Database, block_on},
-};
+use super::{Home, LINE};
 use crate::{
     folder::DataFolder,
     published::write_first,

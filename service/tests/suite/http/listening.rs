@@ -24,10 +24,9 @@ use super::{
     support::{Server, request},
     user,
 };
-use crate::{
-    authority::Authority,
-    process::{LIMIT, wait_until},
-};
+use tidegate_testkit::certificate::Authority;
+
+use crate::process::{LIMIT, wait_until};
 
 /// Periods by which files are read again soon.
 fn soon() -> Periods {

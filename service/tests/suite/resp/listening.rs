@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::ring,
@@ -22,6 +21,7 @@ use tidegate_service::{
     Periods, Settings, Tokens,
     resp::{IsOperator, Operators},
 };
+use tidegate_testkit::certificate::Authority;
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::time::Instant;
 
@@ -235,24 +235,13 @@ mod long {
 fn it_answers_over_tls_and_not_without() {
     let folder = TempDir::new().expect("a folder");
     let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
-    let (authority, own) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let root = params.self_signed(&authority).expect("a certificate");
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("parameters");
-    let issuer_params = {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-    };
-    let signed = params.signed_by(&own, &Issuer::new(issuer_params, authority)).expect("a certificate");
-    fs::write(&certificate, signed.pem()).expect("room for a file");
-    fs::write(&key, own.serialize_pem()).expect("room for a file");
+    let authority = Authority::new();
+    authority.write(&certificate, &key);
     let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
     let server = Server::listening(HUNDRED, Settings { tls: Some(tls), ..Settings::default() }, None);
 
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(root.pem().as_bytes()).expect("PEM")).expect("a certificate");
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("PEM")).expect("a certificate");
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
     let name = "127.0.0.1".try_into().expect("an address");
