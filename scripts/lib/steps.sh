@@ -1,0 +1,136 @@
+# Steps of a test run: each has a name, a time limit, a count of tests, and a row in the table at the end. Sourced by
+# scripts/test and scripts/check.
+
+step_minutes=${STEP_MINUTES:-20}
+state=$(mktemp -d)
+: >"$state/table"
+# The lane that this shell is; none in the foreground.
+lane=
+# Lanes by name, and the process group of the step that runs in this shell.
+declare -A lanes
+current=
+
+# end_lane ID, end_step: ends it, and waits until it is gone.
+end_lane() { kill "$1" 2>/dev/null && tail --pid="$1" --follow /dev/null; }
+end_step() { [ -z "$current" ] || { kill -- "-$current" 2>/dev/null && timeout 10 tail --pid="$current" --follow /dev/null || kill -KILL -- "-$current" 2>/dev/null; }; }
+end_all() {
+  local id
+  end_step
+  for id in "${lanes[@]}"; do end_lane "$id"; done
+  rm -rf "$state"
+}
+trap end_all EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# step NAME COUNTER COMMAND...: runs a command or a function for at most STEP_MINUTES, and counts its tests. COUNTER is one of
+# the functions below. A step that fails without a failed test, or that ran no test, counts as one failure.
+step() {
+  local name=$1 counter=$2 began=$SECONDS log printing status passed failed
+  shift 2
+  log=$(mktemp --tmpdir="$state")
+  printf '\n== %s (%d:%02d)\n' "$name" $((SECONDS / 60)) $((SECONDS % 60))
+  # A process group of its own, which can be ended as a whole.
+  set -m
+  ("$@") </dev/null >"$log" 2>&1 &
+  current=$!
+  set +m
+  [ -z "$lane" ] || echo "$current" >"$state/$lane.group"
+  timeout "${step_minutes}m" tail --follow --lines=+1 --sleep-interval=0.2 --pid="$current" "$log" &
+  printing=$!
+  if ! wait "$printing"; then
+    echo "stopped after $step_minutes minutes"
+    end_step
+  fi
+  wait "$current"
+  status=$?
+  current=
+  read -r passed failed < <($counter "$status" "$log")
+  if [ "$failed" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; }; then
+    failed=1
+  fi
+  printf '%s\t%d\t%d\t%d\t%s\n' "$name" "$passed" "$failed" $((SECONDS - began)) "$lane" >>"$state/table"
+}
+
+# beside LANE FUNCTION: runs steps in the background, in the processor time that the foreground leaves idle.
+beside() {
+  (
+    trap 'end_step; exit 143' TERM
+    lane=$1
+    lanes=()
+    chrt --idle --pid 0 "$BASHPID"
+    "$2"
+  ) </dev/null >"$state/$1.lane" 2>&1 &
+  lanes[$1]=$!
+}
+
+# join LANE: waits until its steps have ended, and prints their output. From now on they run at the usual priority.
+join() {
+  local id
+  for id in "${lanes[$1]}" $(pgrep --pgroup "$(cat "$state/$1.group")"); do
+    chrt --other --all-tasks --pid 0 "$id" 2>/dev/null
+  done
+  wait "${lanes[$1]}"
+  unset "lanes[$1]"
+  cat "$state/$1.lane"
+}
+
+# Counters: each prints the numbers of passed and failed tests, from the exit status and the log of a step.
+
+# whole: one check.
+whole() {
+  [ "$1" -eq 0 ] && echo 1 0 || echo 0 1
+}
+
+# libtest: cargo's own test runner, once or several times.
+libtest() {
+  sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$2" |
+    awk '{ passed += $1; failed += $2 } END { print passed + 0, failed + 0 }'
+}
+
+# nextest: its summary lines. A test that ran out of time has failed.
+nextest() {
+  sed 's/\x1b\[[0-9;]*m//g' "$2" | awk '
+    /^ *Summary \[/ {
+      gsub(/[(),:]/, " ")
+      for (word = 2; word <= NF; word++) {
+        if ($word == "passed" && $(word - 1) ~ /^[0-9]+$/) passed += $(word - 1)
+        if ($word == "failed" || $word == "timed" || $word == "exec") failed += $(word - 1)
+      }
+    }
+    END { print passed + 0, failed + 0 }'
+}
+
+# dashboard: the report that the last line `report: FILE` names. A test that passes only when it is tried again has failed.
+dashboard() {
+  node -e '
+    const { stats, numPassedTests, numFailedTests } = JSON.parse(require("fs").readFileSync(process.argv[1], "utf8"));
+    console.log(stats ? `${stats.expected} ${stats.unexpected + stats.flaky}` : `${numPassedTests} ${numFailedTests}`);
+  ' "$(sed -n 's/^report: //p' "$2" | tail -n 1)" 2>/dev/null || echo 0 0
+}
+
+# npm_tests SCRIPT REPORT: a script of the dashboard that runs tests and writes this report.
+npm_tests() {
+  local report=web/test-results/$2 status
+  rm -f "$report"
+  npm --prefix web run --silent "$1"
+  status=$?
+  echo "report: $report"
+  return "$status"
+}
+
+# Prints the table of the steps, then `N passed, N failed`. The exit status says whether all passed.
+summary() {
+  awk -F '\t' -v total="$SECONDS" '
+    function row(name, passed, failed, seconds) {
+      printf "%-62s %6s %6s %4d:%02d\n", name, passed, failed, int(seconds / 60), seconds % 60
+    }
+    BEGIN { printf "\n%-62s %6s %6s %7s\n", "step", "passed", "failed", "min:s" }
+    { row($1 ($5 ? " (beside)" : ""), $2, $3, $4) }
+    !$5 && /^build/ { built += $4 }
+    END { row("building alone", "", "", built); row("everything", "", "", total); print "" }
+    $3 > 0 { failures = failures "failed: " $1 "\n" }
+    { passed += $2; failed += $3 }
+    END { printf "%s%d passed, %d failed\n", failures, passed, failed; exit failed > 0 }
+  ' "$state/table"
+}
