@@ -373,7 +373,7 @@ mod tests {
     #[test]
     #[ignore = "it measures"]
     #[expect(clippy::print_stdout, reason = "it is what it is for")]
-    fn the_cost_of_a_check_that_is_recorded() {
+    fn measure_what_recording_costs_a_check() {
         const POLICY: &str = r#"
             [domains.default]
             defaults = { ip = "one", user = "one" }

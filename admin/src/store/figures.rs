@@ -234,7 +234,7 @@ mod tests {
     #[tokio::test]
     #[ignore = "measures; for half a minute"]
     #[expect(clippy::disallowed_methods, clippy::print_stderr, reason = "it measures")]
-    async fn a_week_of_a_hundred_limits_takes_so_much() {
+    async fn measure_a_week_of_a_hundred_limits() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut data = DataFolder::take(folder.path()).expect("it is free");
         let store = Store::create(&mut data, write_first).await.expect("it is made");
@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "measures"]
     #[expect(clippy::disallowed_methods, clippy::print_stderr, reason = "it measures")]
-    async fn nobody_waits_long_for_figures() {
+    async fn measure_how_long_others_wait_for_figures() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut data = DataFolder::take(folder.path()).expect("it is free");
         let store = Store::create(&mut data, write_first).await.expect("it is made");
