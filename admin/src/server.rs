@@ -9,7 +9,7 @@ use std::{
     num::NonZeroU32,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -76,8 +76,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                                        connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 /// Browsers come by TLS for a year, whatever a link says.
 const TRANSPORT_SECURITY: &str = "max-age=31536000";
-/// How long a stop waits for requests that are being answered, in seconds.
-const DRAIN_SECONDS: u64 = 5;
+/// How long a stop waits for the database to take what is still to be written.
+const LAST_WRITES_WITHIN: Duration = Duration::from_secs(5);
 /// How long it waits for readers of streams to take their last event.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// A handful of people, and the machine has other work.
@@ -142,6 +142,8 @@ pub struct Periods {
     pub node_keeps_name: Duration,
     /// How long a look for what other servers published may take.
     pub look_ends_within: Duration,
+    /// How long a stop waits for requests that are being answered: whole seconds.
+    pub drain: Duration,
 }
 
 impl Default for Periods {
@@ -150,6 +152,7 @@ impl Default for Periods {
             node_reads_within: Duration::from_secs(20),
             node_keeps_name: Duration::from_secs(3),
             look_ends_within: Duration::from_secs(20),
+            drain: Duration::from_secs(5),
         }
     }
 }
@@ -229,8 +232,8 @@ pub(crate) struct State {
     pub(crate) secure_cookies: bool,
     /// Do browsers come by TLS?
     pub(crate) is_https: bool,
-    /// What the REST calls are.
-    pub(crate) document: Document,
+    /// Describes the REST calls. Made when it is first asked for.
+    pub(crate) document: LazyLock<Document, Box<dyn FnOnce() -> Document + Send>>,
     /// Tells a server with another page from this one.
     pub(crate) build: String,
     /// Changes whenever a session was ended.
@@ -362,7 +365,10 @@ impl Admin {
             environment,
             production,
             check_url,
-            document: routes::document(&cookie),
+            document: LazyLock::new(Box::new({
+                let cookie = cookie.clone();
+                move || routes::document(&cookie)
+            })),
             cookie,
             secure_cookies,
             is_https,
@@ -427,7 +433,7 @@ impl Admin {
         .workers(WORKERS)
         .max_connections(CONNECTIONS_MAX)
         .client_request_timeout(REQUEST_TIMEOUT)
-        .shutdown_timeout(DRAIN_SECONDS)
+        .shutdown_timeout(self.state.fleet.periods.drain.as_secs())
         .disable_signals();
         let server = match &self.tls {
             None => server.listen(self.listener)?,
@@ -478,10 +484,7 @@ impl Admin {
         self.state.beside.end();
         figures.end();
         // They have no panics to tell of; a database that does not answer is not waited for.
-        drop(
-            timeout(Duration::from_secs(DRAIN_SECONDS), async { tokio::join!(clerk, keeper, fleet.leave(apart)) })
-                .await,
-        );
+        drop(timeout(LAST_WRITES_WITHIN, async { tokio::join!(clerk, keeper, fleet.leave(apart)) }).await);
         tokio::join!(store.close(), apart.close());
         ended
     }

@@ -66,11 +66,13 @@ beside() {
 
 # join LANE: waits until its steps have ended, and prints their output. From now on they run at the usual priority.
 join() {
-  local id
-  for id in "${lanes[$1]}" $(pgrep --pgroup "$(cat "$state/$1.group")"); do
+  local id group
+  group=$(cat "$state/$1.group" 2>/dev/null)
+  for id in "${lanes[$1]}" ${group:+$(pgrep --pgroup "$group")}; do
     chrt --other --all-tasks --pid 0 "$id" 2>/dev/null
   done
-  wait "${lanes[$1]}"
+  # It ends well even if steps of it have failed.
+  wait "${lanes[$1]}" || printf 'the steps of %s, to their end\t0\t1\t0\t\n' "$1" >>"$state/table"
   unset "lanes[$1]"
   cat "$state/$1.lane"
 }

@@ -72,7 +72,7 @@ const GUIDE: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// What is served: written once, when the server starts.
+/// The documentation of the calls, as it is served.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) json: String,

@@ -65,7 +65,6 @@ pub(crate) struct Call {
 }
 
 /// What is said of a call.
-#[derive(Default)]
 pub(crate) struct Operation {
     /// Those of all calls.
     schemas: Rc<RefCell<Schemas>>,
@@ -105,8 +104,19 @@ struct Answer {
 }
 
 impl Api {
-    pub(crate) fn new() -> Self {
-        let api = Self { calls: Vec::new(), schemas: Rc::default(), subjects: Vec::new() };
+    /// Returns an API without calls, to make the routes from.
+    pub(crate) fn of_routes() -> Self {
+        Self::new(false)
+    }
+
+    /// Returns an API without calls, to make the document from.
+    pub(crate) fn of_document() -> Self {
+        Self::new(true)
+    }
+
+    fn new(is_described: bool) -> Self {
+        let schemas = Rc::new(RefCell::new(Schemas::new(is_described)));
+        let api = Self { calls: Vec::new(), schemas, subjects: Vec::new() };
         // Every call may be refused.
         api.schemas.borrow_mut().answered::<ProblemBody>();
         api
@@ -170,7 +180,7 @@ impl Api {
     {
         let subject = self.subjects.last().map_or("", |(subject, _)| subject);
         let schemas = Rc::clone(&self.schemas);
-        let mut operation = Operation { schemas, subject, ..Operation::default() };
+        let mut operation = Operation::new(schemas, subject);
         for name in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
             operation.add("path", name, "", json!({ "type": "string" }));
         }
@@ -248,6 +258,19 @@ async fn admit(
 }
 
 impl Operation {
+    fn new(schemas: Rc<RefCell<Schemas>>, subject: &'static str) -> Self {
+        Self {
+            schemas,
+            subject,
+            summary: String::new(),
+            description: String::new(),
+            parameters: Vec::new(),
+            body: None,
+            answers: BTreeMap::new(),
+            codes: BTreeSet::new(),
+        }
+    }
+
     fn schemas(&self) -> RefMut<'_, Schemas> {
         self.schemas.borrow_mut()
     }

@@ -13,12 +13,14 @@ const PLACE: &str = "/components/schemas";
 
 /// What may be left out of a body is always there in an answer, so the two are different schemas of one type.
 pub(crate) struct Schemas {
+    /// Whether bodies are described. Routes need the names of parameters alone, and a server makes its routes at each start.
+    is_described: bool,
     taken: SchemaGenerator,
     answered: SchemaGenerator,
 }
 
-impl Default for Schemas {
-    fn default() -> Self {
+impl Schemas {
+    pub(super) fn new(is_described: bool) -> Self {
         let settings = || {
             SchemaSettings::draft2020_12().with(|settings| {
                 settings.definitions_path = PLACE.into();
@@ -26,21 +28,20 @@ impl Default for Schemas {
             })
         };
         Self {
+            is_described,
             taken: settings().for_deserialize().into_generator(),
             answered: settings().for_serialize().into_generator(),
         }
     }
-}
 
-impl Schemas {
-    /// Of a body that is sent to us.
+    /// Returns the schema of a request's body, or null where bodies are not described.
     pub(super) fn taken<T: JsonSchema>(&mut self) -> Value {
-        json!(self.taken.subschema_for::<T>())
+        if self.is_described { json!(self.taken.subschema_for::<T>()) } else { Value::Null }
     }
 
-    /// Of a body that we send.
+    /// Returns the schema of an answer's body, or null where bodies are not described.
     pub(super) fn answered<T: JsonSchema>(&mut self) -> Value {
-        json!(self.answered.subschema_for::<T>())
+        if self.is_described { json!(self.answered.subschema_for::<T>()) } else { Value::Null }
     }
 
     /// The fields of a type that is read from the query of an address.

@@ -121,7 +121,6 @@ impl Reader {
             if self.is_over {
                 return None;
             }
-            self.since = Instant::now();
             // The senders live as long as the state, which this reader holds.
             let happened = tokio::select! {
                 _ = self.stopping.changed() => Happened::Stop,
@@ -130,6 +129,8 @@ impl Reader {
                 _ = self.session_ended.changed() => Happened::Look,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
+            // The node is given time to read from when there is something to read.
+            self.since = Instant::now();
             match happened {
                 Happened::Stop => {}
                 Happened::Published => self.follow().await,

@@ -40,8 +40,7 @@ use crate::{
 
 /// Every call of the REST API. To add one, state it in the `calls` of its subject: method, path and handler, what it does,
 /// and what else it can be refused for. A test of the document fails where something is left unsaid.
-fn calls() -> Api {
-    let mut api = Api::new();
+fn calls(mut api: Api) -> Api {
     session::calls(&mut api);
     oidc::calls(&mut api);
     me::calls(&mut api);
@@ -68,9 +67,9 @@ fn calls() -> Api {
     api
 }
 
-/// What is said of them by a server whose sessions are in this cookie.
+/// Returns the documentation of the calls, for a server whose sessions are in this cookie.
 pub(crate) fn document(cookie: &str) -> Document {
-    calls().document(cookie)
+    calls(Api::of_document()).document(cookie)
 }
 
 /// Every route of the admin server.
@@ -79,7 +78,7 @@ pub(crate) fn configure(config: &mut web::ServiceConfig) {
     let api = web::scope(PREFIX)
         .app_data(paths)
         .wrap(from_fn(guard))
-        .configure(|config| calls().configure(config))
+        .configure(|config| calls(Api::of_routes()).configure(config))
         .default_service(web::to(unknown));
     config.service(api).configure(documentation::pages).configure(health::pages).default_service(web::to(page::page));
 }

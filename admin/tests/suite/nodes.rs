@@ -471,7 +471,7 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!((&here["what"], &here["keys"]), (&json!("reset"), &json!(1)), "this process answers too");
     assert_eq!((&here["cleared"][0]["limit"], &here["cleared"][0]["remaining"]), (&json!(100), &json!(99)));
     assert_eq!(outcome["did_not_answer"], json!(["n-2"]));
-    assert!((1_900..4_000).contains(&took.as_millis()), "{took:?}");
+    assert!(took.as_millis() >= 1_900, "the silent node had its time: {took:?}");
     let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
     assert_eq!(audited(), "done on 2 of 3 nodes: default/tier:free/minute had 1 of 100 used");
     // A name that is none stops it before anybody is asked.
@@ -496,10 +496,8 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     for wrong in ["two\nlines".to_owned(), "x".repeat(201)] {
         assert_eq!(because(&wrong).pointers(), ["/reason"]);
     }
-    // Who is not asked is not waited for.
-    let began = Instant::now();
-    let peek = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json();
-    assert!(began.elapsed() < Duration::from_secs(1));
+    // A node that is not asked is not waited for.
+    let peek = not_waiting(|| ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["here"] })).json());
     assert_eq!(peek["answers"]["here"]["limits"][0]["remaining"], 100);
     assert_eq!(ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-9"] })).status, 404);
     let wrong = json!({ "request": { "identities": [] } });
@@ -613,8 +611,19 @@ fn a_reset_is_made_once_in_each_store_and_then_on_every_node() {
     assert_eq!(audited(), "done");
 }
 
+/// Returns the answer of a call that waits for no silent node. Every call that waits takes the two seconds that a node has; one
+/// that does not may take as long on a busy machine, but not always.
+#[expect(clippy::disallowed_methods, reason = "a call that waits is known by its time")]
+fn not_waiting<T>(call: impl Fn() -> T) -> T {
+    let mut quick = (0..20).filter_map(|_| {
+        let began = Instant::now();
+        let answer = call();
+        (began.elapsed() < Duration::from_secs(2)).then_some(answer)
+    });
+    quick.next().expect("an answer before the time of a silent node is over")
+}
+
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long a question takes is what this is about")]
 fn a_revoked_token_ends_the_stream() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
@@ -625,12 +634,11 @@ fn a_revoked_token_ends_the_stream() {
     assert!(events.next_called("bye")["reason"].is_string());
     assert_eq!(events.next(), None);
     assert_eq!(node.get(&format!("/api/v1/snapshots/stream?{}", hello("n-1", "a"))).status, 401);
-    // Whoever is gone is not waited for.
+    // A node that is gone is not waited for.
     wait_until("it is gone", || row(&ana, "n-1")["presence"] == "gone");
-    let began = Instant::now();
     let request = json!({ "identities": [{ "kind": "user", "value": "ada" }] });
-    let outcome = ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-1"] })).json();
-    assert!(began.elapsed() < Duration::from_secs(1));
+    let outcome =
+        not_waiting(|| ana.post("/api/v1/keys/peek", &json!({ "request": request, "nodes": ["n-1"] })).json());
     assert_eq!(outcome, json!({ "answers": {}, "did_not_answer": ["n-1"] }));
 }
 

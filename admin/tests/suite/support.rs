@@ -66,7 +66,7 @@ impl Time {
         self.0.lock().expect("whole").as_millisecond()
     }
 
-    fn clock(&self) -> FiguresClock {
+    pub(crate) fn clock(&self) -> FiguresClock {
         let time = self.clone();
         FiguresClock::of(move || *time.0.lock().expect("whole"))
     }

@@ -3,27 +3,47 @@
 //! Everything is the same in every run: the seed, the clock, the keys. What making ready costs is in every count, so the
 //! difference of two counts is what the work costs.
 
-use std::{env, hint::black_box};
+use std::{env, hint::black_box, sync::Arc};
 
-use tidegate::{Decision, Engine, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
+use tidegate::{
+    Decision, Engine, Identity, Request, Snapshot,
+    clock::ManualClock,
+    policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+};
 
-const POLICY: &str = r#"
-[domains.default]
-defaults = { user = "one", ip = "three" }
-[[domains.default.tiers]]
-id = "one"
-limits = [{ id = "l", algorithm = "token_bucket", limit = 1000000000, period = "1s", burst = 1000000 }]
-[[domains.default.tiers]]
-id = "none"
-limits = [{ id = "l", algorithm = "token_bucket", limit = 1, period = "1d", burst = 1 }]
-[[domains.default.tiers]]
-id = "three"
-limits = [
-    { id = "second", algorithm = "token_bucket", limit = 1000000000, period = "1s", burst = 1000000 },
-    { id = "minute", algorithm = "sliding_window_counter", limit = 1000000, period = "1m" },
-    { id = "day", algorithm = "fixed_window", limit = 10000000, period = "1d" },
-]
-"#;
+/// Returns the policy: each user has one limit, each address three, and each key a limit that is used up.
+///
+/// It is built from structs, since to read it from text would take several times as many crates to build.
+fn policy() -> Policy {
+    let limit = |id: &str, algorithm, limit, period: &str, burst| Limit {
+        id: id.to_owned(),
+        algorithm,
+        limit,
+        period: period.to_owned(),
+        burst,
+        mode: Mode::default(),
+        sharing: Sharing::default(),
+        on_failure: None,
+    };
+    let bucket = |id: &str| limit(id, Algorithm::TokenBucket, 1_000_000_000, "1s", Some(1_000_000));
+    let tier = |id: &str, limits| Tier { id: id.to_owned(), description: None, limits, unlimited: false };
+    let mut domain = Domain::default();
+    domain.defaults.insert("user".to_owned(), "one".to_owned());
+    domain.defaults.insert("ip".to_owned(), "three".to_owned());
+    domain.tiers = vec![
+        tier("one", vec![bucket("l")]),
+        tier("none", vec![limit("l", Algorithm::TokenBucket, 1, "1d", Some(1))]),
+        tier(
+            "three",
+            vec![
+                bucket("second"),
+                limit("minute", Algorithm::SlidingWindowCounter, 1_000_000, "1m", None),
+                limit("day", Algorithm::FixedWindow, 10_000_000, "1d", None),
+            ],
+        ),
+    ];
+    Policy { domains: [("default".to_owned(), domain)].into() }
+}
 
 /// Takes decisions and keeps nothing.
 struct Nowhere;
@@ -42,7 +62,7 @@ fn main() {
     let rounds: u64 = rounds.parse().expect("a number of rounds");
     let clock = ManualClock::at(1_790_035_200_000_000_000);
     let engine = Engine::for_simulation(1_000, clock, 7);
-    engine.publish(Snapshot::parse(POLICY, Format::Toml).expect("a policy")).expect("few limits");
+    engine.publish(Arc::new(Snapshot::compile(&policy()).expect("a policy"))).expect("few limits");
     let key = *b"sixteen bytes !!";
     let handle = |limit| engine.handle(limit, "user").expect("the policy has it");
     match work.as_str() {

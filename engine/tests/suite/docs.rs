@@ -23,14 +23,47 @@ fn anchor(heading: &str) -> String {
     kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
 }
 
-#[test]
-fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
+/// Returns the paths that a document names between backticks, such as `engine/src/lib.rs` or `docs/`.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    let is_path = |span: &&str| {
+        span.contains('/')
+            && [".rs", ".ts", "/"].iter().any(|end| span.ends_with(end))
+            && !span.contains(['*', ' ', '<', '{'])
+    };
+    text.split('`').skip(1).step_by(2).filter(is_path)
+}
+
+/// Returns the documents of the project: Markdown files.
+fn documents() -> Vec<PathBuf> {
     let mut documents: Vec<PathBuf> =
         fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").path()).collect();
     documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    documents.extend(["README.md", "ARCHITECTURE.md", "benches/README.md"].map(|name| root().join(name)));
+    documents
+        .extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "benches/README.md"].map(|name| root().join(name)));
+    documents
+}
+
+#[test]
+fn every_file_that_is_named_exists() {
+    let mut checked = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).expect("text");
+        for path in paths(&text) {
+            let folder = path.split('/').next().expect("a path");
+            // Other paths are relative to a folder that the text names, or of requests.
+            if !folder.is_empty() && root().join(folder).is_dir() {
+                assert!(root().join(path).exists(), "{}: {path} is not there", document.display());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "the documents were not read: {checked} paths");
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_test_that_is_named_exists() {
     let (mut files, mut tests) = (0, 0);
-    for document in documents {
+    for document in documents() {
         let name = document.display();
         let text = fs::read_to_string(&document).expect("text");
         for (label, target) in links(&text).filter(|(_, target)| !target.starts_with("http")) {
