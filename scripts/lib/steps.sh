@@ -10,9 +10,18 @@ lane=
 declare -A lanes
 current=
 
-# end_lane ID, end_step: ends it, and waits until it is gone.
+# end_lane ID: ends it, and waits until it is gone.
 end_lane() { kill "$1" 2>/dev/null && tail --pid="$1" --follow /dev/null; }
-end_step() { [ -z "$current" ] || { kill -- "-$current" 2>/dev/null && timeout 10 tail --pid="$current" --follow /dev/null || kill -KILL -- "-$current" 2>/dev/null; }; }
+# end_step: ends all processes of the step, and waits until they are gone: they may stop servers of their own first.
+end_step() {
+  local try
+  [ -n "$current" ] && kill -- "-$current" 2>/dev/null || return 0
+  for try in {1..150}; do
+    kill -0 -- "-$current" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -KILL -- "-$current" 2>/dev/null
+}
 end_all() {
   local id
   end_step
@@ -22,6 +31,15 @@ end_all() {
 trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+
+# allow_descriptors SCRIPT: raises the soft limit of open files to what a test of ten thousand connections needs.
+allow_descriptors() {
+  local needed=10300
+  [ "$(ulimit -n)" = unlimited ] || [ "$(ulimit -n)" -ge $needed ] || ulimit -S -n $needed 2>/dev/null || {
+    echo "$1: a process may open $(ulimit -Hn) files here, and the tests need $needed: raise the limit as root with \`ulimit -n $needed\`" >&2
+    return 2
+  }
+}
 
 # step NAME COUNTER COMMAND...: runs a command or a function for at most STEP_MINUTES, and counts its tests. COUNTER is one of
 # the functions below. A step that fails without a failed test, or that ran no test, counts as one failure.
@@ -46,6 +64,8 @@ step() {
   status=$?
   current=
   read -r passed failed < <($counter "$status" "$log")
+  # A counter that could not count.
+  [[ $passed =~ ^[0-9]+$ && $failed =~ ^[0-9]+$ ]] || passed=0 failed=1
   if [ "$failed" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; }; then
     failed=1
   fi
