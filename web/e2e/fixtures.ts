@@ -135,6 +135,7 @@ async function stateOf(server: Server): Promise<{ audited: string; checked: numb
   const answer = await fetch(`${server.dashboard}/api/v1/audit?limit=1`, {
     headers: { cookie: `${name}=${value}` },
   });
+  expect(answer.status, 'the prepared session still holds').toBe(200);
   return { audited: await answer.text(), checked: server.checked };
 }
 

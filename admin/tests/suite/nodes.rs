@@ -471,7 +471,7 @@ fn nodes_are_asked_and_who_does_not_answer_is_named() {
     assert_eq!((&here["what"], &here["keys"]), (&json!("reset"), &json!(1)), "this process answers too");
     assert_eq!((&here["cleared"][0]["limit"], &here["cleared"][0]["remaining"]), (&json!(100), &json!(99)));
     assert_eq!(outcome["did_not_answer"], json!(["n-2"]));
-    assert!(took.as_millis() >= 1_900, "the silent node had its time: {took:?}");
+    assert!((1_900..20_000).contains(&took.as_millis()), "the silent node has two seconds: {took:?}");
     let audited = || ana.get("/api/v1/audit?action=keys.reset").json()["items"][0]["result"].clone();
     assert_eq!(audited(), "done on 2 of 3 nodes: default/tier:free/minute had 1 of 100 used");
     // A name that is none stops it before anybody is asked.

@@ -72,6 +72,9 @@ fn a_store_stands(is_idle: bool) {
             let away = Load::of(away);
             assert!(sharing == "leased" || away.admitted == 0, "{sharing}: {away:?}");
             assert!(!is_idle || away.offered > 6_000, "{sharing}: {away:?}");
+            // Checks that were begun while it was left alone did not wait until it went on.
+            let begun = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + NOT_BLOCKED < goes_on).count();
+            assert!(2 * away.offered >= begun && (begun > 0 || opened > seconds(5.0)), "{sharing}: {begun} begun, {away:?}");
             let leases = seen.iter().filter(|seen| seen.at > stands && seen.at + seen.took < goes_on);
             let leases = Load::of(leases);
             assert!(sharing != "leased" || leases.admitted <= 250, "more than a quarter of the limit: {leases:?}");
