@@ -48,7 +48,7 @@ macro_rules! over_both_databases {
     };
 }
 
-/// Where an admin server keeps its data.
+/// The database of an admin server.
 #[derive(Clone, Copy, Debug)]
 enum Home {
     Sqlite,
@@ -62,7 +62,7 @@ struct Fleet {
     ana: Session,
     token: PathBuf,
     token_id: String,
-    /// Of the admin server: it is killed, and started again where it was.
+    /// The admin server's port, at which it is started again after it was killed.
     port: ReservedPort,
     database: Option<Database>,
 }

@@ -258,8 +258,8 @@ fn fixed(sharing: &str, limit: usize) -> Value {
 /// A store that is there answers within this time, however busy the machine is.
 const VERY_PATIENT: &str = "50s";
 
-/// Four nodes are offered four times a limit, at the same time: what they admit together is the limit, to the token, and of
-/// leases what nobody spent is still out.
+/// Four nodes that are offered four times a limit at the same time admit the limit together, to the token. Tokens of leases that
+/// were not spent are still out.
 #[test]
 fn four_nodes_hold_one_limit_that_is_offered_four_times() {
     const LIMIT: usize = 400;

@@ -176,7 +176,7 @@ impl Server {
         client
     }
 
-    /// The same by a proxy that is trusted, for somebody at this address.
+    /// Signs a user in through a trusted proxy that names this client address.
     pub(crate) fn sign_in_from(&self, address: &str, name: &str, password: &str) -> Client {
         let mut client = self.stranger();
         let body = json!({ "name": name, "password": password }).to_string().into_bytes();

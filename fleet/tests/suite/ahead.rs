@@ -31,8 +31,8 @@ fn tokens_that_were_taken_ahead_are_never_above_the_limit() {
     });
 }
 
-/// At least so much of what the limit had is used: of an idle machine 97 %; a busy one, which stops now and then, has it denied
-/// meanwhile, and what comes back above the burst is nobody's.
+/// Loads a leased limit and asserts that at least this much of it is used. An idle machine uses 97 %; on a busy one, tokens that
+/// come back while the burst is full are lost.
 fn leases_under_load(least: impl Fn(&[Seen]) -> usize) {
     let redis = Redis::start();
     run(async {

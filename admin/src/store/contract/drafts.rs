@@ -15,7 +15,7 @@ const SAVED: Audit<'static> = Audit { action: "draft.save", ..LINE };
 const REMOVED: Audit<'static> = Audit { action: "draft.remove", ..LINE };
 const END: &str = "2026-02-01T00:00:00Z";
 const NOW: &str = "2026-01-01T00:00:00Z";
-/// After every draft.
+/// The cursor behind which every draft stands.
 const ALL: (&str, &str) = ("9999", "");
 
 fn draft(id: &str, saved_at: &str) -> Draft {

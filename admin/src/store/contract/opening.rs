@@ -115,7 +115,7 @@ async fn a_backup_is_a_database_of_its_own(home: &Home) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// From nothing: the template has the tables already.
+/// Starts from an empty database, since the template has the tables already.
 #[test]
 #[ignore = "needs PostgreSQL"]
 fn of_first_starts_at_once_one_fills_the_database() {
