@@ -136,7 +136,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
 
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(Periods { idle: Duration::from_secs(2), ..Periods::default() });
+    connections_that_rest_are_closed(Periods { idle: Duration::from_secs(4), ..Periods::default() });
 }
 
 /// Tests of the real periods.
