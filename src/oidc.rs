@@ -70,7 +70,7 @@ impl OidcArguments {
             groups_claim: self.oidc_groups_claim.clone(),
             roles: self.oidc_role.clone(),
             ca: self.oidc_ca.clone(),
-            patience: Oidc::PATIENCE,
+            timeout: Oidc::PATIENCE,
         }))
     }
 }

@@ -189,7 +189,8 @@ impl Fleet {
         let mut nodes = self.nodes();
         let taken = |node: &Node| {
             let sender = node.connection.as_ref()?;
-            let is_taken = node.hello.instance != hello.instance && node.heard.elapsed() < self.periods.node_keeps_name;
+            let is_taken =
+                node.hello.instance != hello.instance && node.heard.elapsed() < self.periods.node_name_timeout;
             is_taken.then_some(sender.since)
         };
         match nodes.by_name.get(&hello.name).map(taken) {

@@ -69,7 +69,7 @@ pub struct Oidc {
     /// Authorities that are trusted beside those of the system, PEM.
     pub ca: Option<PathBuf>,
     /// How long an answer of the provider is waited for; [`Oidc::PATIENCE`] but in tests.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Oidc {
@@ -215,7 +215,7 @@ impl Provider {
         let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
         let (state, nonce) = (secret().map_err(random)?, secret().map_err(random)?);
         let verifier = PkceCodeVerifier::new(secret().map_err(random)?);
-        let known = in_time(self.settings.patience, self.known()).await?;
+        let known = in_time(self.settings.timeout, self.known()).await?;
         let (url, state, nonce) = known
             .authorize_url(
                 AuthenticationFlow::<CoreResponseType>::AuthorizationCode,
@@ -231,7 +231,7 @@ impl Provider {
 
     /// Whom the provider means by the code that a browser came back with.
     pub(crate) async fn person(&self, code: String, sign_in: SignIn) -> Result<Claimed, Problem> {
-        let named = in_time(self.settings.patience, self.named(code, sign_in)).await;
+        let named = in_time(self.settings.timeout, self.named(code, sign_in)).await;
         if let Err(Failed::Provider(_)) = &named {
             // It may be another than it was.
             self.forget();
@@ -367,12 +367,12 @@ fn verifier(known: &Known) -> IdTokenVerifier<'_, CoreJsonWebKey> {
     known.id_token_verifier().set_allowed_algs(SIGNED_BY)
 }
 
-async fn in_time<T, E: From<String>>(patience: Duration, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
+async fn in_time<T, E: From<String>>(limit: Duration, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
 where
     Failed: From<E>,
 {
-    let late = |_| Failed::Provider(format!("it does not answer within {} s", patience.as_secs()));
-    Ok(timeout(patience, asked).await.map_err(late)??)
+    let late = |_| Failed::Provider(format!("it does not answer within {} s", limit.as_secs()));
+    Ok(timeout(limit, asked).await.map_err(late)??)
 }
 
 /// Does nobody on the way read what is sent there?
@@ -407,7 +407,7 @@ mod tests {
             groups_claim: "groups".to_owned(),
             roles: vec![("staff".to_owned(), Role::Viewer), ("ops".to_owned(), Role::Editor)],
             ca: None,
-            patience: Oidc::PATIENCE,
+            timeout: Oidc::PATIENCE,
         }
     }
 

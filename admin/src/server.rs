@@ -137,11 +137,11 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct Periods {
     /// How long a node may take to read a policy that it is sent; one that takes longer is told to start again.
-    pub node_reads_within: Duration,
+    pub node_read_timeout: Duration,
     /// How long the name of a node that says nothing is kept from another process.
-    pub node_keeps_name: Duration,
+    pub node_name_timeout: Duration,
     /// How long a look for what other servers published may take.
-    pub look_ends_within: Duration,
+    pub look_timeout: Duration,
     /// How long a stop waits for requests that are being answered: whole seconds.
     pub drain: Duration,
 }
@@ -149,9 +149,9 @@ pub struct Periods {
 impl Default for Periods {
     fn default() -> Self {
         Self {
-            node_reads_within: Duration::from_secs(20),
-            node_keeps_name: Duration::from_secs(3),
-            look_ends_within: Duration::from_secs(20),
+            node_read_timeout: Duration::from_secs(20),
+            node_name_timeout: Duration::from_secs(3),
+            look_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
         }
     }

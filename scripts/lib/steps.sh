@@ -69,6 +69,7 @@ step() {
   if [ "$failed" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; }; then
     failed=1
   fi
+  [ "$failed" -eq 0 ] || "failures_of_$counter" "$log" | tail -n 20 | cut -c1-200 | sed "s/^/failed: $name: /" >>"$state/failures"
   printf '%s\t%d\t%d\t%d\t%s\n' "$name" "$passed" "$failed" $((SECONDS - began)) "$lane" >>"$state/table"
 }
 
@@ -97,18 +98,21 @@ join() {
   cat "$state/$1.lane"
 }
 
-# Counters: each prints the numbers of passed and failed tests, from the exit status and the log of a step.
+# Counters: each prints the numbers of passed and failed tests, from the exit status and the log of a step. Beside each, what
+# names the failed tests of a log, a line each.
 
 # whole: one check.
 whole() {
   [ "$1" -eq 0 ] && echo 1 0 || echo 0 1
 }
+failures_of_whole() { tail -n 3 "$1"; }
 
 # libtest: cargo's own test runner, once or several times.
 libtest() {
   sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$2" |
     awk '{ passed += $1; failed += $2 } END { print passed + 0, failed + 0 }'
 }
+failures_of_libtest() { grep -E '^(test .* FAILED|error.*)$' "$1"; }
 
 # nextest: its summary lines. A test that ran out of time has failed.
 nextest() {
@@ -122,6 +126,7 @@ nextest() {
     }
     END { print passed + 0, failed + 0 }'
 }
+failures_of_nextest() { sed 's/\x1b\[[0-9;]*m//g' "$1" | sed -n '/^ *Summary \[/,$p' | grep -E '^ +[A-Z]+ \[|^error'; }
 
 # dashboard: the report that the last line `report: FILE` names. A test that passes only when it is tried again has failed.
 dashboard() {
@@ -130,6 +135,8 @@ dashboard() {
     console.log(stats ? `${stats.expected} ${stats.unexpected + stats.flaky}` : `${numPassedTests} ${numFailedTests}`);
   ' "$(sed -n 's/^report: //p' "$2" | tail -n 1)" 2>/dev/null || echo 0 0
 }
+# Playwright ends with them; Vitest marks each.
+failures_of_dashboard() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -E '^ +\[[a-z]+\] › |^ *FAIL |^Error: ' | sort -u; }
 
 # npm_tests SCRIPT REPORT: a script of the dashboard that runs tests and writes this report.
 npm_tests() {
@@ -141,9 +148,9 @@ npm_tests() {
   return "$status"
 }
 
-# Prints the table of the steps, then `N passed, N failed`. The exit status says whether all passed.
+# Prints the table of the steps, what failed, then `N passed, N failed`. The exit status says whether all passed.
 summary() {
-  awk -F '\t' -v total="$SECONDS" '
+  awk -F '\t' -v total="$SECONDS" -v names="$state/failures" '
     function row(name, passed, failed, seconds) {
       printf "%-62s %6s %6s %4d:%02d\n", name, passed, failed, int(seconds / 60), seconds % 60
     }
@@ -153,6 +160,11 @@ summary() {
     END { row("building alone", "", "", built); row("everything", "", "", total); print "" }
     $3 > 0 { failures = failures "failed: " $1 "\n" }
     { passed += $2; failed += $3 }
-    END { printf "%s%d passed, %d failed\n", failures, passed, failed; exit failed > 0 }
+    END {
+      printf "%s", failures
+      while ((getline line < names) > 0) print line
+      printf "%d passed, %d failed\n", passed, failed
+      exit failed > 0
+    }
   ' "$state/table"
 }

@@ -3,6 +3,7 @@ import { chooseFile, CLIENTS, importClients } from './clientsteps.ts';
 import { clear, expect, test } from './fixtures.ts';
 import { addUser, call, signedIn } from './people.ts';
 import { limitField, mean, publishChange } from './steps.ts';
+import { within } from './within.ts';
 
 test('a file is tried first, line by line, and then imported as one version', async ({ admin, watch }) => {
   watch.allow(/status of 422/);
@@ -101,7 +102,7 @@ test('clients are found by a part of their id or label, by tier and by override'
   await expect(admin.getByText('1 selected')).toBeHidden();
 
   for (let at = 0; at < 50; at += 1) await server.check('whale');
-  await expect(row('user:whale').getByText('50 %')).toBeVisible({ timeout: 60_000 });
+  await expect(row('user:whale').getByText('50 %')).toBeVisible({ timeout: within(15_000) });
   await admin.getByRole('button', { name: 'Client', exact: true }).dblclick();
   await expect(admin.getByRole('link', { name: /:/ }).first()).toHaveText('user:whale');
 });
@@ -406,7 +407,7 @@ clear('who is denied most is told, and made a client', async ({ admin, server, w
     admin.getByRole('row', {
       name: /user:mallory – free, default 10 \/ 1m in 7 d .* [1-9]\d* \S.* v2 admin$/,
     }),
-  ).toBeVisible({ timeout: 60_000 });
+  ).toBeVisible({ timeout: within(20_000) });
   await admin.getByRole('heading', { name: 'Clients' }).focus();
   await admin.keyboard.press('n');
   await expect(admin.getByRole('dialog', { name: 'New client' })).toBeVisible();

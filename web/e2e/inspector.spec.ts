@@ -3,6 +3,7 @@ import type { Page } from '@playwright/test';
 import { clear as test, expect, PASSWORD, readOnly } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import type { Server } from './server.ts';
+import { within } from './within.ts';
 
 /** A hundred an hour, so that what was used is not back while a test looks. */
 async function slow(page: Page): Promise<void> {
@@ -152,7 +153,7 @@ test('watching shows decisions as they are made, and the state with them', async
   try {
     await expect(seen.getByRole('row', { name: /\/v1\/export.*allowed/ }).first()).toBeVisible();
     await expect(seen.getByRole('row', { name: /\/v1\/export.*denied/ }).first()).toBeVisible({
-      timeout: 60_000,
+      timeout: within(15_000),
     });
     await expect(limits(admin).getByRole('row', { name: /tier:free\/minute/ })).toContainText(
       /(9\d|100) of 100/,

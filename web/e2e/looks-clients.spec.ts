@@ -4,6 +4,7 @@ import { expect, test } from './fixtures.ts';
 import { look } from './look.ts';
 import { addUser, signedIn } from './people.ts';
 import { limitField } from './steps.ts';
+import { within } from './within.ts';
 
 test('looks: clients', async ({ admin, server, watch }) => {
   watch.allow(/status of 404/);
@@ -36,7 +37,7 @@ test('looks: clients', async ({ admin, server, watch }) => {
   await look(admin, 'client-new');
   await admin.keyboard.press('Escape');
   for (let at = 0; at < 42; at += 1) await server.check('whale');
-  await expect(admin.getByText('42 %')).toBeVisible({ timeout: 60_000 });
+  await expect(admin.getByText('42 %')).toBeVisible({ timeout: within(20_000) });
   await look(admin, 'clients');
   await admin.getByRole('checkbox', { name: 'Select user:whale' }).check();
   await admin.getByRole('checkbox', { name: 'Select user:acme' }).check();

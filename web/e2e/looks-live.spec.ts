@@ -3,6 +3,7 @@ import { expect, withSettings } from './fixtures.ts';
 import { look } from './look.ts';
 import { FleetNode, nodeToken, RefusingNode } from './nodes.ts';
 import { expectLive, limitField, openTier, publishChange } from './steps.ts';
+import { within } from './within.ts';
 
 const test = withSettings('--keys', 'clear', '--environment', 'prod-eu', '--production');
 
@@ -18,7 +19,7 @@ test('looks: Overview, Inspector, find box', async ({ admin, server }) => {
     await admin.goto('/');
     await expectLive(admin);
     await expect(admin.getByRole('link', { name: 'user:acct_9f31', exact: true })).toBeVisible({
-      timeout: 60_000,
+      timeout: within(20_000),
     });
     await look(admin, 'overview-live');
     await admin.getByLabel('Tier', { exact: true }).selectOption('free');
@@ -67,7 +68,7 @@ test('looks: nodes', async ({ admin, server }) => {
     await publishChange(admin, 'smaller bursts for pro', 2);
     await nodes[1]?.kill();
     await admin.goto('/nodes');
-    await expect(admin.getByText('1 gone')).toBeVisible({ timeout: 60_000 });
+    await expect(admin.getByText('1 gone')).toBeVisible({ timeout: within(30_000) });
     await expect(admin.getByText('refused it: field')).toBeVisible();
     await look(admin, 'nodes');
     await admin.getByRole('button', { name: 'Remove edge-fra-2' }).click();

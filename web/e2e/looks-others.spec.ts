@@ -4,6 +4,7 @@ import { look } from './look.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import { call, publishPro } from './people.ts';
 import { expectLive, openTier } from './steps.ts';
+import { within } from './within.ts';
 
 test('looks: signing in, and without a server', async ({ admin, server, watch }) => {
   watch.allow(/status of (401|404)|net::ERR_|dynamically imported|preload assets/);
@@ -33,7 +34,7 @@ test('looks: signing in, and without a server', async ({ admin, server, watch })
   await openTier(admin, 'pro');
   await expectLive(admin);
   await server.kill();
-  await expect(admin.getByText(/the server does not answer/)).toBeVisible({ timeout: 60_000 });
+  await expect(admin.getByText(/the server does not answer/)).toBeVisible({ timeout: within(25_000) });
   await look(admin, 'not-live');
   await admin.setViewportSize({ width: 1200, height: 900 });
   await admin.getByRole('button', { name: 'Menu of admin' }).click();

@@ -3,6 +3,7 @@ import type { Page } from '@playwright/test';
 import { expect, readOnly, test as base } from './fixtures.ts';
 import { FleetNode, nodeToken, Redis, RefusingNode } from './nodes.ts';
 import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
+import { within } from './within.ts';
 
 interface Fleet {
   join(name: string, more?: Record<string, string>): Promise<FleetNode>;
@@ -106,8 +107,8 @@ test('a node that hangs is silent, one that died is gone and can be removed by i
   await expect(row(admin, 'falls')).toContainText('v1');
   await Promise.all([dies.kill(), falls.kill()]);
   hangs.freeze();
-  await expect(row(admin, 'hangs')).toContainText('silent', { timeout: 60_000 });
-  await expect(admin.getByText('2 gone')).toBeVisible({ timeout: 60_000 });
+  await expect(row(admin, 'hangs')).toContainText('silent', { timeout: within(15_000) });
+  await expect(admin.getByText('2 gone')).toBeVisible({ timeout: within(25_000) });
   await admin.getByRole('button', { name: 'Remove dies' }).click();
   const dialog = admin.getByRole('dialog', { name: 'Remove dies?' });
   await dialog.getByRole('button', { name: 'Remove node' }).click();
@@ -198,7 +199,7 @@ test('one node: what it told, its rates, and its policy sent again', async ({ ad
   ]);
   await fetch(`${node.checks}/v1/check`, { method: 'POST', body: '{' });
   const errors = admin.getByRole('region', { name: 'Errors since it started' });
-  await expect(errors.getByRole('row', { name: /[a-z_]+ 1/ })).toBeVisible({ timeout: 60_000 });
+  await expect(errors.getByRole('row', { name: /[a-z_]+ 1/ })).toBeVisible({ timeout: within(15_000) });
   await admin.getByRole('button', { name: 'Send the policy again' }).click();
   await expect(admin.getByText('It was sent the policy again.')).toBeVisible();
   const log = admin.getByRole('region', { name: 'What was done to it' });
@@ -241,7 +242,7 @@ test('synced limits: how far they were exceeded, beside the bound of all nodes',
       await expect(admin.getByText(/^\d+ tokens? at most; bound [1-9]\d*, of 2 nodes$/)).toBeVisible({
         timeout: 1_000,
       });
-    }).toPass({ timeout: 60_000 });
+    }).toPass({ timeout: within(30_000) });
     // In the Inspector it stands once.
     await admin.goto('/inspect?key=user:ada');
     const limits = admin.getByRole('region', { name: 'Limits' });
@@ -281,7 +282,7 @@ test('the store of a node: that nothing is asked of it, and that it is gone', as
   await admin.goto('/');
   await expect(
     admin.getByText('The store that node node-1 shares limits through does not answer it'),
-  ).toBeVisible({ timeout: 60_000 });
+  ).toBeVisible({ timeout: within(40_000) });
 });
 
 test('a version that goes to some nodes first: seen, given on, and taken back', async ({ admin, fleet }) => {

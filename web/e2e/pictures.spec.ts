@@ -8,6 +8,7 @@ import type { Page } from '@playwright/test';
 import { clear as test, expect, readOnly } from './fixtures.ts';
 import type { Server } from './server.ts';
 import { expectLive, limitField, openTier, publishChange, review, runReviewed } from './steps.ts';
+import { within } from './within.ts';
 
 const KEPT = path.resolve(import.meta.dirname, '../../docs/images');
 const isKept = process.env['TIDEGATE_PICTURES'] === 'keep';
@@ -55,7 +56,9 @@ test('pictures: the Overview under traffic', { tag: '@all' }, async ({ admin, se
     await expectLive(admin);
     await expect(admin.locator('canvas')).toBeVisible();
     if (isKept) await admin.waitForTimeout((TRAFFIC_S * 1000) / 2 - 8_000);
-    await expect(admin.getByRole('link', { name: /^user:acct_/ }).first()).toBeVisible({ timeout: 60_000 });
+    await expect(admin.getByRole('link', { name: /^user:acct_/ }).first()).toBeVisible({
+      timeout: within(40_000),
+    });
     await picture(admin, 'overview');
   } finally {
     stop.abort();

@@ -2,6 +2,7 @@
 import type { Locator, Page } from '@playwright/test';
 import { expect, readOnly, test, withSettings } from './fixtures.ts';
 import { limitField, openTier } from './steps.ts';
+import { within } from './within.ts';
 
 /** Every caller is in the sample. */
 const recording = withSettings('--record', '1/1');
@@ -96,7 +97,7 @@ for (const [algorithm, traffic] of [
     await admin.getByLabel('Start').fill('2024-01-01');
     await admin.getByRole('button', { name: 'Run', exact: true }).click();
     const result = admin.getByRole('region', { name: 'Result' });
-    await expect(result).toBeVisible({ timeout: 60_000 });
+    await expect(result).toBeVisible({ timeout: within(30_000) });
     expect(await numbers(result.getByRole('row', { name: /^A/ }), 1)).toEqual(published);
     expect(await numbers(result.getByRole('row', { name: /^B 1 change/ }), 1)).toEqual(draft);
   });

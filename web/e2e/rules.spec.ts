@@ -3,6 +3,7 @@ import type { Page } from '@playwright/test';
 import { expect, readOnly, test } from './fixtures.ts';
 import { expectInForce, limitField, panel, publishChange, review } from './steps.ts';
 import type { Server } from './server.ts';
+import { within } from './within.ts';
 
 async function newRule(page: Page, name: string): Promise<void> {
   await page.goto('/rules');
@@ -194,7 +195,7 @@ test('an endpoint without a rule gets one', async ({ admin, server }) => {
   await expect(async () => {
     await admin.reload();
     await expect(row.first()).toBeVisible({ timeout: 1_500 });
-  }).toPass({ timeout: 60_000 });
+  }).toPass({ timeout: within(30_000) });
   clearInterval(asked);
   await row
     .first()

@@ -2,6 +2,7 @@
 import type { APIRequestContext, Page } from '@playwright/test';
 import { expect, PASSWORD, readOnly, test, withSettings } from './fixtures.ts';
 import { expectLive, limitField, openTier, panel, review } from './steps.ts';
+import { within } from './within.ts';
 
 /** Every caller is in the sample. */
 const recording = withSettings('--record', '1/1', '--keys', 'clear');
@@ -28,7 +29,7 @@ async function run(page: Page): Promise<string> {
 }
 async function runToEnd(page: Page): Promise<string> {
   const id = await run(page);
-  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: within(30_000) });
   return id;
 }
 const result = (page: Page) => page.getByRole('region', { name: 'Result' });
@@ -49,7 +50,7 @@ async function found(request: APIRequestContext, id: string): Promise<string> {
 test('a run: result, clients, decisions, a link that holds, files', async ({ admin }) => {
   await askLittle(admin);
   await admin.keyboard.press('Control+Enter');
-  await expect(admin.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 60_000 });
+  await expect(admin.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: within(30_000) });
   await expect(result(admin).getByRole('row', { name: /^A no limits/ })).toContainText('0');
   const denied = result(admin).getByRole('row', { name: /^B v1/ });
   await expect(denied.getByRole('cell').nth(3)).toHaveText('3');
@@ -363,7 +364,7 @@ test('progress, the place in the queue, and Stop', async ({ admin, browser, serv
 
   await admin.getByRole('button', { name: 'Stop' }).click();
   await expect(admin.getByText('This run was stopped.')).toBeVisible();
-  await expect(vera.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 60_000 });
+  await expect(vera.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: within(30_000) });
   await context.close();
 });
 
@@ -392,7 +393,7 @@ recording('what was recorded, in the Simulator and in the panel', async ({ admin
   };
   await expect.poll(recorded).toBe(23);
   const dialog = await review(admin, 'less for everyone');
-  await expect(dialog.getByText('Denied 0 % → 65 %')).toBeVisible({ timeout: 60_000 });
+  await expect(dialog.getByText('Denied 0 % → 65 %')).toBeVisible({ timeout: within(20_000) });
   await expect(dialog.getByText('0 clients gain, 1 loses')).toBeVisible();
   await expect(dialog.getByText('user:ada: 0 → 15 denied')).toBeVisible();
   await dialog.getByRole('button', { name: 'Cancel' }).click();
@@ -402,7 +403,7 @@ recording('what was recorded, in the Simulator and in the panel', async ({ admin
   await expect.poll(runs).toBe(0);
 
   await admin.getByRole('button', { name: 'Review and publish' }).click();
-  await expect(dialog.getByText('Denied 0 % → 65 %')).toBeVisible({ timeout: 60_000 });
+  await expect(dialog.getByText('Denied 0 % → 65 %')).toBeVisible({ timeout: within(20_000) });
   await dialog.getByRole('button', { name: 'Open in Simulator' }).click();
   await expect(result(admin).getByRole('row', { name: /^B 1 change of v1/ })).toContainText('15');
   expect(await runs()).toBe(1);

@@ -1,5 +1,6 @@
 /** Steps that several stories share, in the words of the page. */
 import { expect, type Locator, type Page } from '@playwright/test';
+import { within } from './within.ts';
 
 export function limitField(
   page: Page,
@@ -61,6 +62,6 @@ export async function runReviewed(page: Page): Promise<void> {
     if ((await clients.inputValue()) === '200') await clients.fill('30');
   }
   await page.getByRole('button', { name: 'Run', exact: true }).click();
-  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByRole('heading', { name: 'Result' })).toBeVisible({ timeout: within(30_000) });
   await expect(page.getByRole('link', { name: /^user:made/ }).first()).toBeVisible();
 }

@@ -3,6 +3,7 @@ import type { Locator, Page } from '@playwright/test';
 import { expect, test } from './fixtures.ts';
 import { FleetNode, nodeToken } from './nodes.ts';
 import { expectLive } from './steps.ts';
+import { within } from './within.ts';
 
 /** A minute, in a run of all tests: every order changes every five seconds. */
 const watchedMs = () => (test.info().config.metadata['runsAll'] === true ? 60_000 : 20_000);
@@ -61,7 +62,7 @@ test('while figures are live no row moves, and what is marked stays so', async (
       await expectLive(page);
       await expect(
         page.getByRole('region', { name: table, exact: true }).getByRole('row', { name: row }),
-      ).toBeVisible({ timeout: 60_000 });
+      ).toBeVisible({ timeout: within(30_000) });
       return pointAt(page, table, row);
     };
     const watched = [

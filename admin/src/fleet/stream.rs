@@ -112,7 +112,7 @@ impl Reader {
             if let Some(piece) = self.pieces.pop_front() {
                 if self.pieces.is_empty()
                     && !self.is_over
-                    && self.since.elapsed() > self.state.fleet.periods.node_reads_within
+                    && self.since.elapsed() > self.state.fleet.periods.node_read_timeout
                 {
                     self.restart();
                 }

@@ -48,7 +48,7 @@ impl Publisher {
     /// the caller sent, begins with it: an entity tag of the other server is then not newer than what it is made of.
     pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
         let _turn = self.turn().await?;
-        let looked = timeout(self.fleet.periods.look_ends_within, async {
+        let looked = timeout(self.fleet.periods.look_timeout, async {
             let mut reading = self.store.reading().await?;
             self.take_over(&mut reading).await
         });

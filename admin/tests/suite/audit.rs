@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::block_on,
-    support::{Client, PASSWORD, Server, fresh, wait_for_some},
+    support::{Client, PASSWORD, Server, fresh},
 };
 
 fn lines(client: &Client, query: &str) -> Vec<Value> {
@@ -17,7 +17,7 @@ fn lines(client: &Client, query: &str) -> Vec<Value> {
 
 /// The newest line of this query, which may be written beside the answer that it is about.
 fn newest(client: &Client, query: &str) -> Value {
-    wait_for_some(query, || lines(client, query).first().cloned())
+    tidegate_testkit::wait_for(query, || lines(client, query).first().cloned())
 }
 
 fn has(line: &Value, of: &Value) {

@@ -2,8 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tidegate_testkit::wait_until;
 
-use crate::support::{Answer, Client, data_of, fresh, wait_for_some, wait_until};
+use crate::support::{Answer, Client, data_of, fresh};
 
 fn make(ana: &Client, client: &Value) -> String {
     let made = ana.post("/api/v1/clients", client);
@@ -426,8 +427,9 @@ fn how_clients_stand_is_told_in_one_answer() {
         let _ = server.check("mallory");
     }
     assert_eq!(found(&ana, "denied_now=false").len(), 4);
-    let denied =
-        wait_for_some("it is denied now", || Some(found(&ana, "denied_now=true")).filter(|found| !found.is_empty()));
+    let denied = tidegate_testkit::wait_for("it is denied now", || {
+        Some(found(&ana, "denied_now=true")).filter(|found| !found.is_empty())
+    });
     assert_eq!(denied, ["user:mallory"]);
     assert_eq!(found(&ana, "denied_now=true&q=acme"), Vec::<String>::new());
     // What was used comes back meanwhile.

@@ -3,15 +3,16 @@
 
 use serde_json::{Value, json};
 use tidegate::{Identity, Request};
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::{Folder, block_on},
-    support::{Client, Server, Time, fresh, wait_for_some, wait_until},
+    support::{Client, Server, Time, fresh},
 };
 
 /// Asks until the answer is as it should be.
 pub(crate) fn wait_for(client: &Client, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    wait_for_some(path, || Some(client.get(path).json()).filter(&is_so))
+    tidegate_testkit::wait_for(path, || Some(client.get(path).json()).filter(&is_so))
 }
 
 /// Waits until so many requests are in the figures.

@@ -3,11 +3,12 @@
 use std::fs;
 
 use serde_json::json;
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::Folder,
     stream::Events,
-    support::{Server, fresh, wait_until},
+    support::{Server, fresh},
 };
 
 #[test]

@@ -7,10 +7,11 @@ use std::{
 
 use serde_json::{Value, json};
 use tidegate_admin::{People, Role};
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::{Folder, block_on},
-    support::{Answer, Client, PASSWORD, Server, fresh, wait_until},
+    support::{Answer, Client, PASSWORD, Server, fresh},
 };
 
 const OTHER: &str = "another few words";

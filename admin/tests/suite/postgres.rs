@@ -203,15 +203,15 @@ mod long {
     #[test]
     #[ignore = "long: the twenty seconds for which a silent database is waited for"]
     fn connections_that_fall_silent_are_given_up_after_twenty_seconds() {
-        fall_silent(Periods::default().look_ends_within);
+        fall_silent(Periods::default().look_timeout);
     }
 }
 
-fn fall_silent(look_ends_within: Duration) {
+fn fall_silent(look_timeout: Duration) {
     let (folder, a) = Folder::on_server();
     let silence = Silence::before(folder.home().database().0);
     let b = Server::start_with(&silence.home(folder.home()), |settings| {
-        settings.periods.look_ends_within = look_ends_within;
+        settings.periods.look_timeout = look_timeout;
     });
     let ana = a.administrator();
     silence.fall();

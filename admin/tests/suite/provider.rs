@@ -93,7 +93,7 @@ pub(crate) fn settings(issuer: &str, secret: &Path) -> Oidc {
             role("admins", Role::Admin),
         ],
         ca: None,
-        patience: Oidc::PATIENCE,
+        timeout: Oidc::PATIENCE,
     }
 }
 

@@ -5,11 +5,12 @@ use std::{thread, time::Duration};
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
 use tidegate_admin::PolicyFile;
+use tidegate_testkit::wait_until;
 
 use crate::{
     nodes::{assign, hello, limit_of, minute, node_of, row},
     stream::Events,
-    support::{Answer, Client, Server, data_of, fresh, tier_change, wait_until},
+    support::{Answer, Client, Server, data_of, fresh, tier_change},
     two_servers::{two, wait_for},
 };
 

@@ -6,11 +6,12 @@ use std::{
 };
 
 use serde_json::json;
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::Folder,
     provider::{Browser, Provider},
-    support::{Client, PASSWORD, Server, data_of, first_start, fresh, wait_for_some, wait_until},
+    support::{Client, PASSWORD, Server, data_of, first_start, fresh},
 };
 
 #[test]
@@ -209,7 +210,8 @@ fn secrets_that_are_none_are_limited_by_address() {
         status == 429
     };
     wait_until("a limit", || (0..100).any(|_| is_limited(&made_up, "authorization", "Bearer tg_made-up")));
-    let limited = wait_for_some("a limit", || Some(made_up.get("/api/v1/me")).filter(|answer| answer.status != 401));
+    let limited =
+        tidegate_testkit::wait_for("a limit", || Some(made_up.get("/api/v1/me")).filter(|answer| answer.status != 401));
     assert_eq!((limited.status, &limited.json()["code"]), (429, &json!("too_many")));
     // Those of sessions are counted with them.
     let session = Client { token: "x".repeat(43), ..server.stranger() };

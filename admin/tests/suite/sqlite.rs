@@ -9,10 +9,11 @@ use std::{
 
 use tempfile::TempDir;
 use tidegate_admin::StartError;
+use tidegate_testkit::wait_until;
 
 use crate::{
     home::{Folder, Home},
-    support::{self, Server, wait_until},
+    support::{self, Server},
 };
 
 fn fresh() -> (Folder, Server) {

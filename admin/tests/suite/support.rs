@@ -4,7 +4,7 @@ use std::{
     net::TcpListener,
     sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +19,6 @@ use crate::home::{Folder, Home};
 use crate::documented;
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
-/// The longest that a test waits for what has to come.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// A running server. Stopped when it is dropped.
 pub(crate) struct Server {
@@ -190,26 +188,6 @@ impl Server {
         let who = [Identity::new("user", user).expect("valid")];
         self.engine.check(&Request::new(&who).expect("valid"))
     }
-}
-
-/// Waits until something is so. The limit is for a server that never gets there.
-#[expect(clippy::disallowed_methods, reason = "it waits for something to be so, but not for ever")]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Waits until there is something, and returns it.
-pub(crate) fn wait_for_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let mut found = None;
-    wait_until(what, || {
-        found = find();
-        found.is_some()
-    });
-    found.expect("something")
 }
 
 impl Drop for Server {

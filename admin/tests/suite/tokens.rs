@@ -2,8 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tidegate_testkit::PATIENCE;
 
-use crate::support::{Client, LIMIT, fresh, wait_for_some};
+use crate::support::{Client, fresh};
 
 /// What the list says of this token.
 fn listed(client: &Client, id: &str) -> Option<Value> {
@@ -36,7 +37,8 @@ fn a_secret_is_shown_once_and_works_until_it_is_revoked() {
     let ci = Client { bearer: secret.to_owned(), ..server.stranger() };
     assert_eq!(ci.get("/api/v1/tiers").status, 200);
     // It is noted beside the request.
-    let used = wait_for_some("it is noted", || listed(&ana, id).filter(|row| row["last_used_at"] != json!(null)));
+    let used =
+        tidegate_testkit::wait_for("it is noted", || listed(&ana, id).filter(|row| row["last_used_at"] != json!(null)));
     assert_eq!(used["last_used_address"], "127.0.0.1");
     // One letter more, one less, another scheme, no secret at all.
     for wrong in [format!("{secret}A"), secret[..secret.len() - 1].to_owned(), secret.replacen("tg_", "", 1)] {
@@ -165,7 +167,7 @@ fn the_stream_of_a_revoked_token_ends() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let (script, id) = ana.script(&json!({ "role": "viewer" }));
-    let config = ureq::Agent::config_builder().timeout_global(Some(LIMIT)).build();
+    let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
     let request = config.new_agent().get(format!("{}/api/v1/stream", server.url));
     let answer = request.header("authorization", format!("Bearer {}", script.bearer)).call().expect("a stream");
     let mut lines = BufReader::new(answer.into_body().into_reader()).lines().map_while(Result::ok);

@@ -73,8 +73,12 @@ fn a_store_stands(is_idle: bool) {
             assert!(sharing == "leased" || away.admitted == 0, "{sharing}: {away:?}");
             assert!(!is_idle || away.offered > 6_000, "{sharing}: {away:?}");
             // Checks that were begun while it was left alone did not wait until it went on.
-            let begun = seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + NOT_BLOCKED < goes_on).count();
-            assert!(2 * away.offered >= begun && (begun > 0 || opened > seconds(5.0)), "{sharing}: {begun} begun, {away:?}");
+            let begun =
+                seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + NOT_BLOCKED < goes_on).count();
+            assert!(
+                2 * away.offered >= begun && (begun > 0 || opened > seconds(5.0)),
+                "{sharing}: {begun} begun, {away:?}"
+            );
             let leases = seen.iter().filter(|seen| seen.at > stands && seen.at + seen.took < goes_on);
             let leases = Load::of(leases);
             assert!(sharing != "leased" || leases.admitted <= 250, "more than a quarter of the limit: {leases:?}");
@@ -189,15 +193,18 @@ fn a_store_goes_on(is_idle: bool) {
             let stood_ms = u64::try_from(stands.elapsed().as_millis()).expect("few");
             tokio::time::sleep(seconds(1.5)).await;
             let after = redis.scripts() - then;
+            let lasted_ms = u64::try_from(stands.elapsed().as_millis()).expect("few");
             let (usual, connections) = (then - at_first, redis.connections() - connections);
             let seen = loading.await.expect("no panic");
             // While it stands a node asks once a pause whether it is there, and before it knows, what it had begun.
             let tries = 4 * (stood_ms / 200 + 20);
             assert!(in_vain <= tries, "{sharing}: {in_vain} scripts in {stood_ms} ms");
             if !is_idle {
-                // One for a check, and one more where that lost a race.
+                // One for a check, and one more where that lost a race. Leases and views: on an idle machine about one of each node
+                // in an interval.
                 let checks = u64::try_from(seen.len()).expect("few");
-                assert!(after <= 2 * checks + tries, "{sharing}: {after} scripts, {checks} checks");
+                let usual = if sharing == "strict" { 2 * checks } else { 4 * 4 * lasted_ms / 100 };
+                assert!(after <= usual + tries, "{sharing}: {after} scripts in {lasted_ms} ms, {checks} checks");
                 is_asked_again(&nodes).await;
                 assert!(connections <= 4 * (1 + stood_ms / 1_000) + 4, "{sharing}: {connections} in {stood_ms} ms");
                 return;

@@ -22,6 +22,7 @@ use tidegate_service::{
     Decider, Doors, Handle, Settings,
     http::{Authorize, Http},
 };
+use tidegate_testkit::PATIENCE;
 use tokio::time::Instant;
 
 /// The time when a test begins, in Unix seconds: the first of a minute.
@@ -30,8 +31,6 @@ pub(crate) const START: u64 = 1_700_000_040;
 /// So many keys have room.
 pub(crate) const KEYS_MAX: usize = 10_000;
 
-/// How long tests wait for an event at most; it comes much sooner unless something is wrong.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 /// A delay of a stop that no test waits for: long enough that it cannot pass meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_mins(10);
 
@@ -150,15 +149,6 @@ fn value(metrics: &str, series: &str) -> Option<u64> {
     Some(number.parse().expect("a number"))
 }
 
-/// Waits until the condition holds, within [`LIMIT`].
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Shows that of two connections the one that rests for `period` is closed, not earlier, and that the one that is used is not
 /// closed, until it is older than `period` by a quarter: each use begins its period again.
 ///
@@ -214,7 +204,7 @@ pub(crate) fn resting_connections_are_closed<C: Send>(
                 if end.is_some_and(|end| Instant::now() >= end) {
                     return true;
                 }
-                assert!(end.is_some() || rested.elapsed() < period + LIMIT, "a connection that rests is not closed");
+                assert!(end.is_some() || rested.elapsed() < period + PATIENCE, "a connection that rests is not closed");
             }
         })
     });

@@ -31,11 +31,9 @@ use tidegate_service::{
     http::{Authorize, Http},
     resp::Resp,
 };
-use tidegate_testkit::redis::Redis;
+use tidegate_testkit::{PATIENCE, redis::Redis, wait_until};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-
-use crate::process::{LIMIT, wait_until};
 
 const POLICY: &str = r#"
 [domains.default]
@@ -208,7 +206,7 @@ fn it_is_kept_over_grpc_and_for_envoy() {
         let begun = Instant::now();
         while code(vec![descriptor("dan", 3)]).await != 1 {
             // What dan was charged with ada is given back beside the answer.
-            assert!(begun.elapsed() < LIMIT, "it is not given back");
+            assert!(begun.elapsed() < PATIENCE, "it is not given back");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(code(vec![descriptor("dan", 1)]).await, 2);

@@ -17,6 +17,7 @@ use tidegate_service::{
         rate_limiter_client::RateLimiterClient,
     },
 };
+use tidegate_testkit::PATIENCE;
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -37,7 +38,7 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
-use crate::process::{LIMIT, resting_connections_are_closed};
+use crate::process::resting_connections_are_closed;
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
@@ -160,7 +161,7 @@ async fn a_message_that_does_not_end_is_not_waited_for() {
             told(&mut fourth, STREAM, grpc, begun(trickle())),
         )
     };
-    let told = timeout(LIMIT, slow).await.expect("half a second");
+    let told = timeout(PATIENCE, slow).await.expect("half a second");
     let codes = [told.0.0, told.1.0, told.2.0, told.3.0];
     assert_eq!(codes, [Code::DeadlineExceeded; 4]);
     // Bytes of messages that never came to their end are given back.
@@ -183,7 +184,7 @@ async fn an_answer_that_nobody_reads_has_its_part_of_the_room() {
     let held = server.metric("tidegate_http_body_bytes");
     assert!((200_000..4_000_000).contains(&held), "{held}");
     drop(answer);
-    let given_back = timeout(LIMIT, async {
+    let given_back = timeout(PATIENCE, async {
         while server.metric("tidegate_http_body_bytes") > 0 {
             sleep(Duration::from_millis(10)).await;
         }
@@ -251,14 +252,14 @@ async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
     send.send(first).await.expect("it is read");
     let mut answer = channel.call(request).await.expect("an answer").into_body();
     let held = || server.metric("tidegate_http_body_bytes");
-    let looked = timeout(LIMIT, async {
+    let looked = timeout(PATIENCE, async {
         while held() < 100_000 {
             sleep(Duration::from_millis(10)).await;
         }
     });
     looked.await.expect("what has begun takes room");
     send.send(rest).await.expect("it is read");
-    let frame = timeout(LIMIT, answer.frame()).await.expect("at once").expect("one");
+    let frame = timeout(PATIENCE, answer.frame()).await.expect("at once").expect("one");
     assert!(frame.expect("it goes on").is_data());
     assert_eq!(held(), 0, "and nothing more when it is answered");
     drop(send);
@@ -271,7 +272,7 @@ async fn what_is_not_http2_ends_the_connection() {
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
     stream.write_all(b"GET / HTTP/1.1\r\nHost: tidegate\r\n\r\n").await.expect("it reads");
     let mut rest = Vec::new();
-    let end = timeout(LIMIT, stream.read_to_end(&mut rest)).await;
+    let end = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
     assert!(end.is_ok(), "it is closed");
 }
 
@@ -362,7 +363,7 @@ impl Connection {
 
     /// Waits until the server has closed it, and returns whether it did so well.
     fn wait_for_close(self) -> bool {
-        let ended = self.runtime.block_on(async { timeout(2 * LIMIT, self.ended).await });
+        let ended = self.runtime.block_on(async { timeout(2 * PATIENCE, self.ended).await });
         ended.is_ok_and(|ended| ended.expect("it does not panic").is_ok())
     }
 }
@@ -413,7 +414,7 @@ async fn a_peer_that_answers_no_pings_is_cut_off() {
     // The preface, and settings that set nothing.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
     let mut said = Vec::new();
-    let end = timeout(LIMIT / 2, stream.read_to_end(&mut said)).await;
+    let end = timeout(PATIENCE / 2, stream.read_to_end(&mut said)).await;
     assert!(end.is_ok() && !said.is_empty(), "long before it is idle: {end:?}");
 }
 

@@ -8,6 +8,7 @@ use tidegate_service::{
         GetHealthStatusRequest, GetMetricsRequest, ResetRateLimitRequest, get_health_status_response::Status as Level,
     },
 };
+use tidegate_testkit::PATIENCE;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{Code, Request};
@@ -21,7 +22,7 @@ use super::{
     HUNDRED,
     support::{Server, free_address, user},
 };
-use crate::process::{LIMIT, LONG_DELAY};
+use crate::process::LONG_DELAY;
 
 fn of(service: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: service.to_owned() }
@@ -35,7 +36,7 @@ async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
     let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
     let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();
     let next = async |stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>| {
-        let next = timeout(LIMIT, stream.next()).await.expect("in time");
+        let next = timeout(PATIENCE, stream.next()).await.expect("in time");
         next.expect("one").expect("it goes on").status()
     };
     assert_eq!(next(&mut watched).await, ServingStatus::NotServing);
@@ -79,11 +80,11 @@ async fn who_watches_or_asks_what_is_served_is_told_that_it_stops() {
         }
         [told.code(), last.expect("an end").expect_err("it is an error").code()]
     };
-    let ends = timeout(LIMIT, ends).await.expect("they do not go on");
+    let ends = timeout(PATIENCE, ends).await.expect("they do not go on");
     assert_eq!(ends, [Code::Unavailable; 2]);
     drop((watched, described, send));
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(PATIENCE, ended).await.expect("it ends").expect("it runs").is_ok());
 }
 
 #[tokio::test]
@@ -134,7 +135,7 @@ async fn only_so_many_wait_for_the_admin_server() {
     for _ in 0..65 {
         calls.spawn(reset());
     }
-    let first = timeout(LIMIT, calls.join_next()).await.expect("one is told at once");
+    let first = timeout(PATIENCE, calls.join_next()).await.expect("one is told at once");
     let first = first.expect("there are 65").expect("it does not panic");
     assert!(first.message().starts_with("too many calls wait"), "{first:?}");
     assert_eq!((first.code(), calls.len()), (Code::Unavailable, 64));

@@ -9,6 +9,7 @@ use tidegate_service::{
         rate_limiter_client::RateLimiterClient,
     },
 };
+use tidegate_testkit::PATIENCE;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, iter, wrappers::ReceiverStream};
 use tonic::{Code, transport::Endpoint};
@@ -17,7 +18,6 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
-use crate::process::LIMIT;
 
 fn asked(correlation_id: u64, request: Option<RateLimitRequest>) -> CheckStreamRequest {
     CheckStreamRequest { correlation_id, request }
@@ -60,7 +60,7 @@ async fn what_is_wrong_is_told_and_the_stream_goes_on() {
     ] {
         // Each is answered before the next is sent.
         send.send(asked(7, request)).await.expect("it is read");
-        let answer = timeout(LIMIT, answers.next()).await.expect("at once").expect("one");
+        let answer = timeout(PATIENCE, answers.next()).await.expect("at once").expect("one");
         match (answer.expect("it goes on").result.expect("a result"), field) {
             (Told::Response(response), None) => assert!(response.allowed),
             (Told::Error(error), Some(field)) => {
@@ -138,10 +138,10 @@ async fn a_busy_stream_ends_when_the_server_stops() {
             }
         }
     };
-    let end = timeout(LIMIT, end).await.expect("it does not go on for ever");
+    let end = timeout(PATIENCE, end).await.expect("it does not go on for ever");
     assert_eq!(end.code(), Code::Unavailable, "{end:?}");
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(PATIENCE, ended).await.expect("it ends").expect("it runs").is_ok());
 }
 
 #[tokio::test]
@@ -154,9 +154,9 @@ async fn a_stream_ends_when_the_server_stops() {
     send.send(asked(1, Some(user("ada")))).await.expect("it is read");
     assert_eq!(answers.next().await.expect("one").expect("it goes on").correlation_id, 1);
     server.drain(Duration::ZERO);
-    let end = timeout(LIMIT, answers.next()).await.expect("it does not wait for us");
+    let end = timeout(PATIENCE, answers.next()).await.expect("it does not wait for us");
     assert_eq!(end.expect("an end").expect_err("no answer").code(), Code::Unavailable);
     drop((send, answers, limiter));
     let ended = tokio::task::spawn_blocking(move || server.ended().map(|()| server));
-    assert!(timeout(LIMIT, ended).await.expect("it ends").expect("it runs").is_ok());
+    assert!(timeout(PATIENCE, ended).await.expect("it ends").expect("it runs").is_ok());
 }

@@ -20,10 +20,11 @@ use tidegate_service::{
     },
     http::Authorize,
 };
+use tidegate_testkit::PATIENCE;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) use crate::process::START;
-use crate::process::{LIMIT, Process, listen};
+use crate::process::{Process, listen};
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -72,7 +73,7 @@ impl Server {
     /// A connection of its own.
     pub(crate) async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
-        endpoint.timeout(LIMIT).connect().await.expect("the server listens")
+        endpoint.timeout(PATIENCE).connect().await.expect("the server listens")
     }
 
     pub(crate) async fn limiter(&self) -> RateLimiterClient<Channel> {

@@ -130,16 +130,21 @@ fn how_long_a_sender_takes_is_not_counted_against_the_server() {
         server
     });
     let whole = request("/v1/check", "", user("ada"));
-    let (mut slow, mut late) = (patient.connect(), strict.connect());
-    slow.write(&whole[..whole.len() - 1]);
-    late.write("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
-    thread::sleep(Duration::from_millis(1_200));
-    assert_eq!((slow.send(&whole[whole.len() - 1..]).status, late.answer().status), (200, 408));
-    for server in [&patient, &strict] {
-        let took = |le: &str| {
-            let labels = format!(r#"le="{le}",door="http",route="/v1/check""#);
-            server.metric(&format!("tidegate_request_duration_seconds_bucket{{{labels}}}"))
-        };
-        assert_eq!((took("1.0"), took("+Inf")), (1, 1));
-    }
+    let took = |server: &Server, le: &str| {
+        let labels = format!(r#"le="{le}",door="http",route="/v1/check""#);
+        server.metric(&format!("tidegate_request_duration_seconds_bucket{{{labels}}}"))
+    };
+    // The server itself takes more than a second where the machine is busy: that shows nothing.
+    let is_shown = (1..=20).any(|number| {
+        let (mut slow, mut late) = (patient.connect(), strict.connect());
+        slow.write(&whole[..whole.len() - 1]);
+        late.write("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: 50\r\n\r\n{");
+        thread::sleep(Duration::from_millis(1_200));
+        assert_eq!((slow.send(&whole[whole.len() - 1..]).status, late.answer().status), (200, 408));
+        [&patient, &strict].iter().all(|server| {
+            assert_eq!(took(server, "+Inf"), number);
+            took(server, "1.0") > 0
+        })
+    });
+    assert!(is_shown, "the time that it waits for a sender is counted");
 }

@@ -5,13 +5,13 @@ use std::{num::NonZeroU32, panic, sync::Once, time::Duration};
 use serde_json::{Value, json};
 use tidegate::{Observed, Observer};
 use tidegate_service::{Periods, Settings};
+use tidegate_testkit::wait_until;
 
 use super::{
     HUNDRED,
     support::{Connection, Server},
     user,
 };
-use crate::process::wait_until;
 
 /// Panics at everybody of this name.
 pub(crate) struct Panics;

@@ -17,6 +17,7 @@ use rustls::{
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_service::{Periods, Settings, Tokens};
+use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 use tidegate_tls::{Tls, TlsFiles};
 
 use super::{
@@ -24,9 +25,6 @@ use super::{
     support::{Server, request},
     user,
 };
-use tidegate_testkit::certificate::Authority;
-
-use crate::process::{LIMIT, wait_until};
 
 /// Periods by which files are read again soon.
 fn soon() -> Periods {
@@ -129,7 +127,7 @@ impl Caller {
         let name = "127.0.0.1".try_into().expect("an address");
         let tls = ClientConnection::new(Arc::clone(&self.0), name).expect("a client");
         let socket = TcpStream::connect(address).expect("it listens");
-        socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let mut stream = StreamOwned::new(tls, socket);
         stream.write_all(request).ok()?;
         let mut answer = Vec::new();
@@ -186,7 +184,7 @@ fn it_answers_over_tls_and_not_without() {
     assert_eq!(Caller::knowing(&authority, None).check(server.address), Some("200".to_owned()));
     assert_eq!(Caller::knowing(&Authority::new(), None).check(server.address), None, "of a server it does not know");
     let mut plain = TcpStream::connect(server.address).expect("it listens");
-    plain.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    plain.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     plain.write_all(&request("/v1/check", "", user("ada"))).expect("it is sent");
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);

@@ -13,9 +13,10 @@ use tidegate_middleware::{
     extract::{Extractor, Extractors},
 };
 use tidegate_service::{Settings, http::Authorize};
+use tidegate_testkit::PATIENCE;
 
+use crate::process::Process;
 pub(crate) use crate::process::START;
-use crate::process::{LIMIT, Process};
 
 /// Settings for proxies: these identities, told by proxies of these addresses.
 pub(crate) fn authorize(identities: &[&str], trusted: &[&str]) -> Authorize {
@@ -108,7 +109,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(2 * LIMIT)).expect("a socket");
+        stream.set_read_timeout(Some(2 * PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self { stream: BufReader::new(stream) }
     }

@@ -10,13 +10,14 @@ use std::{
 };
 
 use tidegate_service::{Periods, Settings};
+use tidegate_testkit::wait_until;
 use tokio::{net::TcpSocket, time::Instant};
 
 use super::{
     HUNDRED,
     support::{Connection, Reply, Server, array, ok},
 };
-use crate::process::{LONG_DELAY, resting_connections_are_closed, wait_until};
+use crate::process::{LONG_DELAY, resting_connections_are_closed};
 
 /// A period longer than any test.
 const LONG: Duration = Duration::from_mins(10);

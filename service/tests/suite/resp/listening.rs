@@ -21,7 +21,7 @@ use tidegate_service::{
     Periods, Settings, Tokens,
     resp::{IsOperator, Operators},
 };
-use tidegate_testkit::certificate::Authority;
+use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::time::Instant;
 
@@ -29,7 +29,6 @@ use super::{
     HUNDRED,
     support::{Connection, Reply, Server, bulk, ok},
 };
-use crate::process::{LIMIT, wait_until};
 
 const TOKEN: &str = "morning-star-0001";
 const OPERATOR: &str = "tg_operator";
@@ -247,7 +246,7 @@ fn it_answers_over_tls_and_not_without() {
     let name = "127.0.0.1".try_into().expect("an address");
     let client = ClientConnection::new(Arc::new(config.with_no_client_auth()), name).expect("a client");
     let socket = TcpStream::connect(server.address).expect("it listens");
-    socket.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut connection = Connection::over(StreamOwned::new(client, socket));
     assert_eq!(connection.ask("PING over-tls"), bulk("over-tls"));
     assert_eq!(connection.numbers("CL.THROTTLE ada 9 10 60"), [0, 10, 9, -1, 6]);

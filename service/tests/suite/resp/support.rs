@@ -15,10 +15,11 @@ use tidegate_service::{
     http::Authorize,
     resp::{Operators, Resp},
 };
+use tidegate_testkit::PATIENCE;
 
 /// So many keys have room, of the policy and of commands.
 pub(crate) use crate::process::KEYS_MAX;
-use crate::process::{LIMIT, Process, listen};
+use crate::process::{Process, listen};
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -88,7 +89,7 @@ pub(crate) struct Connection<S = TcpStream> {
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(2 * LIMIT)).expect("a socket");
+        stream.set_read_timeout(Some(2 * PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self::over(stream)
     }
