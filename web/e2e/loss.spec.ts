@@ -54,7 +54,7 @@ test('a session ended by the server is noticed without a click', async ({ admin,
   expect(ended.status()).toBe(204);
   const again = admin.getByRole('dialog', { name: 'Sign in again' });
   // The server ends the session's streams at once.
-  await expect(again).toBeVisible({ timeout: 5_000 });
+  await expect(again).toBeVisible({ timeout: within(5_000) });
   await again.getByLabel('Password', { exact: true }).fill('wrong and long enough');
   await again.getByRole('button', { name: 'Sign in' }).click();
   await expect(again.getByRole('alert')).toContainText('Wrong name or password');
@@ -98,7 +98,7 @@ test('a server that dies and comes back: text kept, and live again by itself', a
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expect(dialog.getByRole('alert')).toContainText('No answer came');
   await server.start();
-  await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: 5_000 });
+  await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: within(5_000) });
   await expect(admin.getByText(/the server does not answer/)).toBeHidden();
   await dialog.getByRole('button', { name: /^Publish/ }).click();
   await expectInForce(admin, 2);
@@ -202,7 +202,7 @@ test('the chart has a gap where the server was away, and keeps what was before',
     await admin.waitForTimeout(Math.max(0, gone + AWAY_MS - Date.now()));
     await server.start();
     const back = Date.now();
-    await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: 5_000 });
+    await expect(admin.getByText(/^● ?Live$/)).toBeVisible({ timeout: within(5_000) });
     // Two minutes are drawn.
     await expect.poll(() => chart.evaluate(widestGap)).toBeGreaterThan(AWAY_MS / 120_000 / 2);
     // The table stands still, as it is when it is opened: the key opens and closes it.

@@ -73,11 +73,11 @@ fn a_store_stands(is_idle: bool) {
             assert!(sharing == "leased" || away.admitted == 0, "{sharing}: {away:?}");
             assert!(!is_idle || away.offered > 6_000, "{sharing}: {away:?}");
             // Checks that were begun while it was left alone did not wait until it went on.
-            let begun =
+            let offered =
                 seen.iter().filter(|seen| seen.at > opened + NOT_BLOCKED && seen.at + NOT_BLOCKED < goes_on).count();
             assert!(
-                2 * away.offered >= begun && (begun > 0 || opened > seconds(5.0)),
-                "{sharing}: {begun} begun, {away:?}"
+                2 * away.offered >= offered && (offered > 0 || opened > seconds(5.0)),
+                "{sharing}: {offered} offered, {away:?}"
             );
             let leases = seen.iter().filter(|seen| seen.at > stands && seen.at + seen.took < goes_on);
             let leases = Load::of(leases);
