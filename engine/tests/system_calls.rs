@@ -19,10 +19,12 @@ mod strict {
         io::{self, Write},
         num::NonZeroU32,
         process::{Command, Output},
+        sync::atomic::{AtomicU64, Ordering},
         thread,
         time::Duration,
     };
 
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
     use tidegate::{
         Engine, HeavyHitters,
@@ -35,6 +37,10 @@ mod strict {
     const CHECK: &str = "--as-a-child-check";
     const CALL: &str = "--as-a-child-make-a-system-call";
     const DONE: &str = "did it all";
+    /// The key that two threads check. A lease begins only while much of its bucket is left, so the key changes until there was
+    /// one.
+    static SHARED_KEY: AtomicU64 = AtomicU64::new(0);
+    const KEYS: u64 = 4_096;
     /// On one processor threads may never lose a race to each other.
     const LONELY: &str = "note: threads never met on a key, so no lease was looked at";
 
@@ -83,12 +89,16 @@ mod strict {
         engine.observe(NonZeroU32::MIN, HeavyHitters::new(16, Duration::from_mins(1)));
         let (mut doors, mut sums) = (Doors::new(engine), Sums::default());
         doors.pass(0, &mut sums);
-        // A thread to share a key with, so that it has leases. Ends with the process.
-        thread::spawn(|| {
+        // On one processor they would hardly meet, and where others are busy the kernel may leave both on one for minutes.
+        let (first, last) = first_and_last_processor();
+        pin_to(first);
+        // A thread that checks the same key, so that it has leases. Ends with the process.
+        thread::spawn(move || {
+            pin_to(last);
             let mut handle = leasing(engine);
-            let _ = handle.check(7_u64, 1);
+            let _ = handle.check(0_u64, 1);
             give_up_system_calls();
-            while handle.check(7_u64, 1).is_ok() {}
+            while handle.check(SHARED_KEY.load(Ordering::Relaxed), 1).is_ok() {}
         });
         let (mut shared, mut shared_sums) = (leasing(engine), Sums::default());
         let until = engine.clock().now() + SECOND / 2;
@@ -99,8 +109,12 @@ mod strict {
         while engine.clock().now() < until || (!is_enough(&sums) && engine.clock().now() < until + 60 * SECOND) {
             number += 1;
             doors.pass(number, &mut sums);
-            for _ in 0..if engine.leases_ended() == 0 { 10_000 } else { 100 } {
-                shared_sums.extend(shared.check(7_u64, 1));
+            let has_ended = engine.leases_ended() > 0;
+            if !has_ended {
+                SHARED_KEY.store(number % KEYS, Ordering::Relaxed);
+            }
+            for _ in 0..if has_ended { 100 } else { 20_000 } {
+                shared_sums.extend(shared.check(SHARED_KEY.load(Ordering::Relaxed), 1));
             }
         }
         if sums.allowed > 1_000 && sums.denied > 1_000 {
@@ -109,6 +123,21 @@ mod strict {
             }
             say_done();
         }
+    }
+
+    /// Returns two processors that this process may use; the same one twice if there are no more.
+    fn first_and_last_processor() -> (usize, usize) {
+        let usable = sched_getaffinity(None).expect("the set of this process");
+        let mut processors = (0..CpuSet::MAX_CPU).filter(|&processor| usable.is_set(processor));
+        let first = processors.next().expect("it runs on one");
+        (first, processors.next_back().unwrap_or(first))
+    }
+
+    /// Has the calling thread run on this processor alone.
+    fn pin_to(processor: usize) {
+        let mut one = CpuSet::new();
+        one.set(processor);
+        sched_setaffinity(None, &one).expect("one of its own set");
     }
 
     fn call() {
