@@ -32,13 +32,14 @@ pub(super) const ANNOUNCE: &str = "NOTIFY tidegate_published";
 /// Of whoever changes something, in any server: "TIDG".
 pub(super) const LOCK: i64 = 1_414_087_751;
 
-/// What each connection is told: nothing waits for ever, and what was acknowledged is on the disk.
+/// What each connection is told: nothing waits for ever, and what was acknowledged is on the disk. A publish is given up after a
+/// minute, in which its connection is idle while a large policy is compiled.
 const SET_UP: &str = "
     SET default_transaction_isolation = 'read committed';
     SET default_transaction_read_only = off;
     SET lock_timeout = '5s';
     SET statement_timeout = '30s';
-    SET idle_in_transaction_session_timeout = '30s';
+    SET idle_in_transaction_session_timeout = '75s';
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SELECT set_config('application_name', 'tidegate', false) WHERE current_setting('application_name') = '';";
 

@@ -157,6 +157,10 @@ impl TokenBucket {
     /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
     ///   earlier by as much as was given back since for charges before it.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
+        // More than it can say, so what would be left of it is not known.
+        if word == Nanos::MAX {
+            return None;
+        }
         // Rounded down: a part of a charge takes its part of the rounding along, or more.
         let cost_ns = u128::from(receipt.cost) * u128::from(self.period_ns) / u128::from(self.tokens);
         let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);

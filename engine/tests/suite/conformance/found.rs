@@ -2,7 +2,7 @@
 
 use tidegate::policy::Algorithm::{self, SlidingWindowLog, TokenBucket};
 use tidegate_conformance::{
-    Cost::{Max, Tokens},
+    Cost::{Max, Remaining, Tokens},
     Gap::{Boundary, Part, Token, Zero},
     History, Implementation, Numbers,
     Op::{Check, PeekThenCheck, Publish, Reserve, Settle},
@@ -50,6 +50,18 @@ fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
                 Step { key: 0, gap: Token(0), lag: 0, op: Check(Tokens(1)) },
             ],
         );
+    }
+}
+
+/// Nor by what is given back of another charge before the publish.
+#[test]
+fn an_excess_beyond_the_end_of_time_is_not_ended_by_giving_back() {
+    let fast = Publish(numbers(TokenBucket, 33_313_417_745, 60_000_000_000, None));
+    let ops =
+        [Reserve(Tokens(4)), Reserve(Remaining(0)), Settle(0, Max), Settle(0, Remaining(0)), fast, Check(Tokens(1))];
+    let steps: Vec<_> = ops.map(|op| Step { key: 0, gap: Zero, lag: 0, op }).into();
+    for implementation in [&Steps as &dyn Implementation, &Engines] {
+        holds(implementation, numbers(TokenBucket, 2, 1_000_000_000, Some(7)), steps.clone());
     }
 }
 
