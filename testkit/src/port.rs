@@ -14,6 +14,10 @@ use std::{
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 10_000;
 
+/// The length of an abstract name: all that there is room for, as Node binds it for the tests of the dashboard
+/// (`web/e2e/ports.ts`).
+const NAME_BYTES: usize = 107;
+
 /// The nodes of a Redis cluster speak with each other at a port that is so much higher.
 pub(crate) const BUS: u16 = 10_000;
 
@@ -86,7 +90,9 @@ fn candidates() -> u16 {
 
 /// Returns the lock of a port, unless another test has it.
 fn lock(port: u16) -> Option<UnixListener> {
-    let address = UnixAddress::from_abstract_name(format!("tidegate-test-port-{port}")).ok()?;
+    let mut name = format!("tidegate-test-port-{port}").into_bytes();
+    name.resize(NAME_BYTES, 0);
+    let address = UnixAddress::from_abstract_name(name).ok()?;
     UnixListener::bind_addr(&address).ok()
 }
 

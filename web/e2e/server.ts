@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { reservePort, type ReservedPort } from './ports.ts';
 import { copyPreparedData } from './prepared.ts';
 
 /** A generous limit: a start takes a fifth of a second on an idle machine. */
@@ -33,6 +34,8 @@ export class Server {
   /** How many checks were sent by `check`. */
   checked = 0;
   readonly #settings: string[];
+  /** Of the dashboard and of checks: the same when it starts again. */
+  #ports: ReservedPort[] = [];
   #folder = '';
   #process: ChildProcess | null = null;
 
@@ -58,9 +61,8 @@ export class Server {
       this.#folder = await mkdtemp(join(tmpdir(), 'tidegate-e2e-'));
       if (this.isPrepared) await copyPreparedData(this.#folder);
     }
-    const [admin, http] = [this.dashboard, this.checks].map((url) =>
-      url === '' ? '127.0.0.1:0' : new URL(url).host,
-    );
+    if (this.#ports.length === 0) this.#ports = [await reservePort(), await reservePort()];
+    const [admin, http] = this.#ports.map(({ port }) => `127.0.0.1:${port}`);
     const args = [
       'serve',
       '--data',
@@ -112,6 +114,7 @@ export class Server {
 
   async remove(): Promise<void> {
     await this.kill();
+    for (const port of this.#ports) await port.release();
     await rm(this.#folder, { recursive: true, force: true });
   }
 

@@ -124,7 +124,7 @@ fn the_secret_is_shown_as_the_provider_takes_it() {
 
 #[test]
 fn a_provider_that_hangs_at_one_code_is_waited_for_by_nobody_else() {
-    hangs_at_one_code(Duration::from_secs(10), Duration::from_secs(10));
+    hangs_at_one_code(Duration::from_secs(5), Duration::from_secs(20));
 }
 
 mod long {

@@ -1,11 +1,7 @@
 //! A client of servers that decide: that it decides as they do, over connections that are kept, and answers when they are
 //! stopped or wrong. What it does while they are paused or slow: `remote_late.rs`; over TLS: `remote_tls.rs`.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::StatusCode, routing::post};
 use tidegate::{Identity, Request, Retry, policy::OnError};
@@ -15,7 +11,8 @@ use tidegate_middleware::{
     remote::{Remote, RemoteError},
     ruling::Ruling,
 };
-use tokio::{net::TcpListener, time};
+use tidegate_testkit::port::ReservedPort;
+use tokio::time;
 
 use crate::{
     server::{Server, Way},
@@ -210,6 +207,6 @@ async fn addresses_that_are_none_are_named() {
     for text in ["localhost:9080", "http://[::1]:9080/", "https://tidegate.internal:9080"] {
         assert!(Remote::to([text]).is_ok(), "{text}");
     }
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port").local_addr().expect("bound");
-    assert_eq!(degraded(&check(&remote(&[nobody]), "192.0.2.1", 1).await), Some("unreachable"));
+    let dead = ReservedPort::new();
+    assert_eq!(degraded(&check(&remote(&[dead.address()]), "192.0.2.1", 1).await), Some("unreachable"));
 }

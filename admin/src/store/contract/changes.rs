@@ -163,7 +163,10 @@ async fn other_servers_are_told_of_a_publish(home: &Home) {
     } else {
         let change = home.store.change().await.expect("a change");
         home.store.go_on(change, None, &[]).await.expect("it is kept");
-        tokio::task::yield_now().await;
+        // It would be told within a moment.
+        for _ in 0..20 {
+            sleep(Duration::from_millis(10)).await;
+        }
         assert_eq!((times.load(Ordering::SeqCst), listening.is_finished()), (0, false), "a file has one server");
     }
     listening.abort();

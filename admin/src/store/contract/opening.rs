@@ -3,7 +3,10 @@
 use std::{fs, sync::Barrier, thread};
 
 use tempfile::TempDir;
-use tidegate_testkit::postgres::{Database, block_on};
+use tidegate_testkit::{
+    port::ReservedPort,
+    postgres::{Database, block_on},
+};
 
 use super::{Home, LINE};
 use crate::{
@@ -157,10 +160,8 @@ async fn a_folder_is_filled_once() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unreachable() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    drop(listener);
-    let url = DatabaseUrl::new(format!("postgres://ana:hunter2@127.0.0.1:{port}/tide"));
+    let dead = ReservedPort::new();
+    let url = DatabaseUrl::new(format!("postgres://ana:hunter2@{}/tide", dead.address()));
     let data = TempDir::new().expect("a folder");
     for error in [
         Store::of_server(&url, never).await.map(drop).expect_err("there is no server"),

@@ -392,7 +392,7 @@ fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
 #[test]
 fn a_connection_with_an_open_stream_does_not_rest() {
     // Pings show that the peer of a stream on which nothing comes is there.
-    let (idle, ping) = (Duration::from_millis(400), Duration::from_millis(100));
+    let (idle, ping) = (Duration::from_secs(3), Duration::from_millis(100));
     let (server, runtime) = (server_with(Periods { idle, ping, ..Periods::default() }), runtime());
     let mut watching = Connection::to(&server, &runtime);
     let mut watched = watching.call("Watch").expect("it is open").into_body();
