@@ -221,7 +221,7 @@ fn nothing_that_end_users_write_switches_a_limit_off() {
             "request_headers: { header_name: x-user-id, descriptor_key: user }",
         );
         assert!(recipe.contains(address) && recipe.contains(TIMEOUT));
-        // What Envoy does not wait for is charged, and there are three.
+        // A decision that Envoy does not wait for is charged too, and the limit is three.
         recipe.replace(address, user).replace(TIMEOUT, "timeout: 30s")
     });
     for user in [&b"ada"[..], b"\xff", b"\xfe\xff"] {

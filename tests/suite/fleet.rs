@@ -593,7 +593,8 @@ fn readers_that_do_not_read_cost_no_memory_and_hold_no_node(home: Home) {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         assert_eq!(stream.peek(&mut [0]).expect("it is answered"), 1);
     }
-    // What the first pieces took is given back. A copy of the policy for each reader would be 480 MiB until they are given up.
+    // The memory of the first pieces is freed. One copy of the policy for each reader would take 480 MiB until the server closes
+    // their streams.
     let is_little = || {
         let grown = readers.grown();
         assert!(grown < 200, "{} readers took {grown} MiB", Readers::COUNT);

@@ -32,8 +32,8 @@ pub(super) const ANNOUNCE: &str = "NOTIFY tidegate_published";
 /// Of whoever changes something, in any server: "TIDG".
 pub(super) const LOCK: i64 = 1_414_087_751;
 
-/// What each connection is told: nothing waits for ever, and what was acknowledged is on the disk. A publish is given up after a
-/// minute, in which its connection is idle while a large policy is compiled.
+/// Settings of each connection: every wait has a limit, and an acknowledged change is on the disk. A publish ends after a minute
+/// at the latest. Its connection is idle in a transaction while the server compiles the policy, so that limit is longer.
 const SET_UP: &str = "
     SET default_transaction_isolation = 'read committed';
     SET default_transaction_read_only = off;

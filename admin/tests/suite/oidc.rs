@@ -540,7 +540,7 @@ fn a_provider_that_is_away_costs_the_sign_in_by_it_alone() {
         assert_eq!(answer.join().expect("an answer"), away);
     }
     let took = Timestamp::now().duration_since(began);
-    // In turn they would take twice as long at least.
+    // One after the other, they would take at least twice as long.
     assert!(took > SignedDuration::from_millis(4_500) && took < SignedDuration::from_secs(10), "{took:?}");
 }
 

@@ -157,7 +157,7 @@ impl TokenBucket {
     /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
     ///   earlier by as much as was given back since for charges before it.
     pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
-        // More than it can say, so what would be left of it is not known.
+        // The debt is longer than a word can hold, so the rest after a give-back is not known.
         if word == Nanos::MAX {
             return None;
         }
