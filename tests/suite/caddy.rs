@@ -3,7 +3,7 @@
 use std::{fs, process::Stdio};
 
 use tempfile::TempDir;
-use tidegate_testkit::{port::ReservedPort, process};
+use tidegate_testkit::{port::ReservedPort, process, proxy::ProxyProcess};
 
 use crate::support::proxy::{self, Proxy, recipe, serve_by, serve_hello};
 
@@ -27,7 +27,7 @@ fn before(checks: &str) -> Proxy {
     // Where it keeps what it does.
     caddy.env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_DATA_HOME");
     caddy.stderr(Stdio::null());
-    Proxy::start(caddy, port, folder)
+    Proxy(ProxyProcess::start(caddy, port, folder))
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::{
     fs,
     net::SocketAddr,
     path::Path,
-    process::Stdio,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
@@ -13,7 +12,12 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tidegate_testkit::{PATIENCE, port::ReservedPort, process, wait_until};
+use tidegate_testkit::{
+    PATIENCE,
+    port::ReservedPort,
+    proxy::{ProxyProcess, envoy},
+    wait_until,
+};
 
 use crate::support::{
     proxy::{Answer, Proxy, recipe, serve_hello, signal, tries},
@@ -23,8 +27,6 @@ use crate::support::{
 
 /// How long Envoy waits for a decision, in the recipe.
 const TIMEOUT: &str = "timeout: 0.02s";
-/// Where scripts/test installs it.
-const ENVOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/envoy/bin/envoy");
 const DOCUMENT: &str = "docs/envoy.md";
 
 /// A server by a policy, which answers gRPC at `grpc`; a second one in the same folder goes on where it was.
@@ -51,10 +53,7 @@ fn before(grpc: SocketAddr, edit: impl FnOnce(String) -> String) -> Proxy {
     );
     let file = folder.path().join("envoy.yaml");
     fs::write(&file, edit(recipe)).expect("it is ours");
-    let mut envoy = process::command(ENVOY);
-    envoy.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "error", "--config-path"]).arg(file);
-    envoy.stderr(Stdio::inherit());
-    Proxy::start(envoy, own, folder)
+    Proxy(ProxyProcess::start(envoy(&file), own, folder))
 }
 
 fn is_decided(answer: &Answer) -> bool {

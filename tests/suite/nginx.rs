@@ -3,7 +3,7 @@
 use std::{fs, process::Stdio};
 
 use tempfile::TempDir;
-use tidegate_testkit::{port::ReservedPort, process};
+use tidegate_testkit::{port::ReservedPort, process, proxy::ProxyProcess};
 
 use crate::support::{
     SERVE, command,
@@ -32,7 +32,7 @@ fn before(checks: &str) -> Proxy {
     fs::write(folder.path().join("nginx.conf"), whole).expect("it is ours");
     let mut nginx = process::command("nginx");
     nginx.arg("-p").arg(folder.path()).args(["-c", "nginx.conf", "-e", "error.log"]).stderr(Stdio::inherit());
-    Proxy::start(nginx, port, folder)
+    Proxy(ProxyProcess::start(nginx, port, folder))
 }
 
 #[test]

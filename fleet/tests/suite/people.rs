@@ -111,15 +111,20 @@ fn people_wait_for_a_store_that_is_too_slow_for_checks() {
     });
 }
 
-/// However many others charge it meanwhile.
 #[test]
 fn a_busy_key_is_cleared() {
+    clear_a_busy_key(PATIENT.timeout);
+}
+
+/// However many others charge it meanwhile, each within `timeout`.
+fn clear_a_busy_key(timeout: Duration) {
     let redis = Redis::start();
     run(async {
         let strict = limit("strict", "fixed_window", 1_000_000, "300d");
-        let one = Arc::new(node(&[redis.url()], PATIENT, &strict).await);
+        let settings = StoreSettings { timeout, ..PATIENT };
+        let one = Arc::new(node(&[redis.url()], settings, &strict).await);
         let proxy = FaultProxy::before(redis.address());
-        let other = node(&[proxy.url()], PATIENT, &strict).await;
+        let other = node(&[proxy.url()], settings, &strict).await;
         let is_over = Arc::new(AtomicBool::new(false));
         let checks: Vec<_> = (0..4).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let busy: Vec<_> = checks
@@ -208,4 +213,14 @@ fn a_check_that_waits_while_its_key_is_forgotten_is_decided_by_the_store() {
             assert!(said.allowed && said.degraded.is_none(), "{said:?}");
         }
     });
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: half a second is enough for each check on an idle machine"]
+    fn a_busy_key_is_cleared_while_checks_take_half_a_second_at_most() {
+        clear_a_busy_key(Duration::from_millis(500));
+    }
 }

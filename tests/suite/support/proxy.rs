@@ -6,13 +6,13 @@ use std::{
     iter,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::{Child, Command},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
-use tidegate_testkit::{PATIENCE, port::ReservedPort, process, wait_until};
+use tidegate_testkit::{PATIENCE, proxy::ProxyProcess};
 
 use super::server::Served;
 
@@ -39,27 +39,11 @@ pub(crate) fn tries() -> impl Iterator<Item = ()> {
 }
 
 /// Before a service that says "hello", but for 403 under `/forbidden`.
-pub(crate) struct Proxy {
-    child: Child,
-    port: ReservedPort,
-    // Its folder goes after it.
-    _folder: TempDir,
-}
+pub(crate) struct Proxy(pub(crate) ProxyProcess);
 
 impl Proxy {
-    /// Runs `command` (see [`process::command`]) until the proxy listens at `port`; its files are in `folder`.
-    pub(crate) fn start(command: Command, port: ReservedPort, folder: TempDir) -> Self {
-        let child = process::spawn(command);
-        let mut proxy = Self { child, port, _folder: folder };
-        wait_until("the proxy listens", || {
-            assert_eq!(proxy.child.try_wait().expect("it is ours"), None, "the proxy ended; scripts/test installs it");
-            TcpStream::connect(proxy.port.address()).is_ok()
-        });
-        proxy
-    }
-
     pub(crate) fn ask(&self, head: impl AsRef<[u8]>) -> Answer {
-        let mut stream = TcpStream::connect(self.port.address()).expect("it listens");
+        let mut stream = TcpStream::connect(self.0.address()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.write_all(head.as_ref()).expect("it reads");
         stream.write_all(b"Host: service\r\nConnection: close\r\n\r\n").expect("it reads");
@@ -89,13 +73,6 @@ impl Proxy {
         let found = answers.find(is_it);
         assert!(found.is_some(), "{what}: not within a minute");
         found.expect("it was found")
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

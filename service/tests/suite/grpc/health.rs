@@ -20,7 +20,7 @@ use tonic_reflection::pb::v1::{
 
 use super::{
     HUNDRED,
-    support::{Server, free_address, user},
+    support::{Server, user},
 };
 use crate::process::LONG_DELAY;
 
@@ -31,7 +31,7 @@ fn of(service: &str) -> HealthCheckRequest {
 #[tokio::test]
 async fn it_serves_once_it_has_a_policy_and_until_it_stops() {
     let periods = Periods { health_watch: Duration::from_millis(50), ..Periods::default() };
-    let server = Server::beside(&format!("http://{}", free_address()), Settings { periods, ..Settings::default() });
+    let server = Server::alone(Settings { periods, ..Settings::default() });
     let mut health = HealthClient::new(server.channel().await);
     let mut watched = health.watch(of("tidegate.v1.RateLimiter")).await.expect("a stream").into_inner();
     let mut unknown = health.watch(of("nobody")).await.expect("a stream").into_inner();

@@ -20,7 +20,7 @@ use tidegate_service::{
     },
     http::Authorize,
 };
-use tidegate_testkit::PATIENCE;
+use tidegate_testkit::{PATIENCE, port::ReservedPort};
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) use crate::process::START;
@@ -30,6 +30,8 @@ use crate::process::{Process, listen};
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     process: Process,
+    /// Where its admin server does not listen.
+    _absent_admin: Option<ReservedPort>,
 }
 
 impl Deref for Server {
@@ -54,10 +56,16 @@ impl Server {
 
     /// With this policy, in this way.
     pub(crate) fn listening(policy: &str, settings: Settings) -> Self {
-        // Nobody is there.
-        let server = Self::beside(&format!("http://{}", free_address()), settings);
+        let server = Self::alone(settings);
         server.publish(policy);
         server
+    }
+
+    /// Without a policy, and its admin server is away.
+    pub(crate) fn alone(settings: Settings) -> Self {
+        let admin = ReservedPort::new();
+        let server = Self::beside(&format!("http://{}", admin.address()), settings);
+        Self { _absent_admin: Some(admin), ..server }
     }
 
     /// Without a policy, beside an admin server.
@@ -67,7 +75,8 @@ impl Server {
         );
         let (listener, address) = listen();
         let grpc = Grpc { listener, admin: Admin::to(admin, None).expect("a client") };
-        Self { address, process: Process::start(settings, authorize, |doors, _| doors.grpc(grpc)) }
+        let process = Process::start(settings, authorize, |doors, _| doors.grpc(grpc));
+        Self { address, process, _absent_admin: None }
     }
 
     /// A connection of its own.
@@ -87,11 +96,6 @@ impl Server {
     pub(crate) async fn health(&self) -> RateLimiterHealthClient<Channel> {
         RateLimiterHealthClient::new(self.channel().await)
     }
-}
-
-/// An address where nobody listens.
-pub(crate) fn free_address() -> SocketAddr {
-    listen().1
 }
 
 /// A check of one user.
