@@ -387,7 +387,7 @@ mod long {
     #[expect(clippy::disallowed_methods, reason = "for how long the replica was cut off")]
     fn a_cluster_goes_on_when_a_master_is_killed() {
         const LASTS: f64 = 14.0;
-        let mut cluster = Cluster::start();
+        let mut cluster = Cluster::that_fails_over();
         let rules: Vec<_> = SHARINGS.iter().map(|&it| (it, limit(it, &json!("closed")))).collect();
         let fleet = Fleet::with_rules(&cluster.urls().join(","), &rules, (&FOUR, BRISK));
         let (mut killed_after, cut_at) = (Duration::ZERO, 2.0);
