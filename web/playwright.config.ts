@@ -16,8 +16,8 @@ const runsAll = 'TIDEGATE_E2E_ALL' in process.env || 'TIDEGATE_PICTURES' in proc
 
 /** Tests that wait for long: they begin first, so that others run beside them. */
 const LONG = /(still|soak|scripts|loss|tabs|nodes|looks-simulator|clients-scale)\.spec\.ts$/;
-/** Pages and servers wait more than they work. */
-const WORKERS_PER_CORE = 2;
+/** Pages and servers wait more than they work. Where all tests run, their waits have limits of an idle machine. */
+const WORKERS_PER_CORE = runsAll ? 1 : 2;
 const WORKERS_MAX = 8;
 
 export default defineConfig({
@@ -35,7 +35,7 @@ export default defineConfig({
   forbidOnly: true,
   // Generous limits: each wait ends with the event that it is for.
   timeout: 180_000,
-  expect: { timeout: 30_000 },
+  expect: { timeout: runsAll ? 10_000 : 30_000 },
   reporter: [['list'], ['json', { outputFile: 'test-results/e2e.json' }]],
   use: {
     locale: 'en-US',

@@ -675,3 +675,16 @@ fn recorder(engine: &Arc<Engine>, one_in: NonZeroU32, secret: &[u8; SECRET_BYTES
     engine.observe(NonZeroU32::MIN, Arc::clone(&recorder));
     recorder
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests of the server choose others; these are what `docs/` states.
+    #[test]
+    fn the_defaults_are_the_documented_periods() {
+        let Periods { node_read_timeout, node_name_timeout, look_timeout, drain } = Periods::default();
+        let periods = [node_read_timeout, node_name_timeout, look_timeout, drain, Oidc::PATIENCE];
+        assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 20_000, 5_000, 10_000]);
+    }
+}

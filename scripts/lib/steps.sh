@@ -35,6 +35,12 @@ trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# left_out TEXT: what this machine keeps from running. The end of the run tells it again.
+left_out() {
+  echo "left out: $1"
+  echo "left out: $1" >>"$state/left_out"
+}
+
 # allow_descriptors SCRIPT: raises the soft limit of open files to what a test of ten thousand connections needs.
 allow_descriptors() {
   local needed=10300
@@ -156,7 +162,7 @@ npm_tests() {
 
 # Prints the table of the steps, what failed, then `N passed, N failed`. The exit status says whether all passed.
 summary() {
-  awk -F '\t' -v total="$SECONDS" -v names="$state/failures" '
+  awk -F '\t' -v total="$SECONDS" -v names="$state/failures" -v left_out="$state/left_out" '
     function row(name, passed, failed, seconds) {
       printf "%-62s %6s %6s %4d:%02d\n", name, passed, failed, int(seconds / 60), seconds % 60
     }
@@ -167,6 +173,7 @@ summary() {
     $3 > 0 { failures = failures "failed: " $1 "\n" }
     { passed += $2; failed += $3 }
     END {
+      while ((getline line < left_out) > 0) print line
       printf "%s", failures
       while ((getline line < names) > 0) print line
       printf "%d passed, %d failed\n", passed, failed

@@ -71,7 +71,7 @@ impl Fleet {
     fn start(home: Home) -> Self {
         let database = match home {
             Home::Sqlite => None,
-            Home::Postgres => Some(Database::empty()),
+            Home::Postgres => Some(Database::migrated()),
         };
         let (folder, port) = (TempDir::new().expect("a folder"), ReservedPort::new());
         let address = port.address().to_string();

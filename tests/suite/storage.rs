@@ -12,7 +12,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tidegate_testkit::{port::ReservedPort, postgres::Database};
+use tidegate_testkit::{port::ReservedPort, postgres::Database, wait_for};
 
 use crate::support::{
     Run, SERVE, command,
@@ -279,11 +279,13 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
             victim.kill();
             publishing.join().expect("no panic")
         });
-        // What was under way is kept or not, as soon as the database sees that nobody is there any more.
-        thread::sleep(Duration::from_millis(300));
-        let found = newest();
+        // What was under way is kept or not, as soon as the database sees that its server is gone.
+        let (found, next) = wait_for("nothing holds the survivor up", || {
+            let found = newest();
+            Some((found, publish(&survivor.admin, found)?))
+        });
         assert!([acknowledged, acknowledged + 1].contains(&found), "{found} after {acknowledged} was acknowledged");
-        version = publish(&survivor.admin, found).expect("nobody holds it up");
+        version = next;
         assert_eq!(in_force(&survivor, &session), (version, 1_000 + version));
     }
 }

@@ -1,11 +1,11 @@
 /** Limits of waits. */
 
-const isAlone = 'TIDEGATE_E2E_ALL' in process.env;
+const isMeasured = 'TIDEGATE_E2E_ALL' in process.env;
 
 /**
- * Returns for how many milliseconds a test waits for what comes within `idle` on a machine that does nothing else: the run of
- * all tests holds the server to that, and any other run waits for a minute.
+ * Returns for how many milliseconds a test waits for what comes within `idle` while the machine has little else to do: the
+ * run of all tests holds the server to that, and any other run waits for a minute.
  */
 export function within(idle: number): number {
-  return isAlone ? idle : 60_000;
+  return isMeasured ? idle : 60_000;
 }

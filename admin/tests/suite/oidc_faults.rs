@@ -133,7 +133,7 @@ mod long {
     #[test]
     #[ignore = "long: the ten seconds for which a provider is waited for"]
     fn a_provider_that_hangs_at_one_code_is_waited_for_ten_seconds() {
-        hangs_at_one_code(Oidc::PATIENCE, Duration::from_secs(5));
+        hangs_at_one_code(Duration::from_secs(10), Duration::from_secs(5));
     }
 }
 
