@@ -96,7 +96,7 @@ beside() {
   lanes[$1]=$!
 }
 
-# join LANE: waits until its steps have ended, and prints their output. From now on they run at the usual priority.
+# join LANE: waits until its steps have ended, and prints their output. From now on they run at the usual priority, where this user may raise it.
 join() {
   local id group began=$SECONDS
   group=$(cat "$state/$1.group" 2>/dev/null)

@@ -151,7 +151,7 @@ fn a_copy_made_during_publishes_has_all_that_was_acknowledged_before() {
 #[expect(clippy::disallowed_methods, reason = "how long a copy takes here is measured, to kill at all its places")]
 fn a_copy_that_is_killed_leaves_no_half_of_it_under_its_name() {
     const KILLS: u32 = 60;
-    /// So often all places are tried: copies may take longer or shorter than the one that was measured.
+    /// How many times all places are tried at most. Other copies may take longer than the one that was measured.
     const ROUNDS: u32 = 10;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
@@ -283,7 +283,7 @@ fn a_server_that_is_killed_takes_nothing_with_it() {
             victim.kill();
             publishing.join().expect("no panic")
         });
-        // What was under way is kept or not, as soon as the database sees that its server is gone.
+        // The publish that the kill interrupted is either kept or not, once the database notices that its client is gone.
         let (found, next) = wait_for("nothing holds the survivor up", || {
             let found = newest();
             Some((found, publish(&survivor.admin, found)?))
