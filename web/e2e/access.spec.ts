@@ -206,6 +206,7 @@ test('a token is made, its secret is shown once, and it works', async ({ admin, 
   await expect(admin.getByText('There is none yet.')).toBeVisible();
   await admin.keyboard.press('n');
   const dialog = admin.getByRole('dialog', { name: 'New token' });
+  await expect(dialog.getByLabel('Name')).toBeFocused();
   await admin.keyboard.type('ci/');
   await dialog.getByLabel('Role').selectOption('editor');
   await dialog.getByRole('radio', { name: 'only' }).check();
@@ -238,6 +239,9 @@ test('a token is made, its secret is shown once, and it works', async ({ admin, 
     headers: { authorization: `Bearer ${secret}` },
   });
   expect(await asked.json()).toMatchObject({ name: 'token:ci', role: 'editor', kinds: ['tier', 'rule'] });
+  // The server notes the use after its answer.
+  const use = async () => (await (await admin.context().request.get('/api/v1/tokens')).text()).includes('127.0.0.1');
+  await expect.poll(use).toBe(true);
   await admin.reload();
   await expect(tokenRow(admin, 'ci')).toContainText('just now, 127.0.0.1');
 });
