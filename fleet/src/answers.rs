@@ -293,7 +293,12 @@ mod tests {
 
     /// Its clock stands still while there is something to do, and goes on to the next timer when there is not.
     fn run<T>(what: impl Future<Output = T>) -> T {
-        runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime").block_on(what)
+        runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+            .block_on(what)
     }
 
     #[test]
