@@ -240,9 +240,9 @@ test('a token is made, its secret is shown once, and it works', async ({ admin, 
   });
   expect(await asked.json()).toMatchObject({ name: 'token:ci', role: 'editor', kinds: ['tier', 'rule'] });
   // The server notes the use after its answer.
-  const use = async () =>
+  const isNoted = async () =>
     (await (await admin.context().request.get('/api/v1/tokens')).text()).includes('127.0.0.1');
-  await expect.poll(use).toBe(true);
+  await expect.poll(isNoted).toBe(true);
   await admin.reload();
   await expect(tokenRow(admin, 'ci')).toContainText('just now, 127.0.0.1');
 });
