@@ -291,7 +291,7 @@ mod tests {
         Question { domain: None, identities, endpoint: None, method: None, cost: None }
     }
 
-    /// Its clock stands still while there is something to do, and goes on to the next timer when there is not.
+    /// Runs a future by a clock that stands still while a task can run, and then jumps to the next timer.
     fn run<T>(what: impl Future<Output = T>) -> T {
         runtime::Builder::new_current_thread()
             .enable_time()
@@ -499,12 +499,12 @@ mod tests {
             let (told, ()) = tokio::join!(answers.answer(asked), later);
             assert!(matches!(&told, Told::Watch(told) if told.seen == 1 && told.last == last + 1), "{told:?}");
             assert!(now.elapsed() < Duration::from_millis(1_200), "it is told soon");
-            // For whoever does not come back nothing is watched any more.
+            // Whoever does not come back is waited for, and then nothing is watched any more.
             sleep(Duration::from_secs(9)).await;
             assert!(format!("{engine:?}").contains("observers: 1"));
             sleep(Duration::from_millis(1_500)).await;
             assert!(format!("{engine:?}").contains("observers: 0"));
-            // The engine's clock is the machine's.
+            // `since_ms` is of the engine's clock, which the paused one does not move.
             thread::sleep(Duration::from_millis(2));
             assert_ne!(goes_on(&answers, last + 1).await.since_ms, nothing.since_ms);
         });

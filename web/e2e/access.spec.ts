@@ -240,9 +240,9 @@ test('a token is made, its secret is shown once, and it works', async ({ admin, 
   });
   expect(await asked.json()).toMatchObject({ name: 'token:ci', role: 'editor', kinds: ['tier', 'rule'] });
   // The server notes the use after its answer.
-  const isNoted = async () =>
-    (await (await admin.context().request.get('/api/v1/tokens')).text()).includes('127.0.0.1');
-  await expect.poll(isNoted).toBe(true);
+  const noted = async () =>
+    (await (await admin.context().request.get('/api/v1/tokens')).json()).items[0].last_used_address;
+  await expect.poll(noted).toBe('127.0.0.1');
   await admin.reload();
   await expect(tokenRow(admin, 'ci')).toContainText('just now, 127.0.0.1');
 });
