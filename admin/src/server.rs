@@ -86,6 +86,9 @@ const WORKERS: usize = 2;
 const CONNECTIONS_MAX: usize = 2_560;
 /// How long a client may take to send a request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be idle: longer than proxies and clients keep theirs (nginx a minute), or they would send a request
+/// over one that is just being closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What an admin server is made of.
 #[derive(Debug)]
@@ -433,6 +436,7 @@ impl Admin {
         .workers(WORKERS)
         .max_connections(CONNECTIONS_MAX)
         .client_request_timeout(REQUEST_TIMEOUT)
+        .keep_alive(IDLE_TIMEOUT)
         .shutdown_timeout(self.state.fleet.periods.drain.as_secs())
         .disable_signals();
         let server = match &self.tls {

@@ -4,7 +4,6 @@ use std::{
     net::TcpListener,
     sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -144,8 +143,7 @@ impl Server {
     }
 
     pub(crate) fn stranger(&self) -> Client {
-        // The server ends connections that are idle for five seconds, perhaps just when one is used again.
-        let config = Agent::config_builder().http_status_as_error(false).max_idle_age(Duration::from_secs(2)).build();
+        let config = Agent::config_builder().http_status_as_error(false).build();
         Client {
             url: self.url.clone(),
             agent: config.new_agent(),

@@ -42,7 +42,7 @@ const MOVED: Duration = Duration::from_millis(2);
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
-/// So long is asked again for what lost a race for its word, or came to a server that its slot had left.
+/// So long at least is asked again for what lost a race for its word, or came to a server that its slot had left.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
 /// Nobody waits for what is asked in the background, so it is waited for longer.
@@ -160,9 +160,7 @@ impl Waiting {
     }
 
     fn is_asked_again(&mut self) -> bool {
-        // Without a caller that goes away it is asked for as long as an answer is waited for.
-        let tries_for = if self.answer.is_none() { TRIES_FOR.max(self.patience) } else { TRIES_FOR };
-        self.since.get_or_insert_with(Instant::now).elapsed() < tries_for
+        self.since.get_or_insert_with(Instant::now).elapsed() < TRIES_FOR.max(self.patience)
     }
 
     /// Is its answer waited for, which is about this key?

@@ -10,7 +10,7 @@ use super::server::Served;
 const PASSWORD: &str = "correct horse battery";
 
 fn agent() -> Agent {
-    Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_mins(1))).build().into()
+    Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_mins(4))).build().into()
 }
 
 /// A signed-in session: what its cookie holds, and the token against forgery.
