@@ -271,6 +271,23 @@ struct Seen {
     of_paths: Cell<u32>,
 }
 
+impl Seen {
+    /// Was compared what is hard?
+    fn is_enough(&self) -> bool {
+        let enough = [
+            (&self.configurations, 700),
+            (&self.compared, 40_000),
+            (&self.denied, 5_000),
+            (&self.shared, 500),
+            (&self.open_rules, 500),
+            (&self.by_the_whole, 10_000),
+            (&self.let_pass, 100),
+            (&self.of_paths, 5_000),
+        ];
+        enough.iter().all(|(count, least)| count.get() > *least)
+    }
+}
+
 fn count(counter: &Cell<u32>, more: u32) {
     counter.set(counter.get() + more);
 }
@@ -278,8 +295,18 @@ fn count(counter: &Cell<u32>, more: u32) {
 #[test]
 fn random_configurations_decide_as_the_original() {
     let seen = Seen::default();
-    let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_500) });
-    let outcome = runner.run(&(descriptors(), requests()), |(descriptors, requests)| {
+    // What is hard is rare: it goes on until enough of it was compared.
+    let mut cases = 0;
+    while cases < 1_500 || (!seen.is_enough() && cases < 15_000) {
+        compare_random_configurations(500, &seen).unwrap_or_else(|why| panic!("{why}"));
+        cases += 500;
+    }
+    assert!(seen.is_enough(), "{seen:?}");
+}
+
+fn compare_random_configurations(cases: u32, seen: &Seen) -> Result<(), String> {
+    let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) });
+    let compared = runner.run(&(descriptors(), requests()), |(descriptors, requests)| {
         let text = yaml(&descriptors);
         let Imported { policy, notes } = import(&text);
         // What is said to decide otherwise may.
@@ -325,17 +352,5 @@ fn random_configurations_decide_as_the_original() {
         count(&seen.open_rules, policy.domains["shop"].rules.iter().filter(is_open).count() as u32);
         Ok(())
     });
-    outcome.unwrap_or_else(|error| panic!("{error}"));
-    // It did compare what is hard.
-    let enough = [
-        (&seen.configurations, 700),
-        (&seen.compared, 40_000),
-        (&seen.denied, 5_000),
-        (&seen.shared, 500),
-        (&seen.open_rules, 500),
-        (&seen.by_the_whole, 10_000),
-        (&seen.let_pass, 100),
-        (&seen.of_paths, 5_000),
-    ];
-    assert!(enough.iter().all(|(count, least)| count.get() > *least), "{seen:?}");
+    compared.map_err(|why| why.to_string())
 }

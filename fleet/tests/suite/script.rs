@@ -27,13 +27,38 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     prop::collection::vec(batch, 1..40)
 }
 
+/// What the script is to do in the test below, and of what.
+const ASKED: [(&str, &str); 14] = [
+    ("looked", "look"),
+    ("charged", "clear"),
+    ("charged", "swap"),
+    ("other", "swap"),
+    ("known", "add"),
+    ("charged", "add"),
+    ("refused", "add"),
+    ("other", "add"),
+    ("charged", "take"),
+    ("other", "take"),
+    ("charged", "lend"),
+    ("other", "lend"),
+    ("spared", "add"),
+    ("unasked", "add"),
+];
+
 #[test]
 fn the_script_does_what_this_function_does() {
     let redis = Redis::start();
     let mut connection = redis.connect().expect("it answers");
     let (mut seen, mut debts): (HashMap<(String, &str), usize>, usize) = (HashMap::new(), 0);
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
-    for case in 0..200 {
+    let is_enough = |seen: &HashMap<(String, &'static str), usize>| {
+        ASKED.iter().all(|(done, kind)| seen.get(&((*done).to_owned(), *kind)).is_some_and(|&count| count > 10))
+    };
+    for case in 0..2_000 {
+        // What is rare takes longer.
+        if case >= 200 && debts > 10 && is_enough(&seen) {
+            break;
+        }
         let batches = batches().new_tree(&mut runner).expect("a case").current();
         let mut comparison = Comparison::new(case);
         for batch in batches {
@@ -50,23 +75,5 @@ fn the_script_does_what_this_function_does() {
         debts += comparison.debts();
     }
     assert!(debts > 10, "{debts}");
-    for (done, kind) in [
-        ("looked", "look"),
-        ("charged", "clear"),
-        ("charged", "swap"),
-        ("other", "swap"),
-        ("known", "add"),
-        ("charged", "add"),
-        ("refused", "add"),
-        ("other", "add"),
-        ("charged", "take"),
-        ("other", "take"),
-        ("charged", "lend"),
-        ("other", "lend"),
-        ("spared", "add"),
-        ("unasked", "add"),
-    ] {
-        let count = seen.get(&(done.to_owned(), kind));
-        assert!(count.is_some_and(|&count| count > 10), "{done} of {kind}: {seen:?}");
-    }
+    assert!(is_enough(&seen), "{seen:?}");
 }
