@@ -542,10 +542,10 @@ struct Readers {
 }
 
 impl Readers {
-    const COUNT: usize = 40;
+    const COUNT: usize = 60;
 
     fn start(home: Home) -> Self {
-        const CLIENTS: u64 = 12_000;
+        const CLIENTS: u64 = 8_000;
         let fleet = Fleet::start(home);
         // Values that cannot be packed: more than the sockets hold.
         let client = |number: u64| {

@@ -16,8 +16,12 @@ use super::proto::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimit
 
 /// For a call to be answered. One that asks all nodes takes two seconds.
 const ANSWER: Duration = Duration::from_secs(5);
+/// For a change to be answered: longer than the minute after which the admin server gives one up, so that it is heard what became
+/// of it.
+const CHANGE_ANSWER: Duration = Duration::from_secs(75);
 
-/// A connection that nothing came over for so long is used no more; the other side ends it at five seconds.
+/// A connection that nothing came over for so long is used no more; the other side ends it after five seconds at the
+/// earliest.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Calls of callers that are under way at once: whose they are is known there only.
@@ -58,6 +62,7 @@ impl Admin {
     fn by(url: &str, tls: Result<ClientConfig, TlsError>) -> io::Result<Self> {
         let client = Client::builder()
             .tls_backend_preconfigured(tls.map_err(io::Error::other)?)
+            .connect_timeout(ANSWER)
             .pool_idle_timeout(IDLE)
             .tcp_nodelay(true)
             // The server is named, so nobody else is asked.
@@ -224,8 +229,9 @@ impl<'c> Caller<'c> {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let timeout = if method == Method::GET { ANSWER } else { CHANGE_ANSWER };
         let request = self.admin.client.request(method, format!("{}{path}", self.admin.url));
-        request.timeout(ANSWER).header("authorization", self.authorization)
+        request.timeout(timeout).header("authorization", self.authorization)
     }
 
     async fn answered<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, Status> {
