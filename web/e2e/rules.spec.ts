@@ -127,7 +127,9 @@ test('a rule is deleted, and taken back', async ({ admin, watch }) => {
   await dialog.getByRole('button', { name: 'Publish v2' }).click();
   await expectInForce(admin, 2);
   await dialog.getByRole('button', { name: 'Roll back…' }).click();
-  await admin.getByRole('dialog', { name: /v2/ }).getByRole('button', { name: /v3/ }).click();
+  const back = admin.getByRole('dialog', { name: /v2/ });
+  await back.getByRole('button', { name: /v3/ }).click();
+  await expect(back.getByText('v3 in force')).toBeVisible();
   await admin.goto('/rules');
   await expect(admin.getByRole('link', { name: 'sign-in' })).toBeVisible();
 });
