@@ -86,8 +86,8 @@ const WORKERS: usize = 2;
 const CONNECTIONS_MAX: usize = 2_560;
 /// How long a client may take to send a request's head.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may be idle: longer than proxies and clients keep theirs (nginx a minute), or they would send a request
-/// over one that is just being closed.
+/// How long a connection may be idle. It is longer than nginx keeps its connections (60 s), so that it does not send a request over
+/// one that the server is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What an admin server is made of.

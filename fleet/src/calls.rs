@@ -12,7 +12,7 @@ use crate::wire::{Hello, STREAM};
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a call to be answered.
 const ANSWER: Duration = Duration::from_secs(5);
-/// A connection that nothing came over for so long is used no more; the other side ends it after five at the earliest.
+/// How long an idle connection is kept for the next call: shorter than the admin server keeps it (75 s).
 const IDLE: Duration = Duration::from_secs(3);
 
 /// The secret by which the admin server knows a node.

@@ -5,7 +5,7 @@ import { FleetNode, nodeToken } from './nodes.ts';
 import type { Server } from './server.ts';
 import { within } from './within.ts';
 
-/** A hundred a day, so that what was used is not back while a test looks. */
+/** Sets the limit to 100 a day, so that no token comes back during a test: one does every 14 minutes. */
 async function slow(page: Page): Promise<void> {
   const headers = await csrf(page);
   const tier = await (await page.request.get('/api/v1/tiers/free')).json();
@@ -112,7 +112,7 @@ test('nothing used is an answer; the keys denied most are links', async ({ admin
   await exhaust(server, 'ada');
   const denied = setInterval(() => void server.check('ada').catch(() => undefined), 10);
   try {
-    // One decision in 16 is looked at.
+    // The sketch of heavy keys samples one decision in 16.
     await expect
       .poll(async () => (await admin.request.get('/api/v1/metrics/top?by=key&of=denied&limit=5')).text(), {
         timeout: within(30_000),

@@ -1,6 +1,12 @@
 //! For whoever runs the server: alive, ready, and what it counts of itself.
 
-use std::fs;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
 
 use serde_json::json;
 use tidegate_testkit::wait_until;
@@ -66,4 +72,28 @@ fn a_server_whose_database_is_gone_is_not_ready() {
     assert!(metrics.contains("tidegate_admin_store_errors_total{operation=\"begin\"} 1"), "{metrics}");
     fs::rename(folder.path().join("elsewhere"), folder.home().data.join("tidegate.db")).expect("it moves back");
     wait_until("it is ready", || server.stranger().get("/readyz").status == 200);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: the minute for which proxies keep idle connections"]
+    fn a_connection_that_was_idle_for_a_minute_is_still_answered() {
+        let (_folder, server) = fresh();
+        let address = server.url.strip_prefix("http://").expect("a URL");
+        let mut connection = TcpStream::connect(address).expect("it listens");
+        let mut request = || {
+            connection.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").expect("it reads");
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"ok\n") {
+                let mut byte = [0];
+                connection.read_exact(&mut byte).expect("an answer");
+                answer.push(byte[0]);
+            }
+        };
+        request();
+        thread::sleep(Duration::from_secs(61));
+        request();
+    }
 }

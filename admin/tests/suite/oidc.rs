@@ -527,12 +527,13 @@ fn a_provider_that_is_away_costs_the_sign_in_by_it_alone() {
 
 #[test]
 fn all_wait_for_a_provider_that_answers_nothing_at_the_same_time() {
-    // One after the other, they would wait for a minute.
-    ask_silent_provider(30, Duration::from_secs(2), Duration::from_secs(50));
+    // The server has two workers: one after the other on each, the requests would take a minute.
+    ask_silent_provider(60, Duration::from_secs(2), Duration::from_secs(40));
 }
 
-/// So many people at once, each of whom waits for so long. They are answered within `at_most`.
-fn ask_silent_provider(people: usize, timeout: Duration, at_most: Duration) {
+/// Sends `requests` requests at once that need a provider which never answers; each may take `timeout`. Asserts that all are
+/// answered within `at_most`.
+fn ask_silent_provider(requests: usize, timeout: Duration, at_most: Duration) {
     let folder = Folder::new();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut secret = NamedTempFile::new().expect("a file");
@@ -545,7 +546,7 @@ fn ask_silent_provider(people: usize, timeout: Duration, at_most: Duration) {
         let client = server.stranger();
         thread::spawn(move || code(&client.get("/api/v1/session/oidc")))
     };
-    let answers: Vec<_> = (0..people).map(|_| ask()).collect();
+    let answers: Vec<_> = (0..requests).map(|_| ask()).collect();
     for answer in answers {
         assert_eq!(answer.join().expect("an answer"), (502, "provider".to_owned()));
     }

@@ -91,6 +91,7 @@ fn a_name_is_one_process_at_all_servers() {
     // The process itself is let in at once, and the first server hears nothing of it any more.
     let mut second = Events::of_node(&b.url, &node, &hello("n-1", "a"));
     let _ = second.next_called("snapshot");
+    // The first server may have heard of the second one by now.
     let why = refused(&a);
     assert!(["this server since", "the server `there` since 2"].iter().any(|told| why.contains(told)), "{why}");
     assert_eq!(first.next_called("restart"), json!({}));
@@ -130,7 +131,7 @@ fn a_node_that_is_anothers_by_now_is_given_up() {
         folder.home().is_done(&is_told)
     };
     wait_until("it is told", || has(1));
-    // It stays the other's however long this machine takes.
+    // A row of the future expires a minute from now: a busy machine has that long for what follows.
     folder.home().execute(
         "UPDATE nodes SET server = 'there since 1', instance = 'b', at = extract(epoch FROM now())::bigint + 50
          WHERE name = 'n-1'",

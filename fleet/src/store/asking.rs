@@ -42,7 +42,8 @@ const MOVED: Duration = Duration::from_millis(2);
 /// Before the slots of what people ask; it gathers too, so that all of it goes out together.
 const FOR_PEOPLE: &str = "?";
 
-/// So long at least is asked again for what lost a race for its word, or came to a server that its slot had left.
+/// How long at least a question is sent again that lost the race for its key, or that reached a server which no longer has its
+/// slot. A question whose caller waits longer is sent again for that time.
 const TRIES_FOR: Duration = Duration::from_secs(1);
 
 /// Nobody waits for what is asked in the background, so it is waited for longer.
@@ -573,6 +574,22 @@ mod tests {
         answers.clear();
         assert!(slot.is_full() && slot.take().is_empty());
         assert!(slot.urgent.is_empty() && slot.others.len() == 100 - 16 - 16 - 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_sent_again_for_as_long_as_its_caller_waits() {
+        let ten_seconds = Duration::from_secs(10);
+        for (patience, almost) in
+            [(BACKGROUND, Duration::from_millis(999)), (ten_seconds, Duration::from_millis(9_999))]
+        {
+            let (question, _answer) = waiting(0, true);
+            let mut question = Waiting { patience, ..question };
+            assert!(question.is_asked_again());
+            tokio::time::advance(almost).await;
+            assert!(question.is_asked_again(), "after {almost:?}");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert!(!question.is_asked_again(), "a millisecond later");
+        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(super) struct Figures {
     /// The most tokens above a limit that the store has said, and how often it was above.
     pub(super) overshoot_max: AtomicU64,
     pub(super) overshoots: AtomicU64,
-    /// The most tokens of one key that were told at once.
+    /// The most tokens of one key that were spent from the sending of one exchange to the answer to the next.
     pub(super) untold_max: AtomicU64,
     /// Nanoseconds for which the oldest was untold when the store had it, at the last exchange.
     pub(super) lag_ns: AtomicU64,
@@ -430,7 +430,6 @@ impl Holdings {
                 let Holding { name, own, kind: Kind::Synced { view, text }, .. } = holding else { return None };
                 let since = view.since();
                 let (number, tokens) = view.tell()?;
-                self.figures.untold_max.fetch_max(tokens, Ordering::Relaxed);
                 let sent = format!("{}:sent", name.key);
                 let wish = Wish::Delta { sent, node: self.node.clone(), number, tokens };
                 let part = Part::again(name.key.clone(), *own, wish, text.as_deref());
@@ -465,6 +464,7 @@ impl Holdings {
         let now = self.store.moment();
         let mut shard = lock(self.shard(place.hash));
         let Some(Holding { own, kind: Kind::Synced { view, text }, .. }) = held_at(&mut shard, place) else { return };
+        self.figures.untold_max.fetch_max(view.unanswered(), Ordering::Relaxed);
         let is_more = match told {
             Some(told) => {
                 let carried = || meter.carry_over(told.word, told.now, &own.meter, Carry::Keep);

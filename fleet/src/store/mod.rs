@@ -456,8 +456,8 @@ pub struct StoreFigures {
     pub overshoots: u64,
     /// The most tokens above a limit that it had.
     pub overshoot_max: u64,
-    /// The most tokens of one key that this node spent between two exchanges. The sum of all nodes bounds by how much they are
-    /// above a synced limit.
+    /// The most tokens of one key that this node spent between two exchanges: from the sending of one to the answer to the next.
+    /// The sum of all nodes bounds by how much they are above a synced limit.
     pub untold_max: u64,
     /// For how long a synced charge was untold, when the store had it: the last one.
     pub sync_lag: Duration,

@@ -107,6 +107,11 @@ impl View {
         self.untold
     }
 
+    /// Returns the tokens that were spent here and that no answer of the store has covered yet, those on their way included.
+    pub(super) fn unanswered(&self) -> u64 {
+        self.untold + self.telling.unwrap_or(0)
+    }
+
     /// Since when something is untold.
     pub(super) fn since(&self) -> Option<Nanos> {
         (self.untold > 0 || self.telling.is_some()).then_some(self.since)

@@ -90,7 +90,7 @@ async fn a_connection_that_nothing_comes_over_is_probed_after_ten_seconds() {
     let peer = format!("0100007F:{:04X}", server.address.port());
     let of_it = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // Those that are established: others of this port may have ended just before.
+        // Only established connections (state 01): an earlier server may have left closed ones with this port.
         (fields.get(2) == Some(&&*peer) && fields[3] == "01").then(|| fields[5].to_owned())
     };
     let timers: Vec<String> = connections.lines().filter_map(of_it).collect();

@@ -16,12 +16,11 @@ use super::proto::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimit
 
 /// For a call to be answered. One that asks all nodes takes two seconds.
 const ANSWER: Duration = Duration::from_secs(5);
-/// For a change to be answered: longer than the minute after which the admin server gives one up, so that it is heard what became
-/// of it.
-const CHANGE_ANSWER: Duration = Duration::from_secs(75);
+/// How long a change of the policy may take. The admin server gives a publish up after 20 s in its queue and a minute at work; this
+/// is longer, so that its answer says what became of the change.
+const CHANGE_ANSWER: Duration = Duration::from_secs(90);
 
-/// A connection that nothing came over for so long is used no more; the other side ends it after five seconds at the
-/// earliest.
+/// How long an idle connection is kept for the next call: shorter than the admin server keeps it (75 s).
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Calls of callers that are under way at once: whose they are is known there only.
@@ -176,20 +175,21 @@ impl<'c> Caller<'c> {
         self.answered(self.request(Method::GET, path)).await
     }
 
-    /// Sends something to be made, or asked.
+    /// Creates an object of the policy.
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<Told<T>, Status> {
-        self.answered(self.request(Method::POST, path).json(body)).await
+        self.answered(self.request(Method::POST, path).timeout(CHANGE_ANSWER).json(body)).await
     }
 
     /// Replaces what has this entity tag.
     pub(super) async fn put(&self, path: &str, etag: &str, body: &Value) -> Result<(), Status> {
-        let request = self.request(Method::PUT, path).header("if-match", etag).json(body);
+        let request = self.request(Method::PUT, path).timeout(CHANGE_ANSWER).header("if-match", etag).json(body);
         self.answered::<Value>(request).await.map(drop)
     }
 
     /// Removes what has this entity tag.
     pub(super) async fn delete(&self, path: &str, etag: &str) -> Result<(), Status> {
-        self.answered::<Value>(self.request(Method::DELETE, path).header("if-match", etag)).await.map(drop)
+        let request = self.request(Method::DELETE, path).timeout(CHANGE_ANSWER).header("if-match", etag);
+        self.answered::<Value>(request).await.map(drop)
     }
 
     /// Has every node, and what they share, forget what somebody used.
@@ -207,8 +207,8 @@ impl<'c> Caller<'c> {
                 question[name] = json!(value);
             }
         }
-        let told = self.post::<Outcome>("/api/v1/keys/reset", &json!({ "request": question })).await?;
-        let Outcome { answers, did_not_answer: missing, store } = told.body;
+        let request = self.request(Method::POST, "/api/v1/keys/reset").json(&json!({ "request": question }));
+        let Outcome { answers, did_not_answer: missing, store } = self.answered(request).await?.body;
         let mut response = ResetRateLimitResponse { missing, ..ResetRateLimitResponse::default() };
         match store {
             None => {}
@@ -229,9 +229,8 @@ impl<'c> Caller<'c> {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let timeout = if method == Method::GET { ANSWER } else { CHANGE_ANSWER };
         let request = self.admin.client.request(method, format!("{}{path}", self.admin.url));
-        request.timeout(timeout).header("authorization", self.authorization)
+        request.timeout(ANSWER).header("authorization", self.authorization)
     }
 
     async fn answered<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Told<T>, Status> {
