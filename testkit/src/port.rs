@@ -10,9 +10,10 @@ use std::{
     },
 };
 
-/// The first port that is given out, and how many there are: all of them below those that systems give away by themselves.
-const FIRST: u16 = 10_000;
-const COUNT: u16 = 10_000;
+/// The first port that is given out, and how many there are: below those that systems give to outgoing connections, and above
+/// 10080, which browsers refuse as a bad port.
+const FIRST: u16 = 11_000;
+const COUNT: u16 = 9_000;
 
 /// The length of an abstract name: all that there is room for, as Node binds it for the tests of the dashboard
 /// (`web/e2e/ports.ts`).
@@ -36,7 +37,7 @@ impl ReservedPort {
     ///
     /// # Panics
     ///
-    /// None of 10,000 ports is free.
+    /// No port of 11000 to 19999 is free.
     #[must_use]
     pub fn new() -> Self {
         Self::with(is_free)
@@ -46,7 +47,7 @@ impl ReservedPort {
     ///
     /// # Panics
     ///
-    /// None of 10,000 ports is free.
+    /// No port of 11000 to 19999 is free.
     #[must_use]
     pub fn of_cluster_node() -> Self {
         Self::with(|port| is_free(port) && is_free(port + BUS))
@@ -58,7 +59,7 @@ impl ReservedPort {
         let start = RandomState::new().hash_one(std::process::id()) % u64::from(count);
         let all = (0..count).map(|at| FIRST + ((u64::from(at) + start) % u64::from(count)) as u16);
         let mut locked = all.filter_map(|port| Some(Self { port, _lock: lock(port)? }));
-        locked.find(|reserved| is_free(reserved.port)).expect("a free port of 10000 to 19999")
+        locked.find(|reserved| is_free(reserved.port)).expect("a free port of 11000 to 19999")
     }
 
     /// The port.

@@ -1,9 +1,12 @@
 /** Ports that no other test takes: the same lock as `testkit/src/port.rs` has, for tests of the dashboard. */
 import { createServer, type Server } from 'node:net';
 
-/** Below the ports that the system gives to outgoing connections: one of these is free again when a server restarts. */
-const FIRST = 10_000;
-const COUNT = 10_000;
+/**
+ * Below the ports that the system gives to outgoing connections, so that a server that restarts finds its port free; and above
+ * 10080, which browsers and `fetch` refuse as a bad port.
+ */
+const FIRST = 11_000;
+const COUNT = 9_000;
 /** The length of an abstract name. Versions of Node differ in whether they bind what is behind a shorter one. */
 const NAME_BYTES = 107;
 

@@ -53,6 +53,9 @@ test('a rule is made, says itself in a sentence, and decides', async ({ admin, s
   await admin.getByLabel('free', { exact: true }).check();
   await admin.getByRole('button', { name: 'Add a condition' }).click();
   await admin.getByLabel('Kind of condition 1').fill('ip');
+  await admin.getByRole('button', { name: 'Review and publish' }).click();
+  await expect(admin.getByRole('alert')).toContainText('This is needed');
+  await expect(admin.getByLabel('Value of condition 1')).toBeFocused();
   await admin.getByLabel('Value of condition 1').fill('192.0.2.*');
   await expect(
     admin.getByText(

@@ -99,9 +99,12 @@ test('a rule, a client and the settings of a domain survive the form', () => {
 test('what a rule cannot be without, and numbers that are none', () => {
   const rule = formOf('rule', { id: 'x', endpoint: '', per: [], limits: layered.limits ?? [] });
   rule.fields['cost'] = '1.5';
+  rule.fields['where.api_key'] = '';
+  rule.fields['where.user'] = 'ada';
   expect(faultsOf('rule', rule, grammar)).toEqual({
     endpoint: { why: 'missing' },
     per: { why: 'missing' },
+    'where.api_key': { why: 'missing' },
     cost: { why: 'cost' },
   });
   const share = edited((form) => (row(form, 'second').fields['on_failure'] = { local: 'half' }));

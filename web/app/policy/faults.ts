@@ -2,6 +2,7 @@
 import type { Kind } from '../api/types.ts';
 import { hasOverride, isUnlimited, takes, type Form, type Grammar, type RowField } from './form.ts';
 import { isRate, parseNumber, parseRate, type WrongRate } from './rate.ts';
+import { conditionsOf } from './ruletext.ts';
 
 export interface Fault {
   why:
@@ -36,6 +37,10 @@ export function faultsOf(kind: Kind, form: Form, grammar: Grammar): Faults {
   for (const name of ['override.reason', 'override.until']) {
     const value = form.fields[name];
     if (typeof value === 'string' && value.trim() === '') faults[name] = { why: 'missing' };
+  }
+  // The server refuses a condition without a value, so the preview does not ask while one is typed.
+  for (const [kind, value] of conditionsOf(form.fields)) {
+    if (value === '') faults[`where.${kind}`] = { why: 'missing' };
   }
   const { cost } = form.fields;
   if (cost !== undefined && (typeof cost !== 'number' || cost < 1)) faults['cost'] = { why: 'cost' };
