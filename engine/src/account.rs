@@ -554,7 +554,12 @@ impl<'l> Account<'l> {
         };
         match charged.site {
             Site::Slot => {
-                buckets.table.change(self.key, given_back);
+                let is_owed = |held: &Held| !self.owes_little(*held, buckets.clock.now());
+                if !buckets.table.change(self.key, |held| Some(held).filter(is_owed).and_then(given_back)) {
+                    // What the stripes of a lease gave is charged to the word first.
+                    self.end_lease(buckets);
+                    buckets.table.change(self.key, given_back);
+                }
             }
             Site::Overflow => {
                 let cell = self.overflow(buckets);
