@@ -81,8 +81,8 @@ impl Default for ReservedPort {
     }
 }
 
-/// Returns how many ports are given out: those below the range of ports of outgoing connections. Where that range begins lower
-/// than usual, the ports are taken from it all the same, since some are needed.
+/// Returns how many ports are given out: those below the range of ports of outgoing connections. Where fewer than a
+/// thousand are below it, the ports are taken from it all the same, since some are needed.
 fn candidates() -> u16 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first: u16 = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(FIRST + COUNT);

@@ -54,8 +54,12 @@ test('a rule is made, says itself in a sentence, and decides', async ({ admin, s
   await admin.getByRole('button', { name: 'Add a condition' }).click();
   await admin.getByLabel('Kind of condition 1').fill('ip');
   await admin.getByRole('button', { name: 'Review and publish' }).click();
-  await expect(admin.getByRole('alert')).toContainText('This is needed');
+  await expect(admin.getByRole('alert')).toContainText('only where ip: This is needed');
   await expect(admin.getByLabel('Value of condition 1')).toBeFocused();
+  await admin.getByRole('button', { name: 'Add a condition' }).click();
+  await admin.getByLabel('Kind of condition 2').fill('ip');
+  await expect(admin.getByText('A later condition has the same kind')).toBeVisible();
+  await admin.getByLabel('Kind of condition 2').fill('');
   await admin.getByLabel('Value of condition 1').fill('192.0.2.*');
   await expect(
     admin.getByText(

@@ -39,6 +39,8 @@ test('paths have names', () => {
   expect(fieldName('limits/minute')).toBe('limit minute');
   expect(fieldName('limits/minute/mode')).toBe('minute mode');
   expect(fieldName('unlimited')).toBe('unlimited');
+  expect(fieldName('where.api_key')).toBe('only where api_key');
+  expect(fieldName('defaults.user')).toBe('default tier of user');
 });
 
 test('another order is a difference that is shown', () => {

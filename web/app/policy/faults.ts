@@ -38,12 +38,12 @@ export function faultsOf(kind: Kind, form: Form, grammar: Grammar): Faults {
     const value = form.fields[name];
     if (typeof value === 'string' && value.trim() === '') faults[name] = { why: 'missing' };
   }
-  // The server refuses a condition without a value, so the preview does not ask while one is typed.
-  for (const [kind, value] of conditionsOf(form.fields)) {
-    if (value === '') faults[`where.${kind}`] = { why: 'missing' };
-  }
   const { cost } = form.fields;
   if (cost !== undefined && (typeof cost !== 'number' || cost < 1)) faults['cost'] = { why: 'cost' };
+  // The server refuses a condition without a value, so the preview does not ask while one is typed.
+  for (const [identity, value] of conditionsOf(form.fields)) {
+    if (value === '') faults[`where.${identity}`] = { why: 'missing' };
+  }
   const why = tagFault(form.fields['tags'], grammar);
   if (kind === 'client' && why) faults['tags'] = { why };
   if (!isUnlimited(form)) Object.assign(faults, limitFaults(kind, form, grammar));

@@ -22,6 +22,7 @@ export const fields = {
     'override.until': 'override ends',
     'override.reason': 'reason of the override',
   } as Record<string, string>,
+  condition: (kind: string) => `only where ${kind}`,
   defaultOf: (kind: string) => `default tier of ${kind}`,
   limit: (id: string) => `limit ${id}`,
   ofLimit: (limit: string, field: string) => `${limit} ${field}`,

@@ -55,6 +55,7 @@ export const rule = {
     valueHint: 'acct_7*',
     add: 'Add a condition',
     remove: (kind: string) => (kind === '' ? 'Remove the new condition' : `Remove condition ${kind}`),
+    twice: 'A later condition has the same kind. Only that one counts.',
     help: 'A * at the end matches the rest.',
   },
   note: 'Note',
