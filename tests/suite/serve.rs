@@ -46,7 +46,7 @@ fn a_limit_is_changed_under_live_traffic() {
     assert_eq!(session.publish(&served.admin, 1, "\"tier:free:1\"", 1_000), Some(2));
     let (status, allowed) = check(&served, "ada");
     assert_eq!((status, &allowed["policy_version"]), (200, &json!(2)));
-    // Of the old limit a token comes back every 600 ms, of the new one every 60.
+    // The old limit gives a token back every 600 ms, the new one every 60 ms.
     let back =
         (before_publish.as_millis() / 600 + began.elapsed().saturating_sub(before_publish).as_millis() / 60 + 2) as u64;
     assert!((899..=899 + back).contains(&allowed["remaining"].as_u64().expect("a number")), "{allowed} after {back}");
