@@ -542,30 +542,25 @@ impl<'l> Account<'l> {
     /// meanwhile the charge stands, against the client. `mark` was made before the charge.
     #[cold]
     pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged, mark: Mark) {
-        let given_back = |held: Held| {
-            let meter = self.limit.meter.filter(|_| held.generation == self.limit.generation)?;
-            let moved_ns = match (charged.site, buckets.moves.since(self.key, mark)?) {
-                // Strangers' charges move an overflow bucket too.
-                (Site::Overflow, _) => u64::MAX,
-                (_, ns) => ns,
-            };
-            let receipt = Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns };
-            buckets.moves.given_back(self.key, held, &meter, &receipt, || buckets.clock.now())
+        let Some(meter) = &self.limit.meter else { return };
+        let receipt = |held: Held| {
+            let since_ns = buckets.moves.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
+            // Strangers' charges move an overflow bucket too.
+            let moved_ns = if matches!(charged.site, Site::Overflow) { u64::MAX } else { since_ns };
+            Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
+        let (moves, read_clock) = (&buckets.moves, || buckets.clock.now());
         match charged.site {
             Site::Slot => {
-                let is_owed = |held: &Held| !self.owes_little(*held, buckets.clock.now());
-                if !buckets.table.change(self.key, |held| Some(held).filter(is_owed).and_then(given_back)) {
-                    // What the stripes of a lease gave is charged to the word first.
-                    self.end_lease(buckets);
-                    buckets.table.change(self.key, given_back);
-                }
+                moves.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
             }
             Site::Overflow => {
                 let cell = self.overflow(buckets);
-                update(cell, Swap::load(cell), &mut 0, |slot: Slot| match given_back(slot.held()) {
-                    Some(held) => Next::Write(overflow_slot(self.limit.index, held), ()),
-                    None => Next::Leave(()),
+                update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
+                    let held = slot.held();
+                    let given_back =
+                        receipt(held).and_then(|it| moves.given_back(self.key, held, meter, &it, read_clock()));
+                    given_back.map_or(Next::Leave(()), |held| Next::Write(overflow_slot(self.limit.index, held), ()))
                 });
             }
             // Whoever asked the store gives back to it.

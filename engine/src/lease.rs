@@ -31,8 +31,8 @@
 //! A token is charged when it is paid, so later than it was spent: time repays up to L tokens later than it would have.
 //! While a thread stalls that opens or closes the lease, up to L tokens are out of reach; while one refills, the share of
 //! its stripe is. Where a lease ends beside a refill for a cost of c, and the bucket is nearly full, up to c - 1 tokens that
-//! were in hand are not given back. A refund that is larger than what the word owes ends the lease first; while another
-//! thread begins or ends it, the rest of that refund is lost. A publish that changes the limit's numbers takes all of L as
+//! were in hand are not given back. A refund that needs more than the word holds ends the lease first. Where other threads begin
+//! and end leases of the key meanwhile, the rest of that refund may be lost. A publish that changes the limit's numbers takes all of L as
 //! used.
 //!
 //! # The protocol
@@ -298,7 +298,7 @@ impl<'b> Lease<'b> {
         self.table.change(self.key, |held| {
             // Forgotten, or converted: then so are these.
             self.moves.since(self.key, mark).filter(|_| held.generation == self.generation)?;
-            self.moves.given_back(self.key, held, self.meter, &receipt, self.read_clock)
+            self.moves.given_back(self.key, held, self.meter, &receipt, (self.read_clock)())
         });
     }
 
@@ -412,6 +412,8 @@ impl<'b> Lease<'b> {
 mod models;
 #[cfg(all(test, not(engine_loom)))]
 mod stress;
+#[cfg(all(test, not(engine_loom)))]
+mod tests;
 #[cfg(test)]
 #[cfg_attr(not(engine_loom), expect(dead_code, reason = "the models use all of it"))]
 mod world;

@@ -1,10 +1,12 @@
 //! How far buckets were moved back: by what was given back to them, and by resets. A charge that is given back later asks
 //! what happened since.
 
+use std::cell::Cell;
+
 use crate::{
     algorithm::{Meter, Receipt},
     sync::Counter,
-    table::Key,
+    table::{Key, Table},
     time::Nanos,
     word::Held,
 };
@@ -78,18 +80,47 @@ impl Moves {
             }
         }
     }
-    /// What a bucket holds after a charge was given back to it; `None` where nothing is left to give.
+
+    /// Returns the bucket after a give-back, or `None` where nothing is left to give. The caller reads `now` after `held`: what
+    /// time has returned up to now must not be returned again.
     pub(crate) fn given_back(
         &self,
         key: Key,
         held: Held,
         meter: &Meter,
         receipt: &Receipt,
-        read_clock: impl Fn() -> Nanos,
+        now: Nanos,
     ) -> Option<Held> {
-        // The clock after the word: what time has returned up to now must not be returned again.
-        let word = meter.give_back(held.word, read_clock(), receipt)?;
+        let word = meter.give_back(held.word, now, receipt)?;
         self.moved(key, held.word.saturating_sub(word));
         Some(Held { word, ..held })
+    }
+
+    /// Gives a charge back to the slot of a key. `receipt` returns `None` where other numbers rule the slot by now.
+    ///
+    /// Where the slot is leased and its word holds less than the refund, stripes gave the rest: `end_lease` has it charged to
+    /// the word first. While other threads begin and end leases of the key, the rest may be lost.
+    pub(crate) fn give_back(
+        &self,
+        table: &Table,
+        key: Key,
+        meter: &Meter,
+        receipt: impl Fn(Held) -> Option<Receipt>,
+        read_clock: impl Fn() -> Nanos,
+        end_lease: impl Fn(),
+    ) {
+        for can_end_lease in [true, true, false] {
+            let is_short = Cell::new(false);
+            table.change(key, |held| {
+                let receipt = receipt(held)?;
+                let now = read_clock();
+                is_short.set(can_end_lease && held.is_leased && meter.is_short_of(held.word, now, &receipt));
+                if is_short.get() { None } else { self.given_back(key, held, meter, &receipt, now) }
+            });
+            if !is_short.get() {
+                return;
+            }
+            end_lease();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Account, Buckets, Charged};
 use crate::{
-    algorithm::{Meter, Verdict},
+    algorithm::Verdict,
     clock::Clock,
     lease::{Lease, Leased},
     registry::Newer,
@@ -82,13 +82,6 @@ impl Account<'_> {
     #[inline(always)]
     pub(super) fn is_leased(&self, held: Held) -> bool {
         held.is_leased && held.generation == self.limit.generation
-    }
-
-    /// The key has a lease, and its word owes no more than the cost at time `now`.
-    pub(super) fn owes_little(&self, held: Held, now: Nanos) -> bool {
-        // Rounded up.
-        let owed = |meter: Meter| meter.capacity() - meter.remaining(held.word, now);
-        self.is_leased(held) && self.limit.meter.is_some_and(|meter| owed(meter) <= self.cost)
     }
 
     /// Ends the key's lease, if it has one and no other thread is about to begin or end it.

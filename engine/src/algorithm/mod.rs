@@ -194,6 +194,12 @@ impl Meter {
         each!(self, algorithm => algorithm.give_back(word, now, receipt))
     }
 
+    /// Returns whether a token bucket's word holds less than the part of a charge that time has not repaid. The stripes of a
+    /// lease gave the rest, and it is not charged to the word yet.
+    pub(crate) fn is_short_of(&self, word: u64, now: Nanos, receipt: &Receipt) -> bool {
+        matches!(self, Self::TokenBucket(bucket) if bucket.is_short_of(word, now, receipt))
+    }
+
     /// The word after `cost` was charged although it may not fit: what was used already and is known only now. Later costs
     /// wait for it. A window holds at most what its field does, and forgets it at its end; a log at most its limit, for a
     /// period.

@@ -150,25 +150,35 @@ impl TokenBucket {
         word.saturating_sub(now)
     }
 
-    /// Gives back what time has surely not repaid: anything more could have been repaid before, and would be minted. Two
-    /// suppositions give a lower bound each, and the larger is taken:
+    /// Nanoseconds of a charge that time has surely not repaid: anything more could have been repaid before, and would be
+    /// minted. Two suppositions give a lower bound each, and the larger is taken:
     ///
     /// * all time since the charge repaid this one first;
     /// * charges are repaid in the order of their places in the queue, of which this one's ended at the receipt's word, or
     ///   earlier by as much as was given back since for charges before it.
-    pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
-        // The debt is longer than a word can hold, so the rest after a give-back is not known.
-        if word == Nanos::MAX {
-            return None;
-        }
+    fn not_repaid_ns(&self, now: Nanos, receipt: &Receipt) -> u64 {
         // Rounded down: a part of a charge takes its part of the rounding along, or more.
         let cost_ns = u128::from(receipt.cost) * u128::from(self.period_ns) / u128::from(self.tokens);
         let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
         let by_time_ns = cost_ns.saturating_sub(now.saturating_sub(receipt.charged_at));
         let place = receipt.word.saturating_sub(receipt.moved_ns);
         let by_place_ns = place.saturating_sub(now).min(cost_ns);
-        let word_after = word.saturating_sub(by_time_ns.max(by_place_ns)).max(now);
+        by_time_ns.max(by_place_ns)
+    }
+
+    /// Gives back what time has not repaid, as far as the word holds it.
+    pub(super) fn give_back(&self, word: u64, now: Nanos, receipt: &Receipt) -> Option<u64> {
+        // The debt is longer than a word can hold, so the rest after a give-back is not known.
+        if word == Nanos::MAX {
+            return None;
+        }
+        let word_after = word.saturating_sub(self.not_repaid_ns(now, receipt)).max(now);
         (word_after < word).then_some(word_after)
+    }
+
+    /// Returns whether the word holds less than what time has not repaid of the charge.
+    pub(super) fn is_short_of(&self, word: u64, now: Nanos, receipt: &Receipt) -> bool {
+        word.saturating_sub(now) < self.not_repaid_ns(now, receipt)
     }
 
     /// All of it, also what was charged above the burst.

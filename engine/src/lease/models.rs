@@ -150,6 +150,23 @@ fn giving_back_beside_a_lease_neither_mints_nor_loses() {
     });
 }
 
+/// The stripe gave two tokens, and the word holds one, which was used before. Nothing is minted; what is lost is lost beside
+/// the thread that ends the lease.
+#[test]
+fn giving_back_more_than_the_word_holds_mints_nothing() {
+    check_within(3, || {
+        let world = Arc::new(World::leased(5, 2, 1, 1));
+        let mark = world.moves.mark_long(key(1));
+        let charged = world.charge_at(0, 0, 2).expect("fits");
+        let closer = spawn(&world, World::close);
+        world.give_back(2, charged, mark);
+        end(closer);
+        let drained = world.drain(0);
+        assert!((3..=4).contains(&drained), "{drained} of 4");
+        assert!(world.is_at_rest());
+    });
+}
+
 /// A reset forgets what was used before; what is in the hands of who was refilling is not given back on top.
 #[test]
 fn a_reset_beside_a_refill_mints_nothing() {

@@ -158,13 +158,16 @@ impl World {
         if self.charge_at(thread, 0, cost).is_some() { cost } else { 0 }
     }
 
-    /// As a settlement below an estimate does.
+    /// Gives a charge back, as `Account::give_back` does.
     pub(super) fn give_back(&self, cost: u64, charged: Stepped, mark: Mark) {
-        self.table.change(key(1), |held| {
+        let receipt = |_| {
             let moved_ns = self.moves.since(key(1), mark)?;
-            let receipt = Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns };
-            self.moves.given_back(key(1), held, &self.meter, &receipt, || self.clock.load())
-        });
+            Some(Receipt { cost, charged_at: charged.now, word: charged.word, moved_ns })
+        };
+        let end_lease = || {
+            self.close();
+        };
+        self.moves.give_back(&self.table, key(1), &self.meter, receipt, || self.clock.load(), end_lease);
     }
 
     pub(super) fn reset(&self) {

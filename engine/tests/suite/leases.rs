@@ -198,17 +198,22 @@ fn a_large_cost_beside_a_lease_is_admitted_after_the_time_it_was_told() {
     assert!(told > 0, "no lease had anything to be paid for");
 }
 
-/// Of a bucket that is nearly full: what the stripes gave is not yet charged to the word, which owes less than is refunded.
+/// Has threads check a key until a lease begins, at most some thousand times. Returns how many checks were allowed.
+fn until_a_lease_begins(engine: &Engine<Crossroads>, name: &str) -> u64 {
+    let before = engine.leases_begun();
+    together(engine, |_| {
+        let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
+        let calls = (0..10_000).take_while(|_| engine.leases_begun() == before);
+        calls.filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
+    })
+}
+
+/// The bucket is nearly full: what the stripes gave is not yet charged to the word, which holds less than is refunded.
 #[test]
 fn a_refund_beside_a_lease_that_just_began_is_whole() {
     let engine = engine("token_bucket", 50_000);
     with_leases(&engine, 5, |name| {
-        let before = engine.leases_begun();
-        let spent = together(&engine, |_| {
-            let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
-            let calls = (0..10_000).take_while(|_| engine.leases_begun() == before);
-            calls.filter(|_| handle.check(name, 1).expect("valid").is_allowed()).count() as u64
-        });
+        let spent = until_a_lease_begins(&engine, name);
         let identities = who(name);
         let request = Request::new(&identities).and_then(|it| it.cost(10)).expect("valid");
         for _ in 0..70 {
@@ -219,15 +224,47 @@ fn a_refund_beside_a_lease_that_just_began_is_whole() {
     });
 }
 
-/// The clock stands, so all that was reserved and refunded can be had again, and nothing on top. The bucket is never nearly
-/// full: there, a refund beside the beginning or the end of a lease may be lost.
+#[test]
+fn a_refund_of_what_time_has_repaid_ends_no_lease() {
+    let engine = engine("token_bucket", 50_000);
+    let mut refunds = 0;
+    with_leases(&engine, 5, |name| {
+        until_a_lease_begins(&engine, name);
+        let identities = who(name);
+        let request = Request::new(&identities).and_then(|it| it.cost(10)).expect("valid");
+        let (_, reservation) = engine.reserve(&request);
+        engine.clock().advance(Duration::from_secs(10).as_nanos() as u64);
+        let ended = engine.leases_ended();
+        refunds += u64::from(engine.leases_begun() > ended);
+        engine.refund(reservation.expect("the bucket is nearly full"));
+        assert_eq!(engine.leases_ended(), ended);
+        // The lease ends with the round.
+        admitted(&engine, name);
+    });
+    assert!(refunds > 0, "no lease was open");
+}
+
 #[test]
 fn refunds_beside_a_lease_give_back_exactly_what_was_reserved() {
+    refund_beside_leases(5_000, |admitted| assert_eq!(admitted, 50_000));
+}
+
+/// A refund beside the beginning or the end of a lease may be lost.
+#[test]
+fn refunds_to_a_bucket_that_is_nearly_full_mint_nothing() {
+    refund_beside_leases(0, |admitted| assert!(admitted <= 50_000, "{admitted} of 50,000"));
+}
+
+/// Threads check, reserve and refund while the clock stands, once `used` tokens are used. `check_total` judges how many tokens of
+/// 50,000 were used in all: what was refunded can be used again.
+fn refund_beside_leases(used: u64, check_total: impl Fn(u64)) {
     let engine = engine("token_bucket", 50_000);
     with_leases(&engine, 5, |name| {
         let identities = who(name);
-        let first = Request::new(&identities).and_then(|it| it.cost(5_000)).expect("valid");
-        assert!(engine.check(&first).is_allowed());
+        if used > 0 {
+            let first = Request::new(&identities).and_then(|it| it.cost(used)).expect("valid");
+            assert!(engine.check(&first).is_allowed());
+        }
         let net = together(&engine, |thread| {
             let mut net = 0;
             let mut handle = engine.handle(LIMIT_ID, "user").expect("is there");
@@ -251,7 +288,7 @@ fn refunds_beside_a_lease_give_back_exactly_what_was_reserved() {
             }
             net
         });
-        assert_eq!(5_000 + net + admitted(&engine, name), 50_000);
+        check_total(used + net + admitted(&engine, name));
     });
 }
 
