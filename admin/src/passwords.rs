@@ -4,12 +4,13 @@ use std::sync::OnceLock;
 
 use actix_web::web;
 use argon2::{
-    Argon2,
+    Argon2, Params,
     password_hash::{PasswordHasher, PasswordVerifier, phc::PasswordHash},
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use tokio::sync::Semaphore;
 
-use crate::{problem::Problem, secrets::secret};
+use crate::problem::Problem;
 
 /// The fewest characters of a password.
 pub(crate) const CHARACTERS_MIN: usize = 12;
@@ -20,8 +21,8 @@ static TURNS: Semaphore = Semaphore::const_new(2);
 /// Who is being served or waits; others are told to come again, so that nobody waits behind a crowd.
 static PLACES: Semaphore = Semaphore::const_new(16);
 
-/// The hash of a password that nobody has, which names that nobody has are held to.
-static NOBODY: OnceLock<String> = OnceLock::new();
+/// The hash that names without a user are verified against: its digest is random, so it is of no password.
+static NO_USER: OnceLock<String> = OnceLock::new();
 
 /// Passwords that are long enough and still the first to be tried.
 const COMMON: [&str; 16] = [
@@ -70,19 +71,22 @@ pub(crate) async fn hash(password: String) -> Result<String, Problem> {
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Makes what [`verify`] needs, before anybody signs in: the first name that nobody has takes as long as the others.
-pub(crate) async fn prepare() -> Result<(), Problem> {
-    let password = secret().map_err(|error| Problem::Internal(format!("random numbers: {error}")))?;
-    let hash = hash(password).await?;
-    // Another server of this process may have done so.
-    NOBODY.get_or_init(|| hash);
+/// Makes the hash by which [`verify`] takes as long for names without a user. Fails where the system has no random numbers.
+pub(crate) fn prepare() -> Result<(), getrandom::Error> {
+    let (mut salt, mut digest) = ([0; 16], [0; 32]);
+    getrandom::fill(&mut salt)?;
+    getrandom::fill(&mut digest)?;
+    let (memory, passes, lanes) = (Params::DEFAULT_M_COST, Params::DEFAULT_T_COST, Params::DEFAULT_P_COST);
+    let (salt, digest) = (STANDARD_NO_PAD.encode(salt), STANDARD_NO_PAD.encode(digest));
+    // Another server of this process may have made it.
+    NO_USER.get_or_init(|| format!("$argon2id$v=19$m={memory},t={passes},p={lanes}${salt}${digest}"));
     Ok(())
 }
 
-/// Is this the password of `hash`? For a name that nobody has, `None`: it takes as long.
+/// Returns whether this is the password of `hash`; `None` stands for a name without a user, and takes as long.
 pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<bool, Problem> {
     let is_somebody = hash.is_some();
-    let hash = hash.or_else(|| NOBODY.get().cloned());
+    let hash = hash.or_else(|| NO_USER.get().cloned());
     let hash = hash.ok_or_else(|| Problem::Internal("passwords are not prepared".to_owned()))?;
     off_thread(move || {
         let verify = |hash: &str| {
@@ -123,11 +127,17 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_right_password_of_somebody_is_verified() {
-        // Nothing is hashed for the first time while somebody waits.
         assert!(verify("correct horse battery".to_owned(), None).await.is_err());
-        prepare().await.expect("it is made");
+        prepare().expect("random numbers");
         let hash = hash("correct horse battery".to_owned()).await.expect("a hash");
         assert!(hash.starts_with("$argon2id$"), "{hash}");
+        // Names without a user cost the same.
+        let no_user = PasswordHash::new(NO_USER.get().expect("it is made")).expect("a hash");
+        let hashed = PasswordHash::new(&hash).expect("a hash");
+        assert_eq!((no_user.algorithm, no_user.version), (hashed.algorithm, hashed.version));
+        assert_eq!(no_user.params.to_string(), hashed.params.to_string());
+        let lengths = |hash: &PasswordHash| (hash.salt.map(|it| it.len()), hash.hash.map(|it| it.len()));
+        assert_eq!(lengths(&no_user), lengths(&hashed));
         let verify = async |password: &str, hash: Option<&str>| {
             verify(password.to_owned(), hash.map(str::to_owned)).await.expect("an answer")
         };

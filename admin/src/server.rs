@@ -143,6 +143,8 @@ pub struct Periods {
     pub node_read_timeout: Duration,
     /// How long the name of a node that says nothing is kept from another process.
     pub node_name_timeout: Duration,
+    /// The interval between two signs of life on a node's stream. They show a connection that has broken.
+    pub node_heartbeat: Duration,
     /// How long a look for what other servers published may take.
     pub look_timeout: Duration,
     /// How long a stop waits for requests that are being answered: whole seconds.
@@ -154,6 +156,7 @@ impl Default for Periods {
         Self {
             node_read_timeout: Duration::from_secs(20),
             node_name_timeout: Duration::from_secs(3),
+            node_heartbeat: Duration::from_secs(10),
             look_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
         }
@@ -303,7 +306,7 @@ impl Admin {
             periods,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
-        passwords::prepare().await.map_err(|problem| StartError::Random(problem.to_string()))?;
+        passwords::prepare().map_err(|error| StartError::Random(error.to_string()))?;
         let provider = provider(&access, || redirect(&listener, url.as_deref(), tls.is_some()))?;
         let (store, folder, is_first_start) = take_store(&data, database.as_ref(), keeps_files).await?;
         let name = store.name();
@@ -687,8 +690,8 @@ mod tests {
     /// Tests of the server choose others; these are what `docs/` states.
     #[test]
     fn the_defaults_are_the_documented_periods() {
-        let Periods { node_read_timeout, node_name_timeout, look_timeout, drain } = Periods::default();
-        let periods = [node_read_timeout, node_name_timeout, look_timeout, drain, Oidc::PATIENCE];
-        assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 20_000, 5_000, 10_000]);
+        let Periods { node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain } = Periods::default();
+        let periods = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, Oidc::PATIENCE];
+        assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000, 5_000, 10_000]);
     }
 }

@@ -1,7 +1,7 @@
 //! The stream of a node: the policy that it should have, then every new one, what it is asked, and signs of life. A reader
 //! that is slow is told to start again; the server never waits for it.
 
-use std::{collections::VecDeque, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, rc::Rc, sync::Arc};
 
 use actix_web::web::{Bytes, Data};
 use futures_util::{Stream, stream};
@@ -23,8 +23,6 @@ use crate::{
     store::Version,
 };
 
-/// Between two signs of life.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Versions that a reader may have missed without being slow.
 const MISSED_MAX: u64 = 4;
 
@@ -64,11 +62,12 @@ pub(crate) async fn events(
     connection: Connection,
     hello: &Hello,
 ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + 'static, Problem> {
+    let heartbeat = state.fleet.periods.node_heartbeat;
     let mut reader = Reader {
         targets: state.publisher.subscribe(),
         session_ended: state.session_ended.subscribe(),
         stopping: state.stopping.subscribe(),
-        heartbeat: time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT),
+        heartbeat: time::interval_at(Instant::now() + heartbeat, heartbeat),
         state,
         who,
         connection,

@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tidegate_admin::Periods;
 use tidegate_fleet::payload::unpack;
 use tidegate_testkit::{PATIENCE, wait_until};
 
@@ -631,7 +632,10 @@ fn not_waiting<T>(call: impl Fn() -> T) -> T {
 
 #[test]
 fn a_revoked_token_ends_the_stream() {
-    let (_folder, server) = fresh();
+    let folder = Folder::new();
+    // A sign of life looks at the token too.
+    let server =
+        Server::start_with(folder.home(), |settings| settings.periods.node_heartbeat = Duration::from_hours(1));
     let ana = server.administrator();
     let (node, id) = ana.script(&json!({ "scope": "node" }));
     let mut events = Events::of_node(&server.url, &node, &hello("n-1", "a"));
@@ -922,5 +926,22 @@ mod long {
     #[ignore = "long: four seconds are enough on an idle machine"]
     fn who_does_not_answer_delays_the_answer_by_two_seconds() {
         ask_nodes_of_which_one_is_silent(Duration::from_secs(4));
+    }
+
+    /// The connection of a lost node breaks at the second sign of life after the loss, at the latest: 20 seconds.
+    #[test]
+    #[ignore = "long: up to 20 seconds"]
+    #[expect(clippy::disallowed_methods, reason = "the real period is the subject")]
+    fn a_lost_node_is_gone_after_two_signs_of_life() {
+        let folder = Folder::new();
+        let server = Server::start_with(folder.home(), |settings| settings.periods = Periods::default());
+        let ana = server.administrator();
+        let mut events = Events::of_node(&server.url, &node_of(&ana), &hello("n-1", "a"));
+        let _ = events.next_called("snapshot");
+        assert_ne!(row(&ana, "n-1")["presence"], "gone");
+        drop(events);
+        let lost = Instant::now();
+        wait_until("it is gone", || row(&ana, "n-1")["presence"] == "gone");
+        assert!(lost.elapsed() < Duration::from_secs(25), "{:?}", lost.elapsed());
     }
 }

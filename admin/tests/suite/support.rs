@@ -4,6 +4,7 @@ use std::{
     net::TcpListener,
     sync::{Arc, Mutex, OnceLock},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -93,7 +94,10 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         process: tidegate_admin::Process { max_keys: Some(10_000), ..tidegate_admin::Process::default() },
         errors: tidegate_admin::ErrorCounts::of(|| [("bad_request", 2)].into()),
         access: tidegate_admin::Access::default(),
-        periods: tidegate_admin::Periods::default(),
+        periods: tidegate_admin::Periods {
+            node_heartbeat: Duration::from_millis(500),
+            ..tidegate_admin::Periods::default()
+        },
     };
     (settings, engine, url)
 }
