@@ -4,6 +4,8 @@
 step_minutes=${STEP_MINUTES:-20}
 state=$(mktemp -d) || exit
 : >"$state/table"
+# Of files of tests, where they are in memory.
+memory=
 # The lane that this shell is; none in the foreground.
 lane=
 # Whether a process may leave the idle class again: without the right to, it would stand still beside a busy machine.
@@ -29,11 +31,26 @@ end_all() {
   local id
   end_step
   for id in "${lanes[@]}"; do end_lane "$id"; done
-  rm -rf "$state"
+  rm -rf "$state" ${memory:+"$memory"}
 }
 trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+
+# in_memory: keeps data folders and databases of tests in memory where there is room, since most of what they wait for is the
+# disk. The folder goes away with the steps.
+in_memory() {
+  local folder=$state gib
+  gib=$(($(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo 2>/dev/null || echo 0) >> 20))
+  # Tests run binaries there too.
+  if [ "$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && [ "$gib" -ge 6 ] &&
+    ! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts; then
+    memory=$(mktemp -d -p /dev/shm) || return
+    folder=$memory
+  fi
+  # PostgreSQL runs as another user.
+  chmod 711 "$folder" && mkdir -m 1777 "$folder/tmp" && export TMPDIR=$folder/tmp
+}
 
 # left_out TEXT: what this machine keeps from running. The end of the run tells it again.
 left_out() {

@@ -4,18 +4,32 @@
  *
  * Whoever signs in is whom `login_hint` says, or else `TIDEGATE_TEST_PERSON`: his claims as JSON. With `fault` among them, what is wrong with his ID token.
  */
-import { readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { exportJWK, generateKeyPair, SignJWT, decodeJwt } from 'jose';
+import { exportJWK, generateKeyPair, importJWK, SignJWT, decodeJwt } from 'jose';
 import { Provider } from 'oidc-provider';
 
-const key = async (kid) => {
-  const { privateKey, publicKey } = await generateKeyPair('RS256', { extractable: true });
-  const said = { kid, alg: 'RS256', use: 'sig' };
-  return { privateKey, secret: { ...(await exportJWK(privateKey)), ...said }, open: { ...(await exportJWK(publicKey)), ...said } };
+// Making RSA keys takes a second, so they are kept beside the packages. Of two processes that make them, each uses its own.
+const KEPT = new URL('node_modules/.cache/keys.json', import.meta.url);
+const newKey = async (kid) => {
+  const { privateKey } = await generateKeyPair('RS256', { extractable: true });
+  return { ...(await exportJWK(privateKey)), kid, alg: 'RS256', use: 'sig' };
 };
-const [first, second, stranger] = await Promise.all(['first', 'second', 'stranger'].map(key));
+const newKeys = async () => {
+  const keys = await Promise.all(['first', 'second', 'stranger'].map(newKey));
+  const written = new URL(`keys-${process.pid}.json`, KEPT);
+  mkdirSync(new URL('.', KEPT), { recursive: true });
+  writeFileSync(written, JSON.stringify(keys), { mode: 0o600 });
+  renameSync(written, KEPT);
+  return keys;
+};
+const key = async (secret) => {
+  const { kid, alg, use, kty, n, e } = secret;
+  return { privateKey: await importJWK(secret), secret, open: { kid, alg, use, kty, n, e } };
+};
+const keys = existsSync(KEPT) ? JSON.parse(readFileSync(KEPT, 'utf8')) : await newKeys();
+const [first, second, stranger] = await Promise.all(keys.map(key));
 
 const { TIDEGATE_TEST_CERT: cert, TIDEGATE_TEST_KEY: secret } = process.env;
 // How the client shows who it is, if not as it likes; and whether a code is taken more than once.
