@@ -3,10 +3,12 @@
 
 use std::{
     convert::Infallible,
+    fs::Permissions,
     future::{Future, pending},
     io,
     net::TcpListener,
     num::NonZeroU32,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, LazyLock},
@@ -41,6 +43,7 @@ use crate::{
     alerts::{Alerts, Sight},
     api::Document,
     beside::{Beside, Clerk},
+    body_budget::BodyBudget,
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock, ONE_IN},
@@ -64,6 +67,7 @@ use crate::{
     setup::Setup,
     sign_ins::Seal,
     simulate::{Runs, Uploads},
+    spool::Spool,
     start::StartError,
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
@@ -149,6 +153,10 @@ pub struct Periods {
     pub look_timeout: Duration,
     /// How long a stop waits for requests that are being answered: whole seconds.
     pub drain: Duration,
+    /// How long a body may take to come.
+    pub body_timeout: Duration,
+    /// How long a body with files in it may take to come.
+    pub file_timeout: Duration,
 }
 
 impl Default for Periods {
@@ -159,6 +167,8 @@ impl Default for Periods {
             node_heartbeat: Duration::from_secs(10),
             look_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(5),
+            file_timeout: Duration::from_mins(1),
         }
     }
 }
@@ -215,6 +225,8 @@ pub(crate) struct State {
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) heavy: Heavy,
+    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) spool: Arc<Spool>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
     pub(crate) watches: Watches,
@@ -266,8 +278,8 @@ pub struct Admin {
     policy_file: Option<PolicyFileOutcome>,
     tls: Option<Tls>,
     clerk: Clerk,
-    // Nobody else takes the folder while this lives.
-    _folder: Option<DataFolder>,
+    // No other process takes the folder while this lives.
+    folder: Option<DataFolder>,
     _scratch: Option<TempDir>,
 }
 
@@ -319,11 +331,12 @@ impl Admin {
         engine.publish(Publish::of(snapshot).under_version(version)).map_err(StartError::Engine)?;
         let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };
         // Without a folder what-if has one for as long as this lives.
-        let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
+        let scratch = if folder.is_none() { Some(scratch_folder().map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
         let (secret, sign_ins) = secrets(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
+        let spool = Spool::in_folder(place.join("uploads"));
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
         let (setup, setup_code) = setup(store.has_administrator().await.map_err(failed)?)?;
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
@@ -355,6 +368,8 @@ impl Admin {
             privacy,
             recorder,
             heavy: Heavy::default(),
+            bodies: Arc::default(),
+            spool: Arc::new(spool),
             uploads: Arc::new(uploads),
             runs: Arc::new(runs),
             watches: Watches::default(),
@@ -390,7 +405,7 @@ impl Admin {
             policy_file,
             tls,
             clerk,
-            _folder: folder,
+            folder,
             _scratch: scratch,
         })
     }
@@ -417,6 +432,12 @@ impl Admin {
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.state.secure_cookies && !self.state.is_https
+    }
+
+    /// Returns whether other users of the machine may look into the data folder.
+    #[must_use]
+    pub fn is_folder_open(&self) -> bool {
+        self.folder.as_ref().is_some_and(DataFolder::is_open)
     }
 
     /// Version of the policy in force here.
@@ -495,6 +516,11 @@ impl Admin {
         tokio::join!(store.close(), apart.close());
         ended
     }
+}
+
+/// Makes a temporary folder, for this user alone.
+fn scratch_folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("tidegate-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 /// Whom else people sign in by, who come back to `redirect`.
@@ -690,8 +716,18 @@ mod tests {
     /// Tests of the server choose others; these are what `docs/` states.
     #[test]
     fn the_defaults_are_the_documented_periods() {
-        let Periods { node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain } = Periods::default();
-        let periods = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, Oidc::PATIENCE];
-        assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000, 5_000, 10_000]);
+        let Periods {
+            node_read_timeout,
+            node_name_timeout,
+            node_heartbeat,
+            look_timeout,
+            drain,
+            body_timeout,
+            file_timeout,
+        } = Periods::default();
+        let of_nodes = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout];
+        assert_eq!(of_nodes.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000]);
+        let of_requests = [drain, Oidc::PATIENCE, body_timeout, file_timeout];
+        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 5_000, 60_000]);
     }
 }
