@@ -25,7 +25,7 @@ use crate::{
 /// The identities of one request, the identifier among them.
 const IDENTITIES_MAX: usize = 8;
 /// Fields, by their numbers.
-const REQUESTS: u32 = 1;
+pub(super) const REQUESTS: u32 = 1;
 const IDENTITIES: u32 = 8;
 
 /// Why a request is not decided.
@@ -454,7 +454,7 @@ mod tests {
     use futures_util::FutureExt;
     use proptest::prelude::*;
     use prost::Message;
-    use tidegate::{Degraded, Engine, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
+    use tidegate::{Engine, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
 
     use super::{
         super::proto::tidegate::v1::{
@@ -612,7 +612,7 @@ mod tests {
             for cost in costs {
                 let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("valid");
                 let answers =
-                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default", Degraded::Overload))];
+                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default"))];
                 for answer in answers {
                     let answer = answer.expect("no id");
                     let mut written = BytesMut::new();
