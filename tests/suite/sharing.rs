@@ -218,14 +218,13 @@ fn holds(fault: &Fault, url: &str, happen: impl FnOnce(&dyn Fn(f64))) {
         println!("{sharing}: before {before:?}, away {away:?}, after {after:?}");
         assert!(before.degraded == 0 && before.admitted > 1_000, "{sharing}: {before:?}");
         let seconds = fault.away.1 - fault.away.0;
-        // What is lent by a store that answers late is spent all the same; so few checks are decided by its answers.
+        // What is lent by a store that answers late is spent all the same.
         let lent = if sharing == "leased" { RATE / 4 } else { 0 };
         assert!(away.offered as f64 > 1_800.0 * seconds, "{sharing}: {away:?}");
         assert!(away.degraded + lent >= away.offered, "{sharing}: {away:?}");
         match sharing {
             "strict" => assert_eq!(away.admitted, 0, "{away:?}"),
-            // Without the store all are admitted; an answer that comes late may still deny.
-            "leased" => assert!(away.admitted >= away.degraded, "{away:?}"),
+            "leased" => assert_eq!(away.admitted, away.offered, "{away:?}"),
             // A tenth of the limit on each node.
             _ => {
                 let tenths = 4.0 * 0.1 * RATE as f64;
