@@ -31,9 +31,9 @@
 //! A token is charged when it is paid, so later than it was spent: time repays up to L tokens later than it would have.
 //! While a thread stalls that opens or closes the lease, up to L tokens are out of reach; while one refills, the share of
 //! its stripe is. Where a lease ends beside a refill for a cost of c, and the bucket is nearly full, up to c - 1 tokens that
-//! were in hand are not given back. A refund that needs more than the word holds ends the lease first. Where other threads begin
-//! and end leases of the key meanwhile, the rest of that refund may be lost. A publish that changes the limit's numbers takes all of L as
-//! used.
+//! were in hand are not given back. A refund that needs more than the word holds ends the lease first. Where other threads
+//! begin and end leases of the key meanwhile, the rest of that refund may be lost. A publish that changes the limit's
+//! numbers takes all of L as used.
 //!
 //! # The protocol
 //!

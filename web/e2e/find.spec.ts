@@ -73,6 +73,24 @@ readOnly('a key of a kind that is not known yet is taken at its word', async ({ 
   go();
 });
 
+readOnly('Enter waits for the tiers and rules that the text may name', async ({ admin }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await admin.route(/\/api\/v1\/rules\?/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await admin.keyboard.press('Control+k');
+  const box = admin.getByRole('combobox', { name: 'Find' });
+  await box.fill('sign-in');
+  await box.press('Enter');
+  await expect(box).toBeVisible();
+  go();
+  await expect(admin.getByRole('heading', { name: 'Rule sign-in' })).toBeFocused();
+});
+
 test('a key that is pasted leads to the Inspector, whatever else there is of the name', async ({ admin }) => {
   await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
   await admin.context().grantPermissions(['clipboard-read', 'clipboard-write']);

@@ -251,8 +251,9 @@ test('synced limits: how far they were exceeded, beside the bound of all nodes',
     await admin.getByRole('button', { name: 'Reset key…' }).click();
     await expect(admin.getByRole('dialog').getByText('in the store, for all nodes')).toBeVisible();
     await admin.getByRole('dialog').getByRole('button', { name: 'Reset key' }).click();
+    // A node that waited for the store in vain has counted by itself too.
     await expect(
-      admin.getByText(/^Reset by you at .*: 1 counter in the store and on 3 nodes\./),
+      admin.getByText(/^Reset by you at .*: [1-3] counters? in the store and on 3 nodes\./),
     ).toBeVisible();
   } finally {
     redis.stop();

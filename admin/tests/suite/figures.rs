@@ -314,15 +314,15 @@ fn the_heaviest_are_found_and_shown_cut() {
             let _ = server.check(&format!("guest-{round}"));
         }
     }
-    let top = wait_for(&ana, "/api/v1/metrics/top", |top| top["items"] != json!([]));
+    // 1,900 were denied, all of one key; one in 16 was looked at.
+    let top = wait_for(&ana, "/api/v1/metrics/top", |top| top["items"][0]["count"].as_u64() >= Some(1_600));
     let first = &top["items"][0];
     assert_eq!(
         (&first["id"], &first["identities"]),
         (&json!("default/tier:free/minute"), &json!([{ "kind": "user", "value": "mal…" }]))
     );
-    // 1,900 were denied, all of one key; one in 16 was looked at.
     let count = first["count"].as_u64().expect("a count");
-    assert!((1_600..=2_200).contains(&count), "{top}");
+    assert!(count <= 2_200, "{top}");
     assert_eq!((&first["error"], &first["share"]), (&json!(0), &json!(1.0)));
     // All came within a minute.
     assert_eq!(first["per_minute"], count);
@@ -341,11 +341,11 @@ fn the_heaviest_are_found_and_shown_cut() {
 
     // Limits, tiers and rules exactly.
     for (by, id) in [("limit", "default/tier:free/minute"), ("tier", "default/tier:free")] {
-        let top = wait_for(&ana, &format!("/api/v1/metrics/top?by={by}"), |top| top["items"] != json!([]));
-        assert_eq!((&top["items"][0]["id"], &top["items"][0]["count"]), (&json!(id), &json!(1_900)));
+        let path = format!("/api/v1/metrics/top?by={by}");
+        let top = wait_for(&ana, &path, |top| top["items"][0]["count"] == 1_900);
+        assert_eq!(top["items"][0]["id"], id);
         assert_eq!((&top["one_in"], &top["items"][0]["identities"]), (&json!(1), &Value::Null));
-        let top = ana.get(&format!("/api/v1/metrics/top?by={by}&of=all")).json();
-        assert_eq!(top["items"][0]["count"], 2_500);
+        wait_for(&ana, &format!("{path}&of=all"), |top| top["items"][0]["count"] == 2_500);
     }
     assert_eq!(ana.get("/api/v1/metrics/top?by=rule").json()["items"], json!([]));
     for (query, name) in [("by=planet", "by"), ("of=some", "of"), ("limit=0", "limit"), ("limit=101", "limit")] {
