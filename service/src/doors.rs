@@ -14,7 +14,7 @@ use crate::{
     body_budget::BodyBudget,
     decider::Decider,
     grpc::{self, Grpc},
-    http::{self, Http},
+    http::{self, Browsers, Http},
     latency::DoorLatencies,
     metrics::Metrics,
     periods::Periods,
@@ -53,6 +53,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Tokens, one of which callers have to bring; without them everybody may ask.
     pub tokens: Option<Tokens>,
+    /// Which pages in browsers may call over HTTP, and under which names.
+    pub browsers: Browsers,
     /// How long they go on when they are to stop, saying that they are not ready; at most [`DRAIN_DELAY_MAX`].
     pub drain_delay: Duration,
     /// Where policies come from, if that is another process.
@@ -71,6 +73,7 @@ pub(crate) struct Shared<C> {
     pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) watch: Arc<Watch<C>>,
     pub(crate) tokens: Option<Tokens>,
+    pub(crate) browsers: Browsers,
     pub(crate) traces: Option<Traces>,
     pub(crate) periods: Periods,
     /// Others are to ask elsewhere.
@@ -112,7 +115,7 @@ impl<C: Clock> Doors<C> {
     /// Opens them, on a runtime of tokio. An error: one cannot listen.
     pub fn serve(self) -> io::Result<Running> {
         let Self { decider, settings, http, grpc, resp, refusals } = self;
-        let Settings { workers, tls, tokens, drain_delay, source, traces, periods } = settings;
+        let Settings { workers, tls, tokens, browsers, drain_delay, source, traces, periods } = settings;
         let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
         let of_http = DoorLatencies::new(&http::KIND);
         let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
@@ -139,6 +142,7 @@ impl<C: Clock> Doors<C> {
             body_budget,
             watch: Arc::clone(&watch),
             tokens,
+            browsers,
             traces,
             periods,
             is_leaving: Arc::clone(&is_leaving),

@@ -57,6 +57,10 @@ pub(crate) enum Error {
     HeadTooLarge,
     /// None of the tokens that this server asks for.
     Token,
+    /// It came under this name, which is not one of a listener on loopback.
+    Host(String),
+    /// A page of another origin sent it; of which, where the browser says so.
+    Origin(Option<String>),
     /// A body above the bound.
     TooLarge,
     /// A body that took too long.
@@ -131,6 +135,8 @@ impl Error {
             Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
             Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
             Self::Token => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Host(_) => (StatusCode::FORBIDDEN, "unknown_host"),
+            Self::Origin(_) => (StatusCode::FORBIDDEN, "cross_origin"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
@@ -203,6 +209,16 @@ impl fmt::Display for Error {
             Self::Token => f.write_str(
                 "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
                  X-Tidegate-Token",
+            ),
+            Self::Host(name) => write!(
+                f,
+                "Host: `{name}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or \
+                 allow the name with --allowed-host"
+            ),
+            Self::Origin(origin) => write!(
+                f,
+                "pages of {} may not call this server; allow their origin with --allowed-origin",
+                origin.as_deref().unwrap_or("other sites")
             ),
             Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
             Self::TooSlow => f.write_str("the body did not come in time; send it at once"),

@@ -187,6 +187,29 @@ fn ten_thousand_connections_are_served_and_no_more() {
     assert!(is_answered(&one_more), "there is room for it");
 }
 
+/// On loopback the names are known; elsewhere they are their user's.
+#[test]
+fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
+    let folder = TempDir::new().expect("a folder");
+    let status = |served: &Served| {
+        let port = served.checks.rsplit_once(':').expect("a port").1;
+        let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let request = "GET /metrics HTTP/1.1\r\nHost: limits.example\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).expect("it is read");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("text");
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    };
+    let on_loopback = Served::start(&folder.path().join("first"));
+    assert_eq!(status(&on_loopback), "403");
+    let allowed = Served::start_with(&folder.path().join("second"), &["--allowed-host", "limits.example"]);
+    assert_eq!(status(&allowed), "200");
+    let beyond = ["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "0.0.0.0:0"];
+    let beyond = Served::run(&beyond, &folder.path().join("third"), &[]);
+    assert_eq!(status(&beyond), "200");
+}
+
 #[test]
 fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
     let folder = TempDir::new().expect("a folder");
@@ -241,6 +264,8 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         (vec!["--log", "loud=shout"], vec!["--log", "info"]),
         (vec!["--admin", "localhost"], vec!["--admin"]),
         (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
+        (vec!["--allowed-origin", "app.example"], vec!["--allowed-origin", "https://app.example"]),
+        (vec!["--allowed-host", "localhost:80"], vec!["--allowed-host", "limits.internal"]),
         (vec!["--config", "absent.toml"], vec!["absent.toml"]),
     ] {
         let arguments: Vec<&str> = arguments.into_iter().collect();

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     iter,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::Pin,
     rc::Rc,
@@ -55,9 +55,9 @@ const RESERVE: &str = "/v1/reserve";
 const SETTLE: &str = "/v1/settle";
 const REFUND: &str = "/v1/refund";
 pub(super) const AUTHORIZE: &str = "/v1/authorize";
-const HEALTHZ: &str = "/healthz";
-const READYZ: &str = "/readyz";
-const METRICS: &str = "/metrics";
+pub(super) const HEALTHZ: &str = "/healthz";
+pub(super) const READYZ: &str = "/readyz";
+pub(super) const METRICS: &str = "/metrics";
 /// Every other path, in metrics.
 const OTHER: &str = "other";
 const ROUTES: [&str; 10] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, AUTHORIZE, HEALTHZ, READYZ, METRICS, OTHER];
@@ -109,6 +109,8 @@ fn route(path: &str) -> &'static str {
 pub(super) struct Door<C> {
     pub(super) shared: Arc<Shared<C>>,
     pub(super) authorize: Authorize,
+    /// Where it listens.
+    pub(super) listener: SocketAddr,
     pub(super) latencies: Arc<Latencies>,
     pub(super) clock: SystemClock,
 }
@@ -128,7 +130,7 @@ impl<C: Clock> Door<C> {
         let route = route(request.path());
         let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
         let mut span = None;
-        let answer = match self.admit(&came.head) {
+        let answer = match self.admit(route, &came.head) {
             Ok(()) => {
                 span = self.span(&came.head, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
@@ -258,13 +260,14 @@ impl<C: Clock> Door<C> {
     }
 
     /// Is it a request that is read any further?
-    fn admit(&self, request: &Request) -> Result<(), Error> {
+    fn admit(&self, route: &'static str, request: &Request) -> Result<(), Error> {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
         if request.path() != AUTHORIZE && target + headers.sum::<usize>() > HEAD_BYTES_MAX {
             return Err(Error::HeadTooLarge);
         }
+        self.shared.browsers.admit(route, request, &self.authorize, self.listener)?;
         let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
         let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
         let is_admitted = || self.shared.admits(iter::once_with(own).chain(iter::once_with(bearer)).flatten());
