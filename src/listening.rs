@@ -22,9 +22,15 @@ pub(crate) struct ListeningArguments {
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TLS_CLIENT_CA", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Tokens, one in each line, of which callers of checks have to send one: `Authorization: Bearer TOKEN`, or X-Tidegate-Token.
-    /// Health and metrics take none. The file is read again when it changes.
+    /// Behind a token may stand its rights (check, reserve, reset; check and reserve unless any is given) and the domains in
+    /// which it has them: `TOKEN check domain=shop domain=search`. Health takes none, nor do metrics. The file is read again
+    /// when it changes.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CHECK_TOKENS")]
     check_tokens: Option<PathBuf>,
+    /// Tokens, one in each line, of which a scrape of the metrics has to send one, over HTTP and gRPC. Without it everyone may
+    /// read them. The file is read again when it changes.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_METRICS_TOKENS")]
+    metrics_tokens: Option<PathBuf>,
     /// An origin whose pages may ask for checks over HTTP from browsers, such as https://app.example; pages of all others are
     /// refused. Several are given one by one, or with commas between them.
     #[arg(long, value_name = "ORIGIN", env = "TIDEGATE_ALLOWED_ORIGIN", value_delimiter = ',', value_parser = origin)]
@@ -53,10 +59,13 @@ impl ListeningArguments {
         let tls = files.map(Tls::open).transpose().map_err(|error| Failure(format!("no TLS: {error}")))?;
         let tokens = self.check_tokens.clone().map(Tokens::open).transpose();
         let tokens = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
+        let metrics_tokens = self.metrics_tokens.clone().map(Tokens::open_without_rights).transpose();
+        let metrics_tokens = metrics_tokens.map_err(|error| Failure(format!("--metrics-tokens: {error}")))?;
         Ok(Settings {
             workers,
             tls,
             tokens,
+            metrics_tokens,
             browsers: Browsers { origins: self.allowed_origin.clone(), hosts: self.allowed_host.clone() },
             drain_delay: self.drain_delay(),
             source,
@@ -71,6 +80,19 @@ impl ListeningArguments {
 
     pub(crate) fn has_tls(&self) -> bool {
         self.tls_cert.is_some()
+    }
+
+    /// What is missing for other machines to call these listeners safely, as a warning has it; `None`: nothing.
+    pub(crate) fn missing_protection(&self) -> Option<&'static str> {
+        let is_caller_known = self.check_tokens.is_some() || self.tls_client_ca.is_some();
+        match (self.has_tls(), is_caller_known) {
+            (true, true) => None,
+            (false, true) => Some("without TLS, so tokens and identities can be read on the way: give --tls-cert"),
+            (true, false) => Some("and everyone may ask and charge there: give --check-tokens, or --tls-client-ca"),
+            (false, false) => Some(
+                "without TLS, and everyone may ask and charge there: give --tls-cert, and --check-tokens or --tls-client-ca",
+            ),
+        }
     }
 }
 

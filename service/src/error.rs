@@ -12,6 +12,7 @@ use crate::{
     decider::Unsettled,
     reservations::Gone,
     retries::{BadRequestId, RequestId, Reused},
+    tokens::Forbidden,
 };
 
 /// The largest body, in bytes.
@@ -55,8 +56,10 @@ pub(crate) enum Error {
     TooManyChecks(usize),
     /// A head above the bound.
     HeadTooLarge,
-    /// None of the tokens that this server asks for.
-    Token,
+    /// None of the tokens that this server asks for, by the setting that names their file.
+    Token(&'static str),
+    /// A token that has no right to it.
+    Forbidden(Forbidden),
     /// It came under this name, which is not one of a listener on loopback.
     Host(String),
     /// A page of another origin sent it; of which, where the browser says so.
@@ -105,6 +108,12 @@ impl From<Unsettled> for Error {
     }
 }
 
+impl From<Forbidden> for Error {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden)
+    }
+}
+
 impl From<BudgetRefusal> for Error {
     fn from(refusal: BudgetRefusal) -> Self {
         if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
@@ -134,7 +143,8 @@ impl Error {
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
             Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
             Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
-            Self::Token => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Token(_) => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::Host(_) => (StatusCode::FORBIDDEN, "unknown_host"),
             Self::Origin(_) => (StatusCode::FORBIDDEN, "cross_origin"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
@@ -157,6 +167,7 @@ impl Error {
             Self::Actual(_) | Self::ActualAboveMax { .. } => Some("actual"),
             Self::Reservation(_) => Some("reservation"),
             Self::TooManyChecks(_) => Some("checks"),
+            Self::Forbidden(Forbidden::Domain(_)) => Some("domain"),
             _ => None,
         }
     }
@@ -206,10 +217,12 @@ impl fmt::Display for Error {
             Self::HeadTooLarge => {
                 write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
             }
-            Self::Token => f.write_str(
-                "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
-                 X-Tidegate-Token",
+            Self::Token(setting) => write!(
+                f,
+                "this server asks for a token; send one of its {setting} as `Authorization: Bearer TOKEN`, or as \
+                 X-Tidegate-Token"
             ),
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
             Self::Host(name) => write!(
                 f,
                 "Host: `{name}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or \

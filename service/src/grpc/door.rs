@@ -61,6 +61,7 @@ use crate::{
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
+    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right, Rights},
     traces::RequestSpan,
 };
 
@@ -75,15 +76,20 @@ const BATCH: &str = "CheckRateLimitBatch";
 /// All of them, by whose names the standard health service is asked.
 pub(super) const SERVICES: [&str; 6] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION];
 
-/// Who may call.
+/// What a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Whoever brings one of the server's tokens, where it asks for one.
+    /// One of the server's tokens with this right, where it asks for one.
+    Right(Right),
+    /// One of the server's tokens, where it asks for one.
     Token,
-    /// Everybody, as far as this server knows: the admin server asks for a token of its own.
+    /// A token for the metrics, where the server asks for one.
+    Metrics,
+    /// A token of the admin server, which judges it.
     Admin,
-    /// Everybody.
-    Open,
+    /// One of the server's tokens with the right to reset, or a token of the admin server.
+    Reset,
+    Nothing,
 }
 
 struct Method {
@@ -116,23 +122,28 @@ const fn unary(service: &'static str, access: Access, name: &'static str) -> Met
 
 /// The names differ, and are routes in metrics.
 const METHODS: [Method; 17] = [
-    unary(LIMITER, Access::Token, "CheckRateLimit"),
-    unary(LIMITER, Access::Token, BATCH),
-    Method { service: LIMITER, name: "CheckRateLimitStream", access: Access::Token, shape: Shape::Stream },
-    unary(LIMITER, Access::Token, "Reserve"),
-    unary(LIMITER, Access::Token, "Settle"),
-    unary(LIMITER, Access::Token, "Refund"),
+    unary(LIMITER, Access::Right(Right::Check), "CheckRateLimit"),
+    unary(LIMITER, Access::Right(Right::Check), BATCH),
+    Method {
+        service: LIMITER,
+        name: "CheckRateLimitStream",
+        access: Access::Right(Right::Check),
+        shape: Shape::Stream,
+    },
+    unary(LIMITER, Access::Right(Right::Reserve), "Reserve"),
+    unary(LIMITER, Access::Right(Right::Reserve), "Settle"),
+    unary(LIMITER, Access::Right(Right::Reserve), "Refund"),
     unary(CONFIG, Access::Admin, "CreateRateLimit"),
     unary(CONFIG, Access::Admin, "UpdateRateLimit"),
     unary(CONFIG, Access::Admin, "DeleteRateLimit"),
     unary(CONFIG, Access::Admin, "ListRateLimits"),
-    unary(OWN_HEALTH, Access::Open, "GetHealthStatus"),
-    unary(OWN_HEALTH, Access::Open, "GetMetrics"),
-    unary(OWN_HEALTH, Access::Admin, "ResetRateLimit"),
-    unary(ENVOY, Access::Token, "ShouldRateLimit"),
-    unary(HEALTH, Access::Open, "Check"),
-    Method { service: HEALTH, name: "Watch", access: Access::Open, shape: Shape::Watch },
-    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Open, shape: Shape::Stream },
+    unary(OWN_HEALTH, Access::Nothing, "GetHealthStatus"),
+    unary(OWN_HEALTH, Access::Metrics, "GetMetrics"),
+    unary(OWN_HEALTH, Access::Reset, "ResetRateLimit"),
+    unary(ENVOY, Access::Right(Right::Check), "ShouldRateLimit"),
+    unary(HEALTH, Access::Nothing, "Check"),
+    Method { service: HEALTH, name: "Watch", access: Access::Nothing, shape: Shape::Watch },
+    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Token, shape: Shape::Stream },
 ];
 /// Every other path, in metrics.
 const OTHER: &str = "other";
@@ -252,10 +263,10 @@ impl<C: Clock> Door<C> {
         let mut at = self.clock.now();
         let mut span = None;
         let told = match admit(&self.shared, method, &asked) {
-            Ok(method) => {
+            Ok((method, rights)) => {
                 span = self.span(method, asked.headers());
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let told = self.routed(method, (asked, permit), span.clone(), &mut at);
+                let told = self.routed(method, rights, (asked, permit), span.clone(), &mut at);
                 let told = AssertUnwindSafe(told).catch_unwind().await;
                 told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
             }
@@ -298,14 +309,16 @@ impl<C: Clock> Door<C> {
 
     /// Begins the span of a call, if it is sampled. Probes and scrapes have none.
     fn span(&self, method: &Method, headers: &HeaderMap) -> Option<RequestSpan> {
-        let traces = self.shared.traces.as_ref().filter(|_| method.access != Access::Open)?;
+        let is_traced = matches!(method.access, Access::Right(_) | Access::Admin | Access::Reset);
+        let traces = self.shared.traces.as_ref().filter(|_| is_traced)?;
         traces.begin_call((method.service, method.name), &|name| headers.get(name)?.to_str().ok())
     }
 
-    /// `at`: when all was there that it takes to answer.
+    /// `rights`: those by which the call is made; `at`: when all was there that it takes to answer.
     async fn routed(
         &self,
         method: &Method,
+        rights: Option<Rights>,
         (asked, permit): (Request<Incoming>, BodyPermit),
         span: Option<RequestSpan>,
         at: &mut Nanos,
@@ -316,7 +329,7 @@ impl<C: Clock> Door<C> {
         }
         if (method.service, method.shape) == (LIMITER, Shape::Stream) {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
-            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), rights.unwrap_or_default(), body)));
         }
         if method.shape == Shape::Stream {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
@@ -327,19 +340,24 @@ impl<C: Clock> Door<C> {
         let refuse = |error| refuse(&self.shared, &error, None);
         let (read, permit) = read.map_err(refuse)?;
         let message = &read[HEAD_BYTES.min(read.len())..];
+        if let (Access::Reset, Some(rights)) = (method.access, &rights) {
+            drop(permit);
+            return whole(&self.limiter.reset(self::read(message)?, rights).await?);
+        }
+        let rights = rights.unwrap_or_default();
         if method.name == BATCH {
-            return self.batch(message, permit).await;
+            return self.batch(message, &rights, permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, about).await?;
+                let answer = limiter.decide(message, Call::Check, &rights, about).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
             (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, about).await?;
+                let answer = limiter.decide(message, Call::Reserve, &rights, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
@@ -350,19 +368,19 @@ impl<C: Clock> Door<C> {
                     let problem = "far too many; at most 32 fit".to_owned();
                     return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
                 }
-                whole(&self.envoy.decide(&self::read(message)?, about).await?)
+                whole(&self.envoy.decide(&self::read(message)?, &rights, about).await?)
             }
             _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }
     }
 
     /// The answer to a batch, which holds part of the body budget until it is sent.
-    async fn batch(&self, message: &[u8], mut permit: BodyPermit) -> Result<Told, Status> {
+    async fn batch(&self, message: &[u8], rights: &Rights, mut permit: BodyPermit) -> Result<Told, Status> {
         let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
         permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         permit.enter(PermitPhase::Work);
         let mut told = answers::begun(bytes);
-        self.limiter.batch(message, &mut told).await?;
+        self.limiter.batch(message, rights, &mut told).await?;
         answers::sent(told, Some(permit))
     }
 
@@ -514,12 +532,13 @@ fn is_grpc(kind: &[u8]) -> bool {
     [&b"application/grpc"[..], b"application/grpc+proto"].iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// Is it a call that is read any further?
+/// The method of a call, and the rights by which it is made; `None`: it takes none, or the admin server knows them. An error:
+/// the call is read no further.
 fn admit<C: Clock>(
     shared: &Shared<C>,
     method: Option<&'static Method>,
     asked: &Request<Incoming>,
-) -> Result<&'static Method, Status> {
+) -> Result<(&'static Method, Option<Rights>), Status> {
     let headers = asked.headers();
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let given = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
@@ -536,6 +555,18 @@ fn admit<C: Clock>(
     };
     let bearer = || headers.get("authorization").and_then(|value| extract::bearer(value.as_bytes()));
     let own = || headers.get(TOKEN).map(http::HeaderValue::as_bytes);
-    let is_admitted = || shared.admits(once_with(own).chain(once_with(bearer)).flatten());
-    if method.access != Access::Token || is_admitted() { Ok(method) } else { Err(refuse(shared, &Error::Token, None)) }
+    let tokens = || once_with(own).chain(once_with(bearer)).flatten();
+    let rights = match method.access {
+        Access::Nothing | Access::Admin => Ok(None),
+        Access::Metrics if shared.may_scrape(tokens()) => Ok(None),
+        Access::Metrics => Err(Error::Token(METRICS_TOKENS)),
+        // Without that right it may still be one for the admin server.
+        Access::Reset => Ok(shared.rights_by_token(tokens()).filter(|rights| rights.permit(Right::Reset).is_ok())),
+        Access::Token => shared.rights(tokens()).map(Some).ok_or(Error::Token(CHECK_TOKENS)),
+        Access::Right(right) => match shared.rights(tokens()) {
+            Some(rights) => rights.permit(right).map(|()| Some(rights)).map_err(Error::Forbidden),
+            None => Err(Error::Token(CHECK_TOKENS)),
+        },
+    };
+    rights.map(|rights| (method, rights)).map_err(|error| refuse(shared, &error, None))
 }

@@ -99,6 +99,21 @@ async fn metrics_are_those_of_http() {
 }
 
 #[tokio::test]
+async fn a_page_of_metrics_is_written_once_in_its_period() {
+    let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
+    let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
+    let metrics =
+        async || server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
+    let first = metrics().await;
+    server.limiter().await.check_rate_limit(user("ada")).await.expect("an answer");
+    let second = metrics().await;
+    assert_eq!((first.allowed, second.allowed), (0, 1), "what costs nothing to read is of now");
+    assert_eq!(first.text, second.text);
+    let over_http = tokio::task::spawn_blocking(move || server.metrics()).await.expect("it does not panic");
+    assert_eq!(over_http, first.text, "all listeners have the same page");
+}
+
+#[tokio::test]
 async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
     let server = Server::with(HUNDRED);
     let mut health = server.health().await;
