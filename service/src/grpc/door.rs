@@ -71,10 +71,12 @@ const OWN_HEALTH: &str = "tidegate.v1.RateLimiterHealth";
 const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+/// The same service under the name of its earlier version, which many tools ask for alone.
+const REFLECTION_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 /// The call whose answer may be long.
 const BATCH: &str = "CheckRateLimitBatch";
 /// All of them, by whose names the standard health service is asked.
-pub(super) const SERVICES: [&str; 6] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION];
+pub(super) const SERVICES: [&str; 7] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION, REFLECTION_ALPHA];
 
 /// What a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,8 +145,12 @@ const METHODS: [Method; 17] = [
     unary(ENVOY, Access::Right(Right::Check), "ShouldRateLimit"),
     unary(HEALTH, Access::Nothing, "Check"),
     Method { service: HEALTH, name: "Watch", access: Access::Nothing, shape: Shape::Watch },
-    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Token, shape: Shape::Stream },
+    REFLECTION_INFO,
 ];
+const REFLECTION_INFO: Method =
+    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Token, shape: Shape::Stream };
+/// In metrics, its route is that of the later version.
+const REFLECTION_ALPHA_INFO: Method = Method { service: REFLECTION_ALPHA, ..REFLECTION_INFO };
 /// Every other path, in metrics.
 const OTHER: &str = "other";
 const ROUTES: [&str; METHODS.len() + 1] = {
@@ -220,14 +226,18 @@ pub(crate) struct Door<C> {
     health: HealthServer<Standard<C>>,
     /// `None`: the descriptors could not be read.
     reflection: Option<Reflection<C>>,
+    reflection_alpha: Option<Reflection<C>>,
 }
 
 impl<C: Clock> Door<C> {
     pub(super) fn new(shared: Arc<Shared<C>>, latencies: &DoorLatencies, admin: Arc<Admin>) -> Self {
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1();
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
+        };
         Self {
             latencies: latencies.worker(),
             clock: SystemClock::new(),
@@ -236,16 +246,8 @@ impl<C: Clock> Door<C> {
             own_health: RateLimiterHealthServer::new(Own { shared: Arc::clone(&shared), admin }),
             envoy: Envoy(Arc::clone(&shared)),
             health: HealthServer::new(Standard(Arc::clone(&shared))),
-            reflection: reflection.ok().map(|server| -> Reflection<C> {
-                Box::new(move |asked| {
-                    let mut server = server.clone();
-                    async move {
-                        let Ok(told) = server.call(asked).await;
-                        told
-                    }
-                    .boxed_local()
-                })
-            }),
+            reflection: described().build_v1().ok().map(reflecting),
+            reflection_alpha: described().build_v1alpha().ok().map(reflecting),
             shared,
         }
     }
@@ -390,13 +392,32 @@ impl<C: Clock> Door<C> {
             CONFIG => self.config.clone().call(asked).await,
             OWN_HEALTH => self.own_health.clone().call(asked).await,
             HEALTH => self.health.clone().call(asked).await,
-            _ => match &self.reflection {
-                Some(reflection) => Ok(reflection(asked).await),
-                None => Ok(Status::internal("what is served could not be described").into_http()),
-            },
+            service => {
+                let reflection = if service == REFLECTION { &self.reflection } else { &self.reflection_alpha };
+                match reflection {
+                    Some(reflection) => Ok(reflection(asked).await),
+                    None => Ok(Status::internal("what is served could not be described").into_http()),
+                }
+            }
         };
         told.map(Answer::Made)
     }
+}
+
+/// Calls a reflection service, of either version.
+fn reflecting<C, S>(server: S) -> Reflection<C>
+where
+    C: Clock,
+    S: Service<Asked<C>, Response = Made, Error = Infallible> + Clone + 'static,
+{
+    Box::new(move |asked| {
+        let mut server = server.clone();
+        async move {
+            let Ok(told) = server.call(asked).await;
+            told
+        }
+        .boxed_local()
+    })
 }
 
 fn read<Q: Message + Default>(message: &[u8]) -> Result<Q, Status> {
@@ -523,7 +544,8 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
 /// `None`: nothing of this name is here.
 fn method(path: &str) -> Option<&'static Method> {
     let (service, name) = path.strip_prefix('/')?.split_once('/')?;
-    METHODS.iter().find(|method| method.name == name && method.service == service)
+    let mut methods = METHODS.iter().chain([&REFLECTION_ALPHA_INFO]);
+    methods.find(|method| method.name == name && method.service == service)
 }
 
 /// Messages of protobuf, with or without parameters.
