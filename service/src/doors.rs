@@ -143,8 +143,7 @@ impl<C: Clock> Doors<C> {
         let body_budget = Arc::new(BodyBudget::new(&periods));
         let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
         let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
-        let metrics =
-            Metrics::new(&decider, &body_budget, latencies, throttled.as_ref(), &watch, refusals, periods.metrics_page);
+        let metrics = Metrics::new(&decider, &body_budget, latencies, throttled.as_ref(), &watch, refusals);
         let is_leaving = Arc::new(AtomicBool::new(false));
         let mut beside = JoinSet::new();
         beside.spawn(Arc::clone(&watch).follow(periods.health_sample));

@@ -36,7 +36,6 @@ pub(crate) struct Metrics {
     registry: Arc<Registry>,
     /// The last page, and when it was written.
     page: Arc<Mutex<Option<(Instant, MetricsPage)>>>,
-    page_period: Duration,
     refusals: Arc<Refusals>,
     unidentified: Counter,
 }
@@ -45,12 +44,12 @@ pub(crate) struct Metrics {
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsPage {
     pub(crate) text: Bytes,
-    /// As the text has it: to count them takes as long as the rest of the page.
+    /// Counted with the page, since that takes as long as the rest of it.
     pub(crate) active_keys: u64,
 }
 
 impl Metrics {
-    /// Those of all doors, of what decides there, and of its engine. A page is written once in `page_period` at most.
+    /// Those of all doors, of what decides there, and of its engine.
     pub(crate) fn new<C: Clock>(
         decider: &Arc<Decider<C>>,
         body_budget: &Arc<BodyBudget>,
@@ -58,7 +57,6 @@ impl Metrics {
         throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
         refusals: Arc<Refusals>,
-        page_period: Duration,
     ) -> Self {
         let unidentified = Counter::default();
         let mut registry = Registry::with_prefix("tidegate");
@@ -78,7 +76,7 @@ impl Metrics {
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry: Arc::new(registry), page: Arc::default(), page_period, refusals, unidentified }
+        Self { registry: Arc::new(registry), page: Arc::default(), refusals, unidentified }
     }
 
     /// A request at this door, or a check of a batch, was refused with this code.
@@ -91,12 +89,12 @@ impl Metrics {
         self.unidentified.inc();
     }
 
-    /// Returns what a scrape reads: the last page, or, where that is older than its period, a new one, which a thread writes
-    /// that decides nothing. However many scrape, they read the same page. `None`: it could not be written.
-    pub(crate) async fn page<C: Clock>(&self, engine: &Arc<Engine<C>>) -> Option<MetricsPage> {
+    /// Returns what a scrape reads: the last page, or, where that is older than `period`, a new one, which a thread writes that
+    /// decides nothing. However many scrape, they read the same page. `None`: it could not be written.
+    pub(crate) async fn page<C: Clock>(&self, engine: &Arc<Engine<C>>, period: Duration) -> Option<MetricsPage> {
         let mut last = Arc::clone(&self.page).lock_owned().await;
         if let Some((at, page)) = &*last
-            && at.elapsed() < self.page_period
+            && at.elapsed() < period
         {
             return Some(page.clone());
         }

@@ -116,9 +116,10 @@ impl<C: Clock> RateLimiterHealth for Own<C> {
     }
 
     async fn get_metrics(&self, _: Request<GetMetricsRequest>) -> Result<Response<GetMetricsResponse>, Status> {
-        let engine = self.shared.decider.engine();
+        let Shared { decider, metrics, periods, .. } = &*self.shared;
+        let engine = decider.engine();
         let totals = engine.totals();
-        let page = self.shared.metrics.page(engine).await;
+        let page = metrics.page(engine, periods.metrics_page).await;
         let page = page.ok_or_else(|| Status::internal("the metrics could not be written"))?;
         Ok(Response::new(GetMetricsResponse {
             allowed: totals.allowed,

@@ -253,7 +253,8 @@ impl<C: Clock> Door<C> {
     }
 
     async fn metrics(&self) -> HttpResponse {
-        match self.shared.metrics.page(self.shared.decider.engine()).await {
+        let Shared { decider, metrics, periods, .. } = &*self.shared;
+        match metrics.page(decider.engine(), periods.metrics_page).await {
             Some(page) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text),
             None => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
         }
