@@ -23,8 +23,8 @@ pub(crate) struct ListeningArguments {
     tls_client_ca: Option<PathBuf>,
     /// Tokens, one in each line, of which callers of checks have to send one: `Authorization: Bearer TOKEN`, or X-Tidegate-Token.
     /// Behind a token may stand its rights (check, reserve, reset; check and reserve unless any is given) and the domains in
-    /// which it has them: `TOKEN check domain=shop domain=search`. Health takes none, nor do metrics. The file is read again
-    /// when it changes.
+    /// which it has them: `TOKEN check domain=shop domain=search`. Health takes none; metrics have
+    /// --metrics-tokens. The file is read again when it changes.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CHECK_TOKENS")]
     check_tokens: Option<PathBuf>,
     /// Tokens, one in each line, of which a scrape of the metrics has to send one, over HTTP and gRPC. Without it everyone may

@@ -99,7 +99,7 @@ impl fmt::Display for Forbidden {
         match self {
             Self::Call(right) => write!(
                 f,
-                "this token has not the right `{0}`; send one that has, or write {0} behind it in the file of --check-tokens",
+                "this token lacks the right `{0}`; send another, or write {0} behind it in the file of --check-tokens",
                 right.name()
             ),
             Self::Domain(domain) => write!(

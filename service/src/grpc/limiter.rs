@@ -153,7 +153,8 @@ impl<C: Clock> Limiter<C> {
         settled.map(|()| SettleResponse {}).map_err(|error| refuse(&self.0, &error, None))
     }
 
-    /// Has this server forget what was used, by a token of its own. Of the nodes that it does not know, nothing is known.
+    /// Resets what a request has used, on this server and in its store, for a caller with one of the server's tokens. The other
+    /// nodes are not asked.
     pub(super) async fn reset(
         &self,
         request: ResetRateLimitRequest,

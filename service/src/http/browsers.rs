@@ -26,7 +26,8 @@ use super::{
 };
 use crate::error::Error;
 
-/// What browsers say of the page that sends a request, to a server that they reach over TLS or on loopback.
+/// What browsers say of the page that sends a request, to a server that they reach over TLS or on loopback. Elsewhere they send
+/// `Origin` alone, and not with images or links.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The port of a `Host` that names none.
 const DEFAULT_PORT: u16 = 80;
