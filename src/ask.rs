@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate::algorithm::NUMBER_MAX;
+use tidegate::{DEFAULT_DOMAIN, algorithm::NUMBER_MAX};
 use tidegate_service::Tokens;
 use ureq::{Agent, Error, http::Uri};
 
@@ -58,7 +58,7 @@ pub(crate) struct AskArguments {
     /// Certificates to know the server by, instead of those that this machine trusts; PEM. For https.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CA")]
     ca: Option<PathBuf>,
-    /// The file of the server's tokens, where it asks for one: the first of them is sent.
+    /// The file of the server's tokens, where it asks for one: the first of them that may check in the domain is sent.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CHECK_TOKENS")]
     check_tokens: Option<PathBuf>,
     /// How to print the decision; json is the server's answer as it came.
@@ -83,8 +83,9 @@ pub(crate) fn run(arguments: &AskArguments) -> Result<Ended, Failure> {
 
 /// Status and body of the server's answer.
 fn ask(arguments: &AskArguments) -> Result<(u16, String), Failure> {
-    let tokens = arguments.check_tokens.as_deref().map(Tokens::first).transpose();
-    let token = tokens.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
+    let domain = arguments.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
+    let token = arguments.check_tokens.as_deref().map(|file| Tokens::first(file, domain)).transpose();
+    let token = token.map_err(|error| Failure(format!("--check-tokens: {error}")))?;
     let config = Agent::config_builder()
         // What the server says of a request that it refuses is in the body.
         .http_status_as_error(false)

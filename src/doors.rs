@@ -24,7 +24,7 @@ use crate::{
     authorize::AuthorizeArguments,
     cli::{max_keys, workers},
     listening::ListeningArguments,
-    output::Failure,
+    output::{Failure, complain},
     running::{bind, url},
     store::StoreArguments,
     traces::TracesArguments,
@@ -118,11 +118,34 @@ impl DoorArguments {
             grpc: url(scheme, &grpc)?,
             resp: resp.as_ref().map(|resp| url(of_redis, resp)).transpose()?,
         };
-        Ok(Listeners { arguments: self, http, grpc, resp, urls })
+        let listeners = Listeners { arguments: self, http, grpc, resp, urls };
+        listeners.warn_if_exposed();
+        Ok(listeners)
     }
 }
 
 impl Listeners<'_> {
+    /// Warns of listeners that other machines reach, and that lack protection for it.
+    fn warn_if_exposed(&self) {
+        let Self { arguments, http, grpc, resp, urls } = self;
+        let is_public = |listener: &TcpListener| {
+            listener.local_addr().is_ok_and(|address| !address.ip().to_canonical().is_loopback())
+        };
+        let listeners =
+            [(Some(http), Some(&urls.http)), (Some(grpc), Some(&urls.grpc)), (resp.as_ref(), urls.resp.as_ref())];
+        let public =
+            listeners.into_iter().filter_map(|(listener, url)| url.filter(|_| listener.is_some_and(is_public)));
+        let public: Vec<&str> = public.map(String::as_str).collect();
+        if let Some(missing) = arguments.listening.missing_protection()
+            && !public.is_empty()
+        {
+            complain(format_args!(
+                "warning: checks are answered to other machines at {}, {missing}; or listen on loopback",
+                public.join(", ")
+            ));
+        }
+    }
+
     /// With what the doors run, as the admin server is told: no secrets, no files.
     pub(crate) fn process(&self) -> Process {
         let Self { arguments, urls, .. } = self;

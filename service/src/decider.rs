@@ -226,6 +226,21 @@ impl<C: Clock> Decider<C> {
         self.settle_held(held, actual).ok_or(Unsettled::Panicked)
     }
 
+    /// Forgets what was used of the limits that a request meets, here and in the store: there first, so that this node takes
+    /// nothing from it that is forgotten then. Returns for how many keys, and whether the store was reached, if there is one.
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> (usize, bool) {
+        let cleared = match &self.store {
+            Some(store) => {
+                let cleared = store.clear(request).await.ok();
+                caught(|| store.forget(request));
+                cleared
+            }
+            None => Some(0),
+        };
+        let here = caught(|| self.engine.reset(request)).unwrap_or(0);
+        (here + cleared.unwrap_or(0), cleared.is_some())
+    }
+
     /// Returns the answer where something went wrong while it was decided: as the domain says for that case.
     pub(crate) fn undecided(&self, domain: &str) -> Answer<'_> {
         let reason = Degraded::InternalError;

@@ -14,14 +14,14 @@ use crate::{
     body_budget::BodyBudget,
     decider::Decider,
     grpc::{self, Grpc},
-    http::{self, Http},
+    http::{self, Browsers, Http},
     latency::DoorLatencies,
     metrics::Metrics,
     periods::Periods,
     refusals::{Errors, Refusals},
     resp::{self, Resp},
     running::Running,
-    tokens::Tokens,
+    tokens::{Good, Rights, Tokens},
     traces::Traces,
     watch::{Source, Watch},
 };
@@ -53,6 +53,10 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Tokens, one of which callers have to bring; without them everybody may ask.
     pub tokens: Option<Tokens>,
+    /// Tokens, one of which a scrape of the metrics has to bring; without them everybody may read those.
+    pub metrics_tokens: Option<Tokens>,
+    /// Which pages in browsers may call over HTTP, and under which names.
+    pub browsers: Browsers,
     /// How long they go on when they are to stop, saying that they are not ready; at most [`DRAIN_DELAY_MAX`].
     pub drain_delay: Duration,
     /// Where policies come from, if that is another process.
@@ -71,6 +75,8 @@ pub(crate) struct Shared<C> {
     pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) watch: Arc<Watch<C>>,
     pub(crate) tokens: Option<Tokens>,
+    pub(crate) metrics_tokens: Option<Tokens>,
+    pub(crate) browsers: Browsers,
     pub(crate) traces: Option<Traces>,
     pub(crate) periods: Periods,
     /// Others are to ask elsewhere.
@@ -78,9 +84,22 @@ pub(crate) struct Shared<C> {
 }
 
 impl<C> Shared<C> {
-    /// May whoever brings these tokens ask? Where the server has none everybody may.
-    pub(crate) fn admits<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| brought.into_iter().any(|token| tokens.has(token)))
+    /// What a caller that brings these tokens may do; `None`: none of them is known. Where the server has none, every caller
+    /// has the usual rights.
+    pub(crate) fn rights<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> Option<Rights> {
+        if self.tokens.is_none() { Some(Rights::default()) } else { self.rights_by_token(brought) }
+    }
+
+    /// What the first of these tokens that is known gives a right to; `None`: none of them is known.
+    pub(crate) fn rights_by_token<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> Option<Rights> {
+        let tokens = self.tokens.as_ref()?;
+        let good = brought.into_iter().find_map(|token| tokens.find(token));
+        good.map(|Good { rights, .. }| rights)
+    }
+
+    /// Returns whether a scrape that brings these tokens may read the metrics.
+    pub(crate) fn may_scrape<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> bool {
+        self.metrics_tokens.as_ref().is_none_or(|tokens| brought.into_iter().any(|token| tokens.has(token)))
     }
 }
 
@@ -112,7 +131,8 @@ impl<C: Clock> Doors<C> {
     /// Opens them, on a runtime of tokio. An error: one cannot listen.
     pub fn serve(self) -> io::Result<Running> {
         let Self { decider, settings, http, grpc, resp, refusals } = self;
-        let Settings { workers, tls, tokens, drain_delay, source, traces, periods } = settings;
+        let Settings { workers, tls, tokens, metrics_tokens, browsers, drain_delay, source, traces, periods } =
+            settings;
         let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
         let of_http = DoorLatencies::new(&http::KIND);
         let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
@@ -128,7 +148,7 @@ impl<C: Clock> Doors<C> {
         let mut beside = JoinSet::new();
         beside.spawn(Arc::clone(&watch).follow(periods.health_sample));
         beside.spawn(Arc::clone(&body_budget).follow());
-        if let Some(tokens) = &tokens {
+        for tokens in [&tokens, &metrics_tokens].into_iter().flatten() {
             beside.spawn(tokens.clone().follow(periods.files));
         }
         let config = || tls.as_ref().map(Tls::config).transpose();
@@ -139,6 +159,8 @@ impl<C: Clock> Doors<C> {
             body_budget,
             watch: Arc::clone(&watch),
             tokens,
+            metrics_tokens,
+            browsers,
             traces,
             periods,
             is_leaving: Arc::clone(&is_leaving),

@@ -12,6 +12,7 @@ use crate::{
     decider::Unsettled,
     reservations::Gone,
     retries::{BadRequestId, RequestId, Reused},
+    tokens::Forbidden,
 };
 
 /// The largest body, in bytes.
@@ -55,8 +56,14 @@ pub(crate) enum Error {
     TooManyChecks(usize),
     /// A head above the bound.
     HeadTooLarge,
-    /// None of the tokens that this server asks for.
-    Token,
+    /// None of the tokens that this server asks for, by the setting that names their file.
+    Token(&'static str),
+    /// A token that has no right to it.
+    Forbidden(Forbidden),
+    /// It came under this name, which is not one of a listener on loopback.
+    Host(String),
+    /// A page of another origin sent it; of which, where the browser says so.
+    Origin(Option<String>),
     /// A body above the bound.
     TooLarge,
     /// A body that took too long.
@@ -101,6 +108,12 @@ impl From<Unsettled> for Error {
     }
 }
 
+impl From<Forbidden> for Error {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden)
+    }
+}
+
 impl From<BudgetRefusal> for Error {
     fn from(refusal: BudgetRefusal) -> Self {
         if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
@@ -130,7 +143,10 @@ impl Error {
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
             Self::Reservation(Gone::Settled) => (StatusCode::CONFLICT, "settled_before"),
             Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
-            Self::Token => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Token(_) => (StatusCode::UNAUTHORIZED, "no_token"),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
+            Self::Host(_) => (StatusCode::FORBIDDEN, "unknown_host"),
+            Self::Origin(_) => (StatusCode::FORBIDDEN, "cross_origin"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
@@ -151,6 +167,7 @@ impl Error {
             Self::Actual(_) | Self::ActualAboveMax { .. } => Some("actual"),
             Self::Reservation(_) => Some("reservation"),
             Self::TooManyChecks(_) => Some("checks"),
+            Self::Forbidden(Forbidden::Domain(_)) => Some("domain"),
             _ => None,
         }
     }
@@ -200,9 +217,21 @@ impl fmt::Display for Error {
             Self::HeadTooLarge => {
                 write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
             }
-            Self::Token => f.write_str(
-                "this server asks for a token; send one of its --check-tokens as `Authorization: Bearer TOKEN`, or as \
-                 X-Tidegate-Token",
+            Self::Token(setting) => write!(
+                f,
+                "this server asks for a token; send one of its {setting} as `Authorization: Bearer TOKEN`, or as \
+                 X-Tidegate-Token"
+            ),
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
+            Self::Host(name) => write!(
+                f,
+                "Host: `{name}` is no name of this server, which listens on loopback; call it as localhost or 127.0.0.1, or \
+                 allow the name with --allowed-host"
+            ),
+            Self::Origin(origin) => write!(
+                f,
+                "pages of {} may not call this server; allow their origin with --allowed-origin",
+                origin.as_deref().unwrap_or("other sites")
             ),
             Self::TooLarge => write!(f, "the body has more than {BODY_BYTES_MAX} bytes; send less in one request"),
             Self::TooSlow => f.write_str("the body did not come in time; send it at once"),

@@ -4,6 +4,7 @@
 use std::{io, net::TcpListener, rc::Rc, sync::Arc, time::Duration};
 
 mod authorize;
+mod browsers;
 mod door;
 
 pub use actix_web::http::header::HeaderName;
@@ -14,9 +15,9 @@ use actix_web::{
 use rustls::ServerConfig;
 use tidegate::clock::{Clock, SystemClock};
 
-pub use self::authorize::Authorize;
 use self::door::Door;
 pub(crate) use self::door::KIND;
+pub use self::{authorize::Authorize, browsers::Browsers};
 use crate::{
     doors::{CONNECTIONS_MAX, Shared},
     latency::DoorLatencies,
@@ -43,11 +44,12 @@ impl Http {
     ) -> io::Result<Server> {
         let Self { listener, authorize } = self;
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
-        let periods = shared.periods;
+        let (periods, address) = (shared.periods, listener.local_addr()?);
         let server = HttpServer::new(move || {
             let door = Rc::new(Door {
                 shared: Arc::clone(&shared),
                 authorize: authorize.clone(),
+                listener: address,
                 latencies: latencies.worker(),
                 clock: SystemClock::new(),
             });

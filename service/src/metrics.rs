@@ -1,8 +1,9 @@
 //! What is counted, in the text format of `OpenMetrics`. Labels have a fixed number of values: routes, codes and
 //! the limits of the policy, never keys.
 
-use std::{fmt, fs, sync::Arc};
+use std::{fmt, fs, sync::Arc, time::Duration};
 
+use actix_web::web::Bytes;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, NoLabelSet, text},
@@ -14,6 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, clock::Clock};
+use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 
 use crate::{
     body_budget::BodyBudget,
@@ -25,15 +27,25 @@ use crate::{
     watch::Watch,
 };
 
-/// The media type of [`Metrics::text`].
+/// The media type of [`MetricsPage::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the doors and their decider count, and where all that is counted is written.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    registry: Registry,
+    registry: Arc<Registry>,
+    /// The last page, and when it was written.
+    page: Arc<Mutex<Option<(Instant, MetricsPage)>>>,
     refusals: Arc<Refusals>,
     unidentified: Counter,
+}
+
+/// What a scrape reads.
+#[derive(Clone, Debug)]
+pub(crate) struct MetricsPage {
+    pub(crate) text: Bytes,
+    /// Counted with the page, since that takes as long as the rest of it.
+    pub(crate) active_keys: u64,
 }
 
 impl Metrics {
@@ -64,7 +76,7 @@ impl Metrics {
         registry.register("degraded", help, Family::clone(decider.degraded().by_reason()));
         let help = "Requests that proxies asked about and that had none of the identities; they passed";
         registry.register("http_unidentified_requests", help, Counter::clone(&unidentified));
-        Self { registry, refusals, unidentified }
+        Self { registry: Arc::new(registry), page: Arc::default(), refusals, unidentified }
     }
 
     /// A request at this door, or a check of a batch, was refused with this code.
@@ -77,11 +89,25 @@ impl Metrics {
         self.unidentified.inc();
     }
 
-    /// All of it, as a scrape reads it.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry)?;
-        Ok(text)
+    /// Returns what a scrape reads: the last page, or, where that is older than `period`, a new one, which a thread writes that
+    /// decides nothing. However many scrape, they read the same page. `None`: it could not be written.
+    pub(crate) async fn page<C: Clock>(&self, engine: &Arc<Engine<C>>, period: Duration) -> Option<MetricsPage> {
+        let mut last = Arc::clone(&self.page).lock_owned().await;
+        if let Some((at, page)) = &*last
+            && at.elapsed() < period
+        {
+            return Some(page.clone());
+        }
+        let (registry, engine) = (Arc::clone(&self.registry), Arc::clone(engine));
+        // The lock goes along: what is begun is of use to the next scrape, also where this one is given up.
+        let written = spawn_blocking(move || {
+            let mut text = String::new();
+            text::encode(&mut text, &registry).ok()?;
+            let page = MetricsPage { text: text.into(), active_keys: engine.live_keys() };
+            *last = Some((Instant::now(), page.clone()));
+            Some(page)
+        });
+        written.await.ok()?
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Periods {
     pub health_watch: Duration,
     /// How often the counts behind `/healthz` are sampled; the server's health is that of the last twelve samples.
     pub health_sample: Duration,
+    /// How old a page of metrics may be that a scrape reads: no more than one is written in this time.
+    pub metrics_page: Duration,
 }
 
 impl Default for Periods {
@@ -65,6 +67,7 @@ impl Default for Periods {
             files: Duration::from_secs(2),
             health_watch: Duration::from_secs(1),
             health_sample: Duration::from_secs(5),
+            metrics_page: Duration::from_secs(1),
         }
     }
 }
@@ -93,6 +96,7 @@ mod tests {
             files,
             health_watch,
             health_sample,
+            metrics_page,
         } = Periods::default();
         assert_eq!([idle, unread_replies, operator_trust].map(|period| period.as_millis()), [60_000; 3]);
         assert_eq!([ping, ping_answer].map(|period| period.as_millis()), [20_000; 2]);
@@ -100,6 +104,6 @@ mod tests {
         let five = [request, linger, stream_end, operator_answer, health_sample];
         assert_eq!(five.map(|period| period.as_millis()), [5_000; 5]);
         assert_eq!([discard, files].map(|period| period.as_millis()), [2_000; 2]);
-        assert_eq!([body_grace, health_watch].map(|period| period.as_millis()), [1_000; 2]);
+        assert_eq!([body_grace, health_watch, metrics_page].map(|period| period.as_millis()), [1_000; 3]);
     }
 }

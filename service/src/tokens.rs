@@ -1,8 +1,8 @@
-//! Tokens that callers have to bring, where the server was given some: a file with one in each line, which is read again when
-//! it changes.
+//! Tokens that callers have to bring, where the server was given some: a file with one in each line, with what its bearer may
+//! do; it is read again when it changes.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     convert::Infallible,
     error, fmt, fs, mem,
     path::{Path, PathBuf},
@@ -19,26 +19,120 @@ use tokio::{task::spawn_blocking, time};
 /// Characters of a token; what is shorter can be guessed.
 const CHARACTERS_MIN: usize = 16;
 
+/// The setting of the tokens by which calls are made, and of those that open the metrics, as messages name them.
+pub(crate) const CHECK_TOKENS: &str = "--check-tokens";
+pub(crate) const METRICS_TOKENS: &str = "--metrics-tokens";
+
+/// What stands before a domain in the line of a token.
+const DOMAIN: &str = "domain=";
+
+/// A kind of call that takes a right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Right {
+    /// Checks, one by one or in batches and streams, and the questions of proxies and of Envoy.
+    Check,
+    /// Reservations, and what becomes of them.
+    Reserve,
+    /// Making a server forget what was used.
+    Reset,
+}
+
+impl Right {
+    const ALL: [Self; 3] = [Self::Check, Self::Reserve, Self::Reset];
+
+    /// As a file has it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Reserve => "reserve",
+            Self::Reset => "reset",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// What a caller may do. Clones share the domains.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rights {
+    /// A bit for each [`Right`].
+    calls: u8,
+    /// In which domains; `None`: in all.
+    domains: Option<Arc<[Box<str>]>>,
+}
+
+impl Default for Rights {
+    /// The rights of a token without any in its line, and of all callers where no token is asked for.
+    fn default() -> Self {
+        Self { calls: Right::Check.bit() | Right::Reserve.bit(), domains: None }
+    }
+}
+
+impl Rights {
+    /// Returns an error unless calls of this kind are among them.
+    pub(crate) fn permit(&self, right: Right) -> Result<(), Forbidden> {
+        if self.calls & right.bit() == 0 { Err(Forbidden::Call(right)) } else { Ok(()) }
+    }
+
+    /// Returns an error unless they hold in this domain.
+    pub(crate) fn permit_domain(&self, domain: &str) -> Result<(), Forbidden> {
+        match &self.domains {
+            Some(domains) if !domains.iter().any(|own| **own == *domain) => Err(Forbidden::Domain(domain.to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a token has no right to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Forbidden {
+    /// Calls of this kind.
+    Call(Right),
+    /// Anything in this domain.
+    Domain(String),
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(right) => write!(
+                f,
+                "this token lacks the right `{0}`; send another, or write {0} behind it in the file of --check-tokens",
+                right.name()
+            ),
+            Self::Domain(domain) => write!(
+                f,
+                "domain: this token has no rights in `{domain}`; send one that has, or write {DOMAIN} and the name behind it in \
+                 the file of --check-tokens"
+            ),
+        }
+    }
+}
+
 /// The tokens of a file. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     file: Arc<Path>,
+    has_rights: bool,
     known: Arc<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// SHA-256 of each: looking one up takes no longer for a nearer guess.
-    digests: RwLock<HashSet<[u8; 32]>>,
+    /// By the SHA-256 of each: looking one up takes no longer for a nearer guess.
+    rights: RwLock<HashMap<[u8; 32], Rights>>,
     /// Changes after them.
     generation: AtomicU64,
 }
 
-/// A token that was good, for whoever goes on by it.
+/// A token that was good, to be looked up again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Good {
     digest: [u8; 32],
     generation: u64,
+    pub(crate) rights: Rights,
 }
 
 /// Why a file gives no tokens.
@@ -54,24 +148,43 @@ impl fmt::Display for TokensError {
 impl error::Error for TokensError {}
 
 impl Tokens {
-    /// Reads the file: a token in each line, of 16 characters at least; lines that are empty or begin with `#` say nothing.
+    /// Reads the file: a token in each line, of 16 characters at least and without white space; lines that are empty or begin
+    /// with `#` say nothing. Behind a token, with white space between them, may stand its rights, `check`, `reserve` and
+    /// `reset`, and domains in which alone it has them, `domain=NAME`. Unless any right stands there it has `check` and
+    /// `reserve`. Of a token that stands there twice the last line counts.
     ///
     /// # Errors
     ///
-    /// It cannot be read, has no token, or one that is too short.
+    /// It cannot be read, has no token, one that is too short, or something else behind one.
     pub fn open(file: PathBuf) -> Result<Self, TokensError> {
-        let known = digests(&read(&file)?);
-        let known = Known { digests: RwLock::new(known), generation: AtomicU64::new(0) };
-        Ok(Self { file: file.into(), known: Arc::new(known) })
+        Self::opened(file, true)
     }
 
-    /// The first token of the file, for whoever asks such a server.
+    /// Reads a file in which nothing stands behind a token: those that open the metrics.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn first(file: &Path) -> Result<String, TokensError> {
-        Ok(read(file)?.swap_remove(0))
+    pub fn open_without_rights(file: PathBuf) -> Result<Self, TokensError> {
+        Self::opened(file, false)
+    }
+
+    fn opened(file: PathBuf, has_rights: bool) -> Result<Self, TokensError> {
+        let known = by_digest(read(&file, has_rights)?);
+        let known = Known { rights: RwLock::new(known), generation: AtomicU64::new(0) };
+        Ok(Self { file: file.into(), has_rights, known: Arc::new(known) })
+    }
+
+    /// Returns the first token of the file that may check in this domain, for a client of such a server.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); or none of them may.
+    pub fn first(file: &Path, domain: &str) -> Result<String, TokensError> {
+        let may_check = |rights: &Rights| rights.permit(Right::Check).is_ok() && rights.permit_domain(domain).is_ok();
+        let first = read(file, true)?.into_iter().find(|(_, rights)| may_check(rights));
+        let none = || TokensError(format!("{}: no token in it may check in the domain `{domain}`", file.display()));
+        first.map(|(token, _)| token).ok_or_else(none)
     }
 
     /// Is this one of them?
@@ -80,12 +193,12 @@ impl Tokens {
         self.find(token).is_some()
     }
 
-    /// The same, to be asked again.
+    /// The same, to be asked again, with its rights.
     pub(crate) fn find(&self, token: &[u8]) -> Option<Good> {
         self.known.find(Sha256::digest(token).into())
     }
 
-    /// Is it good still? It costs next to nothing while the file is as it was.
+    /// Is it good still? Its rights are those of now then. It costs next to nothing while the file is as it was.
     pub(crate) fn is_still(&self, good: &mut Good) -> bool {
         if self.known.generation.load(Ordering::Acquire) == good.generation {
             return true;
@@ -101,11 +214,11 @@ impl Tokens {
         let mut is_told = false;
         loop {
             time::sleep(period).await;
-            let file = Arc::clone(&self.file);
-            let Ok(known) = spawn_blocking(move || read(&file)).await else { continue };
+            let (file, has_rights) = (Arc::clone(&self.file), self.has_rights);
+            let Ok(known) = spawn_blocking(move || read(&file, has_rights)).await else { continue };
             let is_wrong = known.is_err();
             match known {
-                Ok(tokens) => self.known.replace(digests(&tokens)),
+                Ok(tokens) => self.known.replace(by_digest(tokens)),
                 Err(why) if !is_told => {
                     tracing::error!(%why, "the file of tokens cannot be used; those of before are good");
                 }
@@ -120,41 +233,65 @@ impl Tokens {
 
 impl Known {
     fn find(&self, digest: [u8; 32]) -> Option<Good> {
-        // Before the digests: a change in between is looked at again.
+        // Before the rights: a change in between is looked at again.
         let generation = self.generation.load(Ordering::Acquire);
         // Nothing panics while it is held.
-        let is_known = self.digests.read().unwrap_or_else(PoisonError::into_inner).contains(&digest);
-        is_known.then_some(Good { digest, generation })
+        let rights = self.rights.read().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()?;
+        Some(Good { digest, generation, rights })
     }
 
-    fn replace(&self, new: HashSet<[u8; 32]>) {
-        let mut digests = self.digests.write().unwrap_or_else(PoisonError::into_inner);
-        if *digests != new {
-            *digests = new;
-            // Whoever sees it sees the digests, too: he takes the lock that is held.
+    fn replace(&self, new: HashMap<[u8; 32], Rights>) {
+        let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
+        if *rights != new {
+            *rights = new;
+            // A thread that sees it sees the rights, too: it takes the lock that is held.
             self.generation.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-fn digests(tokens: &[String]) -> HashSet<[u8; 32]> {
-    tokens.iter().map(|token| Sha256::digest(token).into()).collect()
+fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<[u8; 32], Rights> {
+    tokens.into_iter().map(|(token, rights)| (Sha256::digest(token).into(), rights)).collect()
 }
 
-fn read(file: &Path) -> Result<Vec<String>, TokensError> {
+fn read(file: &Path, has_rights: bool) -> Result<Vec<(String, Rights)>, TokensError> {
     let wrong = |why: &dyn fmt::Display| TokensError(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
     let mut tokens = Vec::new();
-    for (line, token) in (1..).zip(text.lines().map(str::trim)) {
-        if token.is_empty() || token.starts_with('#') {
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if line.is_empty() || line.starts_with('#') {
             continue;
         }
+        let (token, behind) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if token.chars().count() < CHARACTERS_MIN {
-            return Err(wrong(&format_args!("line {line}: a token has at least {CHARACTERS_MIN} characters")));
+            return Err(wrong(&format_args!("line {number}: a token has at least {CHARACTERS_MIN} characters")));
         }
-        tokens.push(token.to_owned());
+        if !has_rights && !behind.is_empty() {
+            return Err(wrong(&format_args!("line {number}: nothing stands behind a token in this file")));
+        }
+        // What stands there may be part of a secret, and is not shown.
+        let rights = rights(behind).ok_or_else(|| {
+            wrong(&format_args!(
+                "line {number}: behind a token stand rights, check, reserve and reset, and domains, {DOMAIN}NAME; nothing else"
+            ))
+        })?;
+        tokens.push((token.to_owned(), rights));
     }
     if tokens.is_empty() { Err(wrong(&"there is no token in it; write one in each line")) } else { Ok(tokens) }
+}
+
+/// Reads what stands behind a token. `None`: something of it is not known.
+fn rights(text: &str) -> Option<Rights> {
+    let (mut calls, mut domains) = (0, Vec::<Box<str>>::new());
+    for word in text.split_whitespace() {
+        match word.strip_prefix(DOMAIN) {
+            Some("") => return None,
+            Some(domain) => domains.push(Box::from(domain)),
+            None => calls |= Right::ALL.into_iter().find(|right| right.name() == word)?.bit(),
+        }
+    }
+    let calls = if calls == 0 { Rights::default().calls } else { calls };
+    Some(Rights { calls, domains: (!domains.is_empty()).then(|| domains.into()) })
 }
 
 #[cfg(test)]
@@ -179,9 +316,73 @@ mod tests {
             assert!(error.contains(why) && error.contains("tokens") && !error.contains("morning"), "{error}");
         }
         fs::write(&file, "# of the gateway\nmorning-star-0001\nevening-star-0002").expect("room for a file");
-        assert_eq!(Tokens::first(&file).as_deref(), Ok("morning-star-0001"));
+        assert_eq!(Tokens::first(&file, "default").as_deref(), Ok("morning-star-0001"));
         fs::remove_file(&file).expect("it is there");
         assert!(Tokens::open(file.clone()).is_err());
+    }
+
+    #[test]
+    fn a_token_has_the_rights_that_stand_behind_it() {
+        use Right::{Check, Reserve, Reset};
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens");
+        let open = |text: &str| {
+            fs::write(&file, text).expect("room for a file");
+            Tokens::open(file.clone())
+        };
+        let tokens = open(
+            "without-any-00001\nchecks-only-00001 check\n  resets-only-00001\treset  \n\
+             of-two-domains-01 domain=shop domain=search\nall-of-it-all-0001 check reserve reset domain=default\n",
+        );
+        let tokens = tokens.expect("they are good");
+        for (token, calls, domains) in [
+            ("without-any-00001", &[Check, Reserve][..], &["default", "shop", "search"][..]),
+            ("checks-only-00001", &[Check], &["default", "shop", "search"]),
+            ("resets-only-00001", &[Reset], &["default", "shop", "search"]),
+            ("of-two-domains-01", &[Check, Reserve], &["shop", "search"]),
+            ("all-of-it-all-0001", &[Check, Reserve, Reset], &["default"]),
+        ] {
+            let rights = tokens.find(token.as_bytes()).expect("it is good").rights;
+            for right in Right::ALL {
+                assert_eq!(rights.permit(right).is_ok(), calls.contains(&right), "{token} {right:?}");
+            }
+            for domain in ["default", "shop", "search"] {
+                assert_eq!(rights.permit_domain(domain).is_ok(), domains.contains(&domain), "{token} {domain}");
+            }
+        }
+        assert!(!tokens.has(b"checks-only-00001 check"), "the token is the first word");
+        assert_eq!(Tokens::first(&file, "search").as_deref(), Ok("without-any-00001"));
+        fs::write(&file, "resets-only-00001 reset\nof-one-domain-001 check domain=shop").expect("room for a file");
+        assert_eq!(Tokens::first(&file, "shop").as_deref(), Ok("of-one-domain-001"));
+        let none = Tokens::first(&file, "default").expect_err("neither may").to_string();
+        assert!(none.contains("`default`") && !none.contains("of-one"), "{none}");
+        for behind in ["battery", "check,reserve", "Check", "domain=", "domain", "check # of the gateway"] {
+            let error = open(&format!("morning-star-0001 {behind}")).expect_err(behind).to_string();
+            assert!(error.contains("line 1") && error.contains("reserve") && !error.contains("battery"), "{error}");
+        }
+        fs::write(&file, "morning-star-0001").expect("room for a file");
+        assert!(Tokens::open_without_rights(file.clone()).expect("they are good").has(b"morning-star-0001"));
+        fs::write(&file, "morning-star-0001 check").expect("room for a file");
+        let error = Tokens::open_without_rights(file.clone()).expect_err("there are none").to_string();
+        assert!(error.contains("line 1") && !error.contains("morning"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rights_that_change_hold_for_tokens_that_are_in_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens");
+        fs::write(&file, "morning-star-0001").expect("room for a file");
+        let tokens = Tokens::open(file.clone()).expect("they are good");
+        let following = tokio::spawn(tokens.clone().follow(PERIOD));
+        let mut morning = tokens.find(b"morning-star-0001").expect("it is good");
+        assert!(morning.rights.permit(Right::Check).is_ok());
+        fs::write(&file, "morning-star-0001 reset").expect("room for a file");
+        time::sleep(3 * PERIOD).await;
+        assert!(tokens.is_still(&mut morning));
+        assert_eq!(morning.rights.permit(Right::Check), Err(Forbidden::Call(Right::Check)));
+        assert_eq!(morning.rights.permit(Right::Reset), Ok(()));
+        following.abort();
     }
 
     #[tokio::test(start_paused = true)]

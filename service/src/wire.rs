@@ -17,6 +17,7 @@ use crate::{
     error::{CHECKS_MAX, Error},
     reservations::{Gone, ReservationId},
     retries::{Call, RequestId},
+    tokens::Rights,
 };
 
 /// Body of a check.
@@ -74,13 +75,17 @@ struct Refund<'a> {
     reservation: Text<'a>,
 }
 
-/// Reads a check, and has it decided; with a peek, only says what would be decided. Also what its domain asks of the door.
+/// Reads a check, and has it decided, if its sender has rights in its domain; with a peek, only says what would be decided.
+/// Also the response settings of that domain.
 pub(crate) async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     call: Call,
     text: &str,
+    rights: &Rights,
 ) -> Result<(Answer<'e>, DoorSettings), Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
+    let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
+    rights.permit_domain(domain)?;
     let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
     let identities = check.identities.iter().enumerate().map(|(place, Object(identity))| {
         Identity::new(&identity.kind, &identity.value).map_err(|error| refused(&error, &check, place))
@@ -93,7 +98,6 @@ pub(crate) async fn decide<'e, C: Clock>(
         (Call::Reserve, true) => return Err(Error::PeekOfReservation),
         (Call::Reserve, false) => decider.reserve(&request, id).await,
     };
-    let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
     Ok((answer.map_err(Error::Reused)?, decider.engine().door_settings(domain)))
 }
 

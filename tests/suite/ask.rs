@@ -95,16 +95,19 @@ fn an_allowed_request_is_told_in_a_line_and_charged() {
 }
 
 #[test]
-fn where_a_token_is_asked_for_the_first_of_a_file_is_sent() {
+fn where_a_token_is_asked_for_the_first_of_a_file_that_may_check_is_sent() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
-    std::fs::write(&file, "morning-star-0001\nevening-star-0002\n").expect("room for a file");
+    let text = "reserves-alone-01 reserve\nmorning-star-0001 check domain=default\nevening-star-0002\n";
+    std::fs::write(&file, text).expect("room for a file");
     let tokens = Tokens::open(file.clone()).expect("they are good");
     let server = server_with(Settings { tokens: Some(tokens), ..Settings::default() });
     let run = check(&server, ["user=ada"]);
     assert!(run.status == Some(2) && run.stderr.contains("this server asks for a token"), "{run:?}");
     let file = file.to_str().expect("text");
     assert_eq!(check(&server, ["user=ada", "--check-tokens", file]).status, Some(0));
+    let of_shop = ["user=ada", "--domain", "shop", "--check-tokens", file];
+    assert_eq!(check(&server, of_shop).status, Some(0), "the last of them may check there");
     let run = check(&server, ["user=ada", "--check-tokens", "nowhere"]);
     assert!(run.status == Some(2) && run.stderr.contains("--check-tokens: nowhere: "), "{run:?}");
 }

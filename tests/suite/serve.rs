@@ -18,7 +18,7 @@ use std::{
 
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_testkit::PATIENCE;
+use tidegate_testkit::{PATIENCE, certificate::Authority};
 
 use crate::support::{
     Run, SERVE, binary, command,
@@ -187,6 +187,29 @@ fn ten_thousand_connections_are_served_and_no_more() {
     assert!(is_answered(&one_more), "there is room for it");
 }
 
+/// On loopback the names are known; elsewhere they are their user's.
+#[test]
+fn a_listener_on_loopback_is_called_under_its_own_names_alone() {
+    let folder = TempDir::new().expect("a folder");
+    let status = |served: &Served| {
+        let port = served.checks.rsplit_once(':').expect("a port").1;
+        let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let request = "GET /metrics HTTP/1.1\r\nHost: limits.example\r\nConnection: close\r\n\r\n";
+        connection.write_all(request.as_bytes()).expect("it is read");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("text");
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    };
+    let on_loopback = Served::start(&folder.path().join("first"));
+    assert_eq!(status(&on_loopback), "403");
+    let allowed = Served::start_with(&folder.path().join("second"), &["--allowed-host", "limits.example"]);
+    assert_eq!(status(&allowed), "200");
+    let beyond = ["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "0.0.0.0:0"];
+    let beyond = Served::run(&beyond, &folder.path().join("third"), &[]);
+    assert_eq!(status(&beyond), "200");
+}
+
 #[test]
 fn a_policy_kept_in_a_file_is_published_when_it_changed_there_and_not_here() {
     let folder = TempDir::new().expect("a folder");
@@ -241,6 +264,9 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         (vec!["--log", "loud=shout"], vec!["--log", "info"]),
         (vec!["--admin", "localhost"], vec!["--admin"]),
         (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
+        (vec!["--metrics-tokens", "absent"], vec!["--metrics-tokens: absent: "]),
+        (vec!["--allowed-origin", "app.example"], vec!["--allowed-origin", "https://app.example"]),
+        (vec!["--allowed-host", "localhost:80"], vec!["--allowed-host", "limits.internal"]),
         (vec!["--config", "absent.toml"], vec!["absent.toml"]),
     ] {
         let arguments: Vec<&str> = arguments.into_iter().collect();
@@ -309,6 +335,38 @@ fn a_dashboard_that_is_reached_without_tls_is_warned_of() {
         child.kill().expect("it runs");
         let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
         assert_eq!(said.contains("reachable from other machines, without TLS"), is_warned, "{url}: {said}");
+    }
+}
+
+#[test]
+fn listeners_that_other_machines_reach_are_warned_of_unless_they_are_protected() {
+    let folder = TempDir::new().expect("a folder");
+    let [tokens, certificate, key] = ["tokens", "cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    fs::write(&tokens, "morning-star-0001").expect("it is ours");
+    Authority::new().write(&certificate, &key);
+    let [tokens, certificate, key] = [&tokens, &certificate, &key].map(|file| file.to_str().expect("text"));
+    let (tls, token) = (["--tls-cert", certificate, "--tls-key", key], ["--check-tokens", tokens]);
+    for (http, protection, says) in [
+        ("127.0.0.1:0", vec![], vec![]),
+        ("0.0.0.0:0", vec![], vec!["without TLS", "--tls-cert", "--check-tokens"]),
+        ("0.0.0.0:0", token.to_vec(), vec!["without TLS", "--tls-cert"]),
+        ("0.0.0.0:0", tls.to_vec(), vec!["everyone may ask", "--check-tokens"]),
+        ("0.0.0.0:0", [&tls[..], &token].concat(), vec![]),
+    ] {
+        let data = TempDir::new().expect("a folder");
+        let mut command = command();
+        command.args(["serve", "--admin", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", http]).args(&protection);
+        let command = command.arg("--data").arg(data.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+        assert!(lines.any(|line| line == "Ctrl+C stops."));
+        child.kill().expect("it runs");
+        let said = String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("text");
+        let warning = said.lines().find(|line| line.contains("checks are answered to other machines at http"));
+        assert_eq!(warning.is_some(), !says.is_empty(), "{http} {protection:?}: {said}");
+        let warning = warning.unwrap_or_default();
+        assert!(says.iter().all(|words| warning.contains(words)), "{http} {protection:?}: {warning}");
+        assert!(!warning.contains("127.0.0.1"), "the other listener is on loopback: {warning}");
     }
 }
 

@@ -12,7 +12,10 @@ use tonic::{Code, Status, metadata::MetadataMap};
 
 use crate::resp::{IsOperator, Operators};
 
-use super::proto::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimitResponse};
+use super::{
+    limiter::STORE,
+    proto::tidegate::v1::{Identity, ResetRateLimitRequest, ResetRateLimitResponse},
+};
 
 /// For a call to be answered. One that asks all nodes takes two seconds.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -213,8 +216,7 @@ impl<'c> Caller<'c> {
         match store {
             None => {}
             Some(Answered::Clear { keys }) => response.keys += keys,
-            // No node has a name with a space.
-            Some(_) => response.missing.push("the store".to_owned()),
+            Some(_) => response.missing.push(STORE.to_owned()),
         }
         for (node, told) in answers {
             match told {

@@ -61,6 +61,7 @@ use crate::{
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
+    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right, Rights},
     traces::RequestSpan,
 };
 
@@ -70,20 +71,27 @@ const OWN_HEALTH: &str = "tidegate.v1.RateLimiterHealth";
 const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+/// The same service under the name of its earlier version, which many tools ask for alone.
+const REFLECTION_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 /// The call whose answer may be long.
 const BATCH: &str = "CheckRateLimitBatch";
 /// All of them, by whose names the standard health service is asked.
-pub(super) const SERVICES: [&str; 6] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION];
+pub(super) const SERVICES: [&str; 7] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION, REFLECTION_ALPHA];
 
-/// Who may call.
+/// What a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Whoever brings one of the server's tokens, where it asks for one.
+    /// One of the server's tokens with this right, where it asks for one.
+    Right(Right),
+    /// One of the server's tokens, where it asks for one.
     Token,
-    /// Everybody, as far as this server knows: the admin server asks for a token of its own.
+    /// A token for the metrics, where the server asks for one.
+    Metrics,
+    /// A token of the admin server, which judges it.
     Admin,
-    /// Everybody.
-    Open,
+    /// One of the server's tokens with the right to reset, or a token of the admin server.
+    Reset,
+    Nothing,
 }
 
 struct Method {
@@ -116,24 +124,33 @@ const fn unary(service: &'static str, access: Access, name: &'static str) -> Met
 
 /// The names differ, and are routes in metrics.
 const METHODS: [Method; 17] = [
-    unary(LIMITER, Access::Token, "CheckRateLimit"),
-    unary(LIMITER, Access::Token, BATCH),
-    Method { service: LIMITER, name: "CheckRateLimitStream", access: Access::Token, shape: Shape::Stream },
-    unary(LIMITER, Access::Token, "Reserve"),
-    unary(LIMITER, Access::Token, "Settle"),
-    unary(LIMITER, Access::Token, "Refund"),
+    unary(LIMITER, Access::Right(Right::Check), "CheckRateLimit"),
+    unary(LIMITER, Access::Right(Right::Check), BATCH),
+    Method {
+        service: LIMITER,
+        name: "CheckRateLimitStream",
+        access: Access::Right(Right::Check),
+        shape: Shape::Stream,
+    },
+    unary(LIMITER, Access::Right(Right::Reserve), "Reserve"),
+    unary(LIMITER, Access::Right(Right::Reserve), "Settle"),
+    unary(LIMITER, Access::Right(Right::Reserve), "Refund"),
     unary(CONFIG, Access::Admin, "CreateRateLimit"),
     unary(CONFIG, Access::Admin, "UpdateRateLimit"),
     unary(CONFIG, Access::Admin, "DeleteRateLimit"),
     unary(CONFIG, Access::Admin, "ListRateLimits"),
-    unary(OWN_HEALTH, Access::Open, "GetHealthStatus"),
-    unary(OWN_HEALTH, Access::Open, "GetMetrics"),
-    unary(OWN_HEALTH, Access::Admin, "ResetRateLimit"),
-    unary(ENVOY, Access::Token, "ShouldRateLimit"),
-    unary(HEALTH, Access::Open, "Check"),
-    Method { service: HEALTH, name: "Watch", access: Access::Open, shape: Shape::Watch },
-    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Open, shape: Shape::Stream },
+    unary(OWN_HEALTH, Access::Nothing, "GetHealthStatus"),
+    unary(OWN_HEALTH, Access::Metrics, "GetMetrics"),
+    unary(OWN_HEALTH, Access::Reset, "ResetRateLimit"),
+    unary(ENVOY, Access::Right(Right::Check), "ShouldRateLimit"),
+    unary(HEALTH, Access::Nothing, "Check"),
+    Method { service: HEALTH, name: "Watch", access: Access::Nothing, shape: Shape::Watch },
+    REFLECTION_INFO,
 ];
+const REFLECTION_INFO: Method =
+    Method { service: REFLECTION, name: "ServerReflectionInfo", access: Access::Token, shape: Shape::Stream };
+/// In metrics, its route is that of the later version.
+const REFLECTION_ALPHA_INFO: Method = Method { service: REFLECTION_ALPHA, ..REFLECTION_INFO };
 /// Every other path, in metrics.
 const OTHER: &str = "other";
 const ROUTES: [&str; METHODS.len() + 1] = {
@@ -209,14 +226,18 @@ pub(crate) struct Door<C> {
     health: HealthServer<Standard<C>>,
     /// `None`: the descriptors could not be read.
     reflection: Option<Reflection<C>>,
+    reflection_alpha: Option<Reflection<C>>,
 }
 
 impl<C: Clock> Door<C> {
     pub(super) fn new(shared: Arc<Shared<C>>, latencies: &DoorLatencies, admin: Arc<Admin>) -> Self {
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1();
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
+        };
         Self {
             latencies: latencies.worker(),
             clock: SystemClock::new(),
@@ -225,16 +246,8 @@ impl<C: Clock> Door<C> {
             own_health: RateLimiterHealthServer::new(Own { shared: Arc::clone(&shared), admin }),
             envoy: Envoy(Arc::clone(&shared)),
             health: HealthServer::new(Standard(Arc::clone(&shared))),
-            reflection: reflection.ok().map(|server| -> Reflection<C> {
-                Box::new(move |asked| {
-                    let mut server = server.clone();
-                    async move {
-                        let Ok(told) = server.call(asked).await;
-                        told
-                    }
-                    .boxed_local()
-                })
-            }),
+            reflection: described().build_v1().ok().map(reflecting),
+            reflection_alpha: described().build_v1alpha().ok().map(reflecting),
             shared,
         }
     }
@@ -252,10 +265,10 @@ impl<C: Clock> Door<C> {
         let mut at = self.clock.now();
         let mut span = None;
         let told = match admit(&self.shared, method, &asked) {
-            Ok(method) => {
+            Ok((method, rights)) => {
                 span = self.span(method, asked.headers());
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let told = self.routed(method, (asked, permit), span.clone(), &mut at);
+                let told = self.routed(method, rights, (asked, permit), span.clone(), &mut at);
                 let told = AssertUnwindSafe(told).catch_unwind().await;
                 told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
             }
@@ -298,14 +311,16 @@ impl<C: Clock> Door<C> {
 
     /// Begins the span of a call, if it is sampled. Probes and scrapes have none.
     fn span(&self, method: &Method, headers: &HeaderMap) -> Option<RequestSpan> {
-        let traces = self.shared.traces.as_ref().filter(|_| method.access != Access::Open)?;
+        let is_traced = matches!(method.access, Access::Right(_) | Access::Admin | Access::Reset);
+        let traces = self.shared.traces.as_ref().filter(|_| is_traced)?;
         traces.begin_call((method.service, method.name), &|name| headers.get(name)?.to_str().ok())
     }
 
-    /// `at`: when all was there that it takes to answer.
+    /// `rights`: those by which the call is made; `at`: when all was there that it takes to answer.
     async fn routed(
         &self,
         method: &Method,
+        rights: Option<Rights>,
         (asked, permit): (Request<Incoming>, BodyPermit),
         span: Option<RequestSpan>,
         at: &mut Nanos,
@@ -316,7 +331,7 @@ impl<C: Clock> Door<C> {
         }
         if (method.service, method.shape) == (LIMITER, Shape::Stream) {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
-            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), rights.unwrap_or_default(), body)));
         }
         if method.shape == Shape::Stream {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
@@ -327,19 +342,24 @@ impl<C: Clock> Door<C> {
         let refuse = |error| refuse(&self.shared, &error, None);
         let (read, permit) = read.map_err(refuse)?;
         let message = &read[HEAD_BYTES.min(read.len())..];
+        if let (Access::Reset, Some(rights)) = (method.access, &rights) {
+            drop(permit);
+            return whole(&self.limiter.reset(self::read(message)?, rights).await?);
+        }
+        let rights = rights.unwrap_or_default();
         if method.name == BATCH {
-            return self.batch(message, permit).await;
+            return self.batch(message, &rights, permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, about).await?;
+                let answer = limiter.decide(message, Call::Check, &rights, about).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
             (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, about).await?;
+                let answer = limiter.decide(message, Call::Reserve, &rights, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
@@ -350,19 +370,19 @@ impl<C: Clock> Door<C> {
                     let problem = "far too many; at most 32 fit".to_owned();
                     return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
                 }
-                whole(&self.envoy.decide(&self::read(message)?, about).await?)
+                whole(&self.envoy.decide(&self::read(message)?, &rights, about).await?)
             }
             _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }
     }
 
     /// The answer to a batch, which holds part of the body budget until it is sent.
-    async fn batch(&self, message: &[u8], mut permit: BodyPermit) -> Result<Told, Status> {
+    async fn batch(&self, message: &[u8], rights: &Rights, mut permit: BodyPermit) -> Result<Told, Status> {
         let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
         permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         permit.enter(PermitPhase::Work);
         let mut told = answers::begun(bytes);
-        self.limiter.batch(message, &mut told).await?;
+        self.limiter.batch(message, rights, &mut told).await?;
         answers::sent(told, Some(permit))
     }
 
@@ -372,13 +392,32 @@ impl<C: Clock> Door<C> {
             CONFIG => self.config.clone().call(asked).await,
             OWN_HEALTH => self.own_health.clone().call(asked).await,
             HEALTH => self.health.clone().call(asked).await,
-            _ => match &self.reflection {
-                Some(reflection) => Ok(reflection(asked).await),
-                None => Ok(Status::internal("what is served could not be described").into_http()),
-            },
+            service => {
+                let reflection = if service == REFLECTION { &self.reflection } else { &self.reflection_alpha };
+                match reflection {
+                    Some(reflection) => Ok(reflection(asked).await),
+                    None => Ok(Status::internal("what is served could not be described").into_http()),
+                }
+            }
         };
         told.map(Answer::Made)
     }
+}
+
+/// Calls a reflection service, of either version.
+fn reflecting<C, S>(server: S) -> Reflection<C>
+where
+    C: Clock,
+    S: Service<Asked<C>, Response = Made, Error = Infallible> + Clone + 'static,
+{
+    Box::new(move |asked| {
+        let mut server = server.clone();
+        async move {
+            let Ok(told) = server.call(asked).await;
+            told
+        }
+        .boxed_local()
+    })
 }
 
 fn read<Q: Message + Default>(message: &[u8]) -> Result<Q, Status> {
@@ -505,7 +544,8 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
 /// `None`: nothing of this name is here.
 fn method(path: &str) -> Option<&'static Method> {
     let (service, name) = path.strip_prefix('/')?.split_once('/')?;
-    METHODS.iter().find(|method| method.name == name && method.service == service)
+    let mut methods = METHODS.iter().chain([&REFLECTION_ALPHA_INFO]);
+    methods.find(|method| method.name == name && method.service == service)
 }
 
 /// Messages of protobuf, with or without parameters.
@@ -514,12 +554,13 @@ fn is_grpc(kind: &[u8]) -> bool {
     [&b"application/grpc"[..], b"application/grpc+proto"].iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// Is it a call that is read any further?
+/// The method of a call, and the rights by which it is made; `None`: it takes none, or the admin server knows them. An error:
+/// the call is read no further.
 fn admit<C: Clock>(
     shared: &Shared<C>,
     method: Option<&'static Method>,
     asked: &Request<Incoming>,
-) -> Result<&'static Method, Status> {
+) -> Result<(&'static Method, Option<Rights>), Status> {
     let headers = asked.headers();
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let given = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
@@ -536,6 +577,18 @@ fn admit<C: Clock>(
     };
     let bearer = || headers.get("authorization").and_then(|value| extract::bearer(value.as_bytes()));
     let own = || headers.get(TOKEN).map(http::HeaderValue::as_bytes);
-    let is_admitted = || shared.admits(once_with(own).chain(once_with(bearer)).flatten());
-    if method.access != Access::Token || is_admitted() { Ok(method) } else { Err(refuse(shared, &Error::Token, None)) }
+    let tokens = || once_with(own).chain(once_with(bearer)).flatten();
+    let rights = match method.access {
+        Access::Nothing | Access::Admin => Ok(None),
+        Access::Metrics if shared.may_scrape(tokens()) => Ok(None),
+        Access::Metrics => Err(Error::Token(METRICS_TOKENS)),
+        // Without that right it may still be one for the admin server.
+        Access::Reset => Ok(shared.rights_by_token(tokens()).filter(|rights| rights.permit(Right::Reset).is_ok())),
+        Access::Token => shared.rights(tokens()).map(Some).ok_or(Error::Token(CHECK_TOKENS)),
+        Access::Right(right) => match shared.rights(tokens()) {
+            Some(rights) => rights.permit(right).map(|()| Some(rights)).map_err(Error::Forbidden),
+            None => Err(Error::Token(CHECK_TOKENS)),
+        },
+    };
+    rights.map(|rights| (method, rights)).map_err(|error| refuse(shared, &error, None))
 }

@@ -19,6 +19,7 @@ use crate::{
     decider::{Answer, Decider},
     doors::Shared,
     error::Error,
+    tokens::Rights,
     traces::RequestSpan,
 };
 
@@ -30,9 +31,13 @@ impl<C: Clock> Envoy<C> {
     pub(super) async fn decide(
         &self,
         message: &RateLimitRequest,
+        rights: &Rights,
         about: &Extensions,
     ) -> Result<RateLimitResponse, Status> {
-        let told = decide(&self.0.decider, message).await;
+        let told = match rights.permit_domain(&message.domain) {
+            Ok(()) => decide(&self.0.decider, message).await,
+            Err(forbidden) => Err(forbidden.into()),
+        };
         let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);

@@ -116,15 +116,17 @@ impl<C: Clock> RateLimiterHealth for Own<C> {
     }
 
     async fn get_metrics(&self, _: Request<GetMetricsRequest>) -> Result<Response<GetMetricsResponse>, Status> {
-        let engine = self.shared.decider.engine();
+        let Shared { decider, metrics, periods, .. } = &*self.shared;
+        let engine = decider.engine();
         let totals = engine.totals();
-        let text = self.shared.metrics.text();
+        let page = metrics.page(engine, periods.metrics_page).await;
+        let page = page.ok_or_else(|| Status::internal("the metrics could not be written"))?;
         Ok(Response::new(GetMetricsResponse {
             allowed: totals.allowed,
             denied: totals.denied,
-            active_keys: engine.live_keys(),
+            active_keys: page.active_keys,
             policy_version: engine.version(),
-            text: text.map_err(|_| Status::internal("the metrics could not be written"))?,
+            text: String::from_utf8_lossy(&page.text).into_owned(),
         }))
     }
 

@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use actix_web::web::BytesMut;
 use http::Extensions;
-use prost::encoding::{int32, uint64};
-use tidegate::{algorithm::NUMBER_MAX, clock::Clock};
+use prost::{
+    Message,
+    encoding::{int32, uint64},
+};
+use tidegate::{Identity, algorithm::NUMBER_MAX, clock::Clock};
 use tonic::Status;
 
 use super::{
-    proto::tidegate::v1::{RefundRequest, RefundResponse, SettleRequest, SettleResponse},
+    proto::tidegate::v1::{
+        RateLimitRequest, RefundRequest, RefundResponse, ResetRateLimitRequest, ResetRateLimitResponse, SettleRequest,
+        SettleResponse,
+    },
     refuse,
     wire::{self, Asked, Wrong, put_text, put_within},
 };
@@ -19,8 +25,13 @@ use crate::{
     error::{Error, Told},
     reservations::Gone,
     retries::Call,
+    tokens::Rights,
     traces::RequestSpan,
 };
+
+/// What a reset did not reach; no node has a name with a space.
+pub(super) const STORE: &str = "the store";
+const OTHER_NODES: &str = "the other nodes";
 
 /// Answers are written as their messages, whose fields have these numbers.
 const RESPONSES: u32 = 1;
@@ -30,10 +41,17 @@ pub(super) struct Limiter<C>(pub(super) Arc<Shared<C>>);
 
 impl<C: Clock> Limiter<C> {
     /// Decides a `RateLimitRequest`; `about`: what is known of the call.
-    pub(super) async fn decide(&self, message: &[u8], call: Call, about: &Extensions) -> Result<Answer<'_>, Status> {
+    pub(super) async fn decide(
+        &self,
+        message: &[u8],
+        call: Call,
+        rights: &Rights,
+        about: &Extensions,
+    ) -> Result<Answer<'_>, Status> {
         let mut asked = Asked::default();
         asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
-        let answer = asked.decide(&self.0.decider, call).await.map_err(|error| refuse(&self.0, &error, None))?;
+        let answer = asked.decide(&self.0.decider, call, rights).await;
+        let answer = answer.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);
         }
@@ -41,20 +59,20 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Writes the `BatchRateLimitResponse` to a `BatchRateLimitRequest`. All are read before one is decided.
-    pub(super) async fn batch(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
-        self.batched(message, to).await.map_err(|(refusal, place)| {
+    pub(super) async fn batch(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Status> {
+        self.batched(message, rights, to).await.map_err(|(refusal, place)| {
             let place = place.map(|place| format!("requests/{place}"));
             refusal.told(&self.0, place.as_deref())
         })
     }
 
-    async fn batched(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Wrong> {
+    async fn batched(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Wrong> {
         let all = wire::batch(message)?;
         let mut identities = Vec::with_capacity(all.len());
         let mut ends = Vec::with_capacity(all.len());
         let mut wrong = None;
         for (place, asked) in all.iter().enumerate() {
-            if let Err(error) = asked.identities(&mut identities) {
+            if let Err(error) = asked.permit(rights).and_then(|()| asked.identities(&mut identities)) {
                 wrong = Some((error.into(), Some(place)));
                 break;
             }
@@ -103,14 +121,14 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Writes the `CheckStreamResponse` to a `CheckStreamRequest`. An error: it is none, which ends the stream.
-    pub(super) async fn streamed(&self, message: &[u8], to: &mut BytesMut) -> Result<(), Status> {
+    pub(super) async fn streamed(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Status> {
         let mut asked = Asked::default();
         let read = wire::streamed(message, &mut asked);
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
         if correlation_id != 0 {
             uint64::encode(1, &correlation_id, to);
         }
-        match asked.decide(&self.0.decider, Call::Check).await {
+        match asked.decide(&self.0.decider, Call::Check, rights).await {
             Ok(answer) => put_within(2, to, |to| wire::response(&answer, to)),
             Err(error) => put_within(3, to, |to| {
                 let status = refuse(&self.0, &error, Some("request"));
@@ -133,6 +151,38 @@ impl<C: Clock> Limiter<C> {
             id.and_then(|id| Ok(self.0.decider.settle(id, *actual)?))
         };
         settled.map(|()| SettleResponse {}).map_err(|error| refuse(&self.0, &error, None))
+    }
+
+    /// Resets what a request has used, on this server and in its store, for a caller with one of the server's tokens. The other
+    /// nodes are not asked.
+    pub(super) async fn reset(
+        &self,
+        request: ResetRateLimitRequest,
+        rights: &Rights,
+    ) -> Result<ResetRateLimitResponse, Status> {
+        let ResetRateLimitRequest { identifier, identifier_type, endpoint, method, domain, identities } = request;
+        let request = RateLimitRequest {
+            identifier,
+            identifier_type,
+            endpoint,
+            method,
+            domain,
+            identities,
+            ..RateLimitRequest::default()
+        };
+        let message = request.encode_to_vec();
+        let mut asked = Asked::default();
+        asked.read(&message).map_err(|refusal| refusal.told(&self.0, None))?;
+        let refuse = |error| refuse(&self.0, &error, None);
+        asked.permit(rights).map_err(refuse)?;
+        let mut identities = Vec::<Identity<'_>>::new();
+        asked.identities(&mut identities).map_err(refuse)?;
+        let request = asked.request(&identities).map_err(refuse)?;
+        let (keys, is_cleared) = self.0.decider.reset(&request).await;
+        tracing::info!(keys, "what was used was reset over gRPC, by a token of this server");
+        let missing = [Some(OTHER_NODES), (!is_cleared).then_some(STORE)];
+        let missing = missing.into_iter().flatten().map(str::to_owned).collect();
+        Ok(ResetRateLimitResponse { keys: keys as u64, nodes: Vec::new(), missing })
     }
 
     pub(super) fn refund(&self, RefundRequest { reservation }: RefundRequest) -> Result<RefundResponse, Status> {

@@ -32,6 +32,7 @@ pub(super) fn status(error: &Error, within: Option<&str>) -> (Status, &'static s
 fn grpc(status: StatusCode) -> Code {
     match status {
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
         StatusCode::NOT_FOUND => Code::NotFound,
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::Unimplemented,
         StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,

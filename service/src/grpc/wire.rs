@@ -10,7 +10,7 @@ use prost::{
         DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, skip_field,
     },
 };
-use tidegate::{Decision, Identity, Request, RequestError, Retry, clock::Clock};
+use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, RequestError, Retry, clock::Clock};
 use tonic::Status;
 
 use super::{proto::tidegate::v1::RateLimitRequest, refuse};
@@ -20,6 +20,7 @@ use crate::{
     doors::Shared,
     error::{CHECKS_MAX, Error},
     retries::{Call, RequestId},
+    tokens::Rights,
 };
 
 /// The identities of one request, the identifier among them.
@@ -170,6 +171,12 @@ impl<'m> Asked<'m> {
         identities.take(IDENTITIES_MAX).collect()
     }
 
+    /// Returns an error unless the rights hold in its domain.
+    pub(super) fn permit(&self, rights: &Rights) -> Result<(), Error> {
+        let domain = if self.domain.is_empty() { DEFAULT_DOMAIN } else { self.domain };
+        Ok(rights.permit_domain(domain)?)
+    }
+
     /// Appends whom it is about: the identifier first.
     pub(super) fn identities(&self, to: &mut impl Extend<Identity<'m>>) -> Result<(), Error> {
         let count = 1 + self.others;
@@ -228,8 +235,14 @@ impl<'m> Asked<'m> {
         Ok(self.id()?.is_none() && !self.peek)
     }
 
-    /// Has it decided; with a peek, only says what would be decided.
-    pub(super) async fn decide<'e, C: Clock>(&self, decider: &'e Decider<C>, call: Call) -> Result<Answer<'e>, Error> {
+    /// Has it decided, if its sender has rights in its domain; with a peek, only says what would be decided.
+    pub(super) async fn decide<'e, C: Clock>(
+        &self,
+        decider: &'e Decider<C>,
+        call: Call,
+        rights: &Rights,
+    ) -> Result<Answer<'e>, Error> {
+        self.permit(rights)?;
         let mut identities = ArrayVec::<_, IDENTITIES_MAX>::new();
         self.identities(&mut identities)?;
         self.decided(decider, call, &self.request(&identities)?).await

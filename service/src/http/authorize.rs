@@ -15,7 +15,7 @@ use tidegate::{DEFAULT_DOMAIN, Degraded, Identity, Request, RequestError, clock:
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
 use super::door::{AUTHORIZE, Door, decision_as, set_headers};
-use crate::{error::Error, traces::RequestSpan};
+use crate::{error::Error, tokens::Rights, traces::RequestSpan};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
@@ -89,12 +89,23 @@ impl<'q> Options<'q> {
 }
 
 impl<C: Clock> Door<C> {
-    pub(super) async fn authorize(&self, request: &HttpRequest, span: Option<&RequestSpan>) -> HttpResponse {
-        self.answer(AUTHORIZE, self.authorized(request, span).await)
+    pub(super) async fn authorize(
+        &self,
+        request: &HttpRequest,
+        rights: &Rights,
+        span: Option<&RequestSpan>,
+    ) -> HttpResponse {
+        self.answer(AUTHORIZE, self.authorized(request, rights, span).await)
     }
 
-    async fn authorized(&self, asked: &HttpRequest, span: Option<&RequestSpan>) -> Result<HttpResponse, Error> {
+    async fn authorized(
+        &self,
+        asked: &HttpRequest,
+        rights: &Rights,
+        span: Option<&RequestSpan>,
+    ) -> Result<HttpResponse, Error> {
         let options = Options::read(asked.uri().query().unwrap_or_default())?;
+        rights.permit_domain(&options.domain)?;
         let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
         let endpoint = endpoint.as_deref().map(path);

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     iter,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     panic::AssertUnwindSafe,
     pin::Pin,
     rc::Rc,
@@ -45,6 +45,7 @@ use crate::{
     metrics,
     reservations::ReservationId,
     retries::Call,
+    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right, Rights},
     traces::RequestSpan,
     wire,
 };
@@ -55,9 +56,9 @@ const RESERVE: &str = "/v1/reserve";
 const SETTLE: &str = "/v1/settle";
 const REFUND: &str = "/v1/refund";
 pub(super) const AUTHORIZE: &str = "/v1/authorize";
-const HEALTHZ: &str = "/healthz";
-const READYZ: &str = "/readyz";
-const METRICS: &str = "/metrics";
+pub(super) const HEALTHZ: &str = "/healthz";
+pub(super) const READYZ: &str = "/readyz";
+pub(super) const METRICS: &str = "/metrics";
 /// Every other path, in metrics.
 const OTHER: &str = "other";
 const ROUTES: [&str; 10] = [CHECK, BATCH, RESERVE, SETTLE, REFUND, AUTHORIZE, HEALTHZ, READYZ, METRICS, OTHER];
@@ -84,8 +85,6 @@ pub(crate) const KIND: DoorKind = DoorKind {
         (503, "503"),
     ],
 };
-/// What takes no token where the server asks for one: these paths as they stand here, and nothing else, however it is written.
-const OPEN: [&str; 3] = [HEALTHZ, READYZ, METRICS];
 /// For callers whose `Authorization` is somebody else's.
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
@@ -109,6 +108,8 @@ fn route(path: &str) -> &'static str {
 pub(super) struct Door<C> {
     pub(super) shared: Arc<Shared<C>>,
     pub(super) authorize: Authorize,
+    /// Where it listens.
+    pub(super) listener: SocketAddr,
     pub(super) latencies: Arc<Latencies>,
     pub(super) clock: SystemClock,
 }
@@ -128,11 +129,11 @@ impl<C: Clock> Door<C> {
         let route = route(request.path());
         let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
         let mut span = None;
-        let answer = match self.admit(&came.head) {
-            Ok(()) => {
+        let answer = match self.admit(route, &came.head) {
+            Ok(rights) => {
                 span = self.span(&came.head, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                AssertUnwindSafe(self.routed(route, &mut came, span.as_ref())).catch_unwind().await
+                AssertUnwindSafe(self.routed(route, &mut came, &rights, span.as_ref())).catch_unwind().await
             }
             Err(error) => Ok(self.answer(route, Err(error))),
         };
@@ -154,22 +155,30 @@ impl<C: Clock> Door<C> {
     /// Begins the span of a request, if it is sampled. Probes and scrapes have none: they come all the time, and on nobody's
     /// behalf.
     fn span(&self, request: &Request, route: &'static str) -> Option<RequestSpan> {
-        let traces = self.shared.traces.as_ref().filter(|_| !OPEN.contains(&route))?;
+        let traces = self.shared.traces.as_ref().filter(|_| !matches!(route, HEALTHZ | READYZ | METRICS))?;
         let header = |name: &str| request.headers().get(name)?.to_str().ok();
         traces.begin(request.method().as_str(), Some(route).filter(|route| *route != OTHER), &header)
     }
 
-    async fn routed(&self, route: &'static str, came: &mut Came, span: Option<&RequestSpan>) -> HttpResponse {
+    async fn routed(
+        &self,
+        route: &'static str,
+        came: &mut Came,
+        rights: &Rights,
+        span: Option<&RequestSpan>,
+    ) -> HttpResponse {
         match (route, came.head.method()) {
-            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span).await,
-            (BATCH, &Method::POST) => self.batch(self.body(came).await).await,
-            (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span).await,
+            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, rights, span).await,
+            (BATCH, &Method::POST) => self.batch(self.body(came).await, rights).await,
+            (RESERVE, &Method::POST) => {
+                self.decide((RESERVE, Call::Reserve), self.body(came).await, rights, span).await
+            }
             (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
             (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
-            (AUTHORIZE, _) => self.authorize(&came.head, span).await,
+            (AUTHORIZE, _) => self.authorize(&came.head, rights, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
-            (METRICS, &Method::GET | &Method::HEAD) => self.metrics(),
+            (METRICS, &Method::GET | &Method::HEAD) => self.metrics().await,
             (OTHER, _) => self.answer(OTHER, Err(Error::Path(came.head.path().to_owned()))),
             (CHECK | BATCH | RESERVE | SETTLE | REFUND, _) => self.wrong_method(route, &came.head, "POST"),
             _ => self.wrong_method(route, &came.head, "GET, HEAD"),
@@ -188,15 +197,15 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    async fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
+    async fn batch(&self, body: Result<Bytes, Error>, rights: &Rights) -> HttpResponse {
         let answer = match body {
-            Ok(body) => self.batched(&body).await,
+            Ok(body) => self.batched(&body, rights).await,
             Err(error) => Err(error),
         };
         self.answer(BATCH, answer)
     }
 
-    async fn batched(&self, body: &[u8]) -> Result<HttpResponse, Error> {
+    async fn batched(&self, body: &[u8], rights: &Rights) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
         let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
         text.extend_from_slice(br#"{"decisions":["#);
@@ -215,7 +224,7 @@ impl<C: Clock> Door<C> {
             }
             place += 1;
         };
-        decider.each(checks, |check| wire::decide(decider, Call::Check, check), tell).await;
+        decider.each(checks, |check| wire::decide(decider, Call::Check, check, rights), tell).await;
         text.extend_from_slice(b"]}");
         Ok(json(StatusCode::OK, text))
     }
@@ -243,10 +252,11 @@ impl<C: Clock> Door<C> {
         }
     }
 
-    fn metrics(&self) -> HttpResponse {
-        match self.shared.metrics.text() {
-            Ok(text) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(text),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
+    async fn metrics(&self) -> HttpResponse {
+        let Shared { decider, metrics, periods, .. } = &*self.shared;
+        match metrics.page(decider.engine(), periods.metrics_page).await {
+            Some(page) => HttpResponse::Ok().insert_header((CONTENT_TYPE, metrics::MEDIA_TYPE)).body(page.text),
+            None => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
         }
     }
 
@@ -257,18 +267,32 @@ impl<C: Clock> Door<C> {
         answer
     }
 
-    /// Is it a request that is read any further?
-    fn admit(&self, request: &Request) -> Result<(), Error> {
+    /// What the sender of a request may do. An error: the request is read no further.
+    fn admit(&self, route: &'static str, request: &Request) -> Result<Rights, Error> {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
         if request.path() != AUTHORIZE && target + headers.sum::<usize>() > HEAD_BYTES_MAX {
             return Err(Error::HeadTooLarge);
         }
+        self.shared.browsers.admit(route, request, &self.authorize, self.listener)?;
         let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
         let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
-        let is_admitted = || self.shared.admits(iter::once_with(own).chain(iter::once_with(bearer)).flatten());
-        if OPEN.contains(&request.path()) || is_admitted() { Ok(()) } else { Err(Error::Token) }
+        let tokens = || iter::once_with(own).chain(iter::once_with(bearer)).flatten();
+        let right = match route {
+            HEALTHZ | READYZ => return Ok(Rights::default()),
+            METRICS if self.shared.may_scrape(tokens()) => return Ok(Rights::default()),
+            METRICS => return Err(Error::Token(METRICS_TOKENS)),
+            CHECK | BATCH | AUTHORIZE => Some(Right::Check),
+            RESERVE | SETTLE | REFUND => Some(Right::Reserve),
+            // Also the paths above in another spelling.
+            _ => None,
+        };
+        let rights = self.shared.rights(tokens()).ok_or(Error::Token(CHECK_TOKENS))?;
+        if let Some(right) = right {
+            rights.permit(right)?;
+        }
+        Ok(rights)
     }
 
     /// The answer to a body that is a check.
@@ -276,12 +300,13 @@ impl<C: Clock> Door<C> {
         &self,
         (route, call): (&'static str, Call),
         body: Result<Bytes, Error>,
+        rights: &Rights,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
         let answer = match body {
             Ok(body) => match body::text(&body) {
                 Ok(text) => {
-                    let decided = wire::decide(&self.shared.decider, call, text).await;
+                    let decided = wire::decide(&self.shared.decider, call, text, rights).await;
                     decided.map(|(answer, settings)| {
                         if let Some(span) = span {
                             span.decided(&answer);

@@ -114,7 +114,8 @@ pub(super) static COMMANDS: [Command; 13] = [
         arity: -2,
         flags: &["write", "fast"],
         keys: [1, -1, 1],
-        summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator",
+        summary: "key ...: forgets what keys of CL.THROTTLE and THROTTLE have used; takes a token of role operator, or one of \
+                  --check-tokens with the right reset",
     },
     Command {
         name: "quit",

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     body_budget::BudgetRefusal,
     retries::{BadRequestId, RequestId},
+    tokens::Forbidden,
 };
 
 /// Callers may send anything, and messages quote it: so much of it, in characters.
@@ -66,6 +67,8 @@ pub(super) enum Error {
     Away(String),
     /// Too many tokens at once, which nobody knew.
     TooManyTries,
+    /// A token of the file that has no right to it.
+    Forbidden(Forbidden),
     /// It takes a token of an operator.
     NotOperator,
     /// It takes a token of an operator, and nobody here knows those.
@@ -82,6 +85,12 @@ pub(super) enum Error {
     Database,
     /// A panic.
     Internal,
+}
+
+impl From<Forbidden> for Error {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::Forbidden(forbidden)
+    }
 }
 
 impl From<BudgetRefusal> for Error {
@@ -118,7 +127,7 @@ impl Error {
             Self::NoTokens => ("ERR", "no_tokens"),
             Self::Away(_) => ("ERR", "away"),
             Self::TooManyTries => ("ERR", "too_many"),
-            Self::NotOperator | Self::NoOperators => ("NOPERM", "forbidden"),
+            Self::Forbidden(_) | Self::NotOperator | Self::NoOperators => ("NOPERM", "forbidden"),
             Self::Transaction => ("ERR", "transaction"),
             Self::Discarded => ("EXECABORT", "transaction"),
             Self::Version => ("NOPROTO", "bad_version"),
@@ -185,12 +194,15 @@ impl fmt::Display for Error {
             ),
             Self::Away(why) => write!(f, "the admin server cannot be asked for tokens now: {why}; try again"),
             Self::TooManyTries => f.write_str("too many tokens that are not known; try again in a second"),
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
             Self::NotOperator => f.write_str(
-                "this command takes a token of role operator, which an administrator makes under Tokens; send it with AUTH",
+                "this command takes a token of role operator, which an administrator makes under Tokens, or one of \
+                 --check-tokens with the right `reset`; send it with AUTH",
             ),
-            Self::NoOperators => {
-                f.write_str("this command takes a token of role operator, and this server has no admin server that knows those")
-            }
+            Self::NoOperators => f.write_str(
+                "this command takes a token of role operator, and this server has no admin server that knows those; or one of \
+                 --check-tokens with the right `reset`",
+            ),
             Self::Transaction => f.write_str(
                 "there are no transactions: send the commands as a plain pipeline (in redis-py: transaction=False); until EXEC \
                  or DISCARD all is refused",

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     decider::{Answer, Decider, caught},
     retries::RequestId,
-    tokens::Good,
+    tokens::{Good, Right},
 };
 
 /// The check by the policy, as metrics know it.
@@ -180,6 +180,24 @@ impl<'d, C: Clock> Session<'d, C> {
         self.door.shared.tokens.is_none() || !matches!(self.who, Who::Stranger)
     }
 
+    /// Returns an error unless the token of the file that the caller brought, if any, has this right, and in the domain whose
+    /// response settings these commands have.
+    fn permit(&self, right: Right) -> Result<(), Error> {
+        if let Who::Caller(Good { rights, .. }) = &self.who {
+            rights.permit(right)?;
+            rights.permit_domain(DEFAULT_DOMAIN)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an error unless the caller may reset keys: by a token of an operator, or by one of the file that has the right.
+    fn permit_reset(&self) -> Result<(), Error> {
+        match &self.who {
+            Who::Caller(Good { rights, .. }) if rights.permit(Right::Reset).is_ok() => self.permit(Right::Reset),
+            who => self.door.may_reset(matches!(who, Who::Operator { is_good: true, .. })),
+        }
+    }
+
     /// Looks whether his token is good still. Some: others are to be asked about it; the answer goes to
     /// [`told_again`](Self::told_again).
     pub(super) fn look_again(&mut self) -> Option<String> {
@@ -232,6 +250,9 @@ impl<'d, C: Clock> Session<'d, C> {
         if !command.takes(arguments.len() + 1) {
             return Err(Error::Count(command.name));
         }
+        if matches!(command.verb, Verb::ClThrottle | Verb::Throttle | Verb::Check) {
+            self.permit(Right::Check)?;
+        }
         match command.verb {
             Verb::ClThrottle => return self.throttle(Dialect::RedisCell, arguments, to),
             Verb::Throttle => return self.throttle(Dialect::Throttlecrab, arguments, to),
@@ -250,7 +271,7 @@ impl<'d, C: Clock> Session<'d, C> {
             Verb::Command => commands(arguments, to)?,
             Verb::Info => to.bulk(self.door.info(arguments).as_bytes()),
             Verb::Del => {
-                self.door.may_reset(matches!(self.who, Who::Operator { is_good: true, .. }))?;
+                self.permit_reset()?;
                 let count = arguments.iter().filter(|key| self.door.whole.throttle.reset(**key)).count();
                 let (peer, keys) = (self.peer, arguments.len());
                 tracing::info!(%peer, keys, forgotten = count, "keys were reset over the Redis protocol");

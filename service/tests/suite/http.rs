@@ -2,6 +2,7 @@
 
 mod authorize;
 mod batches;
+mod browsers;
 mod checks;
 mod connections;
 mod counts;

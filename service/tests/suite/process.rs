@@ -1,10 +1,11 @@
 //! A process with its doors, in a thread of the test, with a clock that stands still.
 
 use std::{
+    convert::Infallible,
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -19,7 +20,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 use tidegate_service::{
-    Decider, Doors, Handle, Settings,
+    Decider, Doors, Handle, Periods, Settings,
     http::{Authorize, Http},
 };
 use tidegate_testkit::PATIENCE;
@@ -34,16 +35,25 @@ pub(crate) const KEYS_MAX: usize = 10_000;
 /// A delay of a stop that no test waits for: long enough that it cannot pass meanwhile.
 pub(crate) const LONG_DELAY: Duration = Duration::from_mins(10);
 
-/// A clock that can be broken.
+/// A clock that can be broken, or held up.
 #[derive(Clone)]
 pub(crate) struct TestClock {
     clock: ManualClock,
     is_broken: Arc<AtomicBool>,
+    gate: Gate,
 }
+
+/// What the next reading of a clock waits for, until it is dropped at the other end.
+type Gate = Arc<Mutex<Option<mpsc::Receiver<Infallible>>>>;
 
 impl Clock for TestClock {
     fn now(&self) -> Nanos {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
+        let gate = self.gate.lock().expect("no panic").take();
+        if let Some(gate) = gate {
+            // An error: it was dropped.
+            let _ = gate.recv();
+        }
         self.clock.now()
     }
 }
@@ -55,12 +65,14 @@ pub(crate) struct Process {
     pub(crate) engine: Arc<Engine<TestClock>>,
     pub(crate) clock: ManualClock,
     is_clock_broken: Arc<AtomicBool>,
+    gate: Gate,
     handle: Handle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Process {
-    /// Without a policy; `open` opens more doors than the one of HTTP.
+    /// Without a policy; `open` opens more doors than the one of HTTP. A scrape reads what is counted then, unless the settings
+    /// say how old a page of metrics may be.
     pub(crate) fn start(
         settings: Settings,
         authorize: Authorize,
@@ -68,11 +80,19 @@ impl Process {
     ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
-        let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
+        let gate = Gate::default();
+        let test_clock =
+            TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken), gate: Arc::clone(&gate) };
         let engine = Arc::new(Engine::for_simulation(KEYS_MAX, test_clock.clone(), 7));
         let (listener, http) = listen();
         let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
-        let doors = Doors::new(decider, Settings { workers: 2, ..settings }, Http { listener, authorize });
+        let mut settings = Settings { workers: 2, ..settings };
+        // As the tests call it.
+        settings.browsers.hosts.push("tidegate".to_owned());
+        if settings.periods.metrics_page == Periods::default().metrics_page {
+            settings.periods.metrics_page = Duration::ZERO;
+        }
+        let doors = Doors::new(decider, settings, Http { listener, authorize });
         let doors = open(doors, test_clock);
         let (started, handle) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -84,7 +104,7 @@ impl Process {
             })
         });
         let handle = handle.recv().expect("the server starts");
-        Self { http, engine, clock, is_clock_broken, handle, thread: Some(thread) }
+        Self { http, engine, clock, is_clock_broken, gate, handle, thread: Some(thread) }
     }
 
     /// TOML.
@@ -96,6 +116,18 @@ impl Process {
     /// Whoever asks for the time panics, until the clock is mended.
     pub(crate) fn break_clock(&self, is_broken: bool) {
         self.is_clock_broken.store(is_broken, Ordering::SeqCst);
+    }
+
+    /// Has the next reading of the clock wait until what is returned is dropped.
+    pub(crate) fn hold_next_reading(&self) -> mpsc::Sender<Infallible> {
+        let (sender, receiver) = mpsc::channel();
+        *self.gate.lock().expect("no panic") = Some(receiver);
+        sender
+    }
+
+    /// Returns whether that reading has begun.
+    pub(crate) fn is_reading_held(&self) -> bool {
+        self.gate.lock().expect("no panic").is_none()
     }
 
     /// The value of one line of the metrics.
@@ -118,7 +150,8 @@ impl Process {
         told.into_body().read_to_string().expect("text").starts_with("stopping")
     }
 
-    fn metrics(&self) -> String {
+    /// All of them.
+    pub(crate) fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.http);
         ureq::get(url).call().expect("an answer").body_mut().read_to_string().expect("text")
     }

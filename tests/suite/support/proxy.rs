@@ -46,7 +46,10 @@ impl Proxy {
         let mut stream = TcpStream::connect(self.0.address()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.write_all(head.as_ref()).expect("it reads");
-        stream.write_all(b"Host: service\r\nConnection: close\r\n\r\n").expect("it reads");
+        // As a browser asks for a page of another site, which is the service's to judge.
+        let browser = "Origin: https://elsewhere.example\r\nSec-Fetch-Site: cross-site\r\n";
+        let rest = format!("Host: service\r\n{browser}Connection: close\r\n\r\n");
+        stream.write_all(rest.as_bytes()).expect("it reads");
         let mut text = String::new();
         BufReader::new(stream).read_to_string(&mut text).expect("an answer");
         Answer(text)

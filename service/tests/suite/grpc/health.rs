@@ -13,9 +13,15 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{Code, Request};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
-use tonic_reflection::pb::v1::{
-    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
-    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+use tonic_reflection::pb::{
+    v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    },
+    v1alpha::{
+        self, server_reflection_request::MessageRequest as EarlierRequest,
+        server_reflection_response::MessageResponse as EarlierResponse,
+    },
 };
 
 use super::{
@@ -23,6 +29,17 @@ use super::{
     support::{Server, user},
 };
 use crate::process::LONG_DELAY;
+
+/// What is served, as reflection lists it.
+const SERVICES: [&str; 7] = [
+    "tidegate.v1.RateLimiter",
+    "tidegate.v1.RateLimiterConfig",
+    "tidegate.v1.RateLimiterHealth",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
 
 fn of(service: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: service.to_owned() }
@@ -99,6 +116,21 @@ async fn metrics_are_those_of_http() {
 }
 
 #[tokio::test]
+async fn a_page_of_metrics_is_written_once_in_its_period() {
+    let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
+    let server = Server::listening(HUNDRED, Settings { periods, ..Settings::default() });
+    let metrics =
+        async || server.health().await.get_metrics(GetMetricsRequest {}).await.expect("an answer").into_inner();
+    let first = metrics().await;
+    server.limiter().await.check_rate_limit(user("ada")).await.expect("an answer");
+    let second = metrics().await;
+    assert_eq!((first.allowed, second.allowed), (0, 1), "what costs nothing to read is of now");
+    assert_eq!(first.text, second.text);
+    let over_http = tokio::task::spawn_blocking(move || server.metrics()).await.expect("it does not panic");
+    assert_eq!(over_http, first.text, "all listeners have the same page");
+}
+
+#[tokio::test]
 async fn a_reset_takes_somebody_who_may_and_an_admin_server() {
     let server = Server::with(HUNDRED);
     let mut health = server.health().await;
@@ -158,8 +190,35 @@ async fn clients_can_ask_what_is_served() {
         panic!("{answers:?}");
     };
     let names: Vec<&str> = services.service.iter().map(|service| &*service.name).collect();
-    for name in ["tidegate.v1.RateLimiter", "tidegate.v1.RateLimiterConfig", "grpc.health.v1.Health"] {
+    for name in SERVICES {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(!file.file_descriptor_proto.is_empty());
+}
+
+/// Tools that know the earlier version alone.
+#[tokio::test]
+async fn clients_can_ask_what_is_served_by_the_earlier_version() {
+    let server = Server::with(HUNDRED);
+    let mut reflection = v1alpha::server_reflection_client::ServerReflectionClient::new(server.channel().await);
+    let ask = |message| v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let requests = [
+        ask(EarlierRequest::ListServices(String::new())),
+        ask(EarlierRequest::FileContainingSymbol("tidegate.v1.RateLimiter".to_owned())),
+    ];
+    let answers = reflection.server_reflection_info(tokio_stream::iter(requests)).await.expect("a stream").into_inner();
+    let answers: Vec<_> =
+        answers.map(|answer| answer.expect("it goes on").message_response.expect("one")).collect().await;
+    let [EarlierResponse::ListServicesResponse(services), EarlierResponse::FileDescriptorResponse(file)] = &answers[..]
+    else {
+        panic!("{answers:?}");
+    };
+    let names: Vec<&str> = services.service.iter().map(|service| &*service.name).collect();
+    for name in SERVICES {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(!file.file_descriptor_proto.is_empty());
+    let metrics = tokio::task::spawn_blocking(move || server.metrics()).await.expect("it does not panic");
+    let histogram = r#"tidegate_request_duration_seconds_count{door="grpc",route="ServerReflectionInfo"}"#;
+    assert_eq!(metrics.lines().filter(|line| line.starts_with(histogram)).count(), 1, "a series is there once");
 }

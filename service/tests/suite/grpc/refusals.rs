@@ -1,10 +1,26 @@
 //! What is refused: it is said which field is wrong, and nothing is charged.
 
+use std::path::PathBuf;
+
 use tidegate_service::{
-    Settings, Tokens,
-    grpc::proto::tidegate::v1::{GetHealthStatusRequest, Identity, RateLimitRequest},
+    Settings, Tokens, TokensError,
+    grpc::proto::{
+        envoy::{
+            extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::ratelimit::v3::{
+                RateLimitRequest as EnvoyRequest, rate_limit_service_client::RateLimitServiceClient,
+            },
+        },
+        tidegate::v1::{
+            BatchRateLimitRequest, CheckStreamRequest, GetHealthStatusRequest, GetMetricsRequest, Identity,
+            RateLimitRequest, ResetRateLimitRequest, SettleRequest, check_stream_response::Result as Told,
+            rate_limiter_client::RateLimiterClient,
+        },
+    },
 };
-use tonic::{Code, Request};
+use tokio_stream::StreamExt;
+use tonic::{Code, Request, Status, transport::Channel};
+use tonic_reflection::pb::v1::{ServerReflectionRequest, server_reflection_client::ServerReflectionClient};
 
 use super::{
     HUNDRED,
@@ -93,4 +109,134 @@ async fn a_token_is_asked_for_where_there_are_some() {
     }
     assert_eq!(server.engine.totals().allowed, 3);
     assert!(server.health().await.get_health_status(GetHealthStatusRequest {}).await.is_ok(), "it takes none");
+}
+
+/// Opens tokens of a file with this text, which goes; they stay.
+fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Option<Tokens> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, text).expect("room for a file");
+    Some(open(file).expect("they are good"))
+}
+
+/// A call by this token.
+fn by<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("x-tidegate-token", token.parse().expect("ASCII"));
+    request
+}
+
+fn in_shop(request: RateLimitRequest) -> RateLimitRequest {
+    RateLimitRequest { domain: "shop".to_owned(), ..request }
+}
+
+/// `None`: it was answered.
+fn code<T>(answer: Result<T, Status>) -> Option<Code> {
+    answer.err().map(|refusal| {
+        assert!(
+            refusal.code() != Code::PermissionDenied
+                || refusal.metadata().get("tidegate-code").is_some_and(|code| code == "forbidden"),
+            "{refusal:?}"
+        );
+        refusal.code()
+    })
+}
+
+const CHECKS: &str = "checks-alone-0001";
+const RESERVES: &str = "reserves-alone-01";
+const OF_SHOP: &str = "of-the-shop-00001";
+const RESETS: &str = "resets-alone-0001";
+
+fn with_rights() -> Server {
+    let text =
+        format!("{CHECKS} check\n{RESERVES} reserve\n{OF_SHOP} domain=shop\n{RESETS} check reset domain=default\n");
+    Server::listening(HUNDRED, Settings { tokens: tokens_of(&text, Tokens::open), ..Settings::default() })
+}
+
+#[tokio::test]
+async fn a_token_does_what_its_rights_say_and_nothing_else() {
+    let server = with_rights();
+    let mut limiter = server.limiter().await;
+    let settle = || SettleRequest { reservation: "4PAiuPiZD2sVHnYQAqVNK5vH".to_owned(), actual: 1 };
+    let denied = Some(Code::PermissionDenied);
+    for (token, check, reserve, settled, shop) in [
+        (CHECKS, None, denied, denied, None),
+        (RESERVES, denied, None, Some(Code::NotFound), denied),
+        (OF_SHOP, denied, denied, Some(Code::NotFound), None),
+        (RESETS, None, denied, denied, denied),
+    ] {
+        let codes = [
+            code(limiter.check_rate_limit(by(token, user("ada"))).await),
+            code(limiter.reserve(by(token, user("ada"))).await),
+            code(limiter.settle(by(token, settle())).await),
+            code(limiter.check_rate_limit(by(token, in_shop(user("ada")))).await),
+        ];
+        assert_eq!(codes, [check, reserve, settled, shop], "{token}");
+    }
+    let batch = |requests| by(OF_SHOP, BatchRateLimitRequest { requests });
+    let refusal = limiter.check_rate_limit_batch(batch(vec![in_shop(user("ada")), user("ada")])).await;
+    let refusal = refusal.expect_err("the second is of another domain");
+    assert!(refusal.message().starts_with("requests/1/domain: this token has no rights in `default`"), "{refusal:?}");
+    assert_eq!(code(limiter.check_rate_limit_batch(batch(vec![in_shop(user("ada"))])).await), None);
+    let asked = |request| CheckStreamRequest { correlation_id: 1, request: Some(request) };
+    let stream = tokio_stream::iter([asked(user("ada")), asked(in_shop(user("ada")))]);
+    let answers = limiter.check_rate_limit_stream(by(OF_SHOP, stream)).await.expect("a stream").into_inner();
+    let answers: Vec<_> = answers.map(|answer| answer.expect("it goes on").result.expect("a result")).collect().await;
+    let [Told::Error(error), Told::Response(response)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((error.code, response.allowed), (Code::PermissionDenied as i32, true));
+    assert!(error.message.starts_with("request/domain: "), "{error:?}");
+    let mut envoy = RateLimitServiceClient::new(server.channel().await);
+    let of = |domain: &str| {
+        let entry = Entry { key: "user".to_owned(), value: b"ada".to_vec() };
+        let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+        by(OF_SHOP, EnvoyRequest { domain: domain.to_owned(), descriptors: vec![descriptor], hits_addend: 0 })
+    };
+    assert_eq!(code(envoy.should_rate_limit(of("shop")).await), None);
+    assert_eq!(code(envoy.should_rate_limit(of("default")).await), denied);
+}
+
+/// The admin server is away.
+#[tokio::test]
+async fn a_token_with_the_right_resets_this_server_without_the_admin_server() {
+    let server = with_rights();
+    let (mut limiter, mut health) = (server.limiter().await, server.health().await);
+    // Of a hundred, after one more.
+    let left = async |limiter: &mut RateLimiterClient<Channel>| {
+        let peek = RateLimitRequest { peek: true, ..user("ada") };
+        limiter.check_rate_limit(by(CHECKS, peek)).await.expect("an answer").into_inner().remaining
+    };
+    limiter.check_rate_limit(by(CHECKS, user("ada"))).await.expect("an answer");
+    assert_eq!(left(&mut limiter).await, Some(98));
+    let reset = |domain: &str| ResetRateLimitRequest {
+        identifier: "ada".to_owned(),
+        identifier_type: "user".to_owned(),
+        domain: domain.to_owned(),
+        ..ResetRateLimitRequest::default()
+    };
+    assert_eq!(code(health.reset_rate_limit(by(RESETS, reset("shop"))).await), Some(Code::PermissionDenied));
+    assert_eq!(code(health.reset_rate_limit(by(CHECKS, reset(""))).await), Some(Code::Unauthenticated));
+    assert_eq!(left(&mut limiter).await, Some(98), "what is refused resets nothing");
+    let told = health.reset_rate_limit(by(RESETS, reset(""))).await.expect("it may").into_inner();
+    assert_eq!((told.keys, told.nodes.len(), &told.missing[..]), (1, 0, &["the other nodes".to_owned()][..]));
+    assert_eq!(left(&mut limiter).await, Some(99));
+    // With a token for the admin server beside one without the right, that server is asked.
+    let mut both = by(CHECKS, reset(""));
+    both.metadata_mut().insert("authorization", "Bearer anybody".parse().expect("ASCII"));
+    assert_eq!(code(health.reset_rate_limit(both).await), Some(Code::Unavailable));
+}
+
+#[tokio::test]
+async fn metrics_and_descriptions_take_tokens_where_there_are_some() {
+    let tokens = tokens_of("checks-0000000001 domain=shop\n", Tokens::open);
+    let metrics_tokens = tokens_of("scrapes-000000001\n", Tokens::open_without_rights);
+    let server = Server::listening(HUNDRED, Settings { tokens, metrics_tokens, ..Settings::default() });
+    let mut health = server.health().await;
+    let metrics = || GetMetricsRequest {};
+    assert_eq!(code(health.get_metrics(metrics()).await), Some(Code::Unauthenticated));
+    assert_eq!(code(health.get_metrics(by("checks-0000000001", metrics())).await), Some(Code::Unauthenticated));
+    assert_eq!(code(health.get_metrics(by("scrapes-000000001", metrics())).await), None);
+    let mut reflection = ServerReflectionClient::new(server.channel().await);
+    let nothing = || tokio_stream::empty::<ServerReflectionRequest>();
+    assert_eq!(code(reflection.server_reflection_info(nothing()).await), Some(Code::Unauthenticated));
+    assert_eq!(code(reflection.server_reflection_info(by("checks-0000000001", nothing())).await), None);
 }

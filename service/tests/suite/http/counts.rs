@@ -3,6 +3,7 @@
 use std::{thread, time::Duration};
 
 use tidegate_service::{Periods, Settings};
+use tidegate_testkit::wait_until;
 
 use super::{
     HUNDRED,
@@ -103,6 +104,41 @@ fn it_tells_how_long_answers_took_and_how_full_it_is() {
     assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
     let text = server.get("/metrics").text();
     assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
+}
+
+/// Eight scrapers cost as much as one.
+#[test]
+fn scrapes_within_its_period_read_one_page() {
+    let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
+    let server = Server::listening(Settings { periods, ..Settings::default() });
+    server.publish(HUNDRED);
+    server.check(&user("ada"));
+    let first = server.metrics();
+    let series = r#"tidegate_requests_total{door="http",route="/v1/check",status="200"} 1"#;
+    assert!(first.lines().any(|line| line == series), "{first}");
+    server.check(&user("ada"));
+    assert_eq!(server.metrics(), first, "however many ask");
+}
+
+/// Each worker has connections of its own: were the page written by one of them, its checks would wait.
+#[test]
+fn checks_are_answered_while_a_page_of_metrics_is_written() {
+    let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
+    let server = Server::listening(Settings { periods, ..Settings::default() });
+    server.publish(HUNDRED);
+    let mut scrapes = [(); 4].map(|()| server.connect());
+    let go_on = server.hold_next_reading();
+    for scrape in &mut scrapes {
+        scrape.write("GET /metrics HTTP/1.1\r\nHost: tidegate\r\n\r\n");
+    }
+    wait_until("a page is begun", || server.is_reading_held());
+    for number in 0..8 {
+        assert_eq!(server.check(&user("ada")).status, 200, "check {number}");
+    }
+    drop(go_on);
+    let [first, others @ ..] = scrapes.map(|mut scrape| scrape.answer());
+    assert_eq!(first.status, 200);
+    assert!(others.iter().all(|answer| answer.text() == first.text()), "they waited for the same page");
 }
 
 #[test]

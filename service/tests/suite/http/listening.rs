@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -16,7 +16,7 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_service::{Periods, Settings, Tokens};
+use tidegate_service::{Periods, Settings, Tokens, TokensError};
 use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 use tidegate_tls::{Tls, TlsFiles};
 
@@ -93,6 +93,77 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
     let is_taken = || with("/v1/check", "X-Tidegate-Token: evening-star-0002\r\n").status == 200;
     wait_until("the file of tokens is read again", is_taken);
     assert_eq!(with("/v1/check", "X-Tidegate-Token: morning-star-0001\r\n").status, 401);
+}
+
+/// Opens tokens of a file with this text, which goes; they stay.
+fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Option<Tokens> {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    fs::write(&file, text).expect("room for a file");
+    Some(open(file).expect("they are good"))
+}
+
+#[test]
+fn a_token_does_what_its_rights_say_and_nothing_else() {
+    let text = "has-every-usual-right\nchecks-alone-0001 check\nreserves-alone-01 reserve\n\
+                of-the-shop-00001 domain=shop\nresets-alone-0001 reset\n";
+    let server = Server::listening(Settings { tokens: tokens_of(text, Tokens::open), ..Settings::default() });
+    server.publish(&format!("{HUNDRED}{}", HUNDRED.replace("default", "shop").replace("shops", "defaults")));
+    let of_shop = |value: &str| user(value).replace("]}", r#"],"domain":"shop"}"#);
+    let post = |path: &str, token: &str, body: String| {
+        server.connect().send(request(path, &format!("X-Tidegate-Token: {token}\r\n"), body))
+    };
+    let gone = || r#"{"reservation":"4PAiuPiZD2sVHnYQAqVNK5vH","actual":1}"#.to_owned();
+    for (token, check, reserve, settle, in_shop) in [
+        ("has-every-usual-right", 200, 200, 404, 200),
+        ("checks-alone-0001", 200, 403, 403, 200),
+        ("reserves-alone-01", 403, 200, 404, 403),
+        ("of-the-shop-00001", 403, 403, 404, 200),
+        ("resets-alone-0001", 403, 403, 403, 403),
+    ] {
+        let statuses = [
+            post("/v1/check", token, user("ada")),
+            post("/v1/reserve", token, user("ada")),
+            post("/v1/settle", token, gone()),
+            post("/v1/check", token, of_shop("ada")),
+        ];
+        assert_eq!(statuses.map(|answer| answer.status), [check, reserve, settle, in_shop], "{token}");
+    }
+    assert_eq!(server.engine.totals().allowed, 7, "what is refused is not charged");
+    let refused = post("/v1/reserve", "checks-alone-0001", user("ada")).json();
+    assert_eq!(refused["error"]["code"], "forbidden");
+    assert!(refused["error"]["message"].as_str().is_some_and(|message| message.contains("`reserve`")), "{refused}");
+    let refused = post("/v1/check", "of-the-shop-00001", user("ada")).json();
+    assert_eq!((&refused["error"]["code"], &refused["error"]["field"]), (&json!("forbidden"), &json!("domain")));
+    let batch = format!(r#"{{"checks":[{},{}]}}"#, of_shop("ada"), user("ada"));
+    let batch = post("/v1/check/batch", "of-the-shop-00001", batch).json();
+    assert_eq!(batch["decisions"][0]["allowed"], true, "{batch}");
+    let error = &batch["decisions"][1]["error"];
+    assert_eq!((&error["code"], &error["field"]), (&json!("forbidden"), &json!("checks/1/domain")));
+    let ask = |query: &str| post(&format!("/v1/authorize{query}"), "of-the-shop-00001", String::new()).status;
+    assert_eq!((ask("?domain=shop"), ask("")), (204, 403));
+}
+
+#[test]
+fn metrics_take_a_token_where_there_are_some_for_them() {
+    let tokens = tokens_of("checks-0000000001\n", Tokens::open);
+    let metrics_tokens = tokens_of("scrapes-000000001\n", Tokens::open_without_rights);
+    let server = Server::listening(Settings { tokens, metrics_tokens, ..Settings::default() });
+    server.publish(HUNDRED);
+    let get = |header: &str| {
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: tidegate\r\n{header}\r\n");
+        server.connect().send(head)
+    };
+    for header in ["", "X-Tidegate-Token: checks-0000000001\r\n", "Authorization: Bearer checks-0000000001\r\n"] {
+        let answer = get(header);
+        assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{header}");
+        assert!(answer.text().contains("--metrics-tokens"), "{}", answer.text());
+    }
+    for header in ["X-Tidegate-Token: scrapes-000000001\r\n", "Authorization: Bearer scrapes-000000001\r\n"] {
+        assert_eq!(get(header).status, 200, "{header}");
+        assert_eq!(server.connect().send(request("/v1/check", header, user("ada"))).status, 401, "{header}");
+    }
+    assert_eq!(server.get("/healthz").status, 200);
 }
 
 /// Callers of one kind, as long as their library keeps sessions to resume.

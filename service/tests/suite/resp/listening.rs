@@ -180,6 +180,52 @@ fn a_token_that_is_taken_out_of_the_file_is_good_no_more() {
     assert_eq!(gone.ask("PING"), Reply::Simple("PONG".to_owned()));
 }
 
+#[test]
+fn a_token_does_what_its_rights_say_and_nothing_else() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    let text = "checks-alone-0001 check\nresets-alone-0001 reset\nof-the-shop-00001 check reset domain=shop\n\
+                does-both-of-them check reset domain=default\n";
+    fs::write(&file, text).expect("room for a file");
+    let tokens = Some(Tokens::open(file.clone()).expect("they are good"));
+    let periods = Periods { files: Duration::from_millis(50), ..Periods::default() };
+    let server = Server::listening(HUNDRED, Settings { tokens, periods, ..Settings::default() }, None);
+    let mut spent = server.connect();
+    assert_eq!(spent.ask("AUTH checks-alone-0001"), ok());
+    assert_eq!(spent.numbers("CL.THROTTLE ada 0 1 3600"), [0, 1, 0, -1, 3_600]);
+    for (token, checks, resets) in [
+        ("checks-alone-0001", true, false),
+        ("resets-alone-0001", false, true),
+        ("of-the-shop-00001", false, false),
+        ("does-both-of-them", true, true),
+    ] {
+        let mut connection = server.connect();
+        assert_eq!(connection.ask(&format!("AUTH {token}")), ok());
+        assert_eq!(connection.ask("PING"), Reply::Simple("PONG".to_owned()));
+        for command in ["CL.THROTTLE bob 9 1 60 0", "THROTTLE bob 9 1 60 0", "TIDEGATE.CHECK user bob *"] {
+            let reply = connection.ask(command);
+            let is_right = match &reply {
+                Reply::Array(_) => checks,
+                Reply::Error(error) => !checks && error.starts_with("NOPERM "),
+                _ => false,
+            };
+            assert!(is_right, "{token} {command}: {reply:?}");
+        }
+        let reply = connection.ask("DEL ada");
+        let is_right = match &reply {
+            Reply::Integer(_) => resets,
+            Reply::Error(error) => !resets && error.starts_with("NOPERM "),
+            _ => false,
+        };
+        assert!(is_right, "{token}: {reply:?}");
+    }
+    assert_eq!(spent.numbers("CL.THROTTLE ada 0 1 3600"), [0, 1, 0, -1, 3_600], "it was reset");
+    // What a file says now holds for connections that are open.
+    fs::write(&file, "checks-alone-0001 reset").expect("room for a file");
+    wait_until("the file is read again", || spent.refused("CL.THROTTLE ada 0 1 3600 0").starts_with("NOPERM "));
+    assert_eq!(spent.ask("DEL ada"), Reply::Integer(1));
+}
+
 fn when_operators_are_asked_again(periods: Periods) {
     let period = periods.operator_trust;
     // An attempt shows nothing if this thread stood still for too long to use a token that is still believed.

@@ -1,0 +1,169 @@
+//! Keeps pages in browsers from calling: pages of other origins, and pages whose host name was pointed at this machine (DNS
+//! rebinding). Of the headers that are looked at, callers other than browsers send `Host` alone.
+//!
+//! | path | pages of other origins | `Host`, where the listener is on loopback |
+//! |---|---|---|
+//! | checks, reservations | refused: they charge | checked |
+//! | `/v1/authorize` | refused, unless a header is there that only a proxy writes: proxies pass on the `Origin` and `Sec-Fetch-Site` of their clients | checked if it has the port of this listener: proxies send the host of their client, or their own name for this server |
+//! | `/metrics` | answered: a page can read no answer of another origin, and nothing is charged | checked: under a name that was pointed here, a page reads it |
+//! | `/healthz`, `/readyz` | answered | not checked: balancers probe under any name, and the answer holds no secret |
+//!
+//! gRPC and the Redis protocol need none of this. No page can send a call of gRPC: a browser speaks HTTP/2 over TLS alone, and
+//! asks by a preflight before it sends the content type of gRPC. What a page sends to the listener of the Redis protocol ends
+//! the connection.
+
+use std::{
+    borrow::Cow,
+    net::{IpAddr, SocketAddr},
+};
+
+use actix_http::{HttpMessage, Request};
+use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, X_FORWARDED_FOR};
+
+use super::{
+    authorize::Authorize,
+    door::{AUTHORIZE, HEALTHZ, METRICS, READYZ},
+};
+use crate::error::Error;
+
+/// What browsers say of the page that sends a request, to a server that they reach over TLS or on loopback. Elsewhere they send
+/// `Origin` alone, and not with images or links.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The port of a `Host` that names none.
+const DEFAULT_PORT: u16 = 80;
+
+/// Which pages in browsers may call, and under which names.
+#[derive(Clone, Debug, Default)]
+pub struct Browsers {
+    /// Origins whose pages may call, as browsers write them: `https://app.example`.
+    pub origins: Vec<String>,
+    /// Names under which a listener on loopback may be called, beside `localhost` and addresses of loopback; without a port.
+    pub hosts: Vec<String>,
+}
+
+impl Browsers {
+    /// Returns an error where a page may have sent this request that must not.
+    pub(super) fn admit(
+        &self,
+        route: &str,
+        request: &Request,
+        authorize: &Authorize,
+        listener: SocketAddr,
+    ) -> Result<(), Error> {
+        if matches!(route, HEALTHZ | READYZ) {
+            return Ok(());
+        }
+        let host = host(request);
+        // Without a `Host` it is HTTP/1.0, which no browser speaks.
+        if let Some(host) = host.as_deref()
+            && listener.ip().to_canonical().is_loopback()
+        {
+            let (name, port) = name_and_port(host);
+            let is_for_proxy = route == AUTHORIZE && port != Some(listener.port());
+            if !is_for_proxy && !self.is_own(name) {
+                return Err(Error::Host(name.to_owned()));
+            }
+        }
+        let may_be_cross_origin = match route {
+            METRICS => true,
+            AUTHORIZE => authorize.is_of_proxy(request),
+            _ => false,
+        };
+        if !may_be_cross_origin && is_cross_origin(request, host.as_deref()) && !self.has_origin_of(request) {
+            let origin = header(request, ORIGIN).map(String::from_utf8_lossy);
+            return Err(Error::Origin(origin.map(Cow::into_owned)));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a listener on loopback may be called under this name.
+    fn is_own(&self, name: &str) -> bool {
+        let is_loopback = || {
+            let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+            address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        };
+        name.eq_ignore_ascii_case("localhost")
+            || is_loopback()
+            || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    fn has_origin_of(&self, request: &Request) -> bool {
+        let origin = header(request, ORIGIN);
+        origin.is_some_and(|origin| self.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin)))
+    }
+}
+
+impl Authorize {
+    /// Returns whether a request has a header that the recipes have proxies write. A page cannot have a browser send one to
+    /// another origin: the browser would ask by a preflight, which gets no permission here.
+    fn is_of_proxy(&self, request: &Request) -> bool {
+        let headers = request.headers();
+        headers.contains_key(&self.endpoint_header)
+            || headers.contains_key(&self.method_header)
+            || headers.contains_key(X_FORWARDED_FOR)
+    }
+}
+
+fn header(request: &Request, name: HeaderName) -> Option<&[u8]> {
+    request.headers().get(name).map(HeaderValue::as_bytes)
+}
+
+/// Under which name and port the request came; over HTTP/2 it is part of its target.
+fn host(request: &Request) -> Option<Cow<'_, str>> {
+    match header(request, HOST) {
+        Some(host) => Some(String::from_utf8_lossy(host)),
+        None => request.uri().authority().map(|authority| authority.as_str().into()),
+    }
+}
+
+/// An address of IPv6 keeps its brackets. `None`: what stands for the port is none.
+fn name_and_port(host: &str) -> (&str, Option<u16>) {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
+        _ => (host, Some(DEFAULT_PORT)),
+    }
+}
+
+/// Returns whether a browser says that a page of another origin sent this.
+fn is_cross_origin(request: &Request, host: Option<&str>) -> bool {
+    match (header(request, SEC_FETCH_SITE), header(request, ORIGIN)) {
+        (Some(b"same-origin" | b"none"), _) | (None, None) => false,
+        (Some(_), _) => true,
+        // Older browsers, and those that reach the server without TLS: host and port are those of the page.
+        (None, Some(origin)) => {
+            let of_page = str::from_utf8(origin).ok().and_then(|origin| Some(origin.split_once("://")?.1));
+            !of_page.zip(host).is_some_and(|(of_page, host)| of_page.eq_ignore_ascii_case(host))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_however_it_is_written() {
+        let browsers = Browsers { hosts: vec!["limits.internal".to_owned()], ..Browsers::default() };
+        for (host, is_own, port) in [
+            ("localhost", true, Some(80)),
+            ("LocalHost:9080", true, Some(9_080)),
+            ("127.0.0.1:9080", true, Some(9_080)),
+            ("127.9.9.9", true, Some(80)),
+            ("[::1]:9080", true, Some(9_080)),
+            ("[::1]", true, Some(80)),
+            ("[::ffff:127.0.0.1]", true, Some(80)),
+            ("limits.internal:1", true, Some(1)),
+            ("Limits.Internal", true, Some(80)),
+            ("limits.internal.evil.example", false, Some(80)),
+            ("localhost.evil.example", false, Some(80)),
+            ("evil.example:9080", false, Some(9_080)),
+            ("0.0.0.0:9080", false, Some(9_080)),
+            ("192.0.2.7", false, Some(80)),
+            ("localhost:http", true, None),
+            ("", false, Some(80)),
+        ] {
+            let (name, given) = name_and_port(host);
+            assert_eq!((browsers.is_own(name), given), (is_own, port), "{host}");
+        }
+    }
+}
