@@ -35,6 +35,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(10);
 /// Alerts of one code that are listed.
 const OF_CODE_MAX: usize = 100;
+/// The kind of errors that a process counts where it refuses to reserve, since the caller has its share of reservations.
+const REFUSED_RESERVATION: &str = "too_many_reservations";
 /// A publish reaches a node sooner.
 const BEHIND: SignedDuration = SignedDuration::from_secs(10);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -46,9 +48,9 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Something that needs a look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
-    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`,
-    /// `node_clock_apart`, or the code of a warning of the policy.
+    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
+    /// `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`,
+    /// `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -132,6 +134,8 @@ struct Seen {
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
     troubles: Vec<Trouble>,
+    /// Requests to reserve that were refused, since their callers had as many open reservations as they may.
+    refused_reservations: u64,
     tokens: Vec<Token>,
 }
 
@@ -195,6 +199,7 @@ impl Alerts {
             kept,
             certificate: certificate.now(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
+            refused_reservations: fleet.errors(REFUSED_RESERVATION),
             tokens,
         };
         let find = move || {
@@ -340,7 +345,7 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, refused_reservations, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
@@ -352,6 +357,12 @@ impl Memory {
                 "table_full",
                 sample.overflow_charges,
                 "Keys find no room in the engine's table, and share buckets: give it more with max_keys",
+            ),
+            (
+                "reservations_refused",
+                *refused_reservations,
+                "A caller has its share of the open reservations, and more of its are refused: it is to settle or refund each, or \
+                 raise caller_share; the log of the node names it",
             ),
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),

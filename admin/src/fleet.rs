@@ -323,6 +323,16 @@ impl Fleet {
         Ok(NodeDetails { row, process, errors, overshoot, events: node.past.events() })
     }
 
+    /// Returns how many errors of this kind this process and the nodes told of, each since its start.
+    pub(crate) fn errors(&self, kind: &str) -> u64 {
+        let add = |sum: u64, errors: &[ErrorCount]| {
+            let counts = errors.iter().filter(|error| error.kind == kind).map(|error| error.count);
+            counts.fold(sum, u64::saturating_add)
+        };
+        let here = add(0, &self.own.errors.now());
+        self.nodes().by_name.values().fold(here, |sum, node| add(sum, &node.errors))
+    }
+
     /// Of the nodes that are there and share limits through this store.
     fn overshoot(&self, nodes: &Nodes, store: Option<u64>) -> Option<Overshoot> {
         store?;

@@ -13,6 +13,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::{
     body_budget::BodyBudget,
     decider::Decider,
+    error::Error,
     grpc::{self, Grpc},
     http::{self, Http},
     latency::DoorLatencies,
@@ -21,7 +22,7 @@ use crate::{
     refusals::{Errors, Refusals},
     resp::{self, Resp},
     running::Running,
-    tokens::Tokens,
+    tokens::{TokenDigest, Tokens},
     traces::Traces,
     watch::{Source, Watch},
 };
@@ -78,9 +79,12 @@ pub(crate) struct Shared<C> {
 }
 
 impl<C> Shared<C> {
-    /// May whoever brings these tokens ask? Where the server has none everybody may.
-    pub(crate) fn admits<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| brought.into_iter().any(|token| tokens.has(token)))
+    /// Finds the token of a caller among those that it brings; `None`: this server asks for none. An error: it asks for one, and
+    /// the caller brings none of its own.
+    pub(crate) fn token<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> Result<Option<TokenDigest>, Error> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let good = brought.into_iter().find_map(|token| tokens.find(token));
+        good.map(|good| Some(good.digest())).ok_or(Error::Token)
     }
 }
 

@@ -29,16 +29,25 @@ pub struct Tokens {
 #[derive(Debug)]
 struct Known {
     /// SHA-256 of each: looking one up takes no longer for a nearer guess.
-    digests: RwLock<HashSet<[u8; 32]>>,
+    digests: RwLock<HashSet<TokenDigest>>,
     /// Changes after them.
     generation: AtomicU64,
 }
 
+/// The SHA-256 of a token.
+pub(crate) type TokenDigest = [u8; 32];
+
 /// A token that was good, for whoever goes on by it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Good {
-    digest: [u8; 32],
+    digest: TokenDigest,
     generation: u64,
+}
+
+impl Good {
+    pub(crate) fn digest(&self) -> TokenDigest {
+        self.digest
+    }
 }
 
 /// Why a file gives no tokens.
@@ -119,7 +128,7 @@ impl Tokens {
 }
 
 impl Known {
-    fn find(&self, digest: [u8; 32]) -> Option<Good> {
+    fn find(&self, digest: TokenDigest) -> Option<Good> {
         // Before the digests: a change in between is looked at again.
         let generation = self.generation.load(Ordering::Acquire);
         // Nothing panics while it is held.
@@ -127,7 +136,7 @@ impl Known {
         is_known.then_some(Good { digest, generation })
     }
 
-    fn replace(&self, new: HashSet<[u8; 32]>) {
+    fn replace(&self, new: HashSet<TokenDigest>) {
         let mut digests = self.digests.write().unwrap_or_else(PoisonError::into_inner);
         if *digests != new {
             *digests = new;
@@ -137,7 +146,7 @@ impl Known {
     }
 }
 
-fn digests(tokens: &[String]) -> HashSet<[u8; 32]> {
+fn digests(tokens: &[String]) -> HashSet<TokenDigest> {
     tokens.iter().map(|token| Sha256::digest(token).into()).collect()
 }
 

@@ -13,6 +13,7 @@ use tidegate::{
 };
 
 use crate::{
+    callers::Caller,
     decider::{Answer, Decider},
     error::{CHECKS_MAX, Error},
     reservations::{Gone, ReservationId},
@@ -78,6 +79,7 @@ struct Refund<'a> {
 pub(crate) async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     call: Call,
+    caller: &Caller,
     text: &str,
 ) -> Result<(Answer<'e>, DoorSettings), Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
@@ -88,13 +90,13 @@ pub(crate) async fn decide<'e, C: Clock>(
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
     let answer = match (call, check.peek) {
-        (Call::Check, true) => Ok(decider.peek(&request).await),
-        (Call::Check, false) => decider.check(&request, id).await,
+        (Call::Check, true) => decider.peek(&request).await,
+        (Call::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
         (Call::Reserve, true) => return Err(Error::PeekOfReservation),
-        (Call::Reserve, false) => decider.reserve(&request, id).await,
+        (Call::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
-    Ok((answer.map_err(Error::Reused)?, decider.engine().door_settings(domain)))
+    Ok((answer, decider.engine().door_settings(domain)))
 }
 
 /// Reads a settlement: of which reservation, and what it really cost.

@@ -56,11 +56,13 @@ use super::{
 };
 use crate::{
     body_budget::{BodyPermit, ConnectionShare, PermitPhase, Revocation},
+    callers::Caller,
     doors::Shared,
     error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
+    tokens::TokenDigest,
     traces::RequestSpan,
 };
 
@@ -252,10 +254,11 @@ impl<C: Clock> Door<C> {
         let mut at = self.clock.now();
         let mut span = None;
         let told = match admit(&self.shared, method, &asked) {
-            Ok(method) => {
+            Ok((method, token)) => {
                 span = self.span(method, asked.headers());
+                let caller = Caller { peer: calls.share.peer(), token };
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let told = self.routed(method, (asked, permit), span.clone(), &mut at);
+                let told = self.routed(method, caller, (asked, permit), span.clone(), &mut at);
                 let told = AssertUnwindSafe(told).catch_unwind().await;
                 told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
             }
@@ -306,6 +309,7 @@ impl<C: Clock> Door<C> {
     async fn routed(
         &self,
         method: &Method,
+        caller: Caller,
         (asked, permit): (Request<Incoming>, BodyPermit),
         span: Option<RequestSpan>,
         at: &mut Nanos,
@@ -316,7 +320,7 @@ impl<C: Clock> Door<C> {
         }
         if (method.service, method.shape) == (LIMITER, Shape::Stream) {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
-            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), caller, body)));
         }
         if method.shape == Shape::Stream {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
@@ -328,18 +332,18 @@ impl<C: Clock> Door<C> {
         let (read, permit) = read.map_err(refuse)?;
         let message = &read[HEAD_BYTES.min(read.len())..];
         if method.name == BATCH {
-            return self.batch(message, permit).await;
+            return self.batch(message, &caller, permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, about).await?;
+                let answer = limiter.decide(message, Call::Check, &caller, about).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
             (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, about).await?;
+                let answer = limiter.decide(message, Call::Reserve, &caller, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
@@ -357,12 +361,12 @@ impl<C: Clock> Door<C> {
     }
 
     /// The answer to a batch, which holds part of the body budget until it is sent.
-    async fn batch(&self, message: &[u8], mut permit: BodyPermit) -> Result<Told, Status> {
+    async fn batch(&self, message: &[u8], caller: &Caller, mut permit: BodyPermit) -> Result<Told, Status> {
         let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
         permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         permit.enter(PermitPhase::Work);
         let mut told = answers::begun(bytes);
-        self.limiter.batch(message, &mut told).await?;
+        self.limiter.batch(message, caller, &mut told).await?;
         answers::sent(told, Some(permit))
     }
 
@@ -514,12 +518,12 @@ fn is_grpc(kind: &[u8]) -> bool {
     [&b"application/grpc"[..], b"application/grpc+proto"].iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// Is it a call that is read any further?
+/// Finds the method of a call that is read any further, and the token that the call brought where its method asks for one.
 fn admit<C: Clock>(
     shared: &Shared<C>,
     method: Option<&'static Method>,
     asked: &Request<Incoming>,
-) -> Result<&'static Method, Status> {
+) -> Result<(&'static Method, Option<TokenDigest>), Status> {
     let headers = asked.headers();
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let given = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
@@ -536,6 +540,9 @@ fn admit<C: Clock>(
     };
     let bearer = || headers.get("authorization").and_then(|value| extract::bearer(value.as_bytes()));
     let own = || headers.get(TOKEN).map(http::HeaderValue::as_bytes);
-    let is_admitted = || shared.admits(once_with(own).chain(once_with(bearer)).flatten());
-    if method.access != Access::Token || is_admitted() { Ok(method) } else { Err(refuse(shared, &Error::Token, None)) }
+    let token = match method.access {
+        Access::Token => shared.token(once_with(own).chain(once_with(bearer)).flatten()),
+        Access::Admin | Access::Open => Ok(None),
+    };
+    token.map(|token| (method, token)).map_err(|error| refuse(shared, &error, None))
 }

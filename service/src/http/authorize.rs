@@ -15,7 +15,7 @@ use tidegate::{DEFAULT_DOMAIN, Degraded, Identity, Request, RequestError, clock:
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
 use super::door::{AUTHORIZE, Door, decision_as, set_headers};
-use crate::{error::Error, traces::RequestSpan};
+use crate::{callers::Caller, error::Error, traces::RequestSpan};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
@@ -89,11 +89,21 @@ impl<'q> Options<'q> {
 }
 
 impl<C: Clock> Door<C> {
-    pub(super) async fn authorize(&self, request: &HttpRequest, span: Option<&RequestSpan>) -> HttpResponse {
-        self.answer(AUTHORIZE, self.authorized(request, span).await)
+    pub(super) async fn authorize(
+        &self,
+        request: &HttpRequest,
+        caller: &Caller,
+        span: Option<&RequestSpan>,
+    ) -> HttpResponse {
+        self.answer(AUTHORIZE, self.authorized(request, caller, span).await)
     }
 
-    async fn authorized(&self, asked: &HttpRequest, span: Option<&RequestSpan>) -> Result<HttpResponse, Error> {
+    async fn authorized(
+        &self,
+        asked: &HttpRequest,
+        caller: &Caller,
+        span: Option<&RequestSpan>,
+    ) -> Result<HttpResponse, Error> {
         let options = Options::read(asked.uri().query().unwrap_or_default())?;
         let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
@@ -109,7 +119,7 @@ impl<C: Clock> Door<C> {
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without an id of the request there is none that was used before.
-        let answer = self.shared.decider.check(&request, None).await.map_err(Error::Reused)?;
+        let answer = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
         if let Some(span) = span {
             span.decided(&answer);
         }

@@ -38,6 +38,7 @@ use crate::{
     answer::{self, DECISION_BYTES},
     body,
     body_budget::{BodyPermit, ConnectionShare},
+    callers::Caller,
     decider::Answer,
     doors::Shared,
     error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
@@ -129,10 +130,10 @@ impl<C: Clock> Door<C> {
         let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
         let mut span = None;
         let answer = match self.admit(&came.head) {
-            Ok(()) => {
+            Ok(caller) => {
                 span = self.span(&came.head, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                AssertUnwindSafe(self.routed(route, &mut came, span.as_ref())).catch_unwind().await
+                AssertUnwindSafe(self.routed(route, &caller, &mut came, span.as_ref())).catch_unwind().await
             }
             Err(error) => Ok(self.answer(route, Err(error))),
         };
@@ -159,14 +160,22 @@ impl<C: Clock> Door<C> {
         traces.begin(request.method().as_str(), Some(route).filter(|route| *route != OTHER), &header)
     }
 
-    async fn routed(&self, route: &'static str, came: &mut Came, span: Option<&RequestSpan>) -> HttpResponse {
+    async fn routed(
+        &self,
+        route: &'static str,
+        caller: &Caller,
+        came: &mut Came,
+        span: Option<&RequestSpan>,
+    ) -> HttpResponse {
         match (route, came.head.method()) {
-            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span).await,
-            (BATCH, &Method::POST) => self.batch(self.body(came).await).await,
-            (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span).await,
+            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), caller, self.body(came).await, span).await,
+            (BATCH, &Method::POST) => self.batch(caller, self.body(came).await).await,
+            (RESERVE, &Method::POST) => {
+                self.decide((RESERVE, Call::Reserve), caller, self.body(came).await, span).await
+            }
             (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
             (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
-            (AUTHORIZE, _) => self.authorize(&came.head, span).await,
+            (AUTHORIZE, _) => self.authorize(&came.head, caller, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
             (METRICS, &Method::GET | &Method::HEAD) => self.metrics(),
@@ -178,7 +187,7 @@ impl<C: Clock> Door<C> {
 
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let peer = came.head.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let peer = peer(&came.head);
         let permit = || BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer));
         let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
         came.at = self.clock.now();
@@ -188,15 +197,15 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    async fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
+    async fn batch(&self, caller: &Caller, body: Result<Bytes, Error>) -> HttpResponse {
         let answer = match body {
-            Ok(body) => self.batched(&body).await,
+            Ok(body) => self.batched(caller, &body).await,
             Err(error) => Err(error),
         };
         self.answer(BATCH, answer)
     }
 
-    async fn batched(&self, body: &[u8]) -> Result<HttpResponse, Error> {
+    async fn batched(&self, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
         let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
         text.extend_from_slice(br#"{"decisions":["#);
@@ -215,7 +224,7 @@ impl<C: Clock> Door<C> {
             }
             place += 1;
         };
-        decider.each(checks, |check| wire::decide(decider, Call::Check, check), tell).await;
+        decider.each(checks, |check| wire::decide(decider, Call::Check, caller, check), tell).await;
         text.extend_from_slice(b"]}");
         Ok(json(StatusCode::OK, text))
     }
@@ -257,8 +266,8 @@ impl<C: Clock> Door<C> {
         answer
     }
 
-    /// Is it a request that is read any further?
-    fn admit(&self, request: &Request) -> Result<(), Error> {
+    /// Finds the caller of a request that is read any further.
+    fn admit(&self, request: &Request) -> Result<Caller, Error> {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
@@ -267,21 +276,26 @@ impl<C: Clock> Door<C> {
         }
         let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
         let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
-        let is_admitted = || self.shared.admits(iter::once_with(own).chain(iter::once_with(bearer)).flatten());
-        if OPEN.contains(&request.path()) || is_admitted() { Ok(()) } else { Err(Error::Token) }
+        let token = if OPEN.contains(&request.path()) {
+            None
+        } else {
+            self.shared.token(iter::once_with(own).chain(iter::once_with(bearer)).flatten())?
+        };
+        Ok(Caller { peer: peer(request).into(), token })
     }
 
     /// The answer to a body that is a check.
     async fn decide(
         &self,
         (route, call): (&'static str, Call),
+        caller: &Caller,
         body: Result<Bytes, Error>,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
         let answer = match body {
             Ok(body) => match body::text(&body) {
                 Ok(text) => {
-                    let decided = wire::decide(&self.shared.decider, call, text).await;
+                    let decided = wire::decide(&self.shared.decider, call, caller, text).await;
                     decided.map(|(answer, settings)| {
                         if let Some(span) = span {
                             span.decided(&answer);
@@ -336,6 +350,11 @@ impl<C: Clock> Door<C> {
         self.shared.metrics.refused(KIND.name, told.code);
         told
     }
+}
+
+/// The address that a request came from.
+fn peer(request: &Request) -> IpAddr {
+    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())
 }
 
 /// A decision: its status, body and headers.

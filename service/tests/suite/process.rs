@@ -19,7 +19,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 use tidegate_service::{
-    Decider, Doors, Handle, Settings,
+    DEFAULT_CALLER_SHARE, Decider, Doors, Handle, Settings,
     http::{Authorize, Http},
 };
 use tidegate_testkit::PATIENCE;
@@ -66,12 +66,23 @@ impl Process {
         authorize: Authorize,
         open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
     ) -> Self {
+        Self::start_with(DEFAULT_CALLER_SHARE, settings, authorize, open)
+    }
+
+    /// The same, with this share of each caller.
+    pub(crate) fn start_with(
+        caller_share: u8,
+        settings: Settings,
+        authorize: Authorize,
+        open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
+    ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
         let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
         let engine = Arc::new(Engine::for_simulation(KEYS_MAX, test_clock.clone(), 7));
         let (listener, http) = listen();
-        let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+        let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
+        let decider = Arc::new(decider.with_caller_share(caller_share));
         let doors = Doors::new(decider, Settings { workers: 2, ..settings }, Http { listener, authorize });
         let doors = open(doors, test_clock);
         let (started, handle) = mpsc::channel();

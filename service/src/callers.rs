@@ -1,0 +1,160 @@
+//! Callers, and tables of fixed size of which each caller has a share.
+//!
+//! A caller is a peer, as the body budget tells peers apart, with the token that it brought where the server asks for one. So
+//! callers behind one proxy are told apart by their tokens, and services that share a token by their addresses.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher, Hash, RandomState},
+};
+
+use hashlink::{LinkedHashMap, LinkedHashSet};
+
+use crate::{body_budget::PeerNetwork, tokens::TokenDigest};
+
+/// A caller: what sends a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Caller {
+    pub(crate) peer: PeerNetwork,
+    /// `None`: the server asks for none.
+    pub(crate) token: Option<TokenDigest>,
+}
+
+/// A caller in a table: a keyed hash, since a table has many entries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct CallerKey(u64);
+
+impl CallerKey {
+    pub(crate) fn new(secret: &RandomState, caller: &Caller) -> Self {
+        Self(secret.hash_one(caller))
+    }
+
+    /// Makes the key of a caller that is made up.
+    #[cfg(test)]
+    pub(crate) const fn made_up(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// The part of a table that one caller may have while no other has any, in percent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CallerShare(usize);
+
+impl CallerShare {
+    /// Makes a share of so many percent, from 1 to 100; what is beyond counts as the nearest of these.
+    pub(crate) fn percent(percent: u8) -> Self {
+        Self(usize::from(percent.clamp(1, 100)))
+    }
+
+    /// Returns whether a caller that has so many entries may have no more where so many places are free. The more others have,
+    /// the smaller the share of each is, so that one who comes later finds a place: at 50 percent a caller may have as many
+    /// as are free.
+    fn is_taken(self, entries: usize, free: usize) -> bool {
+        entries * (100 - self.0) >= free * self.0
+    }
+}
+
+/// The reason why there is no room for an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// Its caller has its share.
+    Caller,
+    /// Its caller has not, but no place is free.
+    Table,
+}
+
+impl NoRoom {
+    pub(crate) const ALL: [Self; 2] = [Self::Caller, Self::Table];
+
+    /// The name in metrics and in the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Table => "table",
+        }
+    }
+}
+
+/// A table of fixed size, in the order of insertion, which knows the entries of each caller. No operation takes longer for
+/// more entries.
+#[derive(Debug)]
+pub(crate) struct CallerTable<K, V> {
+    places: usize,
+    share: CallerShare,
+    entries: LinkedHashMap<K, (CallerKey, V)>,
+    /// The keys of each caller's entries, in the same order. A caller without entries is not in it.
+    by_caller: HashMap<CallerKey, LinkedHashSet<K>>,
+}
+
+impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
+    pub(crate) fn new(places: usize, share: CallerShare) -> Self {
+        Self { places, share, entries: LinkedHashMap::new(), by_caller: HashMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns how many entries this caller has.
+    pub(crate) fn len_of(&self, caller: CallerKey) -> usize {
+        self.by_caller.get(&caller).map_or(0, LinkedHashSet::len)
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Returns the oldest value.
+    pub(crate) fn front(&self) -> Option<&V> {
+        self.entries.front().map(|(_, (_, value))| value)
+    }
+
+    /// Checks that a caller may have another entry.
+    pub(crate) fn check_room(&self, caller: CallerKey) -> Result<(), NoRoom> {
+        let free = self.places.saturating_sub(self.len());
+        // Where no place is free, a caller has its share if it would have it beside one that is.
+        if self.share.is_taken(self.len_of(caller), free.max(1)) {
+            return Err(NoRoom::Caller);
+        }
+        if free == 0 { Err(NoRoom::Table) } else { Ok(()) }
+    }
+
+    /// Adds an entry as the newest, whether there is room or not. It replaces one of the same key, also of another caller.
+    pub(crate) fn insert(&mut self, key: K, caller: CallerKey, value: V) {
+        self.remove(&key);
+        self.entries.insert(key, (caller, value));
+        self.by_caller.entry(caller).or_default().insert(key);
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let (caller, value) = self.entries.remove(key)?;
+        if let Entry::Occupied(mut keys) = self.by_caller.entry(caller) {
+            keys.get_mut().remove(key);
+            if keys.get().is_empty() {
+                keys.remove();
+            }
+        }
+        Some(value)
+    }
+
+    /// Removes the oldest entry.
+    pub(crate) fn pop_front(&mut self) -> Option<V> {
+        let (&key, _) = self.entries.front()?;
+        self.remove(&key)
+    }
+
+    /// Removes the oldest entry of a caller.
+    pub(crate) fn pop_front_of(&mut self, caller: CallerKey) -> Option<V> {
+        let key = *self.by_caller.get(&caller)?.front()?;
+        self.remove(&key)
+    }
+
+    /// Returns how many entries each caller has.
+    #[cfg(test)]
+    pub(crate) fn shares(&self) -> HashMap<CallerKey, usize> {
+        self.by_caller.iter().map(|(caller, keys)| (*caller, keys.len())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
