@@ -4,11 +4,11 @@
 //! callers behind one proxy are told apart by their tokens, and services that share a token by their addresses.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::{BuildHasher, Hash, RandomState},
 };
 
-use hashlink::{LinkedHashMap, LinkedHashSet};
+use hashlink::LinkedHashMap;
 
 use crate::{body_budget::PeerNetwork, tokens::TokenDigest};
 
@@ -21,7 +21,7 @@ pub(crate) struct Caller {
 }
 
 /// A caller in a table: a keyed hash, since a table has many entries.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct CallerKey(u64);
 
 impl CallerKey {
@@ -29,7 +29,7 @@ impl CallerKey {
         Self(secret.hash_one(caller))
     }
 
-    /// Makes the key of a caller that is made up.
+    /// Makes the key of a caller of a test.
     #[cfg(test)]
     pub(crate) const fn made_up(number: u64) -> Self {
         Self(number)
@@ -75,20 +75,32 @@ impl NoRoom {
     }
 }
 
-/// A table of fixed size, in the order of insertion, which knows the entries of each caller. No operation takes longer for
-/// more entries.
+/// A table of fixed size, in the order of insertion, which knows the entries of each caller. Its memory is bounded by its
+/// places, whichever callers had entries before.
 #[derive(Debug)]
 pub(crate) struct CallerTable<K, V> {
     places: usize,
     share: CallerShare,
-    entries: LinkedHashMap<K, (CallerKey, V)>,
-    /// The keys of each caller's entries, in the same order. A caller without entries is not in it.
-    by_caller: HashMap<CallerKey, LinkedHashSet<K>>,
+    entries: LinkedHashMap<K, CallerEntry<V>>,
+    /// The keys of the entries, by caller and number.
+    by_caller: BTreeMap<(CallerKey, u64), K>,
+    /// How many entries each caller has. A caller without entries is not in it.
+    counts: HashMap<CallerKey, usize>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct CallerEntry<V> {
+    caller: CallerKey,
+    /// Larger than those of older entries.
+    number: u64,
+    value: V,
 }
 
 impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
     pub(crate) fn new(places: usize, share: CallerShare) -> Self {
-        Self { places, share, entries: LinkedHashMap::new(), by_caller: HashMap::new() }
+        let (entries, by_caller, counts) = (LinkedHashMap::new(), BTreeMap::new(), HashMap::new());
+        Self { places, share, entries, by_caller, counts, next_number: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -97,16 +109,21 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
 
     /// Returns how many entries this caller has.
     pub(crate) fn len_of(&self, caller: CallerKey) -> usize {
-        self.by_caller.get(&caller).map_or(0, LinkedHashSet::len)
+        self.counts.get(&caller).copied().unwrap_or(0)
+    }
+
+    /// Returns whether a caller has no fewer entries than callers have on average.
+    pub(crate) fn is_large(&self, caller: CallerKey) -> bool {
+        self.len_of(caller) * self.counts.len() >= self.len()
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|(_, value)| value)
+        self.entries.get(key).map(|entry| &entry.value)
     }
 
     /// Returns the oldest value.
     pub(crate) fn front(&self) -> Option<&V> {
-        self.entries.front().map(|(_, (_, value))| value)
+        self.entries.front().map(|(_, entry)| &entry.value)
     }
 
     /// Checks that a caller may have another entry.
@@ -122,16 +139,20 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
     /// Adds an entry as the newest, whether there is room or not. It replaces one of the same key, also of another caller.
     pub(crate) fn insert(&mut self, key: K, caller: CallerKey, value: V) {
         self.remove(&key);
-        self.entries.insert(key, (caller, value));
-        self.by_caller.entry(caller).or_default().insert(key);
+        let number = self.next_number;
+        self.next_number += 1;
+        self.entries.insert(key, CallerEntry { caller, number, value });
+        self.by_caller.insert((caller, number), key);
+        *self.counts.entry(caller).or_default() += 1;
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let (caller, value) = self.entries.remove(key)?;
-        if let Entry::Occupied(mut keys) = self.by_caller.entry(caller) {
-            keys.get_mut().remove(key);
-            if keys.get().is_empty() {
-                keys.remove();
+        let CallerEntry { caller, number, value } = self.entries.remove(key)?;
+        self.by_caller.remove(&(caller, number));
+        if let Entry::Occupied(mut count) = self.counts.entry(caller) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
         Some(value)
@@ -145,14 +166,19 @@ impl<K: Copy + Eq + Hash, V> CallerTable<K, V> {
 
     /// Removes the oldest entry of a caller.
     pub(crate) fn pop_front_of(&mut self, caller: CallerKey) -> Option<V> {
-        let key = *self.by_caller.get(&caller)?.front()?;
+        let (_, &key) = self.by_caller.range((caller, 0)..=(caller, u64::MAX)).next()?;
         self.remove(&key)
     }
 
-    /// Returns how many entries each caller has.
+    /// Returns how many entries each caller has, counted anew.
     #[cfg(test)]
     pub(crate) fn shares(&self) -> HashMap<CallerKey, usize> {
-        self.by_caller.iter().map(|(caller, keys)| (*caller, keys.len())).collect()
+        let mut shares = HashMap::<CallerKey, usize>::new();
+        for (caller, _) in self.by_caller.keys() {
+            *shares.entry(*caller).or_default() += 1;
+        }
+        assert_eq!(shares, self.counts);
+        shares
     }
 }
 

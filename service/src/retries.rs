@@ -25,7 +25,7 @@ use crate::{
     reservations::ReservationOutcome,
 };
 
-/// So many answers are remembered at most, some 330 bytes each.
+/// So many answers are remembered at most, some 350 bytes each.
 const ANSWERS_MAX: usize = 1_000_000;
 /// An answer is remembered for so long after it was given.
 const LIFE_NS: u64 = 60 * SECOND_NS;

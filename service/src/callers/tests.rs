@@ -60,6 +60,16 @@ fn of_a_table_without_a_free_place_one_that_has_its_share_is_told_so() {
 }
 
 #[test]
+fn a_caller_is_large_that_has_no_less_than_the_others_on_average() {
+    let mut table = table(1_000, HALF);
+    assert_eq!(fill(&mut table, 1), (500, NoRoom::Caller));
+    assert!(table.is_large(CallerKey(1)), "it is alone");
+    assert_eq!(fill(&mut table, 2), (250, NoRoom::Caller));
+    let are_large = [1, 2].map(|caller| table.is_large(CallerKey(caller)));
+    assert_eq!(are_large, [true, false]);
+}
+
+#[test]
 fn callers_differ_by_their_network_and_their_token() {
     let secret = RandomState::new();
     let key = |address: IpAddr, token: Option<u8>| {
@@ -168,7 +178,7 @@ proptest! {
             prop_assert_eq!(table.front(), model.first());
             let mut shares = HashMap::new();
             for (key, caller) in &model {
-                prop_assert_eq!(table.get(key), Some(&(*key, *caller)));
+                prop_assert_eq!(table.get(key).copied(), Some((*key, *caller)));
                 *shares.entry(*caller).or_insert(0) += 1;
             }
             prop_assert_eq!(table.shares(), shares);
