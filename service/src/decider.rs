@@ -200,8 +200,8 @@ impl<C: Clock> Decider<C> {
     }
 
     /// The same of a cost that is an estimate, which can be settled for an hour. A caller that has its share of the places for
-    /// reservations is refused, and nothing is charged. Where no place is free the estimate is charged all the same, and the
-    /// answer says so: the request may go on, and what it was charged stands.
+    /// reservations is refused, and nothing is charged. Where there is no room since others have the places, the estimate is
+    /// charged all the same, and the answer says so: the request may go on, and what it was charged stands.
     pub(crate) async fn reserve(
         &self,
         request: &Request<'_>,

@@ -17,7 +17,7 @@ use tidegate_fleet::store::Reserved;
 
 use crate::callers::{CallerKey, CallerShare, CallerTable, NoRoom};
 
-/// So many are open at most, some 270 bytes each and 100 for each limit that one was charged to.
+/// So many are open at most, some 300 bytes each and 100 for each limit that one was charged to.
 pub(crate) const OPEN_MAX: usize = 100_000;
 /// Of so many that were settled it is known at most, some 60 bytes each.
 const SETTLED_MAX: usize = 1_000_000;
@@ -147,11 +147,12 @@ impl Reservations {
         Self(Mutex::new(Kept { open, settled: LinkedHashMap::new(), expired: 0, refused: [0; NoRoom::ALL.len()] }))
     }
 
-    /// Returns whether a caller has its share, so that [`put`](Self::put) would refuse it.
+    /// Returns whether a caller is to be refused: it has its share, and no less than callers have on average. A share is small
+    /// where others have nearly all places, which is no fault of a caller with few.
     pub(crate) fn share_taken(&self, caller: CallerKey, now: Nanos) -> Option<ShareTaken> {
         let mut kept = self.lock();
         kept.clear(now);
-        let is_taken = kept.open.check_room(caller) == Err(NoRoom::Caller);
+        let is_taken = kept.open.check_room(caller) == Err(NoRoom::Caller) && kept.open.is_large(caller);
         is_taken.then(|| ShareTaken { open: kept.open.len_of(caller) })
     }
 

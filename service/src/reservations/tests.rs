@@ -92,6 +92,20 @@ fn a_caller_that_has_its_share_leaves_room_for_others() {
     assert!(put(HOSTILE).is_ok(), "it is below its share");
 }
 
+#[test]
+fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
+    let (engine, reservations) = (engine(), Reservations::with_places(1_000, CallerShare::percent(50)));
+    let put = |caller| reservations.put(random(), reservation(&engine), caller, NOW);
+    assert_eq!(put(GOOD), Ok(()));
+    for hostile in (2..12).map(CallerKey::made_up) {
+        while put(hostile).is_ok() {}
+    }
+    assert_eq!(reservations.counts().0, 1_000, "they have all the others");
+    assert_eq!(reservations.share_taken(HOSTILE, NOW), Some(ShareTaken { open: 500 }));
+    assert_eq!(reservations.share_taken(GOOD, NOW), None);
+    assert_eq!(put(GOOD), Err(NoRoom::Caller), "what it is charged stands");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Reserve(CallerKey),
