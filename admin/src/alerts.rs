@@ -35,8 +35,6 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(10);
 /// Alerts of one code that are listed.
 const OF_CODE_MAX: usize = 100;
-/// The kind of errors that a process counts where it refuses to reserve, since the caller has its share of reservations.
-const REFUSED_RESERVATION: &str = "too_many_reservations";
 /// A publish reaches a node sooner.
 const BEHIND: SignedDuration = SignedDuration::from_secs(10);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -199,7 +197,7 @@ impl Alerts {
             kept,
             certificate: certificate.now(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
-            refused_reservations: fleet.errors(REFUSED_RESERVATION),
+            refused_reservations: fleet.refused_reservations(),
             tokens,
         };
         let find = move || {
@@ -361,8 +359,8 @@ impl Memory {
             (
                 "reservations_refused",
                 *refused_reservations,
-                "A caller has its share of the open reservations, and more of its are refused: it is to settle or refund each, or \
-                 raise caller_share; the log of the node names it",
+                "A caller has its share of the open reservations and is refused more: it should settle or refund each; otherwise \
+                 raise caller_share. The log of the process that refused names its address",
             ),
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),

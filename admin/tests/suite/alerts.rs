@@ -145,9 +145,9 @@ fn a_caller_with_too_many_open_reservations_is_told() {
         });
         assert_eq!(node.post("/api/v1/nodes/reports", &told).status, 204);
     };
-    report(1, 0);
-    assert_eq!(refused(), Vec::<Value>::new());
-    report(2, 3);
+    report(1, 5);
+    assert_eq!(refused(), Vec::<Value>::new(), "it refused those before it reported here");
+    report(2, 8);
     let open = refused();
     assert_eq!((open.len(), &open[0]["object"], &open[0]["node"]), (1, &Value::Null, &Value::Null));
     let message = open[0]["message"].as_str().expect("text");
