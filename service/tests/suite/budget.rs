@@ -76,7 +76,7 @@ const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimi
 pub(crate) struct Server {
     process: Process,
     pub(crate) grpc: SocketAddr,
-    pub(crate) resp: SocketAddr,
+    resp: SocketAddr,
     _absent_admin: ReservedPort,
 }
 
@@ -93,7 +93,7 @@ impl Server {
         Self::sharing(DEFAULT_CALLER_SHARE, Settings { periods, ..Settings::default() })
     }
 
-    /// With this share of each caller.
+    /// Starts one of which each caller has this share.
     pub(crate) fn sharing(caller_share: u8, settings: Settings) -> Self {
         let absent_admin = ReservedPort::new();
         let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");

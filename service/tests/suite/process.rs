@@ -69,7 +69,7 @@ impl Process {
         Self::start_with(DEFAULT_CALLER_SHARE, settings, authorize, open)
     }
 
-    /// The same, with this share of each caller.
+    /// Starts one of which each caller has this share.
     pub(crate) fn start_with(
         caller_share: u8,
         settings: Settings,
