@@ -14,7 +14,7 @@ use tidegate_fleet::{
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
-    CONNECTIONS_MAX, DEFAULT_SETTLE_MULTIPLE, Decider, Doors, Source, Traces,
+    CONNECTIONS_MAX, DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider, Doors, Source, Traces,
     grpc::{Admin, Grpc},
     http::Http,
     resp::{Operators, Resp},
@@ -51,6 +51,11 @@ pub(crate) struct DoorArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_SETTLE_MULTIPLE", default_value_t = DEFAULT_SETTLE_MULTIPLE,
         value_parser = clap::value_parser!(u64).range(1..))]
     settle_multiple: u64,
+    /// The part of the places for open reservations, and of those for request ids, that one caller may have while no other has
+    /// any, in percent. It is smaller the more others have: at 50 a caller may have as many as are free. At 100 one may have all.
+    #[arg(long, value_name = "PERCENT", env = "TIDEGATE_CALLER_SHARE", default_value_t = DEFAULT_CALLER_SHARE,
+        value_parser = clap::value_parser!(u8).range(1..=100))]
+    caller_share: u8,
     /// Threads that answer checks at each door; one for each processor unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
     workers: Option<usize>,
@@ -180,7 +185,8 @@ impl Listeners<'_> {
         let arguments = self.arguments;
         let decider = Decider::new(engine);
         let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
-        let decider = Arc::new(decider.with_store(store).with_settle_multiple(arguments.settle_multiple));
+        let decider = decider.with_store(store).with_settle_multiple(arguments.settle_multiple);
+        let decider = Arc::new(decider.with_caller_share(arguments.caller_share));
         let settings = arguments.listening.settings(arguments.workers(), source, traces)?;
         let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
         let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);

@@ -46,9 +46,9 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Something that needs a look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
-    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`,
-    /// `node_clock_apart`, or the code of a warning of the policy.
+    /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
+    /// `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`,
+    /// `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -132,6 +132,8 @@ struct Seen {
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
     troubles: Vec<Trouble>,
+    /// Requests to reserve that were refused, since their callers had as many open reservations as they may.
+    refused_reservations: u64,
     tokens: Vec<Token>,
 }
 
@@ -195,6 +197,7 @@ impl Alerts {
             kept,
             certificate: certificate.now(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
+            refused_reservations: fleet.refused_reservations(),
             tokens,
         };
         let find = move || {
@@ -340,7 +343,7 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, refused_reservations, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
@@ -352,6 +355,12 @@ impl Memory {
                 "table_full",
                 sample.overflow_charges,
                 "Keys find no room in the engine's table, and share buckets: give it more with max_keys",
+            ),
+            (
+                "reservations_refused",
+                *refused_reservations,
+                "A caller has its share of the open reservations and is refused more: it should settle or refund each; otherwise \
+                 raise caller_share. The log of the process that refused names its address",
             ),
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),

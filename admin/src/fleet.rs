@@ -50,6 +50,8 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 pub(crate) const NODES_MAX: usize = 10_000;
 /// What may wait for a reader before it is told to start again.
 const WAITING_MAX: usize = 32;
+/// The kind of errors that a process counts where it refuses to reserve, since the caller has its share of reservations.
+const REFUSED_RESERVATION: &str = "too_many_reservations";
 /// Between two looks at all.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between the name of a server and when it started.
@@ -88,6 +90,8 @@ struct Nodes {
     here: Past,
     /// Those whose names were claimed for this server since others were told.
     claimed: HashSet<String>,
+    /// Requests to reserve that nodes refused, as far as they refused them between two reports to this server.
+    refused_reservations: u64,
 }
 
 #[derive(Debug)]
@@ -271,8 +275,9 @@ impl Fleet {
 
     /// What a node counted. One that was counted already is not counted again.
     pub(crate) fn report(&self, targets: &Targets, report: &Report) -> Result<(), Problem> {
-        let is_new = self.of(&report.name, &report.instance, |node| {
+        let (is_new, refused) = self.of(&report.name, &report.instance, |node| {
             let is_new = report.sequence > node.reported;
+            let mut refused = 0;
             if is_new {
                 let before_ms =
                     if node.reported_at_ms == 0 { report.at_ms.saturating_sub(1_000) } else { node.reported_at_ms };
@@ -280,15 +285,23 @@ impl Fleet {
                 let interval_ms = report.at_ms.saturating_sub(before_ms).max(1);
                 node.figures = NodeFigures::of_report(report, interval_ms, &node.ahead);
                 node.compares(&targets.of(Some(&report.name)).version);
-                node.errors = bounded_errors(report.errors.clone());
+                let errors = bounded_errors(report.errors.clone());
+                // What it counted before its first report may be long ago.
+                if node.reported > 0 {
+                    refused = refused_reservations(&errors).saturating_sub(refused_reservations(&node.errors));
+                }
+                node.errors = errors;
                 if let Some(process) = &report.process {
                     node.process = Some(process.clone().bounded());
                 }
                 (node.reported, node.reported_at_ms) = (report.sequence, report.at_ms);
             }
-            is_new
+            (is_new, refused)
         })?;
         if is_new {
+            let mut nodes = self.nodes();
+            nodes.refused_reservations = nodes.refused_reservations.saturating_add(refused);
+            drop(nodes);
             self.figures.take_in(report);
         }
         Ok(())
@@ -321,6 +334,12 @@ impl Fleet {
         let (process, errors) = (node.process.clone(), node.errors.clone());
         let overshoot = self.overshoot(&nodes, node.hello.store);
         Ok(NodeDetails { row, process, errors, overshoot, events: node.past.events() })
+    }
+
+    /// Returns how many requests to reserve this process and its nodes refused, since their callers had as many open
+    /// reservations as they may. It never shrinks.
+    pub(crate) fn refused_reservations(&self) -> u64 {
+        refused_reservations(&self.own.errors.now()).saturating_add(self.nodes().refused_reservations)
     }
 
     /// Of the nodes that are there and share limits through this store.
@@ -359,6 +378,10 @@ impl Fleet {
         // Nothing in here panics.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn refused_reservations(errors: &[ErrorCount]) -> u64 {
+    errors.iter().find(|error| error.kind == REFUSED_RESERVATION).map_or(0, |error| error.count)
 }
 
 impl Nodes {

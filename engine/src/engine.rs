@@ -414,6 +414,20 @@ impl<C: Clock> Engine<C> {
         self.with_plan(request, |live, plan, now| self.buckets.peek(live, plan, now))
     }
 
+    /// Returns whether a limit counts a request, also one that only counts (`shadow`).
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request, RequestError};
+    /// # let engine = Engine::with_max_keys(10);
+    /// let who = [Identity::new("user", "ada")?];
+    /// assert!(!engine.has_limit(&Request::new(&who)?), "there is no policy");
+    /// # Ok::<(), RequestError>(())
+    /// ```
+    #[must_use]
+    pub fn has_limit(&self, request: &Request<'_>) -> bool {
+        self.with_plan(request, |_, plan, _| Ok(!plan.is_empty()))
+    }
+
     /// Works out the limits of a request and has them decided; again as long as a publish comes between.
     pub(crate) fn with_plan<T>(
         &self,

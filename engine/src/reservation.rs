@@ -70,6 +70,21 @@ impl Reservation {
         Self { estimate: request.cost, burst, charges: charges.into(), engine: Arc::clone(&buckets.id) }
     }
 
+    /// Returns whether nothing was charged, as where no limit applies: then there is nothing to settle.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Identity, Request};
+    /// # let engine = Engine::with_max_keys(10);
+    /// # let who = [Identity::new("user", "ada")?];
+    /// let (_, reservation) = engine.reserve(&Request::new(&who)?);
+    /// assert!(reservation.is_some_and(|reservation| reservation.is_empty()), "there is no policy");
+    /// # Ok::<(), tidegate::RequestError>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
     /// Returns the largest cost at which a reservation should be settled whose true cost comes from a caller who is not
     /// trusted: `multiple` times its estimate, or one burst of the largest limit that the request met, whichever is more.
     /// Where it met no limit, nothing is charged, and any cost will do.

@@ -72,7 +72,7 @@ impl BudgetRefusal {
 
 /// The address by which peers are told apart: of IPv6 its first 64 bits, since one host has all addresses that begin so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct PeerNetwork(IpAddr);
+pub(crate) struct PeerNetwork(pub(crate) IpAddr);
 
 impl From<IpAddr> for PeerNetwork {
     fn from(address: IpAddr) -> Self {
@@ -374,6 +374,10 @@ impl ConnectionShare {
     pub(crate) fn new(budget: &Arc<BodyBudget>, peer: IpAddr) -> Arc<Self> {
         let number = budget.connections.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { budget: Arc::clone(budget), peer: peer.into(), number, free: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn peer(&self) -> PeerNetwork {
+        self.peer
     }
 
     /// Replaces the free bytes of a body. Returns how many it has: all that it wants, as long as its connection has them.

@@ -4,6 +4,7 @@
 //! Without a store nothing here waits: each of its futures is ready when it is first asked.
 
 use std::{
+    hash::RandomState,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
@@ -17,8 +18,9 @@ use tidegate_fleet::store::{Reserved, Shared};
 use tokio::time::Instant;
 
 use crate::{
-    degraded::DegradedCounts,
-    reservations::{Gone, Held, ReservationId, Reservations},
+    callers::{Caller, CallerKey, CallerShare, NoRoom},
+    degraded::{DegradedCounts, LogLimiter},
+    reservations::{Gone, Held, ReservationId, ReservationOutcome, Reservations, ShareTaken},
     retries::{Call, Decided, RequestId, Retries, Reused},
 };
 
@@ -33,11 +35,18 @@ pub struct Decider<C> {
     reservations: Reservations,
     /// The multiple of its estimate at which a reservation may be settled, where that is more than one burst.
     settle_multiple: u64,
+    /// By which callers are hashed.
+    caller_secret: RandomState,
     degraded: Arc<DegradedCounts>,
+    log: LogLimiter,
 }
 
 /// The multiple of its estimate at which a reservation may be settled, unless another is set.
 pub const DEFAULT_SETTLE_MULTIPLE: u64 = 16;
+
+/// The part of the places for open reservations and for request ids that one caller may have while no other has any, unless
+/// another is set: in percent.
+pub const DEFAULT_CALLER_SHARE: u8 = 50;
 
 /// So many checks that came together wait for the store at once.
 pub(crate) const TOGETHER: usize = 256;
@@ -61,6 +70,19 @@ impl Answer<'_> {
     pub(crate) const CLOSED_WAIT: Duration = Duration::from_secs(1);
 }
 
+/// The reason why nothing was reserved, and nothing was charged.
+#[derive(Debug)]
+pub(crate) enum Unreserved {
+    Reused(Reused),
+    ShareTaken(ShareTaken),
+}
+
+impl From<Reused> for Unreserved {
+    fn from(reused: Reused) -> Self {
+        Self::Reused(reused)
+    }
+}
+
 /// Why a reservation was not settled.
 #[derive(Debug)]
 pub(crate) enum Unsettled {
@@ -79,13 +101,16 @@ impl<C: Clock> Decider<C> {
     pub fn new(engine: Arc<Engine<C>>) -> io::Result<Self> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+        let share = CallerShare::percent(DEFAULT_CALLER_SHARE);
         Ok(Self {
             engine,
             store: None,
-            retries: Retries::new(secret),
-            reservations: Reservations::default(),
+            retries: Retries::new(secret, share),
+            reservations: Reservations::new(share),
             settle_multiple: DEFAULT_SETTLE_MULTIPLE,
+            caller_secret: RandomState::new(),
             degraded: Arc::new(DegradedCounts::new()),
+            log: LogLimiter::new(),
         })
     }
 
@@ -100,6 +125,14 @@ impl<C: Clock> Decider<C> {
     #[must_use]
     pub fn with_settle_multiple(self, settle_multiple: u64) -> Self {
         Self { settle_multiple, ..self }
+    }
+
+    /// Sets the part of the places for open reservations and for request ids that one caller may have while no other has any,
+    /// in percent from 1 to 100: [`DEFAULT_CALLER_SHARE`] otherwise. It is set before anything is decided.
+    #[must_use]
+    pub fn with_caller_share(self, percent: u8) -> Self {
+        let share = CallerShare::percent(percent);
+        Self { retries: self.retries.with_share(share), reservations: Reservations::new(share), ..self }
     }
 
     /// The store, to close it when the doors have ended.
@@ -132,13 +165,18 @@ impl<C: Clock> Decider<C> {
     /// What a check would answer. Charges nothing.
     pub(crate) async fn peek(&self, request: &Request<'_>) -> Answer<'_> {
         let decision = self.look(request).await;
-        self.told(request, decision.map(|decision| (decision, None)))
+        self.told(request, decision.map(unreserved))
     }
 
     /// Decides a request, and charges it when it is allowed; a repeat is told what the first was told.
-    pub(crate) async fn check(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
+    pub(crate) async fn check(
+        &self,
+        request: &Request<'_>,
+        id: Option<RequestId<'_>>,
+        caller: &Caller,
+    ) -> Result<Answer<'_>, Reused> {
         let mut waited = None;
-        let decided = self.once(id, Call::Check, request, &mut waited).await?;
+        let decided = self.once((id, Call::Check), caller, request, &mut waited).await?;
         Ok(Answer { waited, ..self.told(request, decided) })
     }
 
@@ -158,33 +196,55 @@ impl<C: Clock> Decider<C> {
         if decided.is_none() {
             self.degraded.failed(Degraded::InternalError);
         }
-        Some(decided?.into_iter().map(|decision| self.answer((decision, None))).collect())
+        Some(decided?.into_iter().map(|decision| self.answer(unreserved(decision))).collect())
     }
 
-    /// The same of a cost that is an estimate, which can be settled for an hour. Where there is no room to keep the reservation
-    /// the estimate is charged all the same, and the answer says so: the request may go on, and what it was charged stands.
-    pub(crate) async fn reserve(&self, request: &Request<'_>, id: Option<RequestId<'_>>) -> Result<Answer<'_>, Reused> {
+    /// The same of a cost that is an estimate, which can be settled for an hour. A caller that has its share of the places for
+    /// reservations is refused, and nothing is charged. Where there is no room since others have the places, the estimate is
+    /// charged all the same, and the answer says so: the request may go on, and what it was charged stands.
+    pub(crate) async fn reserve(
+        &self,
+        request: &Request<'_>,
+        id: Option<RequestId<'_>>,
+        caller: &Caller,
+    ) -> Result<Answer<'_>, Unreserved> {
+        if let Some(share_taken) = self.share_taken(caller) {
+            // A repeat needs no place, nor does what is not charged.
+            if let Some(id) = id
+                && let Some(known) = self.retries.known(&self.engine, (id, Call::Reserve), request)?
+            {
+                return Ok(self.answer(known));
+            }
+            if self.engine.has_limit(request) {
+                self.reservations.refuse();
+                self.log_full(caller, NoRoom::Caller);
+                return Err(Unreserved::ShareTaken(share_taken));
+            }
+        }
         let mut waited = None;
-        let answer = match self.once(id, Call::Reserve, request, &mut waited).await? {
-            Some((decision, None)) if decision.is_allowed() => self.marked((decision, None), Some(Degraded::Overload)),
-            decided => self.told(request, decided),
-        };
-        Ok(Answer { waited, ..answer })
+        let decided = self.once((id, Call::Reserve), caller, request, &mut waited).await?;
+        Ok(Answer { waited, ..self.told(request, decided) })
     }
 
     /// Decides several in their order, later ones after the charges of earlier ones, and tells each answer.
-    pub(crate) async fn check_batch<'e>(&'e self, requests: &[Request<'_>], mut tell: impl FnMut(Answer<'e>)) {
+    pub(crate) async fn check_batch<'e>(
+        &'e self,
+        requests: &[Request<'_>],
+        caller: &Caller,
+        mut tell: impl FnMut(Answer<'e>),
+    ) {
         if self.store.is_some() {
             // Without an id there is none that was used before.
             let decide = |request| async move {
-                self.told(request, self.once(None, Call::Check, request, &mut None).await.ok().flatten())
+                let decided = self.once((None, Call::Check), caller, request, &mut None).await;
+                self.told(request, decided.ok().flatten())
             };
             return self.each(requests, decide, tell).await;
         }
         let mut told = 0;
         let each = |decision| {
             told += 1;
-            tell(self.answer((decision, None)));
+            tell(self.answer(unreserved(decision)));
         };
         if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
             for request in &requests[told..] {
@@ -253,13 +313,13 @@ impl<C: Clock> Decider<C> {
     /// `None`: it panicked.
     async fn once<'e>(
         &'e self,
-        id: Option<RequestId<'_>>,
-        call: Call,
+        (id, call): (Option<RequestId<'_>>, Call),
+        caller: &Caller,
         request: &Request<'_>,
         waited: &mut Option<Duration>,
     ) -> Result<Option<Decided<'e>>, Reused> {
-        let here = |reserves| self.charge_here(request, reserves);
-        let Some(store) = &self.store else { return self.once_by(id, call, request, here) };
+        let here = || self.charge_here(request, call);
+        let Some(store) = &self.store else { return self.once_by((id, call), caller, request, here) };
         if let Some(id) = id
             && let Some(known) = self.retries.known(&self.engine, (id, call), request)?
         {
@@ -272,18 +332,18 @@ impl<C: Clock> Decider<C> {
         });
         let pending = match begun {
             None => return Ok(None),
-            Some(None) => return self.once_by(id, call, request, here),
-            Some(Some(Begun::Decided(decision))) => return Ok(Some((decision, None))),
+            Some(None) => return self.once_by((id, call), caller, request, here),
+            Some(Some(Begun::Decided(decision))) => return Ok(Some(unreserved(decision))),
             Some(Some(Begun::Pending(pending))) => pending,
         };
         let asked_at = Instant::now();
         let answers = store.ask(&pending).await;
         *waited = Some(asked_at.elapsed());
         let mut pending = Some(pending);
-        let decided = self.once_by(id, call, request, |reserves| match pending.take() {
-            Some(pending) if reserves => reserved(store.finish_reserved(pending, &answers)),
+        let decided = self.once_by((id, call), caller, request, || match pending.take() {
+            Some(pending) if call == Call::Reserve => reserved(store.finish_reserved(pending, &answers)),
             Some(pending) => (store.finish(pending, &answers), None),
-            None => here(reserves),
+            None => here(),
         });
         // The same came meanwhile, and was charged.
         if let Some(pending) = pending {
@@ -292,41 +352,68 @@ impl<C: Clock> Decider<C> {
         decided
     }
 
-    /// The same by `decide`, which is told whether what it charges is to be settled later.
+    /// The same by `decide`, which gives what it charged if that is to be settled later.
     fn once_by<'e>(
         &'e self,
-        id: Option<RequestId<'_>>,
-        call: Call,
+        (id, call): (Option<RequestId<'_>>, Call),
+        caller: &Caller,
         request: &Request<'_>,
-        decide: impl FnOnce(bool) -> (Decision<'e>, Option<Held>),
+        decide: impl FnOnce() -> (Decision<'e>, Option<Held>),
     ) -> Result<Option<Decided<'e>>, Reused> {
         let decide = || {
-            if call == Call::Check {
-                return (decide(false).0, None);
-            }
-            let now = self.engine.clock().now();
-            let id = ReservationId::random().ok().filter(|_| self.reservations.has_room(now));
-            let (decision, held) = decide(id.is_some());
-            let kept = id.zip(held).map(|(id, held)| {
-                self.reservations.put(id, held, now);
-                id
-            });
-            (decision, kept)
+            let (decision, held) = decide();
+            (decision, held.map_or(ReservationOutcome::None, |held| self.keep(held, caller)))
         };
         match id {
-            Some(id) => caught(|| self.retries.once(&self.engine, (id, call), request, decide)).transpose(),
+            Some(id) => {
+                let caller = self.key_of(caller);
+                caught(|| self.retries.once(&self.engine, (id, call), caller, request, decide)).transpose()
+            }
             // The most: as straight as can be.
             None => Ok(caught(decide)),
         }
     }
 
-    /// By the engine alone.
-    fn charge_here(&self, request: &Request<'_>, reserves: bool) -> (Decision<'_>, Option<Held>) {
-        if reserves {
-            let (decision, here) = self.engine.reserve(request);
-            (decision, here.map(Held::Here))
-        } else {
-            (self.engine.check(request), None)
+    /// Keeps what was charged, as far as there is room, to settle it later.
+    fn keep(&self, held: Held, caller: &Caller) -> ReservationOutcome {
+        if held.is_empty() {
+            return ReservationOutcome::None;
+        }
+        let now = self.engine.clock().now();
+        let Ok(id) = ReservationId::random() else { return ReservationOutcome::NoRoom };
+        match self.reservations.put(id, held, self.key_of(caller), now) {
+            Ok(()) => ReservationOutcome::Kept(id),
+            Err(reason) => {
+                self.log_full(caller, reason);
+                ReservationOutcome::NoRoom
+            }
+        }
+    }
+
+    /// Returns whether a caller has its share of the places for reservations; `None`, too, where looking panicked.
+    fn share_taken(&self, caller: &Caller) -> Option<ShareTaken> {
+        caught(|| self.reservations.share_taken(self.key_of(caller), self.engine.clock().now())).flatten()
+    }
+
+    fn key_of(&self, caller: &Caller) -> CallerKey {
+        CallerKey::new(&self.caller_secret, caller)
+    }
+
+    /// Logs that there is no room for a reservation, once a second at most.
+    fn log_full(&self, caller: &Caller, reason: NoRoom) {
+        if let Some(left_out) = self.log.is_time() {
+            tracing::warn!(peer = %caller.peer.0, full = reason.name(), left_out, "a reservation has no room");
+        }
+    }
+
+    /// Charges a request by the engine alone.
+    fn charge_here(&self, request: &Request<'_>, call: Call) -> (Decision<'_>, Option<Held>) {
+        match call {
+            Call::Check => (self.engine.check(request), None),
+            Call::Reserve => {
+                let (decision, here) = self.engine.reserve(request);
+                (decision, here.map(Held::Here))
+            }
         }
     }
 
@@ -404,7 +491,7 @@ impl<C: Clock> Decider<C> {
     /// Charges what can be settled. `None`: it panicked.
     async fn hold<'e>(&'e self, store: &'e Shared<C>, request: &Request<'_>) -> Option<(Decision<'e>, Option<Held>)> {
         match caught(|| store.pend(request, false))? {
-            None => caught(|| self.charge_here(request, true)),
+            None => caught(|| self.charge_here(request, Call::Reserve)),
             Some(Begun::Decided(decision)) => Some((decision, None)),
             Some(Begun::Pending(pending)) => {
                 let answers = store.ask(&pending).await;
@@ -430,17 +517,14 @@ impl<C: Clock> Decider<C> {
         }
     }
 
-    fn answer<'e>(&self, decided: Decided<'e>) -> Answer<'e> {
-        let degraded = decided.0.degraded();
-        self.marked(decided, degraded)
-    }
-
-    fn marked<'e>(&self, (decision, reservation): Decided<'e>, degraded: Option<Degraded>) -> Answer<'e> {
+    fn answer<'e>(&self, (decision, outcome): Decided<'e>) -> Answer<'e> {
+        let (reservation, degraded) = match outcome {
+            ReservationOutcome::None => (None, decision.degraded()),
+            ReservationOutcome::Kept(id) => (Some(id), decision.degraded()),
+            ReservationOutcome::NoRoom => (None, Some(Degraded::Overload)),
+        };
         if let Some(reason) = degraded {
-            match reason {
-                Degraded::Overload => self.degraded.failed(reason),
-                _ => self.degraded.count(reason),
-            }
+            self.degraded.count(reason);
         }
         Answer {
             is_allowed: decision.is_allowed(),
@@ -455,6 +539,11 @@ impl<C: Clock> Decider<C> {
 
 fn reserved((decision, stored): (Decision<'_>, Option<Reserved>)) -> (Decision<'_>, Option<Held>) {
     (decision, stored.map(Held::Stored))
+}
+
+/// A decision of which nothing is to be settled.
+fn unreserved(decision: Decision<'_>) -> Decided<'_> {
+    (decision, ReservationOutcome::None)
 }
 
 /// Takes decisions as they are made.
@@ -477,18 +566,34 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use futures_util::FutureExt;
     use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
 
     use super::*;
     use crate::reservations::OPEN_MAX;
 
+    /// The caller at this address.
+    fn caller(last: u8) -> Caller {
+        Caller::without_token(IpAddr::from([192, 0, 2, last]).into())
+    }
+
+    fn reserve_of<'d>(
+        caller: &Caller,
+        decider: &'d Decider<ManualClock>,
+        request: &Request<'_>,
+        id: Option<RequestId<'_>>,
+    ) -> Result<Answer<'d>, Unreserved> {
+        decider.reserve(request, id, caller).now_or_never().expect("nothing waits without a store")
+    }
+
     fn reserve<'d>(
         decider: &'d Decider<ManualClock>,
         request: &Request<'_>,
         id: Option<RequestId<'_>>,
-    ) -> Result<Answer<'d>, Reused> {
-        decider.reserve(request, id).now_or_never().expect("nothing waits without a store")
+    ) -> Result<Answer<'d>, Unreserved> {
+        reserve_of(&caller(1), decider, request, id)
     }
 
     #[test]
@@ -505,7 +610,7 @@ mod tests {
             "#
         );
         engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
-        let decider = Decider::new(engine).expect("random numbers");
+        let decider = Decider::new(engine).expect("random numbers").with_caller_share(100);
         let who = [Identity::new("user", "ada").expect("valid")];
         let request = Request::new(&who).expect("valid");
         let first = reserve(&decider, &request, None).expect("no id").reservation.expect("room");
@@ -522,6 +627,48 @@ mod tests {
         }
         assert!(decider.settle(first, 0).is_ok());
         assert!(reserve(&decider, &request, None).expect("no id").reservation.is_some());
+    }
+
+    #[test]
+    fn a_caller_that_has_its_share_is_refused_and_nothing_is_charged() {
+        let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+        let policy = r#"
+            [domains.default]
+            defaults = { user = "free" }
+            [[domains.default.tiers]]
+            id = "free"
+            limits = [{ id = "day", algorithm = "fixed_window", limit = 1000000, period = "1d" }]
+        "#;
+        engine.publish(Snapshot::parse(policy, Format::Toml).expect("a right policy")).expect("room");
+        let share = OPEN_MAX / 100;
+        let decider = Decider::new(engine).expect("random numbers").with_caller_share(1);
+        let (hostile, good) = (caller(2), caller(1));
+        let of = |kind| Identity::new(kind, "ada").expect("valid");
+        let (ada, stranger) = ([of("user")], [of("stranger")]);
+        let (ada, stranger) = (Request::new(&ada).expect("valid"), Request::new(&stranger).expect("valid"));
+        let repeated = RequestId::new("1").ok();
+        let mut held = Vec::new();
+        for place in 0..share {
+            let answer = reserve_of(&hostile, &decider, &ada, repeated.filter(|_| place == 0)).expect("room");
+            held.push(answer.reservation.expect("it was charged"));
+        }
+        for _ in 0..2 {
+            let refused = reserve_of(&hostile, &decider, &ada, RequestId::new("2").ok());
+            assert!(matches!(refused, Err(Unreserved::ShareTaken(ShareTaken { open })) if open == share));
+        }
+        let repeat = reserve_of(&hostile, &decider, &ada, repeated).expect("it takes no place");
+        assert_eq!(repeat.reservation, Some(held[0]));
+        let unlimited = reserve_of(&hostile, &decider, &stranger, None).expect("it takes no place");
+        assert!(unlimited.is_allowed && unlimited.reservation.is_none() && unlimited.degraded.is_none());
+
+        let other = reserve_of(&good, &decider, &ada, None).expect("others have room");
+        let remaining = other.decision.expect("the engine decided").remaining();
+        assert_eq!(remaining, Some(1_000_000 - share as u64 - 1), "what was refused was not charged");
+        assert_eq!(decider.reservations().counts().0, share + 1);
+        assert!(decider.settle(held[1], 0).is_ok());
+        assert!(reserve_of(&hostile, &decider, &ada, None).is_ok(), "it is below its share");
+        assert_eq!(decider.reservations().refused(), [("caller", 2), ("table", 0)]);
+        assert_eq!((decider.degraded().failures(), decider.retries().repeats()), (0, 1));
     }
 
     #[test]

@@ -51,10 +51,9 @@ impl DegradedCounts {
         }
     }
 
-    /// Answers without a decision, so far.
+    /// Returns how many answers had no decision. Those that had no room for a reservation are not among them: they were decided.
     pub(crate) fn failures(&self) -> u64 {
-        let reasons = [Degraded::InternalError, Degraded::Overload];
-        reasons.iter().map(|reason| self.by_reason.get_or_create(&Reason { reason: reason.name() }).get()).sum()
+        self.by_reason.get_or_create(&Reason { reason: Degraded::InternalError.name() }).get()
     }
 
     /// How many there were, by reason.

@@ -11,8 +11,10 @@ use tidegate_tls::Tls;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    body_budget::BodyBudget,
+    body_budget::{BodyBudget, PeerNetwork},
+    callers::Caller,
     decider::Decider,
+    error::Error,
     grpc::{self, Grpc},
     http::{self, Browsers, Http},
     latency::DoorLatencies,
@@ -21,7 +23,7 @@ use crate::{
     refusals::{Errors, Refusals},
     resp::{self, Resp},
     running::Running,
-    tokens::{Good, Rights, Tokens},
+    tokens::{CHECK_TOKENS, Tokens},
     traces::Traces,
     watch::{Source, Watch},
 };
@@ -84,17 +86,28 @@ pub(crate) struct Shared<C> {
 }
 
 impl<C> Shared<C> {
-    /// What a caller that brings these tokens may do; `None`: none of them is known. Where the server has none, every caller
-    /// has the usual rights.
-    pub(crate) fn rights<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> Option<Rights> {
-        if self.tokens.is_none() { Some(Rights::default()) } else { self.rights_by_token(brought) }
+    /// Finds the caller at this peer that brings these tokens. Where the server has none, every caller has the usual rights. An
+    /// error: none of them is known.
+    pub(crate) fn caller<'t>(
+        &self,
+        peer: PeerNetwork,
+        brought: impl IntoIterator<Item = &'t [u8]>,
+    ) -> Result<Caller, Error> {
+        if self.tokens.is_none() {
+            return Ok(Caller::without_token(peer));
+        }
+        self.caller_by_token(peer, brought).ok_or(Error::Token(CHECK_TOKENS))
     }
 
-    /// What the first of these tokens that is known gives a right to; `None`: none of them is known.
-    pub(crate) fn rights_by_token<'t>(&self, brought: impl IntoIterator<Item = &'t [u8]>) -> Option<Rights> {
+    /// Finds the caller at this peer by the first of these tokens that is known; `None`: none of them is.
+    pub(crate) fn caller_by_token<'t>(
+        &self,
+        peer: PeerNetwork,
+        brought: impl IntoIterator<Item = &'t [u8]>,
+    ) -> Option<Caller> {
         let tokens = self.tokens.as_ref()?;
-        let good = brought.into_iter().find_map(|token| tokens.find(token));
-        good.map(|Good { rights, .. }| rights)
+        let good = brought.into_iter().find_map(|token| tokens.find(token))?;
+        Some(Caller::with_token(peer, &good))
     }
 
     /// Returns whether a scrape that brings these tokens may read the metrics.

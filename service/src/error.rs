@@ -9,8 +9,8 @@ use tidegate::{RequestError, algorithm::NUMBER_MAX};
 
 use crate::{
     body_budget::BudgetRefusal,
-    decider::Unsettled,
-    reservations::Gone,
+    decider::{Unreserved, Unsettled},
+    reservations::{Gone, ShareTaken},
     retries::{BadRequestId, RequestId, Reused},
     tokens::Forbidden,
 };
@@ -42,6 +42,8 @@ pub(crate) enum Error {
     Reused(Reused),
     /// A reservation charges.
     PeekOfReservation,
+    /// The caller has its share of the open reservations.
+    ReservationShare(ShareTaken),
     /// A settlement above what a cost can be.
     Actual(u64),
     /// A settlement above the most that its reservation can be settled at.
@@ -98,6 +100,15 @@ pub(crate) struct Told {
     pub(crate) field: Option<String>,
 }
 
+impl From<Unreserved> for Error {
+    fn from(unreserved: Unreserved) -> Self {
+        match unreserved {
+            Unreserved::Reused(reused) => Self::Reused(reused),
+            Unreserved::ShareTaken(share_taken) => Self::ReservationShare(share_taken),
+        }
+    }
+}
+
 impl From<Unsettled> for Error {
     fn from(unsettled: Unsettled) -> Self {
         match unsettled {
@@ -150,6 +161,7 @@ impl Error {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::MediaType(_) | Self::Encoding(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+            Self::ReservationShare(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_reservations"),
             Self::Overload => (StatusCode::SERVICE_UNAVAILABLE, "overload"),
             Self::Undecided => (StatusCode::SERVICE_UNAVAILABLE, "undecided"),
         }
@@ -165,7 +177,7 @@ impl Error {
             Self::RequestId(_) | Self::Reused(_) => Some("request_id"),
             Self::PeekOfReservation => Some("peek"),
             Self::Actual(_) | Self::ActualAboveMax { .. } => Some("actual"),
-            Self::Reservation(_) => Some("reservation"),
+            Self::Reservation(_) | Self::ReservationShare(_) => Some("reservation"),
             Self::TooManyChecks(_) => Some("checks"),
             Self::Forbidden(Forbidden::Domain(_)) => Some("domain"),
             _ => None,
@@ -210,6 +222,11 @@ impl fmt::Display for Error {
             Self::Reservation(Gone::Unknown) => f.write_str(
                 "reservation: not known here; it is of another node, or more than an hour old, or from before a restart, and \
                  stands as it was charged",
+            ),
+            Self::ReservationShare(ShareTaken { open }) => write!(
+                f,
+                "reservation: this caller has {open} open ones, its share of the places (--caller-share of this server); settle \
+                 or refund some of them, or ask by a check, which takes no place. Nothing was charged"
             ),
             Self::TooManyChecks(count) => {
                 write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use crate::reservations::OPEN_MAX;
+
 /// What the counts are compared with: those of so many samples ago, which is a minute, or of the start.
 const LOOKS: usize = 12;
 /// Below so many answers shares say nothing.
@@ -17,6 +19,8 @@ const ERRORS_PERCENT: u64 = 1;
 const MEAN_NS: u64 = 2_000_000;
 /// Per cent of the checks that were charged to overflow buckets.
 const OVERFLOW_PERCENT: u64 = 10;
+/// The part of the places for open reservations that is taken.
+const RESERVATIONS_PERCENT: usize = 80;
 /// Without a word of the admin server.
 const STALE: Duration = Duration::from_mins(1);
 
@@ -49,6 +53,8 @@ pub(crate) enum Fault {
     Certificate,
     /// Limits that nodes share are decided without it.
     Store,
+    /// So many reservations are open, nearly as many as there can be.
+    Reservations(usize),
 }
 
 impl Fault {
@@ -61,10 +67,17 @@ impl Fault {
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
             Self::Store => "store",
+            Self::Reservations(_) => "reservations",
         }
     }
 
-    pub(crate) const NAMES: [&str; 6] = ["errors", "slow", "overflow", "stale_policy", "certificate", "store"];
+    pub(crate) const NAMES: [&str; 7] =
+        ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "reservations"];
+
+    /// What is wrong where so many reservations are open, if anything is.
+    pub(crate) fn of_reservations(open: usize) -> Option<Self> {
+        (open * 100 >= OPEN_MAX * RESERVATIONS_PERCENT).then_some(Self::Reservations(open))
+    }
 }
 
 impl fmt::Display for Fault {
@@ -85,6 +98,10 @@ impl fmt::Display for Fault {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
             Self::Store => f.write_str("the store does not answer; limits that nodes share are decided without it"),
+            Self::Reservations(open) => write!(
+                f,
+                "{open} of {OPEN_MAX} places for open reservations are taken: settle or refund each when its work is done"
+            ),
         }
     }
 }
@@ -157,6 +174,13 @@ mod tests {
         let health = Health::default();
         assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
         assert_eq!(health.faults(&WELL, Some(Duration::from_secs(59)), false), [Fault::Certificate]);
+    }
+
+    #[test]
+    fn open_reservations_are_told_when_few_places_are_left() {
+        assert_eq!(Fault::of_reservations(79_999), None);
+        let fault = Fault::of_reservations(80_000).expect("few are left");
+        assert!(fault.to_string().starts_with("80000 of 100000 places") && Fault::NAMES.contains(&fault.name()));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! itself.
 //!
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
-//!   answered to request ids), `reservations` (those that are open) and `degraded` (answers that are not what they should
-//!   have been); `doors` (opens them), `lanes` (threads for connections that are no HTTP), `body_budget` (memory for what
-//!   waits for its caller), `tokens` (who may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals`
-//!   (errors by kind), `metrics`, `watch`, `traces` (spans of requests), `running` (until they have stopped).
+//!   answered to request ids), `reservations` (those that are open), `callers` (the share of each caller of both) and
+//!   `degraded` (answers that are not what they should have been); `doors` (opens them), `lanes` (threads for connections that
+//!   are no HTTP), `body_budget` (memory for what waits for its caller), `tokens` (who may ask), `periods` (how long listeners
+//!   wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`, `traces` (spans of requests), `running`
+//!   (until they have stopped).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
 //!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
 //!   [`tidegate_middleware::headers`].
@@ -16,6 +17,7 @@
 mod answer;
 mod body;
 mod body_budget;
+mod callers;
 mod decider;
 mod degraded;
 mod doors;
@@ -37,7 +39,7 @@ mod traces;
 mod watch;
 mod wire;
 
-pub use decider::{DEFAULT_SETTLE_MULTIPLE, Decider};
+pub use decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider};
 pub use degraded::tell_panics_seldom;
 pub use doors::{CONNECTIONS_MAX, DRAIN_DELAY_MAX, Doors, Settings};
 pub use periods::Periods;

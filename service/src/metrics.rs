@@ -260,10 +260,25 @@ impl<C: Clock> Collector for OfDecider<C> {
                 "Requests that were told what had been answered to their request id",
                 retries.repeats(),
             ),
-            ("forgotten_requests", "Request ids that made room for others within their minute", retries.forgotten()),
             ("expired_reservations", "Reservations that nobody settled in their hour", expired),
         ] {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        for (name, help, counts) in [
+            (
+                "forgotten_requests",
+                "Request ids that made room for others within their minute, by reason: their caller had its share, or the table \
+                 was full",
+                retries.forgotten(),
+            ),
+            (
+                "refused_reservations",
+                "Reservations that had no room, by reason: their caller had its share, or the table was full",
+                decider.reservations().refused(),
+            ),
+        ] {
+            let counts = counts.map(|(reason, count)| ([("reason", reason)], count));
+            counters(&mut encoder, name, help, counts)?;
         }
         Ok(())
     }

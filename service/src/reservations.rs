@@ -1,4 +1,5 @@
-//! Open reservations, each under an id that nobody can guess, for an hour: settled or refunded once.
+//! Open reservations, each under an id that cannot be guessed, for an hour: settled or refunded once. Each caller has a share
+//! of the places.
 
 use std::{
     fmt,
@@ -14,7 +15,9 @@ use tidegate::{
 };
 use tidegate_fleet::store::Reserved;
 
-/// So many are open at most, some 200 bytes each and 100 for each limit that one was charged to.
+use crate::callers::{CallerKey, CallerShare, CallerTable, NoRoom};
+
+/// So many are open at most, some 300 bytes each and 100 for each limit that one was charged to.
 pub(crate) const OPEN_MAX: usize = 100_000;
 /// Of so many that were settled it is known at most, some 60 bytes each.
 const SETTLED_MAX: usize = 1_000_000;
@@ -79,6 +82,14 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Returns whether nothing was charged, so that there is nothing to settle.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Here(reservation) => reservation.is_empty(),
+            Self::Stored(reserved) => reserved.is_empty(),
+        }
+    }
+
     fn actual_max(&self, multiple: u64) -> u64 {
         match self {
             Self::Here(reservation) => reservation.actual_max(multiple),
@@ -87,17 +98,37 @@ impl Held {
     }
 }
 
+/// What was made of a request to settle a charge later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReservationOutcome {
+    /// Nothing: it was a check, or was denied, or nothing was charged.
+    None,
+    /// A reservation.
+    Kept(ReservationId),
+    /// Nothing, for there was no room: the charge stands.
+    NoRoom,
+}
+
+/// A refusal to reserve: the caller has its share of the places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShareTaken {
+    /// Its open reservations.
+    pub(crate) open: usize,
+}
+
 /// The reservations of the last hour.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reservations(Mutex<Kept>);
 
 /// Both oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
-    open: LinkedHashMap<ReservationId, Open>,
+    open: CallerTable<ReservationId, Open>,
     /// When they were made.
     settled: LinkedHashMap<ReservationId, Nanos>,
     expired: u64,
+    /// How often there was no room, in the order of [`NoRoom::ALL`].
+    refused: [u64; NoRoom::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -107,16 +138,39 @@ struct Open {
 }
 
 impl Reservations {
-    /// Is there room for another? Threads that ask at once may each take the last place.
-    pub(crate) fn has_room(&self, now: Nanos) -> bool {
-        let mut kept = self.lock();
-        kept.clear(now);
-        kept.open.len() < OPEN_MAX
+    pub(crate) fn new(share: CallerShare) -> Self {
+        Self::with_places(OPEN_MAX, share)
     }
 
-    /// Keeps one that was made at `now`.
-    pub(crate) fn put(&self, id: ReservationId, held: Held, now: Nanos) {
-        self.lock().open.insert(id, Open { at: now, held });
+    fn with_places(places: usize, share: CallerShare) -> Self {
+        let open = CallerTable::new(places, share);
+        Self(Mutex::new(Kept { open, settled: LinkedHashMap::new(), expired: 0, refused: [0; NoRoom::ALL.len()] }))
+    }
+
+    /// Returns whether a caller is to be refused: it has its share, and no less than callers have on average. A share is small
+    /// where others have nearly all places, which is no fault of a caller with few.
+    pub(crate) fn share_taken(&self, caller: CallerKey, now: Nanos) -> Option<ShareTaken> {
+        let mut kept = self.lock();
+        kept.clear(now);
+        let is_taken = kept.open.check_room(caller) == Err(NoRoom::Caller) && kept.open.is_large(caller);
+        is_taken.then(|| ShareTaken { open: kept.open.len_of(caller) })
+    }
+
+    /// Counts that a caller with its share was refused before anything was charged.
+    pub(crate) fn refuse(&self) {
+        self.lock().refused[NoRoom::Caller as usize] += 1;
+    }
+
+    /// Keeps one that was made at `now`. An error: there is no room, so it stands as it was charged.
+    pub(crate) fn put(&self, id: ReservationId, held: Held, caller: CallerKey, now: Nanos) -> Result<(), NoRoom> {
+        let mut kept = self.lock();
+        kept.clear(now);
+        let room = kept.open.check_room(caller);
+        match room {
+            Ok(()) => kept.open.insert(id, caller, Open { at: now, held }),
+            Err(reason) => kept.refused[reason as usize] += 1,
+        }
+        room
     }
 
     /// Returns the largest cost at which one is settled, by this multiple of its estimate; `None` where it is not open.
@@ -145,10 +199,16 @@ impl Reservations {
         Ok(held)
     }
 
-    /// How many are open, and how many were not settled in their hour.
+    /// Returns how many are open, and how many were not settled in their hour.
     pub(crate) fn counts(&self) -> (usize, u64) {
         let kept = self.lock();
         (kept.open.len(), kept.expired)
+    }
+
+    /// Returns how often there was no room, by reason.
+    pub(crate) fn refused(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
+        let refused = self.lock().refused;
+        NoRoom::ALL.map(|reason| (reason.name(), refused[reason as usize]))
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -161,7 +221,7 @@ impl Kept {
     /// Takes away what is over.
     fn clear(&mut self, now: Nanos) {
         for _ in 0..CLEARED_MAX {
-            if self.open.front().is_some_and(|(_, open)| is_over(open.at, now)) {
+            if self.open.front().is_some_and(|open| is_over(open.at, now)) {
                 self.open.pop_front();
                 self.expired += 1;
             }

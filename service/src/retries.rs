@@ -2,6 +2,8 @@
 //!
 //! Each id belongs to a shard, whose lock is held from the look to the answer, over the engine's check, which never waits. So
 //! of two requests with one id that come together the second waits for the first, and is told its answer.
+//!
+//! Each caller has a share of each shard. Where its answers need more room than that, its own oldest go.
 
 use std::{
     hash::Hash,
@@ -11,7 +13,6 @@ use std::{
     },
 };
 
-use hashlink::LinkedHashMap;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tidegate::{
     Decision, Engine, Remembered, Request,
@@ -19,15 +20,20 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 
-use crate::reservations::ReservationId;
+use crate::{
+    callers::{CallerKey, CallerShare, CallerTable, NoRoom},
+    reservations::ReservationOutcome,
+};
 
-/// So many answers are remembered at most, some 250 bytes each.
+/// So many answers are remembered at most, some 350 bytes each.
 const ANSWERS_MAX: usize = 1_000_000;
 /// An answer is remembered for so long after it was given.
 const LIFE_NS: u64 = 60 * SECOND_NS;
 const SHARDS: usize = 64;
 /// Each call takes at most so many answers away that are over, so that none does all the work after a pause.
 const CLEARED_MAX: usize = 4;
+/// A caller that has more than its share gives up to so many answers for a new one, so that it comes down to its share.
+const GIVEN_MAX: usize = 2;
 
 /// An id that the calling service gave a request, in bytes.
 const ID_BYTES_MAX: usize = 128;
@@ -65,8 +71,8 @@ pub(crate) enum Call {
 #[derive(Debug)]
 pub(crate) struct Reused;
 
-/// A decision, and the reservation that came with it.
-pub(crate) type Decided<'e> = (Decision<'e>, Option<ReservationId>);
+/// A decision, and what was made of it to settle it later.
+pub(crate) type Decided<'e> = (Decision<'e>, ReservationOutcome);
 
 /// Answers by request id.
 #[derive(Debug)]
@@ -74,13 +80,13 @@ pub(crate) struct Retries {
     /// Nobody outside can make two ids, or two requests, look alike.
     secret: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
-    answers_max: usize,
     repeats: AtomicU64,
-    forgotten: AtomicU64,
+    /// In the order of [`NoRoom::ALL`].
+    forgotten: [AtomicU64; NoRoom::ALL.len()],
 }
 
 /// Answers by hashed id, oldest first.
-type Shard = LinkedHashMap<u128, Answered>;
+type Shard = CallerTable<u128, Answered>;
 
 #[derive(Debug)]
 struct Answered {
@@ -88,25 +94,32 @@ struct Answered {
     /// Hash of the request.
     request: u128,
     decision: Remembered,
-    reservation: Option<ReservationId>,
+    reservation: ReservationOutcome,
 }
 
 impl Retries {
-    pub(crate) fn new(secret: [u8; 16]) -> Self {
-        Self::with_room(secret, ANSWERS_MAX)
+    pub(crate) fn new(secret: [u8; 16], share: CallerShare) -> Self {
+        Self::with_room(secret, ANSWERS_MAX, share)
     }
 
-    fn with_room(secret: [u8; 16], answers_max: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { secret, shards, answers_max, repeats: AtomicU64::new(0), forgotten: AtomicU64::new(0) }
+    fn with_room(secret: [u8; 16], answers_max: usize, share: CallerShare) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(CallerTable::new(answers_max / SHARDS, share))).collect();
+        Self { secret, shards, repeats: AtomicU64::new(0), forgotten: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
 
-    /// Has `request` decided, unless it was allowed under this id before: then it is told that again. A denial charged
-    /// nothing and is not remembered, so its repeat is decided anew. Where `decide` panics nothing is remembered.
+    /// Returns a cache without answers of which each caller has this share.
+    pub(crate) fn with_share(self, share: CallerShare) -> Self {
+        Self::new(self.secret, share)
+    }
+
+    /// Has `request` decided, unless it was allowed under this id before: then it is told that again. What was denied, or met
+    /// no limit, charged nothing and is not remembered, so its repeat is decided anew. Where `decide` panics nothing is
+    /// remembered.
     pub(crate) fn once<'e, C: Clock>(
         &self,
         engine: &'e Engine<C>,
         (id, call): (RequestId<'_>, Call),
+        caller: CallerKey,
         request: &Request<'_>,
         decide: impl FnOnce() -> Decided<'e>,
     ) -> Result<Decided<'e>, Reused> {
@@ -118,11 +131,13 @@ impl Retries {
             return Ok(known);
         }
         let (decision, reservation) = decide();
-        if decision.is_allowed() {
-            self.make_room(&mut shard, now);
+        // Where no limit decided, one that only counts may have been charged.
+        let may_be_charged = || decision.limit_index().is_some() || engine.has_limit(request);
+        if decision.is_allowed() && may_be_charged() {
+            self.make_room(&mut shard, caller, now);
             let decision = decision.remember();
             // It goes to the end, also where one that is over had its place.
-            shard.insert(id, Answered { at: now, request: content, decision, reservation });
+            shard.insert(id, caller, Answered { at: now, request: content, decision, reservation });
         }
         Ok((decision, reservation))
     }
@@ -153,17 +168,24 @@ impl Retries {
         Ok(Some((engine.recall(&answered.decision), answered.reservation)))
     }
 
-    /// Takes away what is over, and where that leaves no place the oldest.
-    fn make_room(&self, shard: &mut Shard, now: Nanos) {
+    /// Takes away what is over, and where that leaves no room for another answer of this caller its oldest; where it has less
+    /// than its share and no place is free, the oldest of all.
+    fn make_room(&self, shard: &mut Shard, caller: CallerKey, now: Nanos) {
         for _ in 0..CLEARED_MAX {
-            if !shard.front().is_some_and(|(_, oldest)| oldest.is_over(now)) {
+            if !shard.front().is_some_and(|oldest| oldest.is_over(now)) {
                 break;
             }
             shard.pop_front();
         }
-        if shard.len() >= self.answers_max / SHARDS && shard.pop_front().is_some_and(|(_, oldest)| !oldest.is_over(now))
-        {
-            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..GIVEN_MAX {
+            let Err(reason) = shard.check_room(caller) else { break };
+            let oldest = match reason {
+                NoRoom::Caller => shard.pop_front_of(caller),
+                NoRoom::Table => shard.pop_front(),
+            };
+            if oldest.is_some_and(|oldest| !oldest.is_over(now)) {
+                self.forgotten[reason as usize].fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -177,9 +199,10 @@ impl Retries {
         self.repeats.load(Ordering::Relaxed)
     }
 
-    /// How many answers made room for others before their minute was over: a repeat of those would have been charged.
-    pub(crate) fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::Relaxed)
+    /// Returns how many answers made room for others before their minute was over, by what there was no room in: a repeat of
+    /// those would have been charged.
+    pub(crate) fn forgotten(&self) -> [(&'static str, u64); NoRoom::ALL.len()] {
+        NoRoom::ALL.map(|reason| (reason.name(), self.forgotten[reason as usize].load(Ordering::Relaxed)))
     }
 
     fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {

@@ -121,16 +121,19 @@ pub struct Tokens {
 
 #[derive(Debug)]
 struct Known {
-    /// By the SHA-256 of each: looking one up takes no longer for a nearer guess.
-    rights: RwLock<HashMap<[u8; 32], Rights>>,
+    /// By the digest of each: looking one up takes no longer for a nearer guess.
+    rights: RwLock<HashMap<TokenDigest, Rights>>,
     /// Changes after them.
     generation: AtomicU64,
 }
 
+/// The SHA-256 of a token.
+pub(crate) type TokenDigest = [u8; 32];
+
 /// A token that was good, to be looked up again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Good {
-    digest: [u8; 32],
+    pub(crate) digest: TokenDigest,
     generation: u64,
     pub(crate) rights: Rights,
 }
@@ -232,7 +235,7 @@ impl Tokens {
 }
 
 impl Known {
-    fn find(&self, digest: [u8; 32]) -> Option<Good> {
+    fn find(&self, digest: TokenDigest) -> Option<Good> {
         // Before the rights: a change in between is looked at again.
         let generation = self.generation.load(Ordering::Acquire);
         // Nothing panics while it is held.
@@ -240,7 +243,7 @@ impl Known {
         Some(Good { digest, generation, rights })
     }
 
-    fn replace(&self, new: HashMap<[u8; 32], Rights>) {
+    fn replace(&self, new: HashMap<TokenDigest, Rights>) {
         let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
         if *rights != new {
             *rights = new;
@@ -250,7 +253,7 @@ impl Known {
     }
 }
 
-fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<[u8; 32], Rights> {
+fn by_digest(tokens: Vec<(String, Rights)>) -> HashMap<TokenDigest, Rights> {
     tokens.into_iter().map(|(token, rights)| (Sha256::digest(token).into(), rights)).collect()
 }
 

@@ -96,6 +96,8 @@ impl<C: Clock> Watch<C> {
         let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
         let is_away = self.decider.store().is_some_and(|store| store.figures().is_open);
         faults.extend(is_away.then_some(Fault::Store));
+        let (open, _) = self.decider.reservations().counts();
+        faults.extend(Fault::of_reservations(open));
         faults
     }
 

@@ -13,11 +13,11 @@ use tidegate::{
 };
 
 use crate::{
+    callers::Caller,
     decider::{Answer, Decider},
     error::{CHECKS_MAX, Error},
     reservations::{Gone, ReservationId},
     retries::{Call, RequestId},
-    tokens::Rights,
 };
 
 /// Body of a check.
@@ -75,17 +75,17 @@ struct Refund<'a> {
     reservation: Text<'a>,
 }
 
-/// Reads a check, and has it decided, if its sender has rights in its domain; with a peek, only says what would be decided.
+/// Reads a check, and has it decided, if its caller has rights in its domain; with a peek, only says what would be decided.
 /// Also the response settings of that domain.
 pub(crate) async fn decide<'e, C: Clock>(
     decider: &'e Decider<C>,
     call: Call,
+    caller: &Caller,
     text: &str,
-    rights: &Rights,
 ) -> Result<(Answer<'e>, DoorSettings), Error> {
     let Object(check) = parse::<Object<Check<'_>>>(text)?;
     let domain = check.domain.as_ref().map_or(DEFAULT_DOMAIN, |Text(domain)| domain);
-    rights.permit_domain(domain)?;
+    caller.rights.permit_domain(domain)?;
     let id = check.request_id.as_ref().map(|Text(id)| RequestId::new(id)).transpose().map_err(Error::RequestId)?;
     let identities = check.identities.iter().enumerate().map(|(place, Object(identity))| {
         Identity::new(&identity.kind, &identity.value).map_err(|error| refused(&error, &check, place))
@@ -93,12 +93,12 @@ pub(crate) async fn decide<'e, C: Clock>(
     let identities = identities.collect::<Result<Vec<_>, _>>()?;
     let request = request(&check, &identities).map_err(|error| refused(&error, &check, 0))?;
     let answer = match (call, check.peek) {
-        (Call::Check, true) => Ok(decider.peek(&request).await),
-        (Call::Check, false) => decider.check(&request, id).await,
+        (Call::Check, true) => decider.peek(&request).await,
+        (Call::Check, false) => decider.check(&request, id, caller).await.map_err(Error::Reused)?,
         (Call::Reserve, true) => return Err(Error::PeekOfReservation),
-        (Call::Reserve, false) => decider.reserve(&request, id).await,
+        (Call::Reserve, false) => decider.reserve(&request, id, caller).await?,
     };
-    Ok((answer.map_err(Error::Reused)?, decider.engine().door_settings(domain)))
+    Ok((answer, decider.engine().door_settings(domain)))
 }
 
 /// Reads a settlement: of which reservation, and what it really cost.

@@ -363,6 +363,23 @@ fn a_reservation_in_an_overflow_bucket_is_settled_there() {
 }
 
 #[test]
+fn a_reservation_is_empty_where_no_limit_charged_it() {
+    let shadow = r#"{ id = "l", algorithm = "fixed_window", limit = 1, period = "1m", mode = "shadow" }"#;
+    let bench = Bench::new(shadow);
+    for (kind, is_charged) in [("user", true), ("ip", false)] {
+        let who = [Identity::new(kind, "192.0.2.7").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        assert_eq!(bench.engine.has_limit(&request), is_charged, "{kind}");
+        let (decision, reservation) = bench.engine.reserve(&request);
+        assert!(decision.is_allowed() && decision.limit_id().is_none(), "{kind}");
+        assert_eq!(reservation.map(|reservation| reservation.is_empty()), Some(!is_charged), "{kind}");
+    }
+    // The shadow's limit is 1.
+    let reservations = [1, 1].map(|cost| bench.reserve(cost, "").expect("a shadow denies nothing"));
+    assert_eq!(reservations.each_ref().map(Reservation::is_empty), [false, true]);
+}
+
+#[test]
 fn a_batch_is_decided_in_order_at_one_time() {
     let bench = Bench::new(&limit("minute", "token_bucket", 3, "1m"));
     let (ada, bob) = ([Identity::new("user", "ada").expect("valid")], [Identity::new("user", "bob").expect("valid")]);

@@ -435,6 +435,12 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// Returns whether nothing was charged: see [`Reservation::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.stored.is_empty()
+    }
+
     /// Returns the largest cost at which it should be settled: see [`Reservation::actual_max`].
     #[must_use]
     pub fn actual_max(&self, multiple: u64) -> u64 {

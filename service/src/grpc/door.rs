@@ -55,13 +55,14 @@ use super::{
     wire,
 };
 use crate::{
-    body_budget::{BodyPermit, ConnectionShare, PermitPhase, Revocation},
+    body_budget::{BodyPermit, ConnectionShare, PeerNetwork, PermitPhase, Revocation},
+    callers::Caller,
     doors::Shared,
     error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
-    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right, Rights},
+    tokens::{METRICS_TOKENS, Right},
     traces::RequestSpan,
 };
 
@@ -264,11 +265,11 @@ impl<C: Clock> Door<C> {
         let route = method.map_or(OTHER, |method| method.name);
         let mut at = self.clock.now();
         let mut span = None;
-        let told = match admit(&self.shared, method, &asked) {
-            Ok((method, rights)) => {
+        let told = match admit(&self.shared, method, &asked, calls.share.peer()) {
+            Ok((method, caller)) => {
                 span = self.span(method, asked.headers());
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let told = self.routed(method, rights, (asked, permit), span.clone(), &mut at);
+                let told = self.routed(method, caller, (asked, permit), span.clone(), &mut at);
                 let told = AssertUnwindSafe(told).catch_unwind().await;
                 told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
             }
@@ -316,11 +317,11 @@ impl<C: Clock> Door<C> {
         traces.begin_call((method.service, method.name), &|name| headers.get(name)?.to_str().ok())
     }
 
-    /// `rights`: those by which the call is made; `at`: when all was there that it takes to answer.
+    /// `at`: when all was there that it takes to answer.
     async fn routed(
         &self,
         method: &Method,
-        rights: Option<Rights>,
+        caller: Caller,
         (asked, permit): (Request<Incoming>, BodyPermit),
         span: Option<RequestSpan>,
         at: &mut Nanos,
@@ -331,7 +332,7 @@ impl<C: Clock> Door<C> {
         }
         if (method.service, method.shape) == (LIMITER, Shape::Stream) {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
-            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), rights.unwrap_or_default(), body)));
+            return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), caller, body)));
         }
         if method.shape == Shape::Stream {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
@@ -342,24 +343,24 @@ impl<C: Clock> Door<C> {
         let refuse = |error| refuse(&self.shared, &error, None);
         let (read, permit) = read.map_err(refuse)?;
         let message = &read[HEAD_BYTES.min(read.len())..];
-        if let (Access::Reset, Some(rights)) = (method.access, &rights) {
+        // A caller without a token may have one of the admin server.
+        if method.access == Access::Reset && caller.token.is_some() {
             drop(permit);
-            return whole(&self.limiter.reset(self::read(message)?, rights).await?);
+            return whole(&self.limiter.reset(self::read(message)?, &caller.rights).await?);
         }
-        let rights = rights.unwrap_or_default();
         if method.name == BATCH {
-            return self.batch(message, &rights, permit).await;
+            return self.batch(message, &caller, permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
-                let answer = limiter.decide(message, Call::Check, &rights, about).await?;
+                let answer = limiter.decide(message, Call::Check, &caller, about).await?;
                 answers::whole(0, |to| wire::response(&answer, to))
             }
             (LIMITER, "Reserve") => {
-                let answer = limiter.decide(message, Call::Reserve, &rights, about).await?;
+                let answer = limiter.decide(message, Call::Reserve, &caller, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
@@ -370,19 +371,19 @@ impl<C: Clock> Door<C> {
                     let problem = "far too many; at most 32 fit".to_owned();
                     return Err(refuse(Error::Field { field: "descriptors".to_owned(), problem }));
                 }
-                whole(&self.envoy.decide(&self::read(message)?, &rights, about).await?)
+                whole(&self.envoy.decide(&self::read(message)?, &caller.rights, about).await?)
             }
             _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }
     }
 
     /// The answer to a batch, which holds part of the body budget until it is sent.
-    async fn batch(&self, message: &[u8], rights: &Rights, mut permit: BodyPermit) -> Result<Told, Status> {
+    async fn batch(&self, message: &[u8], caller: &Caller, mut permit: BodyPermit) -> Result<Told, Status> {
         let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
         permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         permit.enter(PermitPhase::Work);
         let mut told = answers::begun(bytes);
-        self.limiter.batch(message, rights, &mut told).await?;
+        self.limiter.batch(message, caller, &mut told).await?;
         answers::sent(told, Some(permit))
     }
 
@@ -554,13 +555,14 @@ fn is_grpc(kind: &[u8]) -> bool {
     [&b"application/grpc"[..], b"application/grpc+proto"].iter().any(|known| kind.eq_ignore_ascii_case(known))
 }
 
-/// The method of a call, and the rights by which it is made; `None`: it takes none, or the admin server knows them. An error:
-/// the call is read no further.
+/// Finds the method of a call that is read any further, and its caller: without a token, where the method takes none, or one that
+/// the admin server judges.
 fn admit<C: Clock>(
     shared: &Shared<C>,
     method: Option<&'static Method>,
     asked: &Request<Incoming>,
-) -> Result<(&'static Method, Option<Rights>), Status> {
+    peer: PeerNetwork,
+) -> Result<(&'static Method, Caller), Status> {
     let headers = asked.headers();
     if !headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let given = headers.get(CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
@@ -578,17 +580,21 @@ fn admit<C: Clock>(
     let bearer = || headers.get("authorization").and_then(|value| extract::bearer(value.as_bytes()));
     let own = || headers.get(TOKEN).map(http::HeaderValue::as_bytes);
     let tokens = || once_with(own).chain(once_with(bearer)).flatten();
-    let rights = match method.access {
-        Access::Nothing | Access::Admin => Ok(None),
-        Access::Metrics if shared.may_scrape(tokens()) => Ok(None),
+    let caller = match method.access {
+        Access::Nothing | Access::Admin => Ok(Caller::without_token(peer)),
+        Access::Metrics if shared.may_scrape(tokens()) => Ok(Caller::without_token(peer)),
         Access::Metrics => Err(Error::Token(METRICS_TOKENS)),
         // Without that right it may still be one for the admin server.
-        Access::Reset => Ok(shared.rights_by_token(tokens()).filter(|rights| rights.permit(Right::Reset).is_ok())),
-        Access::Token => shared.rights(tokens()).map(Some).ok_or(Error::Token(CHECK_TOKENS)),
-        Access::Right(right) => match shared.rights(tokens()) {
-            Some(rights) => rights.permit(right).map(|()| Some(rights)).map_err(Error::Forbidden),
-            None => Err(Error::Token(CHECK_TOKENS)),
-        },
+        Access::Reset => {
+            let caller = shared.caller_by_token(peer, tokens());
+            let caller = caller.filter(|caller| caller.rights.permit(Right::Reset).is_ok());
+            Ok(caller.unwrap_or_else(|| Caller::without_token(peer)))
+        }
+        Access::Token => shared.caller(peer, tokens()),
+        Access::Right(right) => shared.caller(peer, tokens()).and_then(|caller| {
+            caller.rights.permit(right)?;
+            Ok(caller)
+        }),
     };
-    rights.map(|rights| (method, rights)).map_err(|error| refuse(shared, &error, None))
+    caller.map(|caller| (method, caller)).map_err(|error| refuse(shared, &error, None))
 }

@@ -20,6 +20,7 @@ use super::{
     wire::{self, Asked, Wrong, put_text, put_within},
 };
 use crate::{
+    callers::Caller,
     decider::Answer,
     doors::Shared,
     error::{Error, Told},
@@ -45,12 +46,12 @@ impl<C: Clock> Limiter<C> {
         &self,
         message: &[u8],
         call: Call,
-        rights: &Rights,
+        caller: &Caller,
         about: &Extensions,
     ) -> Result<Answer<'_>, Status> {
         let mut asked = Asked::default();
         asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
-        let answer = asked.decide(&self.0.decider, call, rights).await;
+        let answer = asked.decide(&self.0.decider, call, caller).await;
         let answer = answer.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);
@@ -59,20 +60,20 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Writes the `BatchRateLimitResponse` to a `BatchRateLimitRequest`. All are read before one is decided.
-    pub(super) async fn batch(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Status> {
-        self.batched(message, rights, to).await.map_err(|(refusal, place)| {
+    pub(super) async fn batch(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Status> {
+        self.batched(message, caller, to).await.map_err(|(refusal, place)| {
             let place = place.map(|place| format!("requests/{place}"));
             refusal.told(&self.0, place.as_deref())
         })
     }
 
-    async fn batched(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Wrong> {
+    async fn batched(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Wrong> {
         let all = wire::batch(message)?;
         let mut identities = Vec::with_capacity(all.len());
         let mut ends = Vec::with_capacity(all.len());
         let mut wrong = None;
         for (place, asked) in all.iter().enumerate() {
-            if let Err(error) = asked.permit(rights).and_then(|()| asked.identities(&mut identities)) {
+            if let Err(error) = asked.permit(&caller.rights).and_then(|()| asked.identities(&mut identities)) {
                 wrong = Some((error.into(), Some(place)));
                 break;
             }
@@ -96,7 +97,7 @@ impl<C: Clock> Limiter<C> {
         let decider = &self.0.decider;
         if is_plain {
             let mut tell = |answer: Answer<'_>| put_within(RESPONSES, to, |to| wire::response(&answer, to));
-            decider.check_batch(&requests, &mut tell).await;
+            decider.check_batch(&requests, caller, &mut tell).await;
             return Ok(());
         }
         let mut place = 0;
@@ -115,20 +116,20 @@ impl<C: Clock> Limiter<C> {
             });
             place += 1;
         };
-        let decide = |(asked, request)| Asked::decided(asked, decider, Call::Check, request);
+        let decide = |(asked, request)| Asked::decided(asked, decider, Call::Check, caller, request);
         decider.each(all.iter().zip(&requests), decide, tell).await;
         Ok(())
     }
 
     /// Writes the `CheckStreamResponse` to a `CheckStreamRequest`. An error: it is none, which ends the stream.
-    pub(super) async fn streamed(&self, message: &[u8], rights: &Rights, to: &mut BytesMut) -> Result<(), Status> {
+    pub(super) async fn streamed(&self, message: &[u8], caller: &Caller, to: &mut BytesMut) -> Result<(), Status> {
         let mut asked = Asked::default();
         let read = wire::streamed(message, &mut asked);
         let correlation_id = read.map_err(|refusal| refusal.told(&self.0, None))?;
         if correlation_id != 0 {
             uint64::encode(1, &correlation_id, to);
         }
-        match asked.decide(&self.0.decider, Call::Check, rights).await {
+        match asked.decide(&self.0.decider, Call::Check, caller).await {
             Ok(answer) => put_within(2, to, |to| wire::response(&answer, to)),
             Err(error) => put_within(3, to, |to| {
                 let status = refuse(&self.0, &error, Some("request"));

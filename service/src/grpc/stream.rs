@@ -24,7 +24,7 @@ use super::{
     limiter::Limiter,
     refuse,
 };
-use crate::{decider::TOGETHER, error::Error, tokens::Rights};
+use crate::{callers::Caller, decider::TOGETHER, error::Error};
 
 /// Answers that are ready together leave together, up to so many bytes.
 const TOGETHER_BYTES: usize = 32 << 10;
@@ -37,7 +37,7 @@ const WAITING_BYTES: usize = 64 << 10;
 /// The body of the answer to a stream.
 pub(super) struct Exchange<C> {
     limiter: Arc<Limiter<C>>,
-    rights: Rights,
+    caller: Caller,
     body: body::Body<C>,
     /// What came and is not answered.
     came: BytesMut,
@@ -58,10 +58,10 @@ enum End {
 }
 
 impl<C: Clock> Exchange<C> {
-    pub(super) fn new(limiter: Arc<Limiter<C>>, rights: Rights, body: body::Body<C>) -> Self {
+    pub(super) fn new(limiter: Arc<Limiter<C>>, caller: Caller, body: body::Body<C>) -> Self {
         Self {
             limiter,
-            rights,
+            caller,
             body,
             came: BytesMut::new(),
             told: BytesMut::new(),
@@ -101,17 +101,17 @@ impl<C: Clock> Exchange<C> {
             && let Some((message, after)) = after.split_at_checked(u32::from_be_bytes(length) as usize)
         {
             if waits {
-                let (limiter, rights) = (Arc::clone(&self.limiter), self.rights.clone());
+                let (limiter, caller) = (Arc::clone(&self.limiter), self.caller.clone());
                 let message = Bytes::copy_from_slice(message);
                 self.waiting_bytes += message.len();
                 let told = async move {
                     let mut told = BytesMut::new();
-                    framed(&limiter, &message, &rights, &mut told).await?;
+                    framed(&limiter, &message, &caller, &mut told).await?;
                     Ok((told, message.len()))
                 };
                 self.waiting.push_back(told.boxed());
             } else {
-                let told = framed(&self.limiter, message, &self.rights, &mut self.told).now_or_never();
+                let told = framed(&self.limiter, message, &self.caller, &mut self.told).now_or_never();
                 answered = told.unwrap_or_else(|| Err(Status::internal("a check waits for nothing")));
             }
             rest = after;
@@ -146,11 +146,11 @@ impl<C: Clock> Exchange<C> {
 async fn framed<C: Clock>(
     limiter: &Limiter<C>,
     message: &[u8],
-    rights: &Rights,
+    caller: &Caller,
     to: &mut BytesMut,
 ) -> Result<(), Status> {
     let at = put_head(to);
-    let written = limiter.streamed(message, rights, to).await;
+    let written = limiter.streamed(message, caller, to).await;
     end_message(to, at, written)
 }
 

@@ -16,6 +16,7 @@ use tonic::Status;
 use super::{proto::tidegate::v1::RateLimitRequest, refuse};
 use crate::{
     answer::ms_rounded_up,
+    callers::Caller,
     decider::{Answer, Decider},
     doors::Shared,
     error::{CHECKS_MAX, Error},
@@ -235,17 +236,17 @@ impl<'m> Asked<'m> {
         Ok(self.id()?.is_none() && !self.peek)
     }
 
-    /// Has it decided, if its sender has rights in its domain; with a peek, only says what would be decided.
+    /// Has it decided, if its caller has rights in its domain; with a peek, only says what would be decided.
     pub(super) async fn decide<'e, C: Clock>(
         &self,
         decider: &'e Decider<C>,
         call: Call,
-        rights: &Rights,
+        caller: &Caller,
     ) -> Result<Answer<'e>, Error> {
-        self.permit(rights)?;
+        self.permit(&caller.rights)?;
         let mut identities = ArrayVec::<_, IDENTITIES_MAX>::new();
         self.identities(&mut identities)?;
-        self.decided(decider, call, &self.request(&identities)?).await
+        self.decided(decider, call, caller, &self.request(&identities)?).await
     }
 
     /// The same, of a request that was made of it.
@@ -253,14 +254,15 @@ impl<'m> Asked<'m> {
         &self,
         decider: &'e Decider<C>,
         call: Call,
+        caller: &Caller,
         request: &Request<'_>,
     ) -> Result<Answer<'e>, Error> {
         let id = self.id()?;
         match (call, self.peek) {
             (Call::Check, true) => Ok(decider.peek(request).await),
-            (Call::Check, false) => decider.check(request, id).await.map_err(Error::Reused),
+            (Call::Check, false) => decider.check(request, id, caller).await.map_err(Error::Reused),
             (Call::Reserve, true) => Err(Error::PeekOfReservation),
-            (Call::Reserve, false) => decider.reserve(request, id).await.map_err(Error::Reused),
+            (Call::Reserve, false) => decider.reserve(request, id, caller).await.map_err(Error::from),
         }
     }
 
@@ -622,12 +624,12 @@ mod tests {
             engine.publish(Snapshot::parse(&policy, Format::Toml).expect("a right policy")).expect("room");
             let decider = Decider::new(Arc::new(engine)).expect("random numbers");
             let who = [tidegate::Identity::new(if is_known { "user" } else { "ip" }, "192.0.2.7").expect("valid")];
+            let caller = Caller::without_token(std::net::IpAddr::from([192, 0, 2, 7]).into());
             for cost in costs {
                 let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("valid");
-                let answers =
-                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default"))];
-                for answer in answers {
-                    let answer = answer.expect("no id");
+                let checked = now(decider.check(&request, None, &caller)).expect("no id");
+                let kept = now(decider.reserve(&request, None, &caller)).expect("room");
+                for answer in [checked, kept, decider.undecided("default")] {
                     let mut written = BytesMut::new();
                     response(&answer, &mut written);
                     let read = RateLimitResponse::decode(&*written).expect("a message");

@@ -15,7 +15,7 @@ use tidegate::{DEFAULT_DOMAIN, Degraded, Identity, Request, RequestError, clock:
 use tidegate_middleware::{extract::Extractors, head::RequestHead};
 
 use super::door::{AUTHORIZE, Door, decision_as, set_headers};
-use crate::{error::Error, tokens::Rights, traces::RequestSpan};
+use crate::{callers::Caller, error::Error, traces::RequestSpan};
 
 /// Says that a request was let through or denied without the decision that it should have had, and why.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tidegate-degraded");
@@ -92,20 +92,20 @@ impl<C: Clock> Door<C> {
     pub(super) async fn authorize(
         &self,
         request: &HttpRequest,
-        rights: &Rights,
+        caller: &Caller,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
-        self.answer(AUTHORIZE, self.authorized(request, rights, span).await)
+        self.answer(AUTHORIZE, self.authorized(request, caller, span).await)
     }
 
     async fn authorized(
         &self,
         asked: &HttpRequest,
-        rights: &Rights,
+        caller: &Caller,
         span: Option<&RequestSpan>,
     ) -> Result<HttpResponse, Error> {
         let options = Options::read(asked.uri().query().unwrap_or_default())?;
-        rights.permit_domain(&options.domain)?;
+        caller.rights.permit_domain(&options.domain)?;
         let text = |name| asked.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let (endpoint, method) = (text(&self.authorize.endpoint_header), text(&self.authorize.method_header));
         let endpoint = endpoint.as_deref().map(path);
@@ -120,7 +120,7 @@ impl<C: Clock> Door<C> {
         let request = request(&identities, endpoint, method.as_deref(), &options);
         let request = request.map_err(|error| Error::Request { field: "cost".to_owned(), error })?;
         // Without an id of the request there is none that was used before.
-        let answer = self.shared.decider.check(&request, None).await.map_err(Error::Reused)?;
+        let answer = self.shared.decider.check(&request, None, caller).await.map_err(Error::Reused)?;
         if let Some(span) = span {
             span.decided(&answer);
         }

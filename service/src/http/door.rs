@@ -37,7 +37,8 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
-    body_budget::{BodyPermit, ConnectionShare},
+    body_budget::{BodyPermit, ConnectionShare, PeerNetwork},
+    callers::Caller,
     decider::Answer,
     doors::Shared,
     error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
@@ -45,7 +46,7 @@ use crate::{
     metrics,
     reservations::ReservationId,
     retries::Call,
-    tokens::{CHECK_TOKENS, METRICS_TOKENS, Right, Rights},
+    tokens::{METRICS_TOKENS, Right},
     traces::RequestSpan,
     wire,
 };
@@ -130,10 +131,10 @@ impl<C: Clock> Door<C> {
         let mut came = Came { body: request.take_payload(), head: request, at: self.clock.now() };
         let mut span = None;
         let answer = match self.admit(route, &came.head) {
-            Ok(rights) => {
+            Ok(caller) => {
                 span = self.span(&came.head, route);
                 // What a request leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                AssertUnwindSafe(self.routed(route, &mut came, &rights, span.as_ref())).catch_unwind().await
+                AssertUnwindSafe(self.routed(route, &caller, &mut came, span.as_ref())).catch_unwind().await
             }
             Err(error) => Ok(self.answer(route, Err(error))),
         };
@@ -163,19 +164,19 @@ impl<C: Clock> Door<C> {
     async fn routed(
         &self,
         route: &'static str,
+        caller: &Caller,
         came: &mut Came,
-        rights: &Rights,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
         match (route, came.head.method()) {
-            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, rights, span).await,
-            (BATCH, &Method::POST) => self.batch(self.body(came).await, rights).await,
+            (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), caller, self.body(came).await, span).await,
+            (BATCH, &Method::POST) => self.batch(caller, self.body(came).await).await,
             (RESERVE, &Method::POST) => {
-                self.decide((RESERVE, Call::Reserve), self.body(came).await, rights, span).await
+                self.decide((RESERVE, Call::Reserve), caller, self.body(came).await, span).await
             }
             (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
             (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
-            (AUTHORIZE, _) => self.authorize(&came.head, rights, span).await,
+            (AUTHORIZE, _) => self.authorize(&came.head, caller, span).await,
             (HEALTHZ, &Method::GET | &Method::HEAD) => self.health(),
             (READYZ, &Method::GET | &Method::HEAD) => self.readiness(),
             (METRICS, &Method::GET | &Method::HEAD) => self.metrics().await,
@@ -187,7 +188,7 @@ impl<C: Clock> Door<C> {
 
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let peer = came.head.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let peer = peer(&came.head);
         let permit = || BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer));
         let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
         came.at = self.clock.now();
@@ -197,15 +198,15 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    async fn batch(&self, body: Result<Bytes, Error>, rights: &Rights) -> HttpResponse {
+    async fn batch(&self, caller: &Caller, body: Result<Bytes, Error>) -> HttpResponse {
         let answer = match body {
-            Ok(body) => self.batched(&body, rights).await,
+            Ok(body) => self.batched(caller, &body).await,
             Err(error) => Err(error),
         };
         self.answer(BATCH, answer)
     }
 
-    async fn batched(&self, body: &[u8], rights: &Rights) -> Result<HttpResponse, Error> {
+    async fn batched(&self, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
         let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
         text.extend_from_slice(br#"{"decisions":["#);
@@ -224,7 +225,7 @@ impl<C: Clock> Door<C> {
             }
             place += 1;
         };
-        decider.each(checks, |check| wire::decide(decider, Call::Check, check, rights), tell).await;
+        decider.each(checks, |check| wire::decide(decider, Call::Check, caller, check), tell).await;
         text.extend_from_slice(b"]}");
         Ok(json(StatusCode::OK, text))
     }
@@ -267,8 +268,8 @@ impl<C: Clock> Door<C> {
         answer
     }
 
-    /// What the sender of a request may do. An error: the request is read no further.
-    fn admit(&self, route: &'static str, request: &Request) -> Result<Rights, Error> {
+    /// Finds the caller of a request. An error: the request is read no further.
+    fn admit(&self, route: &'static str, request: &Request) -> Result<Caller, Error> {
         let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // What proxies ask about is written by end users: they are not to be told of it, and nobody is to pass by it.
@@ -279,34 +280,35 @@ impl<C: Clock> Door<C> {
         let bearer = || request.headers().get(AUTHORIZATION).and_then(|value| extract::bearer(value.as_bytes()));
         let own = || request.headers().get(TOKEN).map(HeaderValue::as_bytes);
         let tokens = || iter::once_with(own).chain(iter::once_with(bearer)).flatten();
+        let peer = PeerNetwork::from(peer(request));
         let right = match route {
-            HEALTHZ | READYZ => return Ok(Rights::default()),
-            METRICS if self.shared.may_scrape(tokens()) => return Ok(Rights::default()),
+            HEALTHZ | READYZ => return Ok(Caller::without_token(peer)),
+            METRICS if self.shared.may_scrape(tokens()) => return Ok(Caller::without_token(peer)),
             METRICS => return Err(Error::Token(METRICS_TOKENS)),
             CHECK | BATCH | AUTHORIZE => Some(Right::Check),
             RESERVE | SETTLE | REFUND => Some(Right::Reserve),
             // Also the paths above in another spelling.
             _ => None,
         };
-        let rights = self.shared.rights(tokens()).ok_or(Error::Token(CHECK_TOKENS))?;
+        let caller = self.shared.caller(peer, tokens())?;
         if let Some(right) = right {
-            rights.permit(right)?;
+            caller.rights.permit(right)?;
         }
-        Ok(rights)
+        Ok(caller)
     }
 
     /// The answer to a body that is a check.
     async fn decide(
         &self,
         (route, call): (&'static str, Call),
+        caller: &Caller,
         body: Result<Bytes, Error>,
-        rights: &Rights,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
         let answer = match body {
             Ok(body) => match body::text(&body) {
                 Ok(text) => {
-                    let decided = wire::decide(&self.shared.decider, call, text, rights).await;
+                    let decided = wire::decide(&self.shared.decider, call, caller, text).await;
                     decided.map(|(answer, settings)| {
                         if let Some(span) = span {
                             span.decided(&answer);
@@ -361,6 +363,11 @@ impl<C: Clock> Door<C> {
         self.shared.metrics.refused(KIND.name, told.code);
         told
     }
+}
+
+/// The address that a request came from.
+fn peer(request: &Request) -> IpAddr {
+    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())
 }
 
 /// A decision: its status, body and headers.

@@ -1,12 +1,20 @@
+use proptest::prelude::*;
 use tidegate::{Engine, Identity, Request, clock::ManualClock};
 
 use super::*;
 
 const NOW: Nanos = 1_700_000_000 * SECOND_NS;
+const GOOD: CallerKey = CallerKey::made_up(1);
+const HOSTILE: CallerKey = CallerKey::made_up(2);
 
 fn reservation(engine: &Engine<ManualClock>) -> Held {
     let who = [Identity::new("user", "ada").expect("valid")];
     Held::Here(engine.reserve(&Request::new(&who).expect("valid")).1.expect("allowed"))
+}
+
+/// Without shares.
+fn unshared() -> Reservations {
+    Reservations::new(CallerShare::percent(100))
 }
 
 fn engine() -> Engine<ManualClock> {
@@ -32,10 +40,10 @@ fn an_id_is_text_that_is_read_back_and_nothing_else_is() {
 
 #[test]
 fn one_is_taken_once_and_within_its_hour() {
-    let (engine, reservations) = (engine(), Reservations::default());
+    let (engine, reservations) = (engine(), unshared());
     let [settled, late, last] = [random(), random(), random()];
     for id in [settled, late, last] {
-        reservations.put(id, reservation(&engine), NOW);
+        assert_eq!(reservations.put(id, reservation(&engine), GOOD, NOW), Ok(()));
     }
     assert!(reservations.take(settled, NOW).is_ok());
     assert!(reservations.take(last, NOW + LIFE_NS - 1).is_ok());
@@ -51,17 +59,107 @@ fn one_is_taken_once_and_within_its_hour() {
 
 #[test]
 fn there_is_room_for_so_many_and_again_when_they_are_over() {
-    let (engine, reservations) = (engine(), Reservations::default());
+    let (engine, reservations) = (engine(), unshared());
+    let put = |id, now| reservations.put(id, reservation(&engine), GOOD, now);
     let first = random();
-    reservations.put(first, reservation(&engine), NOW);
+    assert_eq!(put(first, NOW), Ok(()));
     for _ in 1..OPEN_MAX {
-        assert!(reservations.has_room(NOW));
-        reservations.put(random(), reservation(&engine), NOW + 1);
+        assert_eq!(put(random(), NOW + 1), Ok(()));
     }
-    assert!(!reservations.has_room(NOW + LIFE_NS - 1));
+    assert_eq!(put(random(), NOW + LIFE_NS - 1), Err(NoRoom::Table));
+    assert_eq!(reservations.share_taken(GOOD, NOW + LIFE_NS - 1), None, "there are no shares");
     assert!(reservations.take(first, NOW + 1).is_ok());
-    assert!(reservations.has_room(NOW + 1));
-    reservations.put(random(), reservation(&engine), NOW + 1);
-    assert!(reservations.has_room(NOW + 1 + LIFE_NS));
-    assert_eq!(reservations.counts(), (OPEN_MAX - CLEARED_MAX, CLEARED_MAX as u64));
+    assert_eq!(put(random(), NOW + 1), Ok(()));
+    assert_eq!(put(random(), NOW + 1 + LIFE_NS), Ok(()));
+    assert_eq!(reservations.counts(), (OPEN_MAX - CLEARED_MAX + 1, CLEARED_MAX as u64));
+    assert_eq!(reservations.refused(), [("caller", 0), ("table", 1)]);
+}
+
+#[test]
+fn a_caller_that_has_its_share_leaves_room_for_others() {
+    let (engine, reservations) = (engine(), Reservations::new(CallerShare::percent(50)));
+    let put = |caller| {
+        let id = random();
+        reservations.put(id, reservation(&engine), caller, NOW).map(|()| id)
+    };
+    let held: Vec<_> = (0..OPEN_MAX).map_while(|_| put(HOSTILE).ok()).collect();
+    assert_eq!(held.len(), OPEN_MAX / 2);
+    assert_eq!(reservations.share_taken(HOSTILE, NOW), Some(ShareTaken { open: OPEN_MAX / 2 }));
+    assert_eq!(reservations.share_taken(GOOD, NOW), None);
+    assert_eq!((0..OPEN_MAX).map_while(|_| put(GOOD).ok()).count(), OPEN_MAX / 4);
+    assert!((0..OPEN_MAX / 4).all(|place| reservations.take(held[place], NOW).is_ok()));
+    assert!(put(GOOD).is_ok(), "as many places are free again");
+    assert!(put(HOSTILE).is_ok(), "it is below its share");
+}
+
+#[test]
+fn a_caller_with_few_is_not_refused_where_others_have_the_rest() {
+    let (engine, reservations) = (engine(), Reservations::with_places(1_000, CallerShare::percent(50)));
+    let put = |caller| reservations.put(random(), reservation(&engine), caller, NOW);
+    assert_eq!(put(GOOD), Ok(()));
+    for hostile in (2..12).map(CallerKey::made_up) {
+        while put(hostile).is_ok() {}
+    }
+    assert_eq!(reservations.counts().0, 1_000, "they have all the others");
+    assert_eq!(reservations.share_taken(HOSTILE, NOW), Some(ShareTaken { open: 500 }));
+    assert_eq!(reservations.share_taken(GOOD, NOW), None);
+    assert_eq!(put(GOOD), Err(NoRoom::Caller), "what it is charged stands");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Reserve(CallerKey),
+    /// The place of the one that is settled, or refunded, among all that were made.
+    Settle(usize),
+    Wait(u64),
+    /// Forgets what was used of all limits.
+    Reset,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => (0..4_u64).prop_map(|caller| Step::Reserve(CallerKey::made_up(caller))),
+        3 => any::<usize>().prop_map(Step::Settle),
+        1 => prop_oneof![0..SECOND_NS, 0..LIFE_NS / 2].prop_map(Step::Wait),
+        1 => Just(Step::Reset),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn no_share_leaks_over_settlements_expiries_and_resets(steps in steps(), percent in 1..=100_u8) {
+        let engine = engine();
+        let reservations = Reservations::with_places(20, CallerShare::percent(percent));
+        let (mut now, mut made) = (NOW, Vec::new());
+        for step in steps {
+            match step {
+                Step::Reserve(caller) => {
+                    let id = random();
+                    if reservations.put(id, reservation(&engine), caller, now).is_ok() {
+                        made.push(id);
+                    }
+                }
+                Step::Settle(place) if !made.is_empty() => {
+                    let place = place % made.len();
+                    let _ = reservations.take(made[place], now);
+                }
+                Step::Settle(_) => {}
+                Step::Wait(ns) => now += ns,
+                Step::Reset => {
+                    let who = [Identity::new("user", "ada").expect("valid")];
+                    engine.reset(&Request::new(&who).expect("valid"));
+                }
+            }
+            let kept = reservations.lock();
+            prop_assert!(kept.open.len() <= 20);
+            prop_assert_eq!(kept.open.shares().values().sum::<usize>(), kept.open.len());
+        }
+        now += LIFE_NS;
+        for _ in 0..20 {
+            reservations.lock().clear(now);
+        }
+        prop_assert_eq!(reservations.counts().0, 0);
+        prop_assert!(reservations.lock().open.shares().is_empty());
+    }
 }

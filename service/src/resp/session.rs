@@ -13,6 +13,7 @@ use super::{
     throttle::{Dialect, Throttle, seconds, whole},
 };
 use crate::{
+    callers::Caller,
     decider::{Answer, Decider, caught},
     retries::RequestId,
     tokens::{Good, Right},
@@ -309,9 +310,9 @@ impl<'d, C: Clock> Session<'d, C> {
     }
 
     fn check(&self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
-        let shared = &self.door.shared;
+        let (shared, caller) = (&self.door.shared, self.caller());
         if !shared.decider.waits() {
-            let decided = check(&shared.decider, arguments, to).now_or_never();
+            let decided = check(&shared.decider, &caller, arguments, to).now_or_never();
             return decided.unwrap_or(Err(Error::Internal)).map(Done::of);
         }
         let (shared, is_version_3) = (Arc::clone(shared), to.is_version_3);
@@ -319,13 +320,18 @@ impl<'d, C: Clock> Session<'d, C> {
         let waiting = async move {
             let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
             let mut to = Replies { bytes: Vec::new(), is_version_3 };
-            let decided = check(&shared.decider, &arguments, &mut to).await;
+            let decided = check(&shared.decider, &caller, &arguments, &mut to).await;
             (to.bytes, decided)
         };
         let mut waiting = waiting.boxed_local();
         let Some((reply, decided)) = (&mut waiting).now_or_never() else { return Ok(Done::Wait(Waiting(waiting))) };
         to.bytes.extend_from_slice(&reply);
         decided.map(Done::of)
+    }
+
+    fn caller(&self) -> Caller {
+        let peer = self.peer.ip().into();
+        if let Who::Caller(good) = &self.who { Caller::with_token(peer, good) } else { Caller::without_token(peer) }
     }
 
     fn hello(&mut self, arguments: &[&[u8]], to: &mut Replies) -> Result<Done, Error> {
@@ -389,7 +395,12 @@ impl<'d, C: Clock> Session<'d, C> {
 }
 
 /// Appends the decision. Is it allowed?
-async fn check<C: Clock>(decider: &Decider<C>, arguments: &[&[u8]], to: &mut Replies) -> Result<bool, Error> {
+async fn check<C: Clock>(
+    decider: &Decider<C>,
+    caller: &Caller,
+    arguments: &[&[u8]],
+    to: &mut Replies,
+) -> Result<bool, Error> {
     let text = |place: usize, field| match arguments.get(place) {
         Some(argument) => str::from_utf8(argument).map(Some).map_err(|_| Error::NotUtf8(field)),
         None => Ok(None),
@@ -410,7 +421,7 @@ async fn check<C: Clock>(decider: &Decider<C>, arguments: &[&[u8]], to: &mut Rep
     let answer = if cost == 0 {
         decider.peek(&request).await
     } else {
-        decider.check(&request, id).await.map_err(|_| Error::Reused)?
+        decider.check(&request, id, caller).await.map_err(|_| Error::Reused)?
     };
     decision(&answer, to);
     Ok(answer.is_allowed)

@@ -12,15 +12,29 @@ use tidegate::{Identity, Snapshot, clock::ManualClock, formats::Format};
 use super::*;
 
 const SECRET: [u8; 16] = [7; 16];
+const GOOD: CallerKey = CallerKey::made_up(1);
+const HOSTILE: CallerKey = CallerKey::made_up(2);
 
-/// Everybody gets three a minute.
+/// Everybody gets three a minute; a `guest` is only counted.
 const THREE: &str = r#"
     [domains.default]
-    defaults = { user = "free", ip = "free" }
+    defaults = { user = "free", ip = "free", guest = "counted" }
     [[domains.default.tiers]]
     id = "free"
     limits = [{ id = "minute", algorithm = "fixed_window", limit = 3, period = "1m" }]
+    [[domains.default.tiers]]
+    id = "counted"
+    limits = [{ id = "minute", algorithm = "fixed_window", limit = 3, period = "1m", mode = "shadow" }]
+    [domains.shop]
+    defaults = { user = "free" }
+    [[domains.shop.tiers]]
+    id = "free"
+    limits = [{ id = "minute", algorithm = "fixed_window", limit = 3, period = "1m" }]
 "#;
+
+fn retries() -> Retries {
+    Retries::new(SECRET, CallerShare::percent(50))
+}
 
 fn engine() -> (Engine<ManualClock>, ManualClock) {
     let clock = ManualClock::at(1_700_000_040 * SECOND_NS);
@@ -29,8 +43,24 @@ fn engine() -> (Engine<ManualClock>, ManualClock) {
     (engine, clock)
 }
 
+/// Returns how many made room for others: those of callers that had their share, and those of a full shard.
+fn forgotten(retries: &Retries) -> [u64; 2] {
+    retries.forgotten().map(|(_, count)| count)
+}
+
 fn id(text: &str) -> (RequestId<'_>, Call) {
     (RequestId::new(text).expect("valid"), Call::Check)
+}
+
+fn check_of<'e>(
+    caller: CallerKey,
+    retries: &Retries,
+    engine: &'e Engine<ManualClock>,
+    name: &str,
+    request: &Request<'_>,
+) -> Result<Decision<'e>, Reused> {
+    let decide = || (engine.check(request), ReservationOutcome::None);
+    retries.once(engine, id(name), caller, request, decide).map(|(decision, _)| decision)
 }
 
 fn check<'e>(
@@ -39,12 +69,12 @@ fn check<'e>(
     name: &str,
     request: &Request<'_>,
 ) -> Result<Decision<'e>, Reused> {
-    retries.once(engine, id(name), request, || (engine.check(request), None)).map(|(decision, _)| decision)
+    check_of(GOOD, retries, engine, name, request)
 }
 
 #[test]
 fn a_repeat_is_told_what_the_first_was_told_for_a_minute() {
-    let ((engine, clock), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, clock), retries) = (engine(), retries());
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let remaining = |name| check(&retries, &engine, name, &request).expect("the same").remaining();
@@ -54,12 +84,12 @@ fn a_repeat_is_told_what_the_first_was_told_for_a_minute() {
     clock.advance(1);
     // It is another minute now, also for the limit.
     assert_eq!([remaining("1"), remaining("1"), remaining("3")], [Some(2), Some(2), Some(1)]);
-    assert_eq!((retries.repeats(), retries.forgotten()), (4, 0));
+    assert_eq!((retries.repeats(), forgotten(&retries)), (4, [0, 0]));
 }
 
 #[test]
 fn a_denial_is_decided_anew() {
-    let ((engine, clock), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, clock), retries) = (engine(), retries());
     let who = [Identity::new("user", "ada").expect("valid")];
     let four = Request::new(&who).and_then(|request| request.cost(3)).expect("valid");
     assert!(check(&retries, &engine, "1", &four).expect("the first").is_allowed());
@@ -72,7 +102,7 @@ fn a_denial_is_decided_anew() {
 
 #[test]
 fn all_that_a_request_says_must_be_the_same() {
-    let ((engine, _), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, _), retries) = (engine(), retries());
     let identity = |kind, value| Identity::new(kind, value).expect("valid");
     let who = [identity("user", "ada"), identity("ip", "192.0.2.7")];
     let request = Request::new(&who).and_then(|it| it.endpoint("/a")).expect("valid").method("GET").tier("pro");
@@ -99,7 +129,7 @@ fn all_that_a_request_says_must_be_the_same() {
         assert!(check(&retries, &engine, "1", &request).is_err(), "{request:?}");
     }
     let as_reservation = (RequestId::new("1").expect("valid"), Call::Reserve);
-    assert!(retries.once(&engine, as_reservation, &request, || panic!("it is not decided")).is_err());
+    assert!(retries.once(&engine, as_reservation, GOOD, &request, || panic!("it is not decided")).is_err());
     // Another domain has ids of its own.
     assert!(check(&retries, &engine, "1", &request.domain("shop")).is_ok());
     assert!(check(&retries, &engine, "1", &request).is_ok(), "the first stands");
@@ -108,7 +138,7 @@ fn all_that_a_request_says_must_be_the_same() {
 
 #[test]
 fn a_second_request_that_comes_while_the_first_is_decided_waits_for_its_answer() {
-    let ((engine, _), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, _), retries) = (engine(), retries());
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
     let (is_first_in, is_second_there) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -121,15 +151,16 @@ fn a_second_request_that_comes_while_the_first_is_decided_waits_for_its_answer()
         let second = scope.spawn(|| {
             until(&is_first_in);
             is_second_there.store(true, Ordering::SeqCst);
-            let (decision, _) = retries.once(&engine, id("1"), &request, || panic!("charged twice")).expect("the same");
+            let decided = retries.once(&engine, id("1"), GOOD, &request, || panic!("charged twice"));
+            let (decision, _) = decided.expect("the same");
             decision.remaining()
         });
-        let first = retries.once(&engine, id("1"), &request, || {
+        let first = retries.once(&engine, id("1"), GOOD, &request, || {
             is_first_in.store(true, Ordering::SeqCst);
             until(&is_second_there);
             // Were it not for the lock, it would decide now.
             (0..100).for_each(|_| thread::yield_now());
-            (engine.check(&request), None)
+            (engine.check(&request), ReservationOutcome::None)
         });
         let (decision, _) = first.expect("the first");
         assert_eq!(second.join().expect("no panic"), decision.remaining());
@@ -141,7 +172,7 @@ fn a_second_request_that_comes_while_the_first_is_decided_waits_for_its_answer()
 fn crowds_with_one_id_are_charged_once() {
     const THREADS: usize = 4;
     const IDS: usize = 2_000;
-    let ((engine, _), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, _), retries) = (engine(), retries());
     let (decided, together) = (AtomicUsize::new(0), Barrier::new(THREADS));
     let told = |number: usize| {
         let (name, who) = (number.to_string(), number.to_string());
@@ -149,9 +180,9 @@ fn crowds_with_one_id_are_charged_once() {
         let request = Request::new(&who).expect("valid");
         together.wait();
         let (decision, _) = retries
-            .once(&engine, id(&name), &request, || {
+            .once(&engine, id(&name), GOOD, &request, || {
                 decided.fetch_add(1, Ordering::Relaxed);
-                (engine.check(&request), None)
+                (engine.check(&request), ReservationOutcome::None)
             })
             .expect("the same");
         decision.remaining()
@@ -168,7 +199,7 @@ fn crowds_with_one_id_are_charged_once() {
 
 #[test]
 fn where_there_is_no_room_the_oldest_goes() {
-    let ((engine, clock), retries) = (engine(), Retries::with_room(SECRET, 640));
+    let ((engine, clock), retries) = (engine(), Retries::with_room(SECRET, 640, CallerShare::percent(100)));
     let ask = |number: usize| {
         let who = number.to_string();
         let who = [Identity::new("user", &who).expect("valid")];
@@ -177,23 +208,69 @@ fn where_there_is_no_room_the_oldest_goes() {
     };
     (0..10_000).for_each(|number| assert_eq!(ask(number), Some(2)));
     assert_eq!(retries.len(), 640);
-    assert_eq!(retries.forgotten(), 10_000 - 640);
+    assert_eq!(forgotten(&retries), [0, 10_000 - 640]);
     assert_eq!((ask(9_999), retries.repeats()), (Some(2), 1), "the newest is there");
     assert_eq!(ask(0), Some(1), "the oldest is not");
-    // What is over makes room without anybody losing his.
+    // What is over makes room, and nothing else has to go.
     clock.advance(LIFE_NS);
-    let forgotten = retries.forgotten();
+    let before = forgotten(&retries);
     (20_000..20_300).for_each(|number| assert_eq!(ask(number), Some(2)));
-    assert_eq!(retries.forgotten(), forgotten);
+    assert_eq!(forgotten(&retries), before);
     assert!(retries.len() < 640, "{}", retries.len());
 }
 
 #[test]
+fn a_caller_that_needs_more_than_its_share_forgets_its_own() {
+    let ((engine, _), retries) = (engine(), Retries::with_room(SECRET, 6_400, CallerShare::percent(50)));
+    let ask = |caller: CallerKey, name: &str| {
+        let who = [Identity::new("user", name).expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        check_of(caller, &retries, &engine, name, &request).expect("its own").remaining()
+    };
+    let names: Vec<_> = (0..100).map(|number| format!("good-{number}")).collect();
+    names.iter().for_each(|name| assert_eq!(ask(GOOD, name), Some(2)));
+    (0..20_000).for_each(|number| assert_eq!(ask(HOSTILE, &number.to_string()), Some(2)));
+    let remembered = retries.len();
+    assert!((3_200..=3_300).contains(&remembered), "half of the places that the other one left: {remembered}");
+    assert_eq!(forgotten(&retries), [20_100 - remembered as u64, 0]);
+    assert_eq!(ask(HOSTILE, "19999"), Some(2), "the newest of its own is there");
+    assert_eq!(ask(HOSTILE, "0"), Some(1), "the oldest of its own is not");
+    let repeats = retries.repeats();
+    names.iter().for_each(|name| assert_eq!(ask(GOOD, name), Some(2)));
+    assert_eq!(retries.repeats(), repeats + 100, "the other one lost none");
+    // Where the other one needs as much, both have the same.
+    for number in 0..20_000 {
+        ask(GOOD, &format!("more-{number}"));
+        ask(HOSTILE, &format!("other-{number}"));
+    }
+    for shares in retries.shards.iter().map(|shard| lock(shard).shares()) {
+        assert!(shares[&GOOD].abs_diff(shares[&HOSTILE]) <= 4 && shares[&GOOD] >= 30, "{shares:?}");
+    }
+    assert_eq!(forgotten(&retries)[1], 0);
+}
+
+#[test]
+fn what_charged_nothing_is_not_remembered() {
+    let ((engine, _), retries) = (engine(), retries());
+    let repeats = |kind: &str| {
+        let who = [Identity::new(kind, "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        for _ in 0..2 {
+            assert!(check(&retries, &engine, kind, &request).expect("the same").is_allowed());
+        }
+        retries.repeats()
+    };
+    assert_eq!((repeats("stranger"), retries.len()), (0, 0), "no limit counts it");
+    assert_eq!((repeats("guest"), retries.len()), (1, 1), "a limit counts it that denies nothing");
+    assert_eq!((repeats("user"), retries.len()), (2, 2));
+}
+
+#[test]
 fn a_panic_leaves_nothing_behind() {
-    let ((engine, _), retries) = (engine(), Retries::new(SECRET));
+    let ((engine, _), retries) = (engine(), retries());
     let who = [Identity::new("user", "ada").expect("valid")];
     let request = Request::new(&who).expect("valid");
-    let panics = || retries.once(&engine, id("1"), &request, || panic!("as an observer might"));
+    let panics = || retries.once(&engine, id("1"), GOOD, &request, || panic!("as an observer might"));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert_eq!(check(&retries, &engine, "1", &request).expect("the first").remaining(), Some(2));
 }

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tidegate::RatedLimiter;
 use tidegate_service::{
-    Periods, Settings,
+    DEFAULT_CALLER_SHARE, Periods, Settings,
     grpc::{
         Admin, Grpc,
         proto::tidegate::v1::{
@@ -62,9 +62,9 @@ const BLOCK: usize = 16 << 10;
 const NEARLY_MIB: usize = MIB - BLOCK;
 
 /// A peer that takes all it can get.
-const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+pub(crate) const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// A peer that behaves.
-const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const RESERVE: &str = "/tidegate.v1.RateLimiter/Reserve";
@@ -73,9 +73,9 @@ const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A server with all listeners, which ends with the test.
-struct Server {
+pub(crate) struct Server {
     process: Process,
-    grpc: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     resp: SocketAddr,
     _absent_admin: ReservedPort,
 }
@@ -90,11 +90,15 @@ impl Deref for Server {
 
 impl Server {
     fn with(periods: Periods) -> Self {
+        Self::sharing(DEFAULT_CALLER_SHARE, Settings { periods, ..Settings::default() })
+    }
+
+    /// Starts one of which each caller has this share.
+    pub(crate) fn sharing(caller_share: u8, settings: Settings) -> Self {
         let absent_admin = ReservedPort::new();
         let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
         let ((listener, grpc), (resp_listener, resp)) = (listen(), listen());
-        let settings = Settings { periods, ..Settings::default() };
-        let process = Process::start(settings, Authorize::default(), |doors, clock| {
+        let process = Process::start_with(caller_share, settings, Authorize::default(), |doors, clock| {
             let throttle = Arc::new(RatedLimiter::with_clock(KEYS_MAX, clock));
             let of_resp = Resp { listener: resp_listener, throttle, operators: None };
             doors.grpc(Grpc { listener, admin }).resp(of_resp)
@@ -188,7 +192,7 @@ impl Server {
 }
 
 /// Connects from an address of this machine.
-async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+pub(crate) async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((source, 0).into()).expect("an address of this machine");
     let stream = socket.connect(to).await.expect("the server listens");
@@ -196,7 +200,7 @@ async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
     stream
 }
 
-fn blocking(stream: TcpStream) -> net::TcpStream {
+pub(crate) fn blocking(stream: TcpStream) -> net::TcpStream {
     let stream = stream.into_std().expect("it is registered");
     stream.set_nonblocking(false).expect("a socket");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -213,7 +217,7 @@ async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     assert!(waiting.await.is_ok(), "waited a minute in vain: {what}");
 }
 
-fn check_of(user: &str) -> RateLimitRequest {
+pub(crate) fn check_of(user: &str) -> RateLimitRequest {
     RateLimitRequest { identifier: user.to_owned(), identifier_type: "user".to_owned(), ..RateLimitRequest::default() }
 }
 

@@ -20,7 +20,7 @@ use tidegate::{
     time::{Nanos, SECOND_NS},
 };
 use tidegate_service::{
-    Decider, Doors, Handle, Periods, Settings,
+    DEFAULT_CALLER_SHARE, Decider, Doors, Handle, Periods, Settings,
     http::{Authorize, Http},
 };
 use tidegate_testkit::PATIENCE;
@@ -78,6 +78,16 @@ impl Process {
         authorize: Authorize,
         open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
     ) -> Self {
+        Self::start_with(DEFAULT_CALLER_SHARE, settings, authorize, open)
+    }
+
+    /// Starts one of which each caller has this share.
+    pub(crate) fn start_with(
+        caller_share: u8,
+        settings: Settings,
+        authorize: Authorize,
+        open: impl FnOnce(Doors<TestClock>, TestClock) -> Doors<TestClock>,
+    ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
         let gate = Gate::default();
@@ -85,7 +95,8 @@ impl Process {
             TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken), gate: Arc::clone(&gate) };
         let engine = Arc::new(Engine::for_simulation(KEYS_MAX, test_clock.clone(), 7));
         let (listener, http) = listen();
-        let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+        let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
+        let decider = Arc::new(decider.with_caller_share(caller_share));
         let mut settings = Settings { workers: 2, ..settings };
         // As the tests call it.
         settings.browsers.hosts.push("tidegate".to_owned());

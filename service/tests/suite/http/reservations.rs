@@ -83,6 +83,21 @@ fn one_that_is_denied_reserves_nothing() {
 }
 
 #[test]
+fn where_no_limit_applies_nothing_is_kept() {
+    let server = server();
+    let unlimited = user("ada").replace("]}", r#"],"domain":"shop","request_id":"r-1"}"#);
+    for _ in 0..2 {
+        let answer = server.connect().post("/v1/reserve", &unlimited);
+        let told = answer.json();
+        assert_eq!((answer.status, &told["allowed"], &told["limit_id"]), (200, &json!(true), &Value::Null));
+        assert_eq!((told.get("reservation"), told.get("degraded")), (None, None));
+    }
+    for table in ["tidegate_open_reservations", "tidegate_remembered_requests"] {
+        assert_eq!(server.metric(table), 0, "{table}");
+    }
+}
+
+#[test]
 fn it_is_settled_once() {
     let server = server();
     for (first, again) in [(true, true), (true, false), (false, true), (false, false)] {

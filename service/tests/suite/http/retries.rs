@@ -28,7 +28,9 @@ fn a_repeat_is_free_and_told_the_same_for_a_minute() {
     assert_eq!(server.check(&named("ada", "r-1", "")).json()["remaining"], 98, "its minute is over");
     assert_eq!(server.metric("tidegate_repeated_requests_total"), 1);
     assert_eq!(server.metric("tidegate_remembered_requests"), 1);
-    assert_eq!(server.metric("tidegate_forgotten_requests_total"), 0);
+    for reason in ["caller", "table"] {
+        assert_eq!(server.metric(&format!(r#"tidegate_forgotten_requests_total{{reason="{reason}"}}"#)), 0);
+    }
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn the_same_id_with_another_request_is_refused_and_charges_nothing() {
 }
 
 #[test]
-fn denials_and_peeks_are_not_remembered() {
+fn what_charged_nothing_is_not_remembered() {
     let server = Server::with(HUNDRED);
     server.check(&named("ada", "r-1", r#","cost":100"#));
     assert_eq!(server.check(&named("ada", "r-2", "")).status, 429);
@@ -66,6 +68,12 @@ fn denials_and_peeks_are_not_remembered() {
     assert_eq!(server.check(&named("ada", "r-2", "")).status, 200, "the limit's next minute");
     assert_eq!(server.check(&named("bob", "r-3", r#","peek":true"#)).json()["remaining"], 99);
     assert_eq!(server.check(&named("bob", "r-3", r#","cost":7"#)).json()["remaining"], 93, "the id is free");
+    let remembered = server.metric("tidegate_remembered_requests");
+    for _ in 0..2 {
+        let unlimited = server.check(&named("bob", "r-4", r#","domain":"shop""#));
+        assert_eq!((unlimited.status, &unlimited.json()["limit_id"]), (200, &Value::Null));
+    }
+    assert_eq!(server.metric("tidegate_remembered_requests"), remembered, "nothing was charged");
 }
 
 #[test]
