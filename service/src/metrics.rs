@@ -14,6 +14,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, clock::Clock};
+use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
 
 use crate::{
     body_budget::BodyBudget,
@@ -41,6 +42,7 @@ impl Metrics {
     pub(crate) fn new<C: Clock>(
         decider: &Arc<Decider<C>>,
         body_budget: &Arc<BodyBudget>,
+        connections: Vec<Arc<ConnectionLimiter>>,
         latencies: Vec<DoorLatencies>,
         throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
@@ -54,6 +56,7 @@ impl Metrics {
             registry.register_collector(Box::new(OfStore(Arc::clone(decider))));
         }
         registry.register_collector(Box::new(BodyBudgetCollector(Arc::clone(body_budget))));
+        registry.register_collector(Box::new(ConnectionCollector(connections)));
         registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
         registry.register_collector(Box::new(OfRefusals(Arc::clone(&refusals))));

@@ -25,6 +25,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
+use tidegate_listener::ConnectionPermit;
 use tidegate_middleware::extract;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -416,6 +417,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         self: Rc<Self>,
         stream: S,
         peer: SocketAddr,
+        _: Rc<ConnectionPermit>,
         leave: Leave,
     ) {
         let periods = self.shared.periods;

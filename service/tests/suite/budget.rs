@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// A period longer than any test.
-const LONG: Duration = Duration::from_mins(10);
+pub(crate) const LONG: Duration = Duration::from_mins(10);
 
 const MIB: usize = 1 << 20;
 /// The bytes by which the budget is given out, and which each body has for free.
@@ -62,9 +62,9 @@ const BLOCK: usize = 16 << 10;
 const NEARLY_MIB: usize = MIB - BLOCK;
 
 /// A peer that takes all it can get.
-const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+pub(crate) const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// A peer that behaves.
-const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const RESERVE: &str = "/tidegate.v1.RateLimiter/Reserve";
@@ -73,10 +73,10 @@ const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A server with all listeners, which ends with the test.
-struct Server {
+pub(crate) struct Server {
     process: Process,
-    grpc: SocketAddr,
-    resp: SocketAddr,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) resp: SocketAddr,
     _absent_admin: ReservedPort,
 }
 
@@ -90,10 +90,13 @@ impl Deref for Server {
 
 impl Server {
     fn with(periods: Periods) -> Self {
+        Self::listening(Settings { periods, ..Settings::default() })
+    }
+
+    pub(crate) fn listening(settings: Settings) -> Self {
         let absent_admin = ReservedPort::new();
         let admin = Admin::to(&format!("http://{}", absent_admin.address()), None).expect("a client");
         let ((listener, grpc), (resp_listener, resp)) = (listen(), listen());
-        let settings = Settings { periods, ..Settings::default() };
         let process = Process::start(settings, Authorize::default(), |doors, clock| {
             let throttle = Arc::new(RatedLimiter::with_clock(KEYS_MAX, clock));
             let of_resp = Resp { listener: resp_listener, throttle, operators: None };
@@ -113,7 +116,7 @@ impl Server {
         self.metric(&format!(r#"tidegate_refused_bodies_total{{reason="{reason}"}}"#))
     }
 
-    async fn resp_from(&self, source: Ipv4Addr) -> RespConnection {
+    pub(crate) async fn resp_from(&self, source: Ipv4Addr) -> RespConnection {
         RespConnection::over(blocking(connect(source, self.resp).await))
     }
 
@@ -160,7 +163,7 @@ impl Server {
     }
 
     /// Shows that the peer that behaves is decided by its limit, over HTTP and over gRPC, also with bodies that need room.
-    async fn gives_others_their_quota(&self) {
+    pub(crate) async fn gives_others_their_quota(&self) {
         let long = self.begin_body(GOOD, "/v1/check", 4 * BLOCK).await.send(" ");
         assert_eq!((long.status, long.json()["remaining"].as_u64()), (200, Some(99)), "a long body has room");
         let mut connection = HttpConnection::over(blocking(connect(GOOD, self.http).await));
@@ -188,7 +191,7 @@ impl Server {
 }
 
 /// Connects from an address of this machine.
-async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+pub(crate) async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((source, 0).into()).expect("an address of this machine");
     let stream = socket.connect(to).await.expect("the server listens");
@@ -196,7 +199,7 @@ async fn connect(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
     stream
 }
 
-fn blocking(stream: TcpStream) -> net::TcpStream {
+pub(crate) fn blocking(stream: TcpStream) -> net::TcpStream {
     let stream = stream.into_std().expect("it is registered");
     stream.set_nonblocking(false).expect("a socket");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -204,7 +207,7 @@ fn blocking(stream: TcpStream) -> net::TcpStream {
 }
 
 /// Waits until `is_so` returns true, while the clients of this test go on.
-async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let waiting = timeout(PATIENCE, async {
         while !is_so() {
             sleep(Duration::from_millis(20)).await;

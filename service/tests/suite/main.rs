@@ -2,6 +2,7 @@
 //! at all of them.
 
 mod budget;
+mod connections;
 mod grpc;
 mod http;
 mod process;
