@@ -11,7 +11,7 @@ use std::{
 };
 
 use actix_http::{
-    Extensions, HttpService, Protocol, Request, Response,
+    Extensions, HttpService, KeepAlive, Protocol, Request, Response,
     body::{BodySize, BoxBody, MessageBody},
     error::DispatchError,
 };
@@ -22,6 +22,7 @@ use actix_web::{
     dev::{AppConfig, Server},
     web::Bytes,
 };
+use futures_util::TryFutureExt as _;
 use rustls::ServerConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsAcceptor;
@@ -35,8 +36,8 @@ use crate::{
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
 
-/// How long a listener waits for its peers. All but `handshake` are a second at least, since actix-http measures by a clock
-/// that is half a second slow.
+/// How long a listener waits for its peers. `request_head` and `linger` are a second at least, since actix-http measures them
+/// by a clock that is half a second slow.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpPeriods {
     /// How long a connection may rest, without a request and without reading an answer, before it is closed.
@@ -73,7 +74,7 @@ impl HttpListener {
     pub fn serve<F, I, S, B, C>(self, factory: F, on_connect: C) -> io::Result<Server>
     where
         F: Fn() -> I + Clone + Send + 'static,
-        I: IntoServiceFactory<S, Request> + 'static,
+        I: IntoServiceFactory<S, Request>,
         S: ServiceFactory<Request, Config = AppConfig> + 'static,
         S::Error: Into<Response<BoxBody>> + 'static,
         S::InitError: fmt::Debug,
@@ -104,16 +105,14 @@ impl HttpListener {
             let service = map_config::<I, S, Request, _, ()>(factory(), |()| AppConfig::default());
             let timed = apply_fn_factory(service, |request: Request, service: &S::Service| {
                 let guard = request.conn_data::<Rc<RequestTimer>>().map(RequestTimer::begin);
-                let answer = service.call(request);
-                async move {
-                    answer.await.map(|answer| {
-                        let answer: Response<B> = answer.into();
-                        answer.map_body(|_, body| TimedBody { body: body.boxed(), _guard: guard })
-                    })
-                }
+                service.call(request).map_ok(|answer| {
+                    let answer: Response<B> = answer.into();
+                    answer.map_body(|_, body| TimedBody { body: body.boxed(), _guard: guard })
+                })
             });
             let http = HttpService::<TimedStream, _, TimedBody>::build()
-                .keep_alive(periods.idle)
+                // The stream measures how long a connection may rest.
+                .keep_alive(KeepAlive::Os)
                 .client_request_timeout(periods.request_head)
                 .client_disconnect_timeout(periods.linger)
                 .graceful_shutdown_signal(move || {
