@@ -32,6 +32,8 @@ use crate::{
     timed_stream::{ByteStream, RequestGuard, RequestTimer, TimedStream},
 };
 
+/// Connections beyond the cap of a listener that its threads have at once, so as to refuse them. More wait.
+const REFUSALS_MAX: usize = 1_000;
 /// What a peer is told whose connection is refused, unless it speaks TLS.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
@@ -91,8 +93,8 @@ impl HttpListener {
         });
         let server = Server::build()
             .workers(workers)
-            // Of each thread. Connections at a cap are taken, too, and refused by the thread that gets them.
-            .max_concurrent_connections(2 * connections.caps().listener)
+            // Of each thread, which refuses those that it gets beyond a cap.
+            .max_concurrent_connections((connections.caps().listener + REFUSALS_MAX).div_ceil(workers))
             .disable_signals()
             .shutdown_timeout(drain.as_secs());
         let stopping = server.graceful_shutdown_signal();
