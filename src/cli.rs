@@ -8,6 +8,7 @@ use clap::{
     builder::{FalseyValueParser, Styles},
 };
 use tidegate_admin::{DatabaseUrl, Keys};
+use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 
 use crate::{
     access::AccessArguments,
@@ -157,6 +158,11 @@ pub(crate) struct ControlArguments {
     pub(crate) keys: Keys,
     #[command(flatten)]
     pub(crate) access: AccessArguments,
+    /// Connections that one address may have at the dashboard and its REST calls, of 5,120; of IPv6, the first 64 bits are one
+    /// address. Raise it where more nodes or people come by one address: a NAT, or a proxy.
+    #[arg(long, value_name = "N", env = "TIDEGATE_ADMIN_CONNECTIONS_PER_PEER", default_value_t = DEFAULT_PEER_CONNECTIONS,
+        value_parser = connections)]
+    pub(crate) admin_connections_per_peer: usize,
     /// What is logged to standard error: error, warn, info, debug or trace, also by module.
     #[arg(long, value_name = "FILTER", env = "TIDEGATE_LOG", default_value = "info,actix_server=warn,actix_http=off")]
     pub(crate) log: String,
@@ -356,6 +362,12 @@ fn node(text: &str) -> Result<String, String> {
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_024).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1024".to_owned())
+}
+
+/// From 1 to as many as a port for checks takes.
+pub(crate) fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+    number.ok_or_else(|| format!("write a whole number from 1 to {CONNECTIONS_MAX}"))
 }
 
 #[cfg(test)]

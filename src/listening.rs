@@ -4,10 +4,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use tidegate::time::parse_period;
-use tidegate_service::{DRAIN_DELAY_MAX, Periods, Settings, Source, Tokens, Traces, http::Browsers};
+use tidegate_service::{
+    CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS, DRAIN_DELAY_MAX, Periods, Settings, Source, Tokens,
+    Traces, http::Browsers,
+};
 use tidegate_tls::{Tls, TlsFiles};
 
-use crate::output::Failure;
+use crate::{cli::connections, output::Failure};
 
 #[derive(Debug, Args)]
 pub(crate) struct ListeningArguments {
@@ -44,6 +47,12 @@ pub(crate) struct ListeningArguments {
     /// most. All requests that are open then have what is left of 30 s.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_DRAIN_DELAY", default_value = "3s", value_parser = delay)]
     drain_delay: u64,
+    /// Connections that one address may have at each port for checks, of 10,000; of IPv6, the first 64 bits are one address.
+    /// Where tokens are asked for, a fifth of them over the Redis protocol need not have sent one. Raise it where all callers
+    /// come by one address: a NAT, or a balancer.
+    #[arg(long, value_name = "N", env = "TIDEGATE_CONNECTIONS_PER_PEER", default_value_t = DEFAULT_PEER_CONNECTIONS,
+        value_parser = connections)]
+    connections_per_peer: usize,
 }
 
 impl ListeningArguments {
@@ -71,6 +80,7 @@ impl ListeningArguments {
             source,
             traces,
             periods: Periods::default(),
+            connections: ConnectionCaps::new(CONNECTIONS_MAX, self.connections_per_peer),
         })
     }
 

@@ -4,7 +4,9 @@ use std::{convert::Infallible, fs, future::pending, io, net::TcpListener, path::
 
 use rustix::system::uname;
 use tidegate::{Engine, clock::SystemClock};
-use tidegate_admin::{Admin, ErrorCounts, FiguresClock, Periods, PolicyFile, PolicyFileOutcome, Process, Settings};
+use tidegate_admin::{
+    Admin, ConnectionCaps, ErrorCounts, FiguresClock, Periods, PolicyFile, PolicyFileOutcome, Process, Settings,
+};
 use tidegate_fleet::store::Shared;
 use tidegate_service::{Doors, Running, grpc::Admin as WayToAdmin};
 use tokio::sync::oneshot;
@@ -93,6 +95,7 @@ async fn serve(
         process: node.process,
         errors: errors.map(|errors| ErrorCounts::of(move || errors.by_kind())).unwrap_or_default(),
         access: arguments.access.settings()?,
+        connections: ConnectionCaps::new(Admin::CONNECTIONS_MAX, arguments.admin_connections_per_peer),
         periods: Periods::default(),
     };
     let admin = Admin::open(settings).await.map_err(|error| Failure(error.to_string()))?;

@@ -72,4 +72,5 @@ pub use server::{Access, Admin, Periods, Settings};
 pub use start::StartError;
 pub use store::{BackupError, Copied, DatabaseUrl, backup};
 pub use tidegate_fleet::{ErrorCounts, wire::Process};
+pub use tidegate_listener::ConnectionCaps;
 pub use tidegate_tls::TlsFiles;

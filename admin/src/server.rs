@@ -17,7 +17,7 @@ use std::{
 };
 
 use actix_web::{
-    App, Error, HttpMessage, HttpServer,
+    App, Error, HttpMessage,
     body::{BodySize, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -35,6 +35,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
 };
 use tidegate_fleet::{Answers, ErrorCounts, store::Shared, wire::Process};
+use tidegate_listener::{ConnectionCaps, ConnectionLimiter, HttpListener, HttpPeriods};
 use tidegate_tls::{Tls, TlsFiles};
 use tokio::{sync::watch, task::spawn_blocking, time::timeout};
 
@@ -86,10 +87,10 @@ const LAST_WRITES_WITHIN: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_millis(500);
 /// A handful of people, and the machine has other work.
 const WORKERS: usize = 2;
-/// Connections of each worker: those of nodes last as long as the nodes.
-const CONNECTIONS_MAX: usize = 2_560;
-/// How long a client may take to send a request's head.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that is being closed has for the rest of a request.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a connection may be idle. It is longer than nginx keeps its connections (60 s), so that it does not send a request over
 /// one that the server is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -136,6 +137,8 @@ pub struct Settings {
     pub errors: ErrorCounts,
     /// How people sign in.
     pub access: Access,
+    /// The caps of connections.
+    pub connections: ConnectionCaps,
     /// How long the server waits for others.
     pub periods: Periods,
 }
@@ -153,6 +156,9 @@ pub struct Periods {
     pub look_timeout: Duration,
     /// How long a stop waits for requests that are being answered: whole seconds.
     pub drain: Duration,
+    /// How long the head of a request may take: of a connection's first one from its beginning, of later ones from their first
+    /// byte. It is a second at least.
+    pub request_head: Duration,
     /// How long a body may take to come.
     pub body_timeout: Duration,
     /// How long a body with files in it may take to come.
@@ -167,6 +173,7 @@ impl Default for Periods {
             node_heartbeat: Duration::from_secs(10),
             look_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
+            request_head: Duration::from_secs(10),
             body_timeout: Duration::from_secs(5),
             file_timeout: Duration::from_mins(1),
         }
@@ -277,6 +284,7 @@ pub struct Admin {
     is_first_start: bool,
     policy_file: Option<PolicyFileOutcome>,
     tls: Option<Tls>,
+    connection_limiter: Arc<ConnectionLimiter>,
     clerk: Clerk,
     // No other process takes the folder while this lives.
     folder: Option<DataFolder>,
@@ -284,8 +292,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Connections that it takes at once.
-    pub const CONNECTIONS_MAX: usize = WORKERS * CONNECTIONS_MAX;
+    /// Connections that it takes at once: those of nodes last as long as the nodes.
+    pub const CONNECTIONS_MAX: usize = 5_120;
 
     /// Opens the database, or makes it with the example policy, and publishes its newest version to the engine.
     ///
@@ -315,6 +323,7 @@ impl Admin {
             process,
             errors,
             access,
+            connections,
             periods,
         } = settings;
         let tls = access.tls.clone().map(Tls::open).transpose().map_err(StartError::Tls)?;
@@ -341,7 +350,8 @@ impl Admin {
         let (setup, setup_code) = setup(store.has_administrator().await.map_err(failed)?)?;
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
             Cookies::of(&listener, url.as_deref(), tls.is_some());
-        let telemetry = Arc::new(Telemetry::new(store.meter()));
+        let connection_limiter = ConnectionLimiter::new("admin", connections, false);
+        let telemetry = Arc::new(Telemetry::new(store.meter(), &connection_limiter));
         // Tells the events of this process from those of the one before.
         let events = Arc::new(Events::new(format!("{:x}", jiff::Timestamp::now().as_nanosecond())));
         let privacy = Privacy::new(keys, &secret);
@@ -404,6 +414,7 @@ impl Admin {
             is_first_start,
             policy_file,
             tls,
+            connection_limiter,
             clerk,
             folder,
             _scratch: scratch,
@@ -451,23 +462,26 @@ impl Admin {
         let state = self.state.clone();
         let connections = Connections::default();
         let mut open = connections.watch();
-        let server = HttpServer::new(move || {
-            App::new().app_data(state.clone()).wrap(from_fn(dress)).configure(routes::configure)
-        })
-        .on_connect(move |_, data| {
-            data.insert(connections.begin());
-        })
-        .workers(WORKERS)
-        .max_connections(CONNECTIONS_MAX)
-        .client_request_timeout(REQUEST_TIMEOUT)
-        .keep_alive(IDLE_TIMEOUT)
-        .shutdown_timeout(self.state.fleet.periods.drain.as_secs())
-        .disable_signals();
-        let server = match &self.tls {
-            None => server.listen(self.listener)?,
-            Some(tls) => server.listen_rustls_0_23(self.listener, tls.config()?)?,
+        let Periods { request_head, drain, .. } = self.state.fleet.periods;
+        let listener = HttpListener {
+            socket: self.listener,
+            tls: self.tls.as_ref().map(Tls::config).transpose()?,
+            connections: self.connection_limiter,
+            workers: WORKERS,
+            periods: HttpPeriods {
+                idle: IDLE_TIMEOUT,
+                handshake: HANDSHAKE_TIMEOUT,
+                request_head,
+                linger: LINGER_TIMEOUT,
+            },
+            drain,
         };
-        let server = server.run();
+        let server = listener.serve(
+            move || App::new().app_data(state.clone()).wrap(from_fn(dress)).configure(routes::configure),
+            move |data| {
+                data.insert(connections.begin());
+            },
+        )?;
         let handle = server.handle();
         let drain = async {
             stop.await;
@@ -722,12 +736,13 @@ mod tests {
             node_heartbeat,
             look_timeout,
             drain,
+            request_head,
             body_timeout,
             file_timeout,
         } = Periods::default();
         let of_nodes = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout];
         assert_eq!(of_nodes.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000]);
-        let of_requests = [drain, Oidc::PATIENCE, body_timeout, file_timeout];
-        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 5_000, 60_000]);
+        let of_requests = [drain, Oidc::PATIENCE, request_head, body_timeout, file_timeout];
+        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 10_000, 5_000, 60_000]);
     }
 }

@@ -14,6 +14,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
 
 use crate::problem::{Code, Problem};
 
@@ -99,7 +100,7 @@ impl Meter {
 }
 
 impl Telemetry {
-    pub(crate) fn new(meter: &Meter) -> Self {
+    pub(crate) fn new(meter: &Meter, connections: &Arc<ConnectionLimiter>) -> Self {
         let (requests, publishes, figures) = (Family::default(), Family::default(), Family::default());
         let gauges: [Gauge; 4] = std::array::from_fn(|_| Gauge::default());
         let mut registry = Registry::with_prefix("tidegate_admin");
@@ -109,6 +110,7 @@ impl Telemetry {
         registry.register("policy_version", "Version of the policy in force", policy_version);
         registry.register("sessions", "Sessions that have not ended", sessions);
         registry.register("streams", "Event streams that are open", streams);
+        registry.register_collector(Box::new(ConnectionCollector(vec![Arc::clone(connections)])));
         registry.register("alerts", "Alerts that are open", alerts);
         registry.register("http_requests", "Requests over HTTP by status", Family::clone(&requests));
         registry.register("publishes", "Publishes by result", Family::clone(&publishes));

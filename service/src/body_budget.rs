@@ -12,7 +12,7 @@ use std::{
     convert::Infallible,
     hash::Hash,
     mem,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -22,6 +22,7 @@ use std::{
 };
 
 use futures_util::task::AtomicWaker;
+use tidegate_listener::PeerNetwork;
 use tokio::time::{Instant, sleep};
 
 use crate::{degraded::LogLimiter, error::BODY_BYTES_MAX, periods::Periods};
@@ -67,19 +68,6 @@ impl BudgetRefusal {
             Self::Dropped => "dropped",
             Self::Overdue => "overdue",
         }
-    }
-}
-
-/// The address by which peers are told apart: of IPv6 its first 64 bits, since one host has all addresses that begin so.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct PeerNetwork(pub(crate) IpAddr);
-
-impl From<IpAddr> for PeerNetwork {
-    fn from(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-            address @ IpAddr::V4(_) => address,
-        })
     }
 }
 
@@ -355,7 +343,7 @@ impl BodyBudget {
     /// Logs that a bound is reached, once a second at most.
     fn log_full(&self, peer: PeerNetwork, bound: &'static str, dropped: usize) {
         if let Some(left_out) = self.log.is_time() {
-            tracing::warn!(peer = %peer.0, bound, dropped, left_out, "part of the body budget is full");
+            tracing::warn!(%peer, bound, dropped, left_out, "part of the body budget is full");
         }
     }
 }

@@ -9,11 +9,9 @@ use std::{
 };
 
 use hashlink::LinkedHashMap;
+use tidegate_listener::PeerNetwork;
 
-use crate::{
-    body_budget::PeerNetwork,
-    tokens::{Good, Rights, TokenDigest},
-};
+use crate::tokens::{Good, Rights, TokenDigest};
 
 /// A caller: what sends a request, and what it may do.
 #[derive(Clone, Debug)]

@@ -402,7 +402,7 @@ impl<C: Clock> Decider<C> {
     /// Logs that there is no room for a reservation, once a second at most.
     fn log_full(&self, caller: &Caller, reason: NoRoom) {
         if let Some(left_out) = self.log.is_time() {
-            tracing::warn!(peer = %caller.peer.0, full = reason.name(), left_out, "a reservation has no room");
+            tracing::warn!(peer = %caller.peer, full = reason.name(), left_out, "a reservation has no room");
         }
     }
 

@@ -7,11 +7,12 @@ use std::{
 };
 
 use tidegate::clock::Clock;
+use tidegate_listener::{ConnectionCaps, ConnectionLimiter, PeerNetwork};
 use tidegate_tls::Tls;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    body_budget::{BodyBudget, PeerNetwork},
+    body_budget::BodyBudget,
     callers::Caller,
     decider::Decider,
     error::Error,
@@ -28,8 +29,6 @@ use crate::{
     watch::{Source, Watch},
 };
 
-/// Connections of a door, those of all its workers together.
-pub const CONNECTIONS_MAX: usize = 10_000;
 /// How long a stop may take at most, with its delay. Whatever ends after the doors has five seconds more.
 const DRAIN: Duration = Duration::from_secs(25);
 /// The longest delay of a stop: what is left is for the requests under way.
@@ -67,6 +66,8 @@ pub struct Settings {
     pub traces: Option<Traces>,
     /// How long the listeners wait for their peers.
     pub periods: Periods,
+    /// The caps of connections, of each listener by itself.
+    pub connections: ConnectionCaps,
 }
 
 /// What all doors know.
@@ -144,8 +145,18 @@ impl<C: Clock> Doors<C> {
     /// Opens them, on a runtime of tokio. An error: one cannot listen.
     pub fn serve(self) -> io::Result<Running> {
         let Self { decider, settings, http, grpc, resp, refusals } = self;
-        let Settings { workers, tls, tokens, metrics_tokens, browsers, drain_delay, source, traces, periods } =
-            settings;
+        let Settings {
+            workers,
+            tls,
+            tokens,
+            metrics_tokens,
+            browsers,
+            drain_delay,
+            source,
+            traces,
+            periods,
+            connections,
+        } = settings;
         let (workers, drain) = (workers.max(1), DRAIN.saturating_sub(drain_delay));
         let of_http = DoorLatencies::new(&http::KIND);
         let grpc = grpc.map(|grpc| (grpc, DoorLatencies::new(&grpc::KIND)));
@@ -153,10 +164,16 @@ impl<C: Clock> Doors<C> {
         let mut latencies = vec![of_http.clone()];
         latencies.extend(grpc.as_ref().map(|(_, of_grpc)| of_grpc.clone()));
         latencies.extend(resp.as_ref().map(|(_, of_resp)| of_resp.clone()));
+        let http_connections = ConnectionLimiter::new(http::KIND.name, connections, false);
+        let grpc_connections = ConnectionLimiter::new(grpc::KIND.name, connections, false);
+        let resp_connections = ConnectionLimiter::new(resp::KIND.name, connections, tokens.is_some());
+        let mut limiters = vec![Arc::clone(&http_connections)];
+        limiters.extend(grpc.is_some().then(|| Arc::clone(&grpc_connections)));
+        limiters.extend(resp.is_some().then(|| Arc::clone(&resp_connections)));
         let body_budget = Arc::new(BodyBudget::new(&periods));
         let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
         let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
-        let metrics = Metrics::new(&decider, &body_budget, latencies, throttled.as_ref(), &watch, refusals);
+        let metrics = Metrics::new(&decider, &body_budget, limiters, latencies, throttled.as_ref(), &watch, refusals);
         let is_leaving = Arc::new(AtomicBool::new(false));
         let mut beside = JoinSet::new();
         beside.spawn(Arc::clone(&watch).follow(periods.health_sample));
@@ -179,13 +196,15 @@ impl<C: Clock> Doors<C> {
             is_leaving: Arc::clone(&is_leaving),
         });
         let (stop, _) = watch::channel(false);
-        let http = http.serve(&shared, &of_http, workers, for_http, drain)?;
+        let http = http.serve(&shared, &of_http, workers, for_http, drain, http_connections)?;
         let mut lanes = JoinSet::new();
         if let Some((grpc, of_grpc)) = grpc {
-            lanes.spawn(grpc.serve(&shared, &of_grpc, workers, config()?, (stop.subscribe(), drain))?);
+            let until = (stop.subscribe(), drain);
+            lanes.spawn(grpc.serve(&shared, &of_grpc, workers, config()?, until, grpc_connections)?);
         }
         if let Some((resp, of_resp)) = resp {
-            lanes.spawn(resp.serve(&shared, &of_resp, workers, config()?, (stop.subscribe(), drain))?);
+            let until = (stop.subscribe(), drain);
+            lanes.spawn(resp.serve(&shared, &of_resp, workers, config()?, until, resp_connections)?);
         }
         if let Some(tls) = tls {
             beside.spawn(async move { tls.follow_every(periods.files, &watch.certificate).await });

@@ -21,6 +21,7 @@ use std::{future::Future, io, net::TcpListener, sync::Arc, time::Duration};
 
 use rustls::ServerConfig;
 use tidegate::clock::Clock;
+use tidegate_listener::ConnectionLimiter;
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -63,6 +64,7 @@ impl Grpc {
         workers: usize,
         tls: Option<ServerConfig>,
         (stop, drain): (watch::Receiver<bool>, Duration),
+        connections: Arc<ConnectionLimiter>,
     ) -> io::Result<impl Future<Output = ()> + Send + use<C>> {
         let Self { listener, admin } = self;
         // TLS as that of the other doors, and HTTP/2 in it.
@@ -71,7 +73,9 @@ impl Grpc {
             config
         });
         let (shared, latencies, admin) = (Arc::clone(shared), latencies.clone(), Arc::new(admin));
-        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain, periods: shared.periods };
+        let (name, periods) = (KIND.name, shared.periods);
+        // HTTP/2 has no refusal that would come before its first frames.
+        let lanes = Lanes { listener, tls, connections, refusal: &[], name, count: workers, stop, drain, periods };
         lanes.open(move || Door::new(Arc::clone(&shared), &latencies, Arc::clone(&admin)))
     }
 }

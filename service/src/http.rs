@@ -7,21 +7,16 @@ mod authorize;
 mod browsers;
 mod door;
 
+use actix_web::dev::{Server, fn_service};
 pub use actix_web::http::header::HeaderName;
-use actix_web::{
-    HttpServer,
-    dev::{Server, fn_service},
-};
 use rustls::ServerConfig;
 use tidegate::clock::{Clock, SystemClock};
+use tidegate_listener::{ConnectionLimiter, HttpListener, HttpPeriods};
 
 use self::door::Door;
 pub(crate) use self::door::KIND;
 pub use self::{authorize::Authorize, browsers::Browsers};
-use crate::{
-    doors::{CONNECTIONS_MAX, Shared},
-    latency::DoorLatencies,
-};
+use crate::{doors::Shared, latency::DoorLatencies, periods::Periods};
 
 /// The HTTP door.
 #[derive(Debug)]
@@ -41,11 +36,14 @@ impl Http {
         workers: usize,
         tls: Option<ServerConfig>,
         drain: Duration,
+        connections: Arc<ConnectionLimiter>,
     ) -> io::Result<Server> {
-        let Self { listener, authorize } = self;
+        let Self { listener: socket, authorize } = self;
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
-        let (periods, address) = (shared.periods, listener.local_addr()?);
-        let server = HttpServer::new(move || {
+        let address = socket.local_addr()?;
+        let Periods { idle, handshake, request_head, linger, .. } = shared.periods;
+        let periods = HttpPeriods { idle, handshake, request_head, linger };
+        let factory = move || {
             let door = Rc::new(Door {
                 shared: Arc::clone(&shared),
                 authorize: authorize.clone(),
@@ -54,20 +52,7 @@ impl Http {
                 clock: SystemClock::new(),
             });
             fn_service(move |request| Rc::clone(&door).handle(request))
-        });
-        let server = server
-            .workers(workers)
-            .max_connections(CONNECTIONS_MAX.div_ceil(workers))
-            .disable_signals()
-            .shutdown_timeout(drain.as_secs())
-            .tcp_nodelay(true)
-            .keep_alive(periods.idle)
-            .client_request_timeout(periods.request_head)
-            .client_disconnect_timeout(periods.linger);
-        let server = match tls {
-            None => server.listen(listener)?,
-            Some(config) => server.listen_rustls_0_23(listener, config)?,
         };
-        Ok(server.run())
+        HttpListener { socket, tls, connections, workers, periods, drain }.serve(factory, |_| {})
     }
 }

@@ -5,7 +5,7 @@
 use std::{
     cell::Cell,
     convert::Infallible,
-    future::Future,
+    future::{Future, pending},
     io,
     net::{self, SocketAddr},
     pin::Pin,
@@ -17,17 +17,18 @@ use std::{
 };
 
 use rustls::ServerConfig;
+use tidegate_listener::{ConnectionLimiter, ConnectionPermit, refuse};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::{JoinSet, LocalSet, spawn_local},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{doors::CONNECTIONS_MAX, periods::Periods};
+use crate::periods::Periods;
 
 /// A connection is idle after this many looks in a row that find it unused.
 const IDLE_LOOKS: u32 = 12;
@@ -37,10 +38,12 @@ const BREATH: Duration = Duration::from_millis(100);
 /// What a lane does with its connections.
 pub(crate) trait Door: Sized + 'static {
     /// Serves a connection to its end; from when `leave` is told, what came is still answered, and nothing more is read.
+    /// Where connections authenticate, `permit` is told so.
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         self: Rc<Self>,
         stream: S,
         peer: SocketAddr,
+        permit: Rc<ConnectionPermit>,
         leave: Leave,
     );
 }
@@ -52,6 +55,10 @@ pub(crate) type Leave = oneshot::Receiver<Infallible>;
 pub(crate) struct Lanes {
     pub(crate) listener: net::TcpListener,
     pub(crate) tls: Option<ServerConfig>,
+    /// Counts the connections.
+    pub(crate) connections: Arc<ConnectionLimiter>,
+    /// What a peer is told whose connection is refused, unless it speaks TLS.
+    pub(crate) refusal: &'static [u8],
     /// Of the threads.
     pub(crate) name: &'static str,
     /// How many of them.
@@ -67,8 +74,7 @@ pub(crate) struct Lanes {
 struct Accepted {
     socket: net::TcpStream,
     peer: SocketAddr,
-    /// One of [`CONNECTIONS_MAX`].
-    place: OwnedSemaphorePermit,
+    permit: ConnectionPermit,
 }
 
 impl Lanes {
@@ -77,25 +83,26 @@ impl Lanes {
         self,
         door: impl Fn() -> D + Clone + Send + 'static,
     ) -> io::Result<impl Future<Output = ()> + Send> {
-        let Self { listener, tls, name, count, stop, drain, periods } = self;
+        let Self { listener, tls, connections, refusal, name, count, stop, drain, periods } = self;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
+        let refusal = if tls.is_none() { refusal } else { &[] };
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let (living, mut ended) = mpsc::channel::<Infallible>(1);
         let mut lanes = Vec::with_capacity(count);
         for number in 0..count {
-            let (lane, connections) = mpsc::unbounded_channel();
+            let (lane, accepted) = mpsc::unbounded_channel();
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (door, tls, stop, living) = (door.clone(), tls.clone(), stop.clone(), living.clone());
             thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
-                LocalSet::new().block_on(&runtime, run(connections, &Rc::new(door()), tls.as_ref(), &stop, &periods));
+                LocalSet::new().block_on(&runtime, run(accepted, &Rc::new(door()), tls.as_ref(), &stop, &periods));
                 drop(living);
             })?;
             lanes.push(lane);
         }
         drop(living);
         Ok(async move {
-            accept(&listener, lanes, name, stop).await;
+            accept(&listener, lanes, name, (&connections, refusal), stop).await;
             drop(listener);
             if timeout(drain, ended.recv()).await.is_err() {
                 tracing::warn!(door = name, "connections that did not end in time are cut off");
@@ -104,28 +111,29 @@ impl Lanes {
     }
 }
 
-/// Hands connections out, until it is to stop.
+/// Hands connections out that are not refused, until it is to stop.
 async fn accept(
     listener: &TcpListener,
     lanes: Vec<mpsc::UnboundedSender<Accepted>>,
     name: &'static str,
+    (connections, refusal): (&Arc<ConnectionLimiter>, &'static [u8]),
     mut stop: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let accept = async {
         for lane in lanes.iter().cycle() {
-            // It is never closed.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let (socket, peer) = loop {
+            let accepted = loop {
                 match listener.accept().await.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
-                    Ok(accepted) => break accepted,
+                    Ok((socket, peer)) => match connections.admit(peer.ip()) {
+                        Ok(permit) => break Accepted { socket, peer, permit },
+                        Err(_) => refuse(socket, refusal),
+                    },
                     Err(error) => {
                         tracing::warn!(door = name, %error, "a connection could not be taken");
                         sleep(BREATH).await;
                     }
                 }
             };
-            if lane.send(Accepted { socket, peer, place }).is_err() {
+            if lane.send(accepted).is_err() {
                 tracing::error!(door = name, "a thread that serves connections has ended");
             }
         }
@@ -160,7 +168,7 @@ async fn run<D: Door>(
 }
 
 async fn connection<D: Door>(
-    Accepted { socket, peer, place: _place }: Accepted,
+    Accepted { socket, peer, permit }: Accepted,
     door: Rc<D>,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
@@ -170,11 +178,13 @@ async fn connection<D: Door>(
     let moved = Rc::new(Cell::new(false));
     let socket = Watched { socket, moved: Rc::clone(&moved) };
     let (tell, leave) = oneshot::channel();
+    let permit = Rc::new(permit);
+    let serving_permit = Rc::clone(&permit);
     let serve = async move {
         match tls {
-            None => door.serve(socket, peer, leave).await,
+            None => door.serve(socket, peer, serving_permit, leave).await,
             Some(tls) => match timeout(periods.handshake, tls.accept(socket)).await {
-                Ok(Ok(stream)) => door.serve(stream, peer, leave).await,
+                Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, leave).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
             },
@@ -182,6 +192,12 @@ async fn connection<D: Door>(
     };
     // A task of its own: what is sent wakes it alone, and not the timers beside it.
     let mut serving = spawn_local(serve);
+    let overdue = async {
+        tokio::select! {
+            () = idle(periods.idle, || moved.take()) => {}
+            () = unauthenticated(&permit, periods.authentication) => permit.refuse_overdue(),
+        }
+    };
     tokio::select! {
         _ = &mut serving => {}
         _ = stop.wait_for(|is_stopping| *is_stopping) => {
@@ -192,7 +208,7 @@ async fn connection<D: Door>(
                 () = idle(periods.idle, || moved.take()) => {}
             }
         }
-        () = idle(periods.idle, || moved.take()) => {
+        () = overdue => {
             drop(tell);
             // An error: it was cut off, or it panicked, which was logged.
             let _ = timeout(periods.linger, &mut serving).await;
@@ -207,6 +223,16 @@ pub(crate) async fn idle(period: Duration, was_used: impl Fn() -> bool) {
     while looks < IDLE_LOOKS {
         sleep(period / IDLE_LOOKS).await;
         looks = if was_used() { 0 } else { looks + 1 };
+    }
+}
+
+/// Resolves when a connection that must authenticate has not done so within this period.
+async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
+    if !permit.is_authenticated() {
+        sleep(period).await;
+    }
+    if permit.is_authenticated() {
+        pending::<()>().await;
     }
 }
 

@@ -5,9 +5,9 @@
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
 //!   answered to request ids), `reservations` (those that are open), `callers` (the share of each caller of both) and
 //!   `degraded` (answers that are not what they should have been); `doors` (opens them), `lanes` (threads for connections that
-//!   are no HTTP), `body_budget` (memory for what waits for its caller), `tokens` (who may ask), `periods` (how long listeners
-//!   wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`, `traces` (spans of requests), `running`
-//!   (until they have stopped).
+//!   are no HTTP), `body_budget` (memory for what waits for its caller; [`tidegate_listener`] caps connections), `tokens` (who
+//!   may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`,
+//!   `traces` (spans of requests), `running` (until they have stopped).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
 //!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
 //!   [`tidegate_middleware::headers`].
@@ -41,10 +41,11 @@ mod wire;
 
 pub use decider::{DEFAULT_CALLER_SHARE, DEFAULT_SETTLE_MULTIPLE, Decider};
 pub use degraded::tell_panics_seldom;
-pub use doors::{CONNECTIONS_MAX, DRAIN_DELAY_MAX, Doors, Settings};
+pub use doors::{DRAIN_DELAY_MAX, Doors, Settings};
 pub use periods::Periods;
 pub use refusals::Errors;
 pub use running::{Handle, Running};
+pub use tidegate_listener::{CONNECTIONS_MAX, ConnectionCaps, DEFAULT_PEER_CONNECTIONS};
 pub use tokens::{Tokens, TokensError};
 pub use traces::Traces;
 pub use watch::Source;

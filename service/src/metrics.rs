@@ -15,6 +15,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tidegate::{Engine, clock::Clock};
+use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 
 use crate::{
@@ -53,6 +54,7 @@ impl Metrics {
     pub(crate) fn new<C: Clock>(
         decider: &Arc<Decider<C>>,
         body_budget: &Arc<BodyBudget>,
+        connections: Vec<Arc<ConnectionLimiter>>,
         latencies: Vec<DoorLatencies>,
         throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
@@ -66,6 +68,7 @@ impl Metrics {
             registry.register_collector(Box::new(OfStore(Arc::clone(decider))));
         }
         registry.register_collector(Box::new(BodyBudgetCollector(Arc::clone(body_budget))));
+        registry.register_collector(Box::new(ConnectionCollector(connections)));
         registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
         registry.register_collector(Box::new(OfRefusals(Arc::clone(&refusals))));

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 /// The periods of the listeners. The defaults are what a server runs with and what the documentation states; tests choose
-/// shorter ones, or longer ones for what must not happen while they look. Those of HTTP connections (`idle`, `request_head` and
-/// `linger`) are a second at least, since actix-http measures them by a clock that is half a second slow.
+/// shorter ones, or longer ones for what must not happen while they look. Those of HTTP connections that actix-http measures
+/// (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Periods {
     /// How long a connection may rest before it is closed: over HTTP without a request, over gRPC without a call or an open
     /// stream, over the Redis protocol without a byte. On connections that worker threads watch it is measured in twelfths,
     /// so that one is closed up to a twelfth late.
     pub idle: Duration,
-    /// How long a TLS handshake may take, over gRPC and the Redis protocol.
+    /// How long a TLS handshake may take.
     pub handshake: Duration,
-    /// How long the head of a connection's first HTTP request may take.
+    /// How long a connection over the Redis protocol may take to authenticate, where the server asks for a token.
+    pub authentication: Duration,
+    /// How long the head of an HTTP request may take: of a connection's first one from its beginning, of later ones from their
+    /// first byte.
     pub request_head: Duration,
     /// How long the rest of a body, of a message, or of a command may take once it has begun.
     pub request: Duration,
@@ -53,6 +56,7 @@ impl Default for Periods {
         Self {
             idle: Duration::from_mins(1),
             handshake: Duration::from_secs(10),
+            authentication: Duration::from_secs(10),
             request_head: Duration::from_secs(10),
             request: Duration::from_secs(5),
             ping: Duration::from_secs(20),
@@ -82,6 +86,7 @@ mod tests {
         let Periods {
             idle,
             handshake,
+            authentication,
             request_head,
             request,
             ping,
@@ -100,7 +105,7 @@ mod tests {
         } = Periods::default();
         assert_eq!([idle, unread_replies, operator_trust].map(|period| period.as_millis()), [60_000; 3]);
         assert_eq!([ping, ping_answer].map(|period| period.as_millis()), [20_000; 2]);
-        assert_eq!([handshake, request_head].map(|period| period.as_millis()), [10_000; 2]);
+        assert_eq!([handshake, authentication, request_head].map(|period| period.as_millis()), [10_000; 3]);
         let five = [request, linger, stream_end, operator_answer, health_sample];
         assert_eq!(five.map(|period| period.as_millis()), [5_000; 5]);
         assert_eq!([discard, files].map(|period| period.as_millis()), [2_000; 2]);

@@ -33,6 +33,7 @@ use tidegate::{
     KeyedLimiter, Limiter, Rate, RatedLimiter,
     clock::{Clock, SystemClock},
 };
+use tidegate_listener::ConnectionLimiter;
 use tokio::sync::watch;
 
 use self::{
@@ -51,6 +52,9 @@ const TRIES_OF_ONE: u64 = 5;
 const TRIES: u64 = 50;
 /// Addresses whose tries are counted by themselves.
 const ADDRESSES_MAX: usize = 10_000;
+
+/// What a client is told whose connection is refused, as Redis says it.
+const REFUSAL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// As metrics know this door.
 pub(crate) static KIND: DoorKind = DoorKind {
@@ -134,6 +138,7 @@ impl<C: Clock> Resp<C> {
         workers: usize,
         tls: Option<ServerConfig>,
         (stop, drain): (watch::Receiver<bool>, Duration),
+        connections: Arc<ConnectionLimiter>,
     ) -> io::Result<impl Future<Output = ()> + Send + 'static> {
         let Self { listener, throttle, operators } = self;
         let clock = SystemClock::new();
@@ -146,7 +151,8 @@ impl<C: Clock> Resp<C> {
             started: clock.now(),
         });
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
-        let lanes = Lanes { listener, tls, name: KIND.name, count: workers, stop, drain, periods: shared.periods };
+        let (name, periods) = (KIND.name, shared.periods);
+        let lanes = Lanes { listener, tls, connections, refusal: REFUSAL, name, count: workers, stop, drain, periods };
         lanes.open(move || Door {
             shared: Arc::clone(&shared),
             whole: Arc::clone(&whole),

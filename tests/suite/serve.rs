@@ -18,7 +18,7 @@ use std::{
 
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_testkit::{PATIENCE, certificate::Authority};
+use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 
 use crate::support::{
     Run, SERVE, binary, command,
@@ -151,12 +151,33 @@ fn sigterm_says_not_ready_before_it_stops() {
     assert_eq!(served.wait(), Some(0));
 }
 
-/// Ten thousand connections are answered; one more waits until another ends.
+#[test]
+fn a_cap_of_connections_that_is_reached_is_logged() {
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log");
+    let mut command = command();
+    command.args(SERVE).arg("--data").arg(folder.path().join("data"));
+    command.args(["--connections-per-peer", "1", "--admin-connections-per-peer", "1"]);
+    command.stderr(fs::File::create(&log).expect("room for a file"));
+    let served = Served::started(command);
+    for (listener, url) in [("http", &served.checks), ("admin", &served.admin)] {
+        let address = url.strip_prefix("http://").expect("an address");
+        let _held = [(); 2].map(|()| TcpStream::connect(address).expect("it listens"));
+        wait_until("the refusal is logged", || {
+            let logged = fs::read_to_string(&log).expect("text");
+            let of_listener = format!("listener=\"{listener}\"");
+            logged.lines().any(|line| line.contains(&of_listener) && line.contains("peer=127.0.0.1 reason=\"peer\""))
+        });
+    }
+}
+
+/// Ten thousand connections are answered; one more is refused until another ends.
 #[test]
 fn ten_thousand_connections_are_served_and_no_more() {
     const MOST: usize = 10_000;
     let folder = TempDir::new().expect("a folder");
-    let served = Served::start(folder.path());
+    // They all come from one address.
+    let served = Served::start_with(folder.path(), &["--connections-per-peer", "10000"]);
     let address = served.checks.strip_prefix("http://").expect("an address");
     let request = "GET /readyz HTTP/1.1\r\nHost: tidegate\r\n\r\n";
     let ask = |mut connection: &TcpStream| connection.write_all(request.as_bytes());
@@ -174,17 +195,19 @@ fn ten_thousand_connections_are_served_and_no_more() {
             connection
         })
         .collect();
-    let one_more = connect();
-    one_more.set_read_timeout(Some(Duration::from_millis(500))).expect("a socket");
-    ask(&one_more).expect("the system takes it");
-    assert!(!is_answered(&one_more), "it waits");
+    let mut refusal = String::new();
+    connect().read_to_string(&mut refusal).expect("an end");
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
     for connection in open.iter().step_by(1_000) {
         ask(connection).expect("it is read");
         assert!(is_answered(connection), "the others go on");
     }
     drop(open);
-    one_more.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    assert!(is_answered(&one_more), "there is room for it");
+    wait_until("there is room for one more", || {
+        let (mut connection, mut answer) = (connect(), [0; 12]);
+        // An error: it was refused before it had asked.
+        ask(&connection).is_ok() && connection.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
+    });
 }
 
 /// On loopback the names are known; elsewhere they are their user's.

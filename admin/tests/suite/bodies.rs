@@ -20,8 +20,8 @@ use crate::{
 const IMPORT: &str = "/policy/import?dry_run=true";
 const CHANGES: &str = "/policy/changes";
 /// Addresses of callers.
-const HOSTILE: [u8; 4] = [127, 0, 0, 2];
-const OTHER: [u8; 4] = [127, 0, 0, 3];
+pub(crate) const HOSTILE: [u8; 4] = [127, 0, 0, 2];
+pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
 /// An answer that was read from a socket.
 struct RawAnswer {
@@ -37,7 +37,7 @@ impl RawAnswer {
 }
 
 /// Connects from this address.
-fn connect(server: &Server, from: [u8; 4]) -> TcpStream {
+pub(crate) fn connect(server: &Server, from: [u8; 4]) -> TcpStream {
     let to: SocketAddr = server.url.strip_prefix("http://").expect("a URL").parse().expect("an address");
     let stream = block_on(async {
         let socket = TcpSocket::new_v4().expect("a socket");

@@ -5,6 +5,7 @@ mod alerts;
 mod audit;
 mod bodies;
 mod clients;
+mod connections;
 mod documentation;
 mod documented;
 mod drafts;

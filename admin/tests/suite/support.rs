@@ -94,6 +94,7 @@ fn settings(home: &Home) -> (Settings, Arc<Engine>, String) {
         process: tidegate_admin::Process { max_keys: Some(10_000), ..tidegate_admin::Process::default() },
         errors: tidegate_admin::ErrorCounts::of(|| [("bad_request", 2)].into()),
         access: tidegate_admin::Access::default(),
+        connections: tidegate_admin::ConnectionCaps::default(),
         periods: tidegate_admin::Periods {
             node_heartbeat: Duration::from_millis(500),
             ..tidegate_admin::Periods::default()

@@ -228,7 +228,9 @@ impl Admin {
         let file = folder.path().join("policy.json");
         fs::write(&file, policy(clients).to_string())?;
         let mut child = Command::new(binary)
-            .args(["admin", "--admin", "127.0.0.1:0", "--log", "error", "--data"])
+            .args(["admin", "--admin", "127.0.0.1:0", "--log", "error"])
+            // All followers come from one address.
+            .args(["--admin-connections-per-peer", "5120", "--data"])
             .arg(folder.path().join("data"))
             .arg("--policy")
             .arg(&file)

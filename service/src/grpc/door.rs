@@ -25,6 +25,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
+use tidegate_listener::{ConnectionPermit, PeerNetwork};
 use tidegate_middleware::extract;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -55,7 +56,7 @@ use super::{
     wire,
 };
 use crate::{
-    body_budget::{BodyPermit, ConnectionShare, PeerNetwork, PermitPhase, Revocation},
+    body_budget::{BodyPermit, ConnectionShare, PermitPhase, Revocation},
     callers::Caller,
     doors::Shared,
     error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
@@ -456,6 +457,7 @@ impl<C: Clock> lanes::Door for Door<C> {
         self: Rc<Self>,
         stream: S,
         peer: SocketAddr,
+        _: Rc<ConnectionPermit>,
         leave: Leave,
     ) {
         let periods = self.shared.periods;

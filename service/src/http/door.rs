@@ -28,6 +28,7 @@ use tidegate::{
     policy::DoorSettings,
     time::Nanos,
 };
+use tidegate_listener::PeerNetwork;
 use tidegate_middleware::{
     extract,
     headers::{self, Value},
@@ -37,7 +38,7 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
-    body_budget::{BodyPermit, ConnectionShare, PeerNetwork},
+    body_budget::{BodyPermit, ConnectionShare},
     callers::Caller,
     decider::Answer,
     doors::Shared,

@@ -19,6 +19,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
+use tidegate_listener::ConnectionPermit;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::coop::unconstrained,
@@ -72,11 +73,12 @@ impl<C: Clock> lanes::Door for Door<C> {
         self: Rc<Self>,
         mut stream: S,
         peer: SocketAddr,
+        permit: Rc<ConnectionPermit>,
         leave: Leave,
     ) {
         let periods = self.shared.periods;
         let mut leave = Some(leave);
-        let mut conversation = Conversation::new(&self, peer);
+        let mut conversation = Conversation::new(&self, peer, permit);
         let is_ended_here = loop {
             let deadline = conversation.deadline();
             let read = match conversation.make_room() {
@@ -166,10 +168,10 @@ enum Next {
 }
 
 impl<'d, C: Clock> Conversation<'d, C> {
-    fn new(door: &'d Door<C>, peer: SocketAddr) -> Self {
+    fn new(door: &'d Door<C>, peer: SocketAddr, permit: Rc<ConnectionPermit>) -> Self {
         Self {
             door,
-            session: Session::new(door, peer),
+            session: Session::new(door, peer, permit),
             decoder: Decoder::default(),
             input: Vec::new(),
             permit: BodyPermit::new(&ConnectionShare::new(&door.shared.body_budget, peer.ip())),

@@ -1,9 +1,10 @@
 //! Runs the commands of one connection.
 
-use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, str, sync::Arc};
+use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, rc::Rc, str, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, Retry, clock::Clock, time::Nanos};
+use tidegate_listener::ConnectionPermit;
 
 use super::{
     commands::{COMMANDS, Command, OTHER, Verb, find},
@@ -26,6 +27,7 @@ const CHECK: &str = "tidegate.check";
 pub(super) struct Session<'d, C> {
     door: &'d Door<C>,
     peer: SocketAddr,
+    connection_permit: Rc<ConnectionPermit>,
     id: i64,
     who: Who,
     /// Is what comes part of a transaction that was refused?
@@ -105,8 +107,8 @@ impl Done {
 }
 
 impl<'d, C: Clock> Session<'d, C> {
-    pub(super) fn new(door: &'d Door<C>, peer: SocketAddr) -> Self {
-        Self { door, peer, id: door.next_id(), who: Who::Stranger, is_discarding: false }
+    pub(super) fn new(door: &'d Door<C>, peer: SocketAddr, connection_permit: Rc<ConnectionPermit>) -> Self {
+        Self { door, peer, connection_permit, id: door.next_id(), who: Who::Stranger, is_discarding: false }
     }
 
     /// Runs a command, and appends its reply.
@@ -153,6 +155,7 @@ impl<'d, C: Clock> Session<'d, C> {
         match answer {
             Ok(true) => {
                 self.who = Who::Operator { token: asked.token.clone(), since: self.door.clock.now(), is_good: true };
+                self.connection_permit.authenticate();
                 self.welcome(asked.hello, to);
                 Ran { route, status: Status::Done, then: Then::Next }
             }
@@ -365,6 +368,7 @@ impl<'d, C: Clock> Session<'d, C> {
     fn authenticate(&mut self, token: &[u8], hello: Option<bool>, to: &mut Replies) -> Result<Done, Error> {
         if let Some(good) = self.door.shared.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
             self.who = Who::Caller(good);
+            self.connection_permit.authenticate();
             self.welcome(hello, to);
             return Ok(Done::Next);
         }

@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// A period longer than any test.
-const LONG: Duration = Duration::from_mins(10);
+pub(crate) const LONG: Duration = Duration::from_mins(10);
 
 const MIB: usize = 1 << 20;
 /// The bytes by which the budget is given out, and which each body has for free.
@@ -76,7 +76,7 @@ const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimi
 pub(crate) struct Server {
     process: Process,
     pub(crate) grpc: SocketAddr,
-    resp: SocketAddr,
+    pub(crate) resp: SocketAddr,
     _absent_admin: ReservedPort,
 }
 
@@ -90,7 +90,11 @@ impl Deref for Server {
 
 impl Server {
     fn with(periods: Periods) -> Self {
-        Self::sharing(DEFAULT_CALLER_SHARE, Settings { periods, ..Settings::default() })
+        Self::listening(Settings { periods, ..Settings::default() })
+    }
+
+    pub(crate) fn listening(settings: Settings) -> Self {
+        Self::sharing(DEFAULT_CALLER_SHARE, settings)
     }
 
     /// Starts one of which each caller has this share.
@@ -117,7 +121,7 @@ impl Server {
         self.metric(&format!(r#"tidegate_refused_bodies_total{{reason="{reason}"}}"#))
     }
 
-    async fn resp_from(&self, source: Ipv4Addr) -> RespConnection {
+    pub(crate) async fn resp_from(&self, source: Ipv4Addr) -> RespConnection {
         RespConnection::over(blocking(connect(source, self.resp).await))
     }
 
@@ -164,7 +168,7 @@ impl Server {
     }
 
     /// Shows that the peer that behaves is decided by its limit, over HTTP and over gRPC, also with bodies that need room.
-    async fn gives_others_their_quota(&self) {
+    pub(crate) async fn gives_others_their_quota(&self) {
         let long = self.begin_body(GOOD, "/v1/check", 4 * BLOCK).await.send(" ");
         assert_eq!((long.status, long.json()["remaining"].as_u64()), (200, Some(99)), "a long body has room");
         let mut connection = HttpConnection::over(blocking(connect(GOOD, self.http).await));
@@ -208,7 +212,7 @@ pub(crate) fn blocking(stream: TcpStream) -> net::TcpStream {
 }
 
 /// Waits until `is_so` returns true, while the clients of this test go on.
-async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let waiting = timeout(PATIENCE, async {
         while !is_so() {
             sleep(Duration::from_millis(20)).await;

@@ -3,6 +3,7 @@
 
 mod budget;
 mod callers;
+mod connections;
 mod grpc;
 mod http;
 mod process;

@@ -1,8 +1,15 @@
 //! Connections: kept, pipelined, many at once, slow, and at the end.
 
-use std::{net::TcpStream, sync::Barrier, thread, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Barrier,
+    thread,
+    time::Duration,
+};
 
 use tidegate_service::{Periods, Settings};
+use tidegate_testkit::wait_until;
 
 use super::{
     HUNDRED,
@@ -10,6 +17,9 @@ use super::{
     user,
 };
 use crate::process::{LONG_DELAY, resting_connections_are_closed};
+
+/// A period longer than any test.
+const LONG: Duration = Duration::from_mins(10);
 
 /// A server with these periods.
 fn server_with(periods: Periods) -> Server {
@@ -97,6 +107,38 @@ fn a_head_that_does_not_come_ends_the_connection() {
 }
 
 #[test]
+fn a_later_head_that_does_not_come_ends_the_connection() {
+    let server = server_with(Periods { request_head: Duration::from_secs(2), idle: LONG, ..Periods::default() });
+    let check = request("/v1/check", "", user("ada"));
+    let [mut resting, mut connection] = [(); 2].map(|()| server.connect());
+    assert_eq!([resting.send(&check).status, connection.send(&check).status], [200; 2]);
+    for _ in 0..2 {
+        // The bytes of one head begin no time for the next.
+        let (begun, rest) = check.split_at(20);
+        connection.write(begun);
+        assert_eq!(connection.send(rest).status, 200);
+    }
+    connection.write("POST /v1/check HTTP/1.1\r\nHo");
+    assert!(connection.is_closed());
+    // One that comes byte by byte, too.
+    let mut slow = TcpStream::connect(server.address).expect("the server listens");
+    slow.write_all(&check).expect("it is read");
+    assert!(slow.read(&mut [0; 1_024]).expect("an answer") > 0);
+    wait_until("a slow head ends its connection", || slow.write_all(b"a").is_err());
+    assert_eq!(resting.send(&check).status, 200, "where no head has begun none is late");
+}
+
+#[test]
+fn a_head_that_begins_with_the_request_before_has_as_long_as_a_connection_may_rest() {
+    let server = server_with(Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
+    let mut connection = server.connect();
+    let check = request("/v1/check", "", user("ada"));
+    let answer = connection.send([&check[..], b"POST /v1/check HTTP/1.1\r\nHo"].concat());
+    assert_eq!(answer.status, 200);
+    assert!(connection.is_closed());
+}
+
+#[test]
 fn a_body_that_breaks_off_charges_nothing_and_harms_nobody() {
     let server = Server::with(HUNDRED);
     let body = user("ada");
@@ -124,10 +166,8 @@ fn it_says_that_it_is_leaving_before_it_goes() {
 fn connections_that_rest_are_closed(periods: Periods) {
     let server = server_with(periods);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
-    // The clock of actix-http is up to half a second slow, and more where its thread stands still.
-    let early = Duration::from_secs(1);
     resting_connections_are_closed(
-        (periods.idle, early),
+        periods.idle,
         || server.connect(),
         |connection| connection.send_or_end(&check).is_ok_and(|answer| answer.status == 200),
         |mut connection| connection.is_closed(),
@@ -136,7 +176,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
 
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(Periods { idle: Duration::from_secs(4), ..Periods::default() });
+    connections_that_rest_are_closed(Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
 /// Tests of the real periods.

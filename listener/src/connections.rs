@@ -1,0 +1,365 @@
+//! The connections of a listener: counted by peer, and refused beyond a cap.
+
+use std::{
+    cell::Cell,
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    io::{Read, Write},
+    mem,
+    net::{IpAddr, Shutdown, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter},
+};
+use tokio::time::Instant;
+
+use crate::peer::PeerNetwork;
+
+/// Connections of a listener for checks.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections of one peer, unless the settings say otherwise: an eighth of a listener for checks. One proxy before the
+/// listener, or one host with a pool for each of its workers, needs fewer.
+pub const DEFAULT_PEER_CONNECTIONS: usize = 1_250;
+/// The part of a peer's connections that need not have authenticated is one in so many.
+const UNAUTHENTICATED_ONE_IN: usize = 5;
+/// The shortest time between two lines of the log about refused connections of a listener.
+const LOG_PERIOD: Duration = Duration::from_mins(1);
+
+/// The caps of a listener's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionCaps {
+    /// The cap of all of them.
+    pub listener: usize,
+    /// The cap of those of one peer: an address, or the first 64 bits of one of IPv6.
+    pub peer: usize,
+    /// The cap of those of one peer that have not authenticated, at a listener whose connections authenticate.
+    pub unauthenticated: usize,
+}
+
+impl ConnectionCaps {
+    /// Returns the caps of a listener of so many connections, of which one peer may have `peer`, a fifth of them without having
+    /// authenticated.
+    #[must_use]
+    pub fn new(listener: usize, peer: usize) -> Self {
+        Self { listener, peer, unauthenticated: (peer / UNAUTHENTICATED_ONE_IN).max(1) }
+    }
+}
+
+impl Default for ConnectionCaps {
+    fn default() -> Self {
+        Self::new(CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS)
+    }
+}
+
+/// The reason why a connection was refused, or closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectionRefusal {
+    /// The listener has as many as it may.
+    Listener,
+    /// Its peer has as many as it may.
+    Peer,
+    /// Its peer has as many as it may that have not authenticated.
+    Unauthenticated,
+    /// It did not authenticate in time.
+    Overdue,
+}
+
+impl ConnectionRefusal {
+    const ALL: [Self; 4] = [Self::Listener, Self::Peer, Self::Unauthenticated, Self::Overdue];
+
+    /// Returns the name in metrics and in the log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Listener => "listener",
+            Self::Peer => "peer",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Overdue => "overdue",
+        }
+    }
+}
+
+/// The open connections of one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct PeerConnections {
+    open: usize,
+    /// Those of them that have not authenticated.
+    unauthenticated: usize,
+}
+
+/// The counts of a listener: plain data, to which the time is given.
+#[derive(Debug, Default)]
+struct ConnectionCounts {
+    open: usize,
+    by_peer: HashMap<PeerNetwork, PeerConnections>,
+    /// How often each refusal was given, in the order of [`ConnectionRefusal::ALL`].
+    refused: [u64; ConnectionRefusal::ALL.len()],
+    /// When the last line of the log was written.
+    logged: Option<Instant>,
+    /// Refusals since then.
+    unlogged: u64,
+}
+
+impl ConnectionCounts {
+    fn admit(
+        &mut self,
+        peer: PeerNetwork,
+        caps: &ConnectionCaps,
+        is_authenticated: bool,
+    ) -> Result<(), ConnectionRefusal> {
+        let of_peer = self.of(peer);
+        if of_peer.open >= caps.peer {
+            return Err(ConnectionRefusal::Peer);
+        }
+        if !is_authenticated && of_peer.unauthenticated >= caps.unauthenticated {
+            return Err(ConnectionRefusal::Unauthenticated);
+        }
+        if self.open >= caps.listener {
+            return Err(ConnectionRefusal::Listener);
+        }
+        self.open += 1;
+        let of_peer = self.by_peer.entry(peer).or_default();
+        of_peer.open += 1;
+        of_peer.unauthenticated += usize::from(!is_authenticated);
+        Ok(())
+    }
+
+    fn of(&self, peer: PeerNetwork) -> PeerConnections {
+        self.by_peer.get(&peer).copied().unwrap_or_default()
+    }
+
+    fn authenticate(&mut self, peer: PeerNetwork) {
+        if let Some(of_peer) = self.by_peer.get_mut(&peer) {
+            of_peer.unauthenticated -= 1;
+        }
+    }
+
+    fn close(&mut self, peer: PeerNetwork, is_authenticated: bool) {
+        self.open -= 1;
+        if let Entry::Occupied(mut entry) = self.by_peer.entry(peer) {
+            let of_peer = entry.get_mut();
+            of_peer.open -= 1;
+            of_peer.unauthenticated -= usize::from(!is_authenticated);
+            if of_peer.open == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Counts a refusal. Returns how many there were since the last line of the log, if it is time for another line.
+    fn refuse(&mut self, refusal: ConnectionRefusal, now: Instant) -> Option<u64> {
+        self.refused[refusal as usize] += 1;
+        self.unlogged += 1;
+        if self.logged.is_some_and(|logged| now < logged + LOG_PERIOD) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(mem::take(&mut self.unlogged))
+    }
+}
+
+/// Counts the connections of a listener, and refuses those beyond its caps.
+#[derive(Debug)]
+pub struct ConnectionLimiter {
+    listener: &'static str,
+    caps: ConnectionCaps,
+    /// Whether connections authenticate.
+    has_authentication: bool,
+    counts: Mutex<ConnectionCounts>,
+}
+
+impl ConnectionLimiter {
+    /// Returns the limiter of a listener, which metrics and the log call by this name.
+    #[must_use]
+    pub fn new(listener: &'static str, caps: ConnectionCaps, has_authentication: bool) -> Arc<Self> {
+        Arc::new(Self { listener, caps, has_authentication, counts: Mutex::default() })
+    }
+
+    /// Returns the caps.
+    #[must_use]
+    pub fn caps(&self) -> ConnectionCaps {
+        self.caps
+    }
+
+    /// Counts a connection from this address until the permit is dropped. An error, which is counted and logged: a cap is
+    /// reached.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
+        let (peer, is_authenticated) = (PeerNetwork::from(address), !self.has_authentication);
+        let admitted = self.counts().admit(peer, &self.caps, is_authenticated);
+        match admitted {
+            Ok(()) => {
+                Ok(ConnectionPermit { limiter: Arc::clone(self), peer, is_authenticated: Cell::new(is_authenticated) })
+            }
+            Err(refusal) => {
+                self.refuse(peer, refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn refuse(&self, peer: PeerNetwork, refusal: ConnectionRefusal) {
+        let mut counts = self.counts();
+        let refused = counts.refuse(refusal, Instant::now());
+        let (of_peer, open) = (counts.of(peer).open, counts.open);
+        drop(counts);
+        if let Some(refused) = refused {
+            let (listener, reason) = (self.listener, refusal.name());
+            tracing::warn!(listener, %peer, reason, of_peer, open, refused, "connections are refused");
+        }
+    }
+
+    fn open(&self) -> usize {
+        self.counts().open
+    }
+
+    /// Returns how often each refusal was given, by its name.
+    fn refused(&self) -> [(&'static str, u64); ConnectionRefusal::ALL.len()] {
+        let refused = self.counts().refused;
+        ConnectionRefusal::ALL.map(|refusal| (refusal.name(), refused[refusal as usize]))
+    }
+
+    fn counts(&self) -> MutexGuard<'_, ConnectionCounts> {
+        // Nothing panics while it is held.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of an open connection. It is given back when the permit is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
+    peer: PeerNetwork,
+    is_authenticated: Cell<bool>,
+}
+
+impl ConnectionPermit {
+    /// Counts the connection as one that has authenticated, from now on.
+    pub fn authenticate(&self) {
+        if !self.is_authenticated.replace(true) {
+            self.limiter.counts().authenticate(self.peer);
+        }
+    }
+
+    /// Returns whether the connection has authenticated, or need not.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated.get()
+    }
+
+    /// Counts, and logs, that the connection is closed because it did not authenticate in time.
+    pub fn refuse_overdue(&self) {
+        self.limiter.refuse(self.peer, ConnectionRefusal::Overdue);
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.limiter.counts().close(self.peer, self.is_authenticated());
+    }
+}
+
+/// Closes a connection that is refused, after `reply`, as far as the system takes that at once. The socket must not block.
+pub fn refuse(mut socket: TcpStream, reply: &[u8]) {
+    // Errors: the peer has gone. What it has sent and is not read would have the system throw away the reply.
+    drop(socket.write_all(reply));
+    drop(socket.read(&mut [0; 1_024]));
+    drop(socket.shutdown(Shutdown::Write));
+}
+
+/// The collector of the metrics of these listeners' connections.
+#[derive(Debug)]
+pub struct ConnectionCollector(pub Vec<Arc<ConnectionLimiter>>);
+
+impl Collector for ConnectionCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Connections that are open, by listener";
+        let mut open = encoder.encode_descriptor("open_connections", help, None, MetricType::Gauge)?;
+        for limiter in &self.0 {
+            let count = limiter.open() as u64;
+            open.encode_family(&[("door", limiter.listener)])?.encode_gauge(&count)?;
+        }
+        let help = "Connections that were refused at a cap, or closed because they did not authenticate in time, by \
+                    listener and reason";
+        let mut refused = encoder.encode_descriptor("refused_connections", help, None, MetricType::Counter)?;
+        for limiter in &self.0 {
+            for (reason, count) in limiter.refused() {
+                let labels = [("door", limiter.listener), ("reason", reason)];
+                ConstCounter::new(count).encode(refused.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPS: ConnectionCaps = ConnectionCaps { listener: 6, peer: 4, unauthenticated: 2 };
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    fn admit(limiter: &Arc<ConnectionLimiter>, number: u8) -> Result<ConnectionPermit, ConnectionRefusal> {
+        limiter.admit(address(number))
+    }
+
+    #[test]
+    fn a_peer_has_its_cap_and_leaves_others_theirs() {
+        let limiter = ConnectionLimiter::new("test", CAPS, false);
+        let mut held: Vec<ConnectionPermit> = (0..4).map(|_| admit(&limiter, 1).expect("there is room")).collect();
+        assert!(held.iter().all(ConnectionPermit::is_authenticated), "nothing is asked for");
+        assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Peer));
+        held.push(admit(&limiter, 2).expect("another peer has its own"));
+        held.push(admit(&limiter, 2).expect("another peer has its own"));
+        assert_eq!(admit(&limiter, 3).err(), Some(ConnectionRefusal::Listener));
+        held.remove(0);
+        held.push(admit(&limiter, 3).expect("a place was given back"));
+        assert_eq!(limiter.open(), 6);
+        drop(held);
+        assert_eq!((limiter.open(), limiter.counts().by_peer.len()), (0, 0));
+        assert_eq!(limiter.refused()[..2], [("listener", 1), ("peer", 1)]);
+    }
+
+    #[test]
+    fn those_that_have_not_authenticated_have_a_cap_of_their_own() {
+        let limiter = ConnectionLimiter::new("test", CAPS, true);
+        let [first, second] = [(); 2].map(|()| admit(&limiter, 1).expect("there is room"));
+        assert!(!first.is_authenticated());
+        assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Unauthenticated));
+        first.authenticate();
+        first.authenticate();
+        let third = admit(&limiter, 1).expect("one has authenticated");
+        assert_eq!(admit(&limiter, 1).err(), Some(ConnectionRefusal::Unauthenticated));
+        assert_eq!(limiter.counts().of(address(1).into()), PeerConnections { open: 3, unauthenticated: 2 });
+        second.refuse_overdue();
+        drop((second, first));
+        assert_eq!(limiter.counts().of(address(1).into()), PeerConnections { open: 1, unauthenticated: 1 });
+        drop(third);
+        assert_eq!(limiter.counts().by_peer.len(), 0);
+        assert_eq!(limiter.refused()[2..], [("unauthenticated", 2), ("overdue", 1)]);
+    }
+
+    #[test]
+    fn the_first_refusal_is_logged_and_then_one_a_minute() {
+        let (mut counts, begun) = (ConnectionCounts::default(), Instant::now());
+        let mut refuse = |after: Duration| counts.refuse(ConnectionRefusal::Peer, begun + after);
+        assert_eq!(refuse(Duration::ZERO), Some(1));
+        assert_eq!([1, 30, 59].map(|seconds| refuse(Duration::from_secs(seconds))), [None; 3]);
+        assert_eq!(refuse(LOG_PERIOD), Some(4));
+        assert_eq!(refuse(LOG_PERIOD), None);
+        assert_eq!(counts.refused, [0, 6, 0, 0]);
+    }
+
+    #[test]
+    fn a_peer_may_have_a_fifth_of_its_cap_without_having_authenticated() {
+        assert_eq!(ConnectionCaps::default(), ConnectionCaps { listener: 10_000, peer: 1_250, unauthenticated: 250 });
+        assert_eq!(ConnectionCaps::new(10, 3).unauthenticated, 1);
+    }
+}
