@@ -16,7 +16,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
     DEFAULT_DOMAIN, Warning,
+    clock::{Clock, WallStep, WallSteps},
     policy::{Client, Limit, Mode, Override},
+    time::Nanos,
 };
 use tokio::{task::spawn_blocking, time::timeout};
 
@@ -42,13 +44,15 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const SHADOW: SignedDuration = SignedDuration::from_hours(24 * 14);
 /// So was a rule that nothing meets for longer.
 const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How long a step of wall time is shown.
+const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 
 /// Something that needs a look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`,
-    /// `node_clock_apart`, or the code of a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, `clock_set`, `node_silent`, `node_gone`, `node_behind`, `node_refused`,
+    /// `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -131,6 +135,8 @@ struct Seen {
     sample: Arc<Sample>,
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
+    /// The engine's clock, as of this look.
+    clock: (WallSteps, Nanos),
     troubles: Vec<Trouble>,
     tokens: Vec<Token>,
 }
@@ -194,6 +200,7 @@ impl Alerts {
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
+            clock: (figures.engine().clock().wall_steps(), figures.engine().clock().now()),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
             tokens,
         };
@@ -340,13 +347,14 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, clock, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
             Alert::here("certificate_unusable", since.to_string(), message)
         });
         let mut alerts: Vec<Alert> = certificate.collect();
+        alerts.extend(clock_set(clock, *now));
         let of_node = [
             (
                 "table_full",
@@ -385,6 +393,23 @@ impl Memory {
         }
         was_open.then_some(grown.since)
     }
+}
+
+/// Wall time that was set within an hour, or for which the clock stands still.
+fn clock_set((steps, clock): &(WallSteps, Nanos), now: Timestamp) -> Option<Alert> {
+    let WallStep { at, ns, is_back } = steps.last?;
+    let ago = Duration::from_nanos(clock.saturating_sub(at));
+    if ago >= CLOCK_SHOWN && !steps.is_standing {
+        return None;
+    }
+    let since = now.checked_sub(ago).unwrap_or(now).to_string();
+    let (by, way) = (Duration::from_nanos(ns), if is_back { "back" } else { "forward" });
+    let message = if steps.is_standing {
+        format!("The clock of this machine was set {way} by {by:.1?}: quota comes back again once it has caught up")
+    } else {
+        format!("The clock of this machine was set {way} by {by:.1?}: check its time service")
+    };
+    Some(Alert::here("clock_set", since, message))
 }
 
 impl Alert {

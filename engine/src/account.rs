@@ -163,7 +163,12 @@ impl<'l> Account<'l> {
             policy_version: self.version,
             delay_ns: outcome.delay_ns(),
             degraded: None,
-            decided_by: Some(DecidedBy { place, limit: self.limit.index, outcome }),
+            decided_by: Some(DecidedBy {
+                place,
+                limit: self.limit.index,
+                is_stored: matches!(charged.site, Site::Store),
+                outcome,
+            }),
             shadows: Shadows::default(),
             registry: &buckets.registry,
         }

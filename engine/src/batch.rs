@@ -87,7 +87,7 @@ impl<C: Clock> Engine<C> {
             let mut ends = ArrayVec::<usize, AHEAD>::new();
             for request in rest.iter().take(AHEAD) {
                 let mut plan = Plan::new();
-                live.snapshot.plan(request, now, &buckets.hasher, &mut plan);
+                live.snapshot.plan(request, live.wall(now), &buckets.hasher, &mut plan);
                 // The next batch begins with what does not fit into this one.
                 if charges.try_extend_from_slice(&plan).is_err() {
                     break;

@@ -161,6 +161,41 @@ impl<C: Clock> Engine<C> {
         Ok(version)
     }
 
+    /// Has windows and the ends of overrides follow wall time, where that was set back by a minute or more since the last
+    /// publish, or forward again: see [`Clock`]. Returns whether it had to. To be called every few seconds, as the server does;
+    /// until then windows begin and end by the time of before.
+    ///
+    /// What a key has used of its present window counts in the window of the new wall time. This is a publish of the policy in
+    /// force, under its version, and takes as long where there are windows. An engine follows some thousand times, and then no
+    /// more.
+    ///
+    /// ```
+    /// use tidegate::{Engine, clock::ManualClock};
+    ///
+    /// let clock = ManualClock::at(1_790_035_200_000_000_000);
+    /// let engine = Engine::with_clock(1_000, clock.clone());
+    /// clock.set_wall_back(3_600_000_000_000);
+    /// assert!(engine.follow_wall_time());
+    /// assert!(!engine.follow_wall_time());
+    /// ```
+    pub fn follow_wall_time(&self) -> bool {
+        let clock = &self.buckets.clock;
+        // A clock looks at wall time when it is read.
+        clock.now();
+        let is_bound = || self.live_now().ahead == clock.ahead_ns();
+        if is_bound() {
+            return false;
+        }
+        let mut publisher = self.publisher();
+        if is_bound() {
+            // Another thread was faster.
+            return false;
+        }
+        let Some(next) = self.order().bound_anew() else { return false };
+        let publish = Publish::of(Arc::clone(&self.live().snapshot));
+        self.put_in_force(&mut publisher, publish, next.0).is_ok()
+    }
+
     /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
         self.publisher().ledger.has_room_for(snapshot)
@@ -178,7 +213,8 @@ impl<C: Clock> Engine<C> {
         version: u64,
     ) -> Result<(), PublishError> {
         let buckets = &self.buckets;
-        let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry)?;
+        let ahead = buckets.clock.ahead_ns();
+        let mut live = ledger.bind(publish, version, ahead, &buckets.hasher, &buckets.registry)?;
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
@@ -194,6 +230,7 @@ impl<C: Clock> Engine<C> {
         live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
+        buckets.registry.set_ahead(ahead);
         self.buckets.version.store(version);
         self.convert_buckets(&live);
         retired.retain(|live| Arc::strong_count(live) > 1);
@@ -443,7 +480,7 @@ impl<C: Clock> Engine<C> {
             let live = self.live.load();
             let now = read_clock();
             let mut plan = Plan::new();
-            plan_by(&live.snapshot, request, now, &self.buckets.hasher, &mut plan);
+            plan_by(&live.snapshot, request, live.wall(now), &self.buckets.hasher, &mut plan);
             // A bucket of a newer snapshot: that one is in place by now.
             if let Ok(decided) = decide(&live, &plan, now) {
                 return decided;

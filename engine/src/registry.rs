@@ -9,7 +9,7 @@ use crate::{
     publish::Publish,
     ring::{Lost, Rings, Spare},
     snapshot::{CompiledLimit, Snapshot},
-    sync::Cell128,
+    sync::{Cell64, Cell128},
     table::{Key, Table},
     tally::Place,
     time::Nanos,
@@ -30,6 +30,8 @@ pub(crate) struct Registry {
     limits: boxcar::Vec<Registered>,
     /// Has the index [`ALONE`].
     alone: Registered,
+    /// How far the engine's clock is ahead of wall time, as of the last publish.
+    ahead: Cell64,
 }
 
 /// Index of a limit in its engine, the same over all publishes.
@@ -62,7 +64,16 @@ impl fmt::Debug for Registry {
 impl Registry {
     pub(crate) fn new() -> Self {
         let alone = Registered { name: OVERRIDE.into(), tally: None, overflow: Default::default() };
-        Self { limits: boxcar::Vec::new(), alone }
+        Self { limits: boxcar::Vec::new(), alone, ahead: Cell64::new(0) }
+    }
+
+    /// Wall time at an instant of the engine's clock.
+    pub(crate) fn wall(&self, at: Nanos) -> Nanos {
+        at.saturating_sub(self.ahead.load())
+    }
+
+    pub(crate) fn set_ahead(&self, ns: u64) {
+        self.ahead.store(ns);
     }
 
     pub(crate) fn name(&self, limit: u32) -> &str {
@@ -108,6 +119,11 @@ impl Order {
         let next = Self(anew.checked_mul(1 << Self::VERSION_BITS)?.checked_add(version)?);
         (version <= Self::VERSION && next.0 > self.0).then_some(next)
     }
+
+    /// That of the same version, bound to wall time anew. Half of all counts are left for versions that are counted anew.
+    pub(crate) fn bound_anew(self) -> Option<Self> {
+        self.followed_by(self.version(), true).filter(|next| next.0 >> (u64::BITS - 1) == 0)
+    }
 }
 
 /// A snapshot in an engine: its limits bound to their indices and histories.
@@ -116,6 +132,8 @@ pub(crate) struct Live {
     pub(crate) snapshot: Arc<Snapshot>,
     /// An [`Order`].
     pub(crate) version: u64,
+    /// How far the clock is ahead of the wall time that its windows are bound to.
+    pub(crate) ahead: u64,
     /// In the places of [`Snapshot::limits`].
     pub(crate) limits: Box<[LiveLimit]>,
     /// By index, its place; for limits that the snapshot does not have, a place beyond the end.
@@ -125,16 +143,22 @@ pub(crate) struct Live {
 impl Live {
     /// The state before the first publish.
     pub(crate) fn nothing() -> Self {
-        Self::new(Arc::default(), 0, Box::default())
+        Self::new(Arc::default(), 0, 0, Box::default())
     }
 
-    fn new(snapshot: Arc<Snapshot>, version: u64, limits: Box<[LiveLimit]>) -> Self {
+    fn new(snapshot: Arc<Snapshot>, version: u64, ahead: u64, limits: Box<[LiveLimit]>) -> Self {
         let indices = limits.iter().map(|limit| limit.index + 1).max().unwrap_or(0);
         let mut places = vec![u32::MAX; indices as usize].into_boxed_slice();
         for (place, limit) in limits.iter().enumerate() {
             places[limit.index as usize] = place as u32;
         }
-        Self { snapshot, version, limits, places }
+        Self { snapshot, version, ahead, limits, places }
+    }
+
+    /// Wall time at an instant of the clock.
+    #[inline(always)]
+    pub(crate) fn wall(&self, at: Nanos) -> Nanos {
+        at.saturating_sub(self.ahead)
     }
 
     /// Sets the instant of its changes.
@@ -353,11 +377,12 @@ impl Ledger {
         if self.limits.len() + new > NAMES_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
     }
 
-    /// Binds a policy, as `version`.
+    /// Binds a policy, as `version`, by a clock that is so far `ahead` of wall time.
     pub(crate) fn bind(
         &mut self,
         Publish { snapshot, carry, carries, .. }: Publish,
         version: u64,
+        ahead: u64,
         hasher: &KeyHasher,
         registry: &Registry,
     ) -> Result<Live, PublishError> {
@@ -368,6 +393,7 @@ impl Ledger {
             if limit.owner_name() != snapshot.limits[owner as usize].owner_name() {
                 owner = place as u32;
             }
+            let meter = limit.meter.map(|meter| meter.ahead_of_wall(ahead));
             let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| {
                 let tally = (!limit.is_of_a_client()).then_some(self.tallied);
                 self.tallied += u32::from(tally.is_some());
@@ -375,19 +401,19 @@ impl Ledger {
                 Entry {
                     index: registry.limits.push(registered) as u32,
                     hash: hasher.name(&limit.name),
-                    meter: limit.meter,
+                    meter,
                     generation: Generation::default(),
                     changes: 0,
                     tally,
                 }
             });
             let carry = carries.get(&*limit.name).copied().unwrap_or(carry);
-            let change = limit.meter.and_then(|meter| entry.change(meter, carry));
+            let change = meter.and_then(|meter| entry.change(meter, carry));
             LiveLimit {
                 index: entry.index,
                 owner,
                 hash: entry.hash,
-                meter: limit.meter,
+                meter,
                 generation: entry.generation,
                 changes: entry.changes,
                 is_shadow: limit.is_shadow,
@@ -398,7 +424,7 @@ impl Ledger {
             }
         };
         let limits = snapshot.limits.iter().enumerate().map(bind).collect();
-        Ok(Live::new(snapshot, version, limits))
+        Ok(Live::new(snapshot, version, ahead, limits))
     }
 }
 

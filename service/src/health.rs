@@ -7,6 +7,11 @@ use std::{
     time::Duration,
 };
 
+use tidegate::{
+    clock::{WallStep, WallSteps},
+    time::Nanos,
+};
+
 /// What the counts are compared with: those of so many samples ago, which is a minute, or of the start.
 const LOOKS: usize = 12;
 /// Below so many answers shares say nothing.
@@ -19,6 +24,8 @@ const MEAN_NS: u64 = 2_000_000;
 const OVERFLOW_PERCENT: u64 = 10;
 /// Without a word of the admin server.
 const STALE: Duration = Duration::from_mins(1);
+/// How long a step of wall time is shown.
+const CLOCK_SHOWN: Duration = Duration::from_mins(10);
 
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +56,10 @@ pub(crate) enum Fault {
     Certificate,
     /// Limits that nodes share are decided without it.
     Store,
+    /// Waits for wall time, which was set back by so much.
+    ClockStands(Duration),
+    /// How far wall time was set, in which direction (back: true), and how long ago.
+    Clock(Duration, bool, Duration),
 }
 
 impl Fault {
@@ -61,10 +72,21 @@ impl Fault {
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
             Self::Store => "store",
+            Self::ClockStands(_) | Self::Clock(..) => "clock",
         }
     }
 
-    pub(crate) const NAMES: [&str; 6] = ["errors", "slow", "overflow", "stale_policy", "certificate", "store"];
+    pub(crate) const NAMES: [&str; 7] = ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "clock"];
+
+    /// What is wrong with a clock that shows `now` and has met these steps of wall time.
+    pub(crate) fn of_clock(steps: &WallSteps, now: Nanos) -> Option<Self> {
+        let WallStep { at, ns, is_back } = steps.last?;
+        let (by, ago) = (Duration::from_nanos(ns), Duration::from_nanos(now.saturating_sub(at)));
+        if steps.is_standing {
+            return Some(Self::ClockStands(by));
+        }
+        (ago < CLOCK_SHOWN).then_some(Self::Clock(by, is_back, ago))
+    }
 }
 
 impl fmt::Display for Fault {
@@ -85,6 +107,20 @@ impl fmt::Display for Fault {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
             Self::Store => f.write_str("the store does not answer; limits that nodes share are decided without it"),
+            Self::ClockStands(by) => {
+                write!(
+                    f,
+                    "the clock waits for the system's, which was set back by {by:.1?}: no quota comes back meanwhile"
+                )
+            }
+            Self::Clock(by, is_back, ago) => {
+                let way = if *is_back { "back" } else { "forward" };
+                write!(
+                    f,
+                    "the system's clock was set {way} by {by:.1?} {} s ago: check its time service",
+                    ago.as_secs()
+                )
+            }
         }
     }
 }
@@ -157,6 +193,25 @@ mod tests {
         let health = Health::default();
         assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
         assert_eq!(health.faults(&WELL, Some(Duration::from_secs(59)), false), [Fault::Certificate]);
+    }
+
+    #[test]
+    fn a_step_of_wall_time_is_shown_while_the_clock_stands_and_for_ten_minutes() {
+        const AT: Nanos = 1_790_000_000_000_000_000;
+        let after = |steps: &WallSteps, ago: Duration| Fault::of_clock(steps, AT + ago.as_nanos() as Nanos);
+        let mut steps = WallSteps::default();
+        assert_eq!(after(&steps, Duration::ZERO), None);
+        for (is_back, way) in [(true, "back"), (false, "forward")] {
+            steps.last = Some(WallStep { at: AT, ns: 3_600_000_000_000, is_back });
+            let fault = after(&steps, Duration::from_secs(7)).expect("it is shown");
+            assert_eq!((fault.name(), Fault::NAMES.contains(&fault.name())), ("clock", true));
+            let message = format!("the system's clock was set {way} by 3600.0s 7 s ago: check its time service");
+            assert_eq!(fault.to_string(), message);
+            assert!(after(&steps, CLOCK_SHOWN - Duration::from_secs(1)).is_some());
+            assert_eq!(after(&steps, CLOCK_SHOWN), None);
+        }
+        steps.is_standing = true;
+        assert_eq!(after(&steps, CLOCK_SHOWN), Some(Fault::ClockStands(Duration::from_hours(1))));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is counted, in the text format of `OpenMetrics`. Labels have a fixed number of values: routes, codes and
 //! the limits of the policy, never keys.
 
-use std::{fmt, fs, sync::Arc};
+use std::{fmt, fs, sync::Arc, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
@@ -120,6 +120,16 @@ impl<C: Clock> Collector for OfEngine<C> {
                 .encode_descriptor("resident_memory", help, Some(&Unit::Bytes), MetricType::Gauge)?
                 .encode_gauge(&bytes)?;
         }
+
+        let help = "How far the engine's clock is ahead of wall time, since that was set back";
+        encoder
+            .encode_descriptor("clock_ahead", help, Some(&Unit::Seconds), MetricType::Gauge)?
+            .encode_gauge(&Duration::from_nanos(engine.clock().ahead_ns()).as_secs_f64())?;
+        let steps = engine.clock().wall_steps();
+        let help = "Steps of wall time: forward, which the clock followed; back, for which it stood still; back, after which it \
+                    is ahead";
+        let by_kind = [("forward", steps.forward), ("stop", steps.stops), ("ahead", steps.anchors)];
+        counters(&mut encoder, "clock_steps", help, by_kind.map(|(kind, count)| ([("kind", kind)], count)))?;
 
         let totals = engine.totals();
         let results = [([("result", "allowed")], totals.allowed), ([("result", "denied")], totals.denied)];

@@ -241,6 +241,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         (vec!["--log", "loud=shout"], vec!["--log", "info"]),
         (vec!["--admin", "localhost"], vec!["--admin"]),
         (vec!["--max-keys", "0"], vec!["--max-keys", "1000000000"]),
+        (vec!["--clock-step", "5ms"], vec!["--clock-step", "10ms", "1m"]),
         (vec!["--config", "absent.toml"], vec!["absent.toml"]),
     ] {
         let arguments: Vec<&str> = arguments.into_iter().collect();

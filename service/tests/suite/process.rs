@@ -4,7 +4,7 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -14,7 +14,7 @@ use std::{
 
 use tidegate::{
     Engine, Snapshot,
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, WallStep, WallSteps},
     formats::Format,
     time::{Nanos, SECOND_NS},
 };
@@ -39,12 +39,21 @@ pub(crate) const LONG_DELAY: Duration = Duration::from_mins(10);
 pub(crate) struct TestClock {
     clock: ManualClock,
     is_broken: Arc<AtomicBool>,
+    wall_steps: Arc<Mutex<WallSteps>>,
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Nanos {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the clock is broken");
         self.clock.now()
+    }
+
+    fn ahead_ns(&self) -> u64 {
+        self.clock.ahead_ns()
+    }
+
+    fn wall_steps(&self) -> WallSteps {
+        *self.wall_steps.lock().expect("no panic")
     }
 }
 
@@ -55,6 +64,7 @@ pub(crate) struct Process {
     pub(crate) engine: Arc<Engine<TestClock>>,
     pub(crate) clock: ManualClock,
     is_clock_broken: Arc<AtomicBool>,
+    wall_steps: Arc<Mutex<WallSteps>>,
     handle: Handle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -68,7 +78,12 @@ impl Process {
     ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
-        let test_clock = TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken) };
+        let wall_steps = Arc::<Mutex<WallSteps>>::default();
+        let test_clock = TestClock {
+            clock: clock.clone(),
+            is_broken: Arc::clone(&is_clock_broken),
+            wall_steps: Arc::clone(&wall_steps),
+        };
         let engine = Arc::new(Engine::for_simulation(KEYS_MAX, test_clock.clone(), 7));
         let (listener, http) = listen();
         let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
@@ -84,7 +99,7 @@ impl Process {
             })
         });
         let handle = handle.recv().expect("the server starts");
-        Self { http, engine, clock, is_clock_broken, handle, thread: Some(thread) }
+        Self { http, engine, clock, is_clock_broken, wall_steps, handle, thread: Some(thread) }
     }
 
     /// TOML.
@@ -96,6 +111,14 @@ impl Process {
     /// Whoever asks for the time panics, until the clock is mended.
     pub(crate) fn break_clock(&self, is_broken: bool) {
         self.is_clock_broken.store(is_broken, Ordering::SeqCst);
+    }
+
+    /// Sets wall time back by `ns` nanoseconds, a minute or more.
+    pub(crate) fn set_wall_back(&self, ns: u64) {
+        self.clock.set_wall_back(ns);
+        let mut steps = self.wall_steps.lock().expect("no panic");
+        steps.anchors += 1;
+        steps.last = Some(WallStep { at: self.clock.now(), ns, is_back: true });
     }
 
     /// The value of one line of the metrics.
