@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
-    DEFAULT_DOMAIN, Warning,
+    DEFAULT_DOMAIN, KNOWN_LIMITS_MAX, Warning,
     clock::{Clock, WallStep, WallSteps},
     policy::{Client, Limit, Mode, Override},
     time::Nanos,
@@ -44,6 +44,8 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const SHADOW: SignedDuration = SignedDuration::from_hours(24 * 14);
 /// So was a rule that nothing meets for longer.
 const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// Per cent of the limits that an engine can know.
+const KNOWN_LIMITS_PERCENT: usize = 80;
 /// How long a step of wall time is shown.
 const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 
@@ -51,8 +53,8 @@ const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `clock_set`, `node_silent`, `node_gone`, `node_behind`, `node_refused`,
-    /// `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
+    /// `figures_not_kept`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`,
+    /// `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -100,6 +102,8 @@ struct Memory {
     matched: Option<(i64, Matched)>,
     /// When something was counted last that should not be, Unix milliseconds, and how often it was.
     grown: HashMap<&'static str, Grown>,
+    /// Since when the engine knows nearly as many limits as it can.
+    limits_full: Option<Timestamp>,
     /// What was the matter with nodes of which it is not known since when, by code and node, and since when it was seen so.
     seen: HashMap<(&'static str, String), Timestamp>,
 }
@@ -137,6 +141,7 @@ struct Seen {
     certificate: Option<(Timestamp, String)>,
     /// The engine's clock, as of this look.
     clock: (WallSteps, Nanos),
+    known_limits: usize,
     troubles: Vec<Trouble>,
     tokens: Vec<Token>,
 }
@@ -201,6 +206,7 @@ impl Alerts {
             kept,
             certificate: certificate.now(),
             clock: (figures.engine().clock().wall_steps(), figures.engine().clock().now()),
+            known_limits: figures.engine().known_limits(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
             tokens,
         };
@@ -347,7 +353,7 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, clock, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, clock, known_limits, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
@@ -355,6 +361,15 @@ impl Memory {
         });
         let mut alerts: Vec<Alert> = certificate.collect();
         alerts.extend(clock_set(clock, *now));
+        let is_full = known_limits * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT;
+        self.limits_full = is_full.then(|| self.limits_full.unwrap_or(*now));
+        alerts.extend(self.limits_full.map(|since| {
+            let message = format!(
+                "The engine knows {known_limits} limits, and at {KNOWN_LIMITS_MAX} it refuses policies: have fewer limits of \
+                 single clients"
+            );
+            Alert::here("limits_full", since.to_string(), message)
+        }));
         let of_node = [
             (
                 "table_full",

@@ -120,7 +120,7 @@ impl<C: Clock> Engine<C> {
     #[inline(always)]
     fn prefetch(&self, live: &Live, limit: u32, identity: IdentityHash) {
         let (buckets, limit) = (self.buckets(), &live.limits[limit as usize]);
-        buckets.table.prefetch(table::Key::new(limit.index, KeyHasher::key(limit.hash, identity)));
+        buckets.table.prefetch(table::Key::new(limit.id, KeyHasher::key(limit.hash, identity)));
     }
 }
 

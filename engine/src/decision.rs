@@ -186,7 +186,7 @@ pub struct Decision<'e> {
 pub(crate) struct Shadows {
     /// Their places in the plan, as bits.
     pub(crate) places: u64,
-    /// Indices in the registry of the first of them.
+    /// The indices of the first of them.
     limits: [u32; SHADOWS_NAMED_MAX],
 }
 
@@ -204,7 +204,7 @@ impl Shadows {
 pub(crate) struct DecidedBy {
     /// Place in the plan.
     pub(crate) place: usize,
-    /// Index in the registry.
+    /// Its index.
     pub(crate) limit: u32,
     /// The outcome is of the store that nodes share, and of its time.
     pub(crate) is_stored: bool,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tidegate::{
+    KNOWN_LIMITS_MAX,
     clock::{WallStep, WallSteps},
     time::Nanos,
 };
@@ -24,6 +25,8 @@ const MEAN_NS: u64 = 2_000_000;
 const OVERFLOW_PERCENT: u64 = 10;
 /// Without a word of the admin server.
 const STALE: Duration = Duration::from_mins(1);
+/// Per cent of the limits that an engine can know.
+const KNOWN_LIMITS_PERCENT: usize = 80;
 /// How long a step of wall time is shown.
 const CLOCK_SHOWN: Duration = Duration::from_mins(10);
 
@@ -56,6 +59,8 @@ pub(crate) enum Fault {
     Certificate,
     /// Limits that nodes share are decided without it.
     Store,
+    /// The engine knows so many limits, of as many as it can.
+    Limits(usize),
     /// Waits for wall time, which was set back by so much.
     ClockStands(Duration),
     /// How far wall time was set, in which direction (back: true), and how long ago.
@@ -72,11 +77,18 @@ impl Fault {
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
             Self::Store => "store",
+            Self::Limits(_) => "limits",
             Self::ClockStands(_) | Self::Clock(..) => "clock",
         }
     }
 
-    pub(crate) const NAMES: [&str; 7] = ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "clock"];
+    pub(crate) const NAMES: [&str; 8] =
+        ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "limits", "clock"];
+
+    /// What is wrong where an engine knows so many limits.
+    pub(crate) fn of_limits(known: usize) -> Option<Self> {
+        (known * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT).then_some(Self::Limits(known))
+    }
 
     /// What is wrong with a clock that shows `now` and has met these steps of wall time.
     pub(crate) fn of_clock(steps: &WallSteps, now: Nanos) -> Option<Self> {
@@ -107,6 +119,11 @@ impl fmt::Display for Fault {
                 f.write_str("the files of the certificate cannot be used; the one of before is in use")
             }
             Self::Store => f.write_str("the store does not answer; limits that nodes share are decided without it"),
+            Self::Limits(known) => write!(
+                f,
+                "the engine knows {known} limits, and at {KNOWN_LIMITS_MAX} it refuses policies: have fewer limits of single \
+                 clients"
+            ),
             Self::ClockStands(by) => {
                 write!(
                     f,
@@ -193,6 +210,15 @@ mod tests {
         let health = Health::default();
         assert_eq!(health.faults(&WELL, Some(STALE), true), [Fault::Stale(STALE)]);
         assert_eq!(health.faults(&WELL, Some(Duration::from_secs(59)), false), [Fault::Certificate]);
+    }
+
+    #[test]
+    fn limits_are_too_many_above_four_fifths() {
+        let most = KNOWN_LIMITS_MAX / 5 * 4;
+        assert_eq!(Fault::of_limits(most), None);
+        let fault = Fault::of_limits(most + 1).expect("too many");
+        assert!(Fault::NAMES.contains(&fault.name()));
+        assert!(fault.to_string().starts_with("the engine knows 838861 limits, and at 1048575"), "{fault}");
     }
 
     #[test]

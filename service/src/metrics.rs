@@ -13,7 +13,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use tidegate::{Engine, clock::Clock};
+use tidegate::{Engine, KNOWN_LIMITS_MAX, clock::Clock};
 
 use crate::{
     body_budget::BodyBudget,
@@ -121,6 +121,14 @@ impl<C: Clock> Collector for OfEngine<C> {
                 .encode_gauge(&bytes)?;
         }
 
+        let help = "Limits that the engine knows: of the policy in force, and of earlier ones whose places it did not take back yet";
+        encoder
+            .encode_descriptor("known_limits", help, None, MetricType::Gauge)?
+            .encode_gauge(&(engine.known_limits() as u64))?;
+        let help = "As many limits the engine can know: a policy with more is refused";
+        encoder
+            .encode_descriptor("known_limits_max", help, None, MetricType::Gauge)?
+            .encode_gauge(&(KNOWN_LIMITS_MAX as u64))?;
         let help = "How far the engine's clock is ahead of wall time, since that was set back";
         encoder
             .encode_descriptor("clock_ahead", help, Some(&Unit::Seconds), MetricType::Gauge)?

@@ -110,8 +110,9 @@ impl<C: Clock> Watch<C> {
         let mut faults = self.health.faults(&self.look(), silence, self.certificate.now().is_none());
         let is_away = self.decider.store().is_some_and(|store| store.figures().is_open);
         faults.extend(is_away.then_some(Fault::Store));
-        let clock = self.decider.engine().clock();
-        let steps = clock.wall_steps();
+        let engine = self.decider.engine();
+        faults.extend(Fault::of_limits(engine.known_limits()));
+        let (clock, steps) = (engine.clock(), engine.clock().wall_steps());
         // The time is asked for only where there was a step.
         faults.extend(steps.last.and_then(|_| Fault::of_clock(&steps, clock.now())));
         faults

@@ -102,6 +102,8 @@ fn it_tells_how_long_answers_took_and_how_full_it_is() {
         assert_eq!(server.metric(series), count, "{series}");
     }
     assert!((1..10).contains(&server.metric("tidegate_active_keys")), "it is estimated");
+    let [known, most] = ["tidegate_known_limits", "tidegate_known_limits_max"].map(|series| server.metric(series));
+    assert_eq!((known, most), (1, (1 << 20) - 1));
     assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
     let text = server.get("/metrics").text();
     assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
