@@ -51,8 +51,9 @@ pub(crate) struct DoorArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_SETTLE_MULTIPLE", default_value_t = DEFAULT_SETTLE_MULTIPLE,
         value_parser = clap::value_parser!(u64).range(1..))]
     settle_multiple: u64,
-    /// Where the system's clock is set by more than this (10ms to 1m), limits follow it at once, forward; set back by less than a
-    /// minute, they wait for it. What is less they follow little by little.
+    /// Where the system's clock is set by more than this (10ms to 1m), limits act at once: set forward, they follow it; set
+    /// back by less than a minute, they wait for it; set back by more, they go on, and only windows and the ends of overrides
+    /// follow it. What is less they follow little by little.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_CLOCK_STEP", default_value = "1s", value_parser = clock_step)]
     clock_step: Duration,
     /// Threads that answer checks at each door; one for each processor unless given.

@@ -199,13 +199,16 @@ impl Alerts {
         }
         let kept = figures.kept().counts();
         let tokens = store.tokens(now.as_second()).await?;
+        let clock = figures.engine().clock();
+        // The clock meets a step when it is read.
+        let clock_now = clock.now();
         let seen = Seen {
             now,
             published: publisher.published(),
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
-            clock: (figures.engine().clock().wall_steps(), figures.engine().clock().now()),
+            clock: (clock.wall_steps(), clock_now),
             known_limits: figures.engine().known_limits(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
             tokens,
@@ -361,15 +364,7 @@ impl Memory {
         });
         let mut alerts: Vec<Alert> = certificate.collect();
         alerts.extend(clock_set(clock, *now));
-        let is_full = known_limits * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT;
-        self.limits_full = is_full.then(|| self.limits_full.unwrap_or(*now));
-        alerts.extend(self.limits_full.map(|since| {
-            let message = format!(
-                "The engine knows {known_limits} limits, and at {KNOWN_LIMITS_MAX} it refuses policies: have fewer limits of \
-                 single clients"
-            );
-            Alert::here("limits_full", since.to_string(), message)
-        }));
+        alerts.extend(self.limits_full(*known_limits, *now));
         let of_node = [
             (
                 "table_full",
@@ -391,6 +386,19 @@ impl Memory {
             }
         }
         alerts
+    }
+
+    /// An engine that knows nearly as many limits as it can.
+    fn limits_full(&mut self, known: usize, now: Timestamp) -> Option<Alert> {
+        let is_full = known * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT;
+        self.limits_full = is_full.then(|| self.limits_full.unwrap_or(now));
+        self.limits_full.map(|since| {
+            let message = format!(
+                "The engine knows {known} limits, those of earlier policies included, of {KNOWN_LIMITS_MAX} that it can: have \
+                 fewer limits of single clients"
+            );
+            Alert::here("limits_full", since.to_string(), message)
+        })
     }
 
     /// Since when a count has grown every ten minutes, if it has.
@@ -483,4 +491,38 @@ async fn matched(store: &Store, now: i64) -> Result<Matched, Problem> {
         }
     };
     Ok(store.fold_figures(HOUR, 0..now + HOUR, matched, add).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[test]
+    fn limits_above_four_fifths_are_an_alert_since_the_first_look() {
+        let (mut memory, most) = (Memory::default(), KNOWN_LIMITS_MAX / 5 * 4);
+        let later = NOW + SignedDuration::from_hours(1);
+        assert_eq!(memory.limits_full(most, NOW), None);
+        for now in [NOW, later] {
+            let alert = memory.limits_full(most + 1, now).expect("too many");
+            assert_eq!((alert.code, alert.since), ("limits_full", NOW.to_string()));
+        }
+        assert_eq!(memory.limits_full(most, later), None);
+    }
+
+    #[test]
+    fn a_step_of_wall_time_is_an_alert_for_an_hour_and_while_the_clock_stands() {
+        let at = 1_790_000_000_000_000_000;
+        let after = |steps, ago: Duration| clock_set(&(steps, at + ago.as_nanos() as Nanos), NOW);
+        let mut steps = WallSteps::default();
+        assert_eq!(after(steps, Duration::ZERO), None);
+        steps.last = Some(WallStep { at, ns: 3_600_000_000_000, is_back: true });
+        let alert = after(steps, Duration::from_secs(7)).expect("it is shown");
+        assert_eq!((alert.code, alert.since), ("clock_set", "1969-12-31T23:59:53Z".to_owned()));
+        assert_eq!(alert.message, "The clock of this machine was set back by 3600.0s: check its time service");
+        assert_eq!(after(steps, CLOCK_SHOWN), None);
+        steps.is_standing = true;
+        assert!(after(steps, CLOCK_SHOWN).is_some());
+    }
 }

@@ -469,7 +469,7 @@ impl Ledger {
         let wanted: HashSet<u32> =
             snapshot.limits.iter().filter_map(|limit| self.indices.get(&*limit.name).copied()).collect();
         let is_held = |id| live.has(id) || retired.iter().any(|live| live.has(id));
-        let unreachable = self.bound.iter().filter(|(index, entry)| !wanted.contains(index) && !is_held(entry.id));
+        let unreachable = self.bound.iter().filter(|(index, entry)| !wanted.contains(*index) && !is_held(entry.id));
         let mut unreachable: Vec<(u32, u32)> = unreachable.map(|(index, entry)| (*index, entry.id)).collect();
         unreachable.sort_unstable();
         unreachable.into_iter().map(|(_, id)| id).collect()

@@ -427,6 +427,17 @@ fn wall_time_that_is_set_forward_is_followed_at_once() {
     }
 }
 
+#[test]
+fn what_a_step_is_depends_on_the_bound() {
+    for (bound_ns, forward) in [(10 * MS, 1), (100 * MS, 0)] {
+        let mut run = Run::new(World::new(NOW, HOUR, 0));
+        run.steering = Steering::new(&run.world.sample(), bound_ns);
+        run.world.wall += i128::from(50 * MS);
+        run.go_on(10 * MS, 10 * MS);
+        assert_eq!(run.steering.steps().forward, forward, "with a bound of {bound_ns} ns");
+    }
+}
+
 /// A clock that stands, since wall time was set back by so much.
 fn standing(ns: u64) -> Run {
     let mut run = Run::new(World::new(NOW, HOUR, 0));

@@ -220,18 +220,18 @@ impl Steering {
             target = wall.saturating_add(self.ahead);
             most = most.max(target);
             self.steps.forward += 1;
-            self.met(latest, forward, false);
+            self.record(latest, forward, false);
         }
         let time = match self.pace {
             Pace::Runs => {
                 let back = even.saturating_sub(target);
                 if back >= ANCHOR_NS {
                     target = self.anchor(wall, even);
-                    self.met(latest, back, true);
+                    self.record(latest, back, true);
                 } else if back > self.bound_ns && moved >= STEP_NS {
                     self.pace = Pace::Stops;
                     self.steps.stops += 1;
-                    self.met(latest, back, true);
+                    self.record(latest, back, true);
                 }
                 match self.pace {
                     Pace::Runs => target.clamp(even - elapsed_min / SLEW, most).max(latest),
@@ -243,7 +243,7 @@ impl Steering {
                 let back = latest.saturating_sub(target);
                 if back >= ANCHOR_NS || back > 0 && now_before.saturating_sub(since) >= ANCHOR_NS {
                     target = self.anchor(wall, latest);
-                    self.met(latest, back, true);
+                    self.record(latest, back, true);
                 }
                 self.pace = if target < latest { Pace::Stands { since } } else { Pace::Runs };
                 // A difference within the bound is followed little by little from then on.
@@ -265,7 +265,8 @@ impl Steering {
         time
     }
 
-    fn met(&mut self, at: Nanos, ns: u64, is_back: bool) {
+    /// Notes a step of wall time.
+    fn record(&mut self, at: Nanos, ns: u64, is_back: bool) {
         self.steps.last = Some(WallStep { at, ns, is_back });
     }
 }
