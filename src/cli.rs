@@ -1,12 +1,13 @@
 //! The commands and their settings. Each setting is a flag, a `TIDEGATE_*` variable and a key of `tidegate.toml`, in that
 //! order of precedence.
 
-use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf};
+use std::{convert::Infallible, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand,
     builder::{FalseyValueParser, Styles},
 };
+use tidegate::{clock::SystemClock, time::parse_period};
 use tidegate_admin::{DatabaseUrl, Keys};
 use tidegate_service::{CONNECTIONS_MAX, DEFAULT_PEER_CONNECTIONS};
 
@@ -292,7 +293,7 @@ pub(crate) struct ReplayArguments {
     /// How far lines may be out of order. A line that is later counts as late and is decided at the newest time. At most
     /// a million lines wait.
     #[arg(long, value_name = "PERIOD", env = "TIDEGATE_WINDOW", default_value = "1h",
-        value_parser = tidegate::time::parse_period)]
+        value_parser = parse_period)]
     pub(crate) window: u64,
     /// Room for so many counters at once, 24 bytes each; by the size of the logs unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", value_parser = max_keys)]
@@ -334,6 +335,13 @@ pub(crate) fn share(text: &str) -> Result<Share, String> {
 pub(crate) fn max_keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
     number.ok_or_else(|| "write a whole number from 1 to 1000000000".to_owned())
+}
+
+/// From 10 ms to a minute.
+pub(crate) fn clock_step(text: &str) -> Result<Duration, String> {
+    let step = Duration::from_nanos(parse_period(text)?);
+    let fits = (SystemClock::STEP_MIN..=SystemClock::STEP_MAX).contains(&step);
+    fits.then_some(step).ok_or_else(|| "write a period from 10ms to 1m".to_owned())
 }
 
 /// Whether it can be an address is seen when it is opened: what clap has to say about a value repeats it, with the password.

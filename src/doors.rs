@@ -22,7 +22,7 @@ use tidegate_service::{
 
 use crate::{
     authorize::AuthorizeArguments,
-    cli::{max_keys, workers},
+    cli::{clock_step, max_keys, workers},
     listening::ListeningArguments,
     output::{Failure, complain},
     running::{bind, url},
@@ -56,6 +56,11 @@ pub(crate) struct DoorArguments {
     #[arg(long, value_name = "PERCENT", env = "TIDEGATE_CALLER_SHARE", default_value_t = DEFAULT_CALLER_SHARE,
         value_parser = clap::value_parser!(u8).range(1..=100))]
     caller_share: u8,
+    /// Where the system's clock is set by more than this (10ms to 1m), limits act at once: set forward, they follow it; set
+    /// back by less than a minute, they wait for it; set back by more, they go on, and only windows and the ends of overrides
+    /// follow it. What is less they follow little by little.
+    #[arg(long, value_name = "PERIOD", env = "TIDEGATE_CLOCK_STEP", default_value = "1s", value_parser = clock_step)]
+    clock_step: Duration,
     /// Threads that answer checks at each door; one for each processor unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
     workers: Option<usize>,
@@ -101,7 +106,7 @@ impl DoorArguments {
     }
 
     pub(crate) fn engine(&self) -> Arc<Engine> {
-        Arc::new(Engine::with_max_keys(self.max_keys))
+        Arc::new(Engine::with_clock(self.max_keys, SystemClock::with_step(self.clock_step)))
     }
 
     fn workers(&self) -> usize {
@@ -183,6 +188,7 @@ impl Listeners<'_> {
         traces: Option<Traces>,
     ) -> Result<Doors<SystemClock>, Failure> {
         let arguments = self.arguments;
+        let clock = engine.clock().clone();
         let decider = Decider::new(engine);
         let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
         let decider = decider.with_store(store).with_settle_multiple(arguments.settle_multiple);
@@ -194,7 +200,7 @@ impl Listeners<'_> {
         Ok(match self.resp {
             None => doors,
             Some(listener) => {
-                let throttle = Arc::new(RatedLimiter::with_max_keys(arguments.max_keys));
+                let throttle = Arc::new(RatedLimiter::with_clock(arguments.max_keys, clock));
                 doors.resp(Resp { listener, throttle, operators })
             }
         })

@@ -15,8 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tidegate::{
-    DEFAULT_DOMAIN, Warning,
+    DEFAULT_DOMAIN, KNOWN_LIMITS_MAX, Warning,
+    clock::{Clock, WallStep, WallSteps},
     policy::{Client, Limit, Mode, Override},
+    time::Nanos,
 };
 use tokio::{task::spawn_blocking, time::timeout};
 
@@ -42,13 +44,17 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const SHADOW: SignedDuration = SignedDuration::from_hours(24 * 14);
 /// So was a rule that nothing meets for longer.
 const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// Per cent of the limits that an engine can know.
+const KNOWN_LIMITS_PERCENT: usize = 80;
+/// How long a step of wall time is shown.
+const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 
 /// Something that needs a look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
-    /// `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`,
-    /// `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
+    /// `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`,
+    /// `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -96,6 +102,8 @@ struct Memory {
     matched: Option<(i64, Matched)>,
     /// When something was counted last that should not be, Unix milliseconds, and how often it was.
     grown: HashMap<&'static str, Grown>,
+    /// Since when the engine knows nearly as many limits as it can.
+    limits_full: Option<Timestamp>,
     /// What was the matter with nodes of which it is not known since when, by code and node, and since when it was seen so.
     seen: HashMap<(&'static str, String), Timestamp>,
 }
@@ -131,6 +139,9 @@ struct Seen {
     sample: Arc<Sample>,
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
+    /// The engine's clock, as of this look.
+    clock: (WallSteps, Nanos),
+    known_limits: usize,
     troubles: Vec<Trouble>,
     /// Requests to reserve that were refused, since their callers had as many open reservations as they may.
     refused_reservations: u64,
@@ -190,12 +201,17 @@ impl Alerts {
         }
         let kept = figures.kept().counts();
         let tokens = store.tokens(now.as_second()).await?;
+        let clock = figures.engine().clock();
+        // The clock meets a step when it is read.
+        let clock_now = clock.now();
         let seen = Seen {
             now,
             published: publisher.published(),
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
+            clock: (clock.wall_steps(), clock_now),
+            known_limits: figures.engine().known_limits(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
             refused_reservations: fleet.refused_reservations(),
             tokens,
@@ -343,13 +359,18 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, refused_reservations, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(
+        &mut self,
+        Seen { now, sample, kept, certificate, clock, known_limits, refused_reservations, .. }: &Seen,
+    ) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
             Alert::here("certificate_unusable", since.to_string(), message)
         });
         let mut alerts: Vec<Alert> = certificate.collect();
+        alerts.extend(clock_set(clock, *now));
+        alerts.extend(self.limits_full(*known_limits, *now));
         let of_node = [
             (
                 "table_full",
@@ -379,6 +400,19 @@ impl Memory {
         alerts
     }
 
+    /// An engine that knows nearly as many limits as it can.
+    fn limits_full(&mut self, known: usize, now: Timestamp) -> Option<Alert> {
+        let is_full = known * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT;
+        self.limits_full = is_full.then(|| self.limits_full.unwrap_or(now));
+        self.limits_full.map(|since| {
+            let message = format!(
+                "The engine knows {known} limits, those of earlier policies included, of {KNOWN_LIMITS_MAX} that it can: have \
+                 fewer limits of single clients"
+            );
+            Alert::here("limits_full", since.to_string(), message)
+        })
+    }
+
     /// Since when a count has grown every ten minutes, if it has.
     fn grows(&mut self, code: &'static str, count: u64, now_ms: i64) -> Option<i64> {
         const STILL_MS: i64 = 600_000;
@@ -394,6 +428,23 @@ impl Memory {
         }
         was_open.then_some(grown.since)
     }
+}
+
+/// Wall time that was set within an hour, or for which the clock stands still.
+fn clock_set((steps, clock): &(WallSteps, Nanos), now: Timestamp) -> Option<Alert> {
+    let WallStep { at, ns, is_back } = steps.last?;
+    let ago = Duration::from_nanos(clock.saturating_sub(at));
+    if ago >= CLOCK_SHOWN && !steps.is_standing {
+        return None;
+    }
+    let since = now.checked_sub(ago).unwrap_or(now).to_string();
+    let (by, way) = (Duration::from_nanos(ns), if is_back { "back" } else { "forward" });
+    let message = if steps.is_standing {
+        format!("The clock of this machine was set {way} by {by:.1?}: quota comes back again once it has caught up")
+    } else {
+        format!("The clock of this machine was set {way} by {by:.1?}: check its time service")
+    };
+    Some(Alert::here("clock_set", since, message))
 }
 
 impl Alert {
@@ -452,4 +503,38 @@ async fn matched(store: &Store, now: i64) -> Result<Matched, Problem> {
         }
     };
     Ok(store.fold_figures(HOUR, 0..now + HOUR, matched, add).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[test]
+    fn limits_above_four_fifths_are_an_alert_since_the_first_look() {
+        let (mut memory, most) = (Memory::default(), KNOWN_LIMITS_MAX / 5 * 4);
+        let later = NOW + SignedDuration::from_hours(1);
+        assert_eq!(memory.limits_full(most, NOW), None);
+        for now in [NOW, later] {
+            let alert = memory.limits_full(most + 1, now).expect("too many");
+            assert_eq!((alert.code, alert.since), ("limits_full", NOW.to_string()));
+        }
+        assert_eq!(memory.limits_full(most, later), None);
+    }
+
+    #[test]
+    fn a_step_of_wall_time_is_an_alert_for_an_hour_and_while_the_clock_stands() {
+        let at = 1_790_000_000_000_000_000;
+        let after = |steps, ago: Duration| clock_set(&(steps, at + ago.as_nanos() as Nanos), NOW);
+        let mut steps = WallSteps::default();
+        assert_eq!(after(steps, Duration::ZERO), None);
+        steps.last = Some(WallStep { at, ns: 3_600_000_000_000, is_back: true });
+        let alert = after(steps, Duration::from_secs(7)).expect("it is shown");
+        assert_eq!((alert.code, alert.since), ("clock_set", "1969-12-31T23:59:53Z".to_owned()));
+        assert_eq!(alert.message, "The clock of this machine was set back by 3600.0s: check its time service");
+        assert_eq!(after(steps, CLOCK_SHOWN), None);
+        steps.is_standing = true;
+        assert!(after(steps, CLOCK_SHOWN).is_some());
+    }
 }

@@ -147,7 +147,7 @@ impl<'l> Account<'l> {
     /// Of a limit without a snapshot.
     #[inline(always)]
     pub(crate) fn alone(limit: &'l LiveLimit, identity: IdentityHash, cost: u64) -> Self {
-        let key = Key::new(limit.index, KeyHasher::key(limit.hash, identity));
+        let key = Key::new(limit.id, KeyHasher::key(limit.hash, identity));
         Self { limit, stored: None, version: 0, key, cost }
     }
 
@@ -163,7 +163,12 @@ impl<'l> Account<'l> {
             policy_version: self.version,
             delay_ns: outcome.delay_ns(),
             degraded: None,
-            decided_by: Some(DecidedBy { place, limit: self.limit.index, outcome }),
+            decided_by: Some(DecidedBy {
+                place,
+                limit: self.limit.index,
+                is_stored: matches!(charged.site, Site::Store),
+                outcome,
+            }),
             shadows: Shadows::default(),
             registry: &buckets.registry,
         }
@@ -231,9 +236,13 @@ impl<'l> Account<'l> {
         self.limit.index
     }
 
-    /// How often the limit's numbers changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.limit.changes
+    pub(crate) fn id(&self) -> u32 {
+        self.limit.id
+    }
+
+    /// Which numbers the limit has.
+    pub(crate) fn edition(&self) -> u64 {
+        self.limit.edition
     }
 
     /// As if the snapshot of this version had the same limit.
@@ -336,7 +345,7 @@ impl<'l> Account<'l> {
     }
 
     fn overflow<'e, C: Clock>(&self, buckets: &'e Buckets<C>) -> &'e Cell128 {
-        buckets.registry.overflow(self.limit.index, self.key)
+        buckets.registry.overflow(self.limit.id, self.key)
     }
 
     /// Charges what a look admitted: by one swap, if nobody came between; else afresh, and `look` is then what came of it.
@@ -518,7 +527,7 @@ impl<'l> Account<'l> {
         let cell = self.overflow(buckets);
         update(cell, Swap::load(cell), &mut 0, |slot| match self.current(buckets, slot.held()) {
             Ok(word) => match self.next(self.step(word, now, Site::Overflow)) {
-                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.index, held), Ok(charged)),
+                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.id, held), Ok(charged)),
                 Next::Leave(charged) => Next::Leave(Ok(charged)),
             },
             Err(newer) => Next::Leave(Err(newer)),
@@ -560,7 +569,7 @@ impl<'l> Account<'l> {
                     let held = slot.held();
                     let given_back =
                         receipt(held).and_then(|it| moves.given_back(self.key, held, meter, &it, read_clock()));
-                    given_back.map_or(Next::Leave(()), |held| Next::Write(overflow_slot(self.limit.index, held), ()))
+                    given_back.map_or(Next::Leave(()), |held| Next::Write(overflow_slot(self.limit.id, held), ()))
                 });
             }
             // Whoever asked the store gives back to it.
@@ -593,7 +602,7 @@ impl<'l> Account<'l> {
             update(cell, Swap::load(cell), &mut 0, |slot: Slot| match self.current(buckets, slot.held()) {
                 Ok(word) => {
                     let held = overcharged(Held::word(self.limit.generation, word), now);
-                    Next::Write(overflow_slot(self.limit.index, held), Ok(()))
+                    Next::Write(overflow_slot(self.limit.id, held), Ok(()))
                 }
                 Err(newer) => Next::Leave(Err(newer)),
             })

@@ -87,7 +87,7 @@ impl<C: Clock> Engine<C> {
             let mut ends = ArrayVec::<usize, AHEAD>::new();
             for request in rest.iter().take(AHEAD) {
                 let mut plan = Plan::new();
-                live.snapshot.plan(request, now, &buckets.hasher, &mut plan);
+                live.snapshot.plan(request, live.wall(now), &buckets.hasher, &mut plan);
                 // The next batch begins with what does not fit into this one.
                 if charges.try_extend_from_slice(&plan).is_err() {
                     break;
@@ -120,7 +120,7 @@ impl<C: Clock> Engine<C> {
     #[inline(always)]
     fn prefetch(&self, live: &Live, limit: u32, identity: IdentityHash) {
         let (buckets, limit) = (self.buckets(), &live.limits[limit as usize]);
-        buckets.table.prefetch(table::Key::new(limit.index, KeyHasher::key(limit.hash, identity)));
+        buckets.table.prefetch(table::Key::new(limit.id, KeyHasher::key(limit.hash, identity)));
     }
 }
 

@@ -22,17 +22,71 @@ use crate::{sync::Cell64, time::Nanos};
 
 /// Gives the time, in nanoseconds since the Unix epoch.
 ///
-/// Must never go back for any thread, and over threads by no more than a microsecond: a clock that is behind mints nothing,
-/// it only denies.
+/// # Wall time that is set back
+///
+/// The time must never go back for any thread, and over threads by no more than a microsecond: a clock that is behind mints
+/// nothing, it only denies. So a clock whose wall time is set back by an hour goes on, and is an hour [ahead](Self::ahead_ns)
+/// of wall time from then on. Everything that the engine stores is an instant of the clock, not of wall time:
+///
+/// | stored | when wall time is set back |
+/// |---|---|
+/// | the words of token and leaky buckets, the instants of logs, leases, when slots and rings are idle | stay as they are. No key waits longer because of it, and nothing is repaid twice |
+/// | the words of windows | the count of the present window goes on in the window of the new wall time, once the engine [follows](crate::Engine::follow_wall_time): at most one limit more is admitted to a key, since that window may end earlier, and a key that used its limit up waits no longer than such a key ever does |
+/// | the ends of overrides | are of wall time, and are compared with it |
+///
+/// Wall time that is set forward takes back what the clock is ahead, and the clock jumps by the rest. After a jump every
+/// bucket and log may be full again and every window be a new one: at most one burst is minted for each key.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Nanos;
+
+    /// How far the time is ahead of wall time, in nanoseconds, because wall time was set back.
+    fn ahead_ns(&self) -> u64 {
+        0
+    }
+
+    /// Wall time now, as far as the clock follows it. May go back.
+    fn wall(&self) -> Nanos {
+        self.now().saturating_sub(self.ahead_ns())
+    }
+
+    /// The steps of wall time that the clock has met.
+    fn wall_steps(&self) -> WallSteps {
+        WallSteps::default()
+    }
 
     /// How far a reading may be behind by design, in nanoseconds. A denied request is told to wait so much longer, so that
     /// waiting exactly that long is enough.
     fn resolution_ns(&self) -> u64 {
         0
     }
+}
+
+/// Steps of wall time that a clock has met: changes by more than it follows little by little.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct WallSteps {
+    /// Steps forward.
+    pub forward: u64,
+    /// Steps back for which the clock stood still.
+    pub stops: u64,
+    /// Steps back after which the clock goes on ahead of wall time.
+    pub anchors: u64,
+    /// The clock stands still now.
+    pub is_standing: bool,
+    /// The last step.
+    pub last: Option<WallStep>,
+}
+
+/// A step of wall time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WallStep {
+    /// When the clock met it, by its own time.
+    pub at: Nanos,
+    /// How far it went, in nanoseconds.
+    pub ns: u64,
+    /// It went back.
+    pub is_back: bool,
 }
 
 /// Moves `shown` to `now`, or leaves it where it is when that is in the past.

@@ -127,8 +127,8 @@ impl Outcome {
         Duration::from_nanos(self.meter.map_or(0, |meter| meter.reset_after_ns(self.word, self.now)))
     }
 
-    /// When the limit has all of its quota again, if nobody comes meanwhile: time since the Unix epoch, by the limiter's
-    /// clock.
+    /// When the limit has all of its quota again, if no other call comes meanwhile: time since the Unix epoch, by the limiter's
+    /// clock, which may be [ahead](crate::clock::Clock::ahead_ns) of wall time.
     #[must_use]
     pub fn reset_at(&self) -> Duration {
         Duration::from_nanos(self.now).saturating_add(self.reset_after())
@@ -186,7 +186,7 @@ pub struct Decision<'e> {
 pub(crate) struct Shadows {
     /// Their places in the plan, as bits.
     pub(crate) places: u64,
-    /// Indices in the registry of the first of them.
+    /// The indices of the first of them.
     limits: [u32; SHADOWS_NAMED_MAX],
 }
 
@@ -204,8 +204,10 @@ impl Shadows {
 pub(crate) struct DecidedBy {
     /// Place in the plan.
     pub(crate) place: usize,
-    /// Index in the registry.
+    /// Its index.
     pub(crate) limit: u32,
+    /// The outcome is of the store that nodes share, and of its time.
+    pub(crate) is_stored: bool,
     pub(crate) outcome: Outcome,
 }
 
@@ -278,11 +280,13 @@ impl<'e> Decision<'e> {
         self.decided_by.map(|by| by.outcome.reset_after())
     }
 
-    /// When the limit has all of its quota again, if nobody comes meanwhile: time since the Unix epoch, by the engine's
-    /// clock.
+    /// When the limit has all of its quota again, if no other request comes meanwhile: time since the Unix epoch, by wall time
+    /// as the engine's clock follows it.
     #[must_use]
     pub fn reset_at(&self) -> Option<Duration> {
-        self.decided_by.map(|by| by.outcome.reset_at())
+        let by = self.decided_by?;
+        let now = if by.is_stored { by.outcome.now } else { self.registry.wall(by.outcome.now) };
+        Some(Duration::from_nanos(now).saturating_add(by.outcome.reset_after()))
     }
 
     /// Place in the plan of the limit that decided.

@@ -143,7 +143,11 @@ impl<C: Clock> Engine<C> {
     /// policy before, counted from 1, unless the [`Publish`] names another.
     ///
     /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900; or as
-    /// [`Publish::carrying`] says. The engine remembers every name that it ever had, about 200 bytes each, up to a million.
+    /// [`Publish::carrying`] says. What was used of a limit that is in no policy any more stays too, in case it comes back, until
+    /// the engine needs its place. There are [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX) places; the policy in force and the
+    /// new one need one for each name in either. Places of limits of which nothing is used are taken back first, then those of
+    /// the oldest names, but for those that a [`Handle`](crate::Handle) on an older policy holds. Names stay, about 100 bytes and
+    /// their text each.
     ///
     /// Where it has sliding window logs of a size that the engine has not met yet, their rings are allocated first, at most
     /// 32 MiB for each power of two up to 4,096; they stay.
@@ -161,9 +165,111 @@ impl<C: Clock> Engine<C> {
         Ok(version)
     }
 
+    /// Has windows and the ends of overrides follow wall time, where that was set back by a minute or more since the last
+    /// publish, or forward again: see [`Clock`]. Returns whether it had to. To be called every few seconds, as the server does;
+    /// until then windows begin and end by the time of before.
+    ///
+    /// What a key has used of its present window counts in the window of the new wall time. This is a publish of the policy in
+    /// force, under its version, and takes as long where there are windows. An engine follows some thousand times, and then no
+    /// more.
+    ///
+    /// ```
+    /// use tidegate::{Engine, clock::ManualClock};
+    ///
+    /// let clock = ManualClock::at(1_790_035_200_000_000_000);
+    /// let engine = Engine::with_clock(1_000, clock.clone());
+    /// clock.set_wall_back(3_600_000_000_000);
+    /// assert!(engine.follow_wall_time());
+    /// assert!(!engine.follow_wall_time());
+    /// ```
+    pub fn follow_wall_time(&self) -> bool {
+        let clock = &self.buckets.clock;
+        // A clock looks at wall time when it is read.
+        clock.now();
+        let is_bound = || self.live_now().ahead == clock.ahead_ns();
+        if is_bound() {
+            return false;
+        }
+        let mut publisher = self.publisher();
+        if is_bound() {
+            // Another thread was faster.
+            return false;
+        }
+        let Some(next) = self.order().bound_anew() else { return false };
+        let publish = Publish::of(Arc::clone(&self.live().snapshot));
+        self.put_in_force(&mut publisher, publish, next.0).is_ok()
+    }
+
     /// Would a publish of `snapshot` be refused for its limits? To be asked before a policy is written down.
     pub fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
-        self.publisher().ledger.has_room_for(snapshot)
+        let mut publisher = self.publisher();
+        let Publisher { ledger, retired } = &mut *publisher;
+        free_unused(retired);
+        let lacking = ledger.lacking(snapshot);
+        if lacking > 0 && ledger.unreachable(snapshot, &self.live(), retired).len() < lacking {
+            return Err(PublishError::TooManyLimits);
+        }
+        Ok(())
+    }
+
+    /// Takes ids back from names that no policy has any more: those of which nothing is used where there are many, and as many
+    /// more as `snapshot` needs. The head of `registry.rs` says why no check meets another name's bucket.
+    fn make_room(
+        &self,
+        Publisher { ledger, retired }: &mut Publisher,
+        snapshot: &Snapshot,
+    ) -> Result<(), PublishError> {
+        free_unused(retired);
+        let (live, lacking) = (self.live(), ledger.lacking(snapshot));
+        if lacking == 0 && !ledger.is_full_of_gone(&live) {
+            return Ok(());
+        }
+        let unreachable = ledger.unreachable(snapshot, &live, retired);
+        if unreachable.len() < lacking {
+            return Err(PublishError::TooManyLimits);
+        }
+        if !unreachable.is_empty() {
+            let mut empty: HashSet<u32> = unreachable.iter().copied().collect();
+            let in_use = self.clear(&empty, false);
+            empty.retain(|id| !in_use.contains(id));
+            ledger.take_back(&empty);
+            // They are fewer than lacking only where as many are in use.
+            let more = unreachable.into_iter().filter(|id| in_use.contains(id));
+            let more: HashSet<u32> = more.take(lacking.saturating_sub(empty.len())).collect();
+            if !more.is_empty() {
+                self.clear(&more, true);
+                ledger.take_back(&more);
+            }
+        }
+        ledger.has_looked_through(&live);
+        Ok(())
+    }
+
+    /// Empties the slots and overflow buckets of limits, by id, that no check can reach: those that are idle, or where it
+    /// `is_forced` all. Returns the ids of which something is left.
+    fn clear(&self, ids: &HashSet<u32>, is_forced: bool) -> HashSet<u32> {
+        let Buckets { table, registry, leases, clock, .. } = &self.buckets;
+        leases.end(table, || clock.now(), |limit| ids.contains(&limit));
+        let (now, mut left) = (clock.now(), HashSet::new());
+        let goes = |slot: Slot| is_forced || slot.is_free(now);
+        table.clear(
+            |limit| ids.contains(&limit),
+            goes,
+            |limit| {
+                left.insert(limit);
+            },
+        );
+        for &id in ids {
+            for cell in registry.overflows(id) {
+                let is_left = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
+                    if goes(slot) { Next::Write(Slot::EMPTY, false) } else { Next::Leave(true) }
+                });
+                if is_left {
+                    left.insert(id);
+                }
+            }
+        }
+        left
     }
 
     fn publisher(&self) -> MutexGuard<'_, Publisher> {
@@ -171,14 +277,12 @@ impl<C: Clock> Engine<C> {
         self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_in_force(
-        &self,
-        Publisher { ledger, retired }: &mut Publisher,
-        publish: Publish,
-        version: u64,
-    ) -> Result<(), PublishError> {
+    fn put_in_force(&self, publisher: &mut Publisher, publish: Publish, version: u64) -> Result<(), PublishError> {
+        self.make_room(publisher, &publish.snapshot)?;
+        let Publisher { ledger, retired } = publisher;
         let buckets = &self.buckets;
-        let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry)?;
+        let ahead = buckets.clock.ahead_ns();
+        let mut live = ledger.bind(publish, version, ahead, &buckets.hasher, &buckets.registry);
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
@@ -186,7 +290,7 @@ impl<C: Clock> Engine<C> {
             }
         }
         let changed: HashSet<u32> =
-            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.index).collect();
+            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| limit.id).collect();
         if !changed.is_empty() {
             buckets.leases.hold_back(&buckets.table, || buckets.clock.now(), |limit| changed.contains(&limit));
         }
@@ -194,9 +298,10 @@ impl<C: Clock> Engine<C> {
         live.comes_into_force(buckets.clock.now());
         let live = Arc::new(live);
         retired.push(self.live.swap(Arc::clone(&live)));
+        buckets.registry.published(ahead, ledger.known());
         self.buckets.version.store(version);
         self.convert_buckets(&live);
-        retired.retain(|live| Arc::strong_count(live) > 1);
+        free_unused(retired);
         Ok(())
     }
 
@@ -205,7 +310,7 @@ impl<C: Clock> Engine<C> {
     /// meet two generations.
     fn convert_buckets<'b>(&'b self, live: &Live) {
         let changed: HashMap<u32, &LiveLimit> =
-            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.index, limit)).collect();
+            live.limits.iter().filter(|limit| limit.has_changed()).map(|limit| (limit.id, limit)).collect();
         if changed.is_empty() {
             return;
         }
@@ -336,6 +441,13 @@ impl<C: Clock> Engine<C> {
         self.live.load().snapshot.door_settings(domain)
     }
 
+    /// How many limits the engine knows: those of the policy in force, and those of earlier ones whose places it did not take back
+    /// yet. At most [`KNOWN_LIMITS_MAX`](crate::KNOWN_LIMITS_MAX): then a policy with more names is refused.
+    #[must_use]
+    pub fn known_limits(&self) -> usize {
+        self.buckets.registry.known()
+    }
+
     /// Full name of a limit.
     #[must_use]
     pub fn limit_name(&self, limit: LimitIndex) -> &str {
@@ -457,7 +569,7 @@ impl<C: Clock> Engine<C> {
             let live = self.live.load();
             let now = read_clock();
             let mut plan = Plan::new();
-            plan_by(&live.snapshot, request, now, &self.buckets.hasher, &mut plan);
+            plan_by(&live.snapshot, request, live.wall(now), &self.buckets.hasher, &mut plan);
             // A bucket of a newer snapshot: that one is in place by now.
             if let Ok(decided) = decide(&live, &plan, now) {
                 return decided;
@@ -568,6 +680,11 @@ impl<C: Clock> Engine<C> {
     }
 }
 
+/// Drops the snapshots that no check and no handle has any more.
+fn free_unused(retired: &mut Vec<Arc<Live>>) {
+    retired.retain(|live| Arc::strong_count(live) > 1);
+}
+
 /// What the limit at `place` of a plan counts of a request that was allowed, whatever the number of identities that it was
 /// charged for; nothing where it has counted it. `shadows` that would have refused it are bits of their places.
 fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Share> {
@@ -589,3 +706,5 @@ fn share(live: &Live, plan: &[Charge], shadows: u64, place: usize) -> Option<Sha
 
 #[cfg(all(test, engine_loom))]
 mod models;
+#[cfg(all(test, not(engine_loom)))]
+mod names;

@@ -110,7 +110,7 @@ pub use problem::{Problem, Problems};
 pub use publish::Publish;
 pub use rate::Rate;
 pub use rated_limiter::RatedLimiter;
-pub use registry::{LimitIndex, PublishError};
+pub use registry::{KNOWN_LIMITS_MAX, LimitIndex, PublishError};
 pub use remembered::Remembered;
 pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, RequestParts, VALUE_BYTES_MAX,

@@ -76,6 +76,12 @@ impl<'a> Observed<'a> {
         self.now
     }
 
+    /// The same by wall time, as the engine follows it.
+    #[must_use]
+    pub fn wall(&self) -> Nanos {
+        self.decision.registry.wall(self.now)
+    }
+
     /// The limit that decided, whose full name the decision says; `None` when no limit applied.
     #[must_use]
     pub fn limit(&self) -> Option<LimitIndex> {

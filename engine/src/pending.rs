@@ -15,7 +15,7 @@ use crate::{
     inspect::Inspection,
     observer::Asked,
     policy::{DoorSettings, Sharing},
-    registry::{Live, Newer},
+    registry::{Live, LiveLimit, Newer},
     request::{IDENTITIES_MAX, Identity, Request},
     reservation::{Reservation, Reserved},
     snapshot::{Charge, PLAN_MAX, Plan, Snapshot},
@@ -403,7 +403,8 @@ impl<C: Clock> Engine<C> {
             // asked for; limits of this node count by their new numbers; a limit that is gone counts nobody.
             let (mut accounts, mut met, mut answered) = (Accounts::new(), Plan::new(), ArrayVec::<_, PLAN_MAX>::new());
             for (charge, answer) in plan.iter().zip(answers) {
-                let account = match live.place_of(begun.limits[charge.limit as usize].index) {
+                let LiveLimit { id, index, .. } = begun.limits[charge.limit as usize];
+                let account = match live.place_of(id, index) {
                     _ if answer.is_some() => Account::new(begun, charge).as_of(live.version),
                     Some(limit) => Account::new(&live, &Charge { limit, ..*charge }),
                     None => continue,

@@ -46,7 +46,7 @@ impl Publish {
     }
 
     /// Whatever the version of the policy before: whoever counts versions elsewhere counts anew, after a backup was put back
-    /// perhaps. An engine takes some two thousand of these.
+    /// perhaps. An engine takes a thousand of these at least.
     pub fn counted_anew(self) -> Self {
         Self { is_anew: true, ..self }
     }

@@ -1,6 +1,27 @@
 //! What outlives snapshots: the names of limits, their overflow buckets, and how their numbers changed.
+//!
+//! # Names and ids
+//!
+//! A limit has two numbers. Its *index* is that of its name, given once and never to another name: what is kept of a decision
+//! names the right limit for as long as the engine lives. Its *id* is what the tags of its slots say, one of 2^20. An id goes to
+//! another name when the name that has it is in no policy any more. The invariant: **whatever a slot or an overflow bucket with
+//! an id holds was written for the name that has the id.** It holds because an id is taken back in this order:
+//!
+//! 1. Every [`Live`] with the id was freed: the publisher keeps those that were in force until it holds the last reference.
+//!    A check, a handle and a pending check hold the [`Live`] by which they work, so none can read or write a slot with the id
+//!    any more, however long it stalls. (A reservation holds none; it asks whether the id has its index still.)
+//! 2. Leases of the id are ended, and its slots and overflow buckets are emptied, by compare-and-swap, because keys of other
+//!    limits may take an idle slot meanwhile.
+//! 3. The id is free for a name that is new.
+//!
+//! Ids whose keys are all idle come first: that loses nothing. Where a policy needs more, the oldest names lose what was used of
+//! them. Otherwise a name that comes back finds its buckets as they were.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry as MapEntry},
+    fmt,
+    sync::Arc,
+};
 
 use crate::{
     algorithm::{Carry, Meter},
@@ -9,7 +30,7 @@ use crate::{
     publish::Publish,
     ring::{Lost, Rings, Spare},
     snapshot::{CompiledLimit, Snapshot},
-    sync::Cell128,
+    sync::{Cell64, Cell128},
     table::{Key, Table},
     tally::Place,
     time::Nanos,
@@ -19,20 +40,30 @@ use crate::{
 /// Overflow buckets of a limit: where keys go for which the table has no slot.
 const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 1 } else { 8 };
 
-/// The last index is not for policies, whose indices are given from 0 upwards: see [`LiveLimit::alone`].
-const NAMES_MAX: usize = LIMITS_MAX - 1;
-const ALONE: u32 = NAMES_MAX as u32;
+/// How many limits an engine can know at a time: those of the policy in force, and those of earlier ones that it still keeps.
+/// [`Engine::known_limits`](crate::Engine::known_limits) says how many it knows.
+pub const KNOWN_LIMITS_MAX: usize = LIMITS_MAX - 1;
+/// The last id is not for policies, whose ids are given from 0 upwards: see [`LiveLimit::alone`].
+const ALONE: u32 = KNOWN_LIMITS_MAX as u32;
 /// As decisions name the limit whose numbers came with the request.
 const OVERRIDE: &str = "override";
 
-/// Every limit that the engine ever knew, by index. Grows only, is read without a lock.
+/// Ids are taken back when this part of all has no name in a policy.
+const GONE_PART: usize = 16;
+
+/// What is known of limits without a lock: of every name that there ever was by index, and overflow buckets by id. Grows only.
 pub(crate) struct Registry {
-    limits: boxcar::Vec<Registered>,
-    /// Has the index [`ALONE`].
-    alone: Registered,
+    names: boxcar::Vec<Name>,
+    overflows: boxcar::Vec<Overflow>,
+    /// Has the id [`ALONE`], and no index.
+    alone: (Name, Overflow),
+    /// Ids that have a name, as of the last publish.
+    known: Cell64,
+    /// How far the engine's clock is ahead of wall time, as of the last publish.
+    ahead: Cell64,
 }
 
-/// Index of a limit in its engine, the same over all publishes.
+/// Index of a limit in its engine: of its name, so the same over all publishes, and never that of another name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LimitIndex(pub(crate) u32);
 
@@ -44,48 +75,62 @@ impl LimitIndex {
     }
 }
 
+type Overflow = [Cell128; OVERFLOW_BUCKETS];
+
 #[derive(Debug)]
-struct Registered {
-    name: Box<str>,
+struct Name {
+    text: Arc<str>,
     /// Number under which its decisions are counted; `None` for a limit of a single client.
     tally: Option<u32>,
-    overflow: [Cell128; OVERFLOW_BUCKETS],
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // There may be a hundred thousand, and every decision leads here.
-        f.debug_struct("Registry").field("limits", &self.limits.count()).finish_non_exhaustive()
+        f.debug_struct("Registry").field("names", &self.names.count()).finish_non_exhaustive()
     }
 }
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        let alone = Registered { name: OVERRIDE.into(), tally: None, overflow: Default::default() };
-        Self { limits: boxcar::Vec::new(), alone }
+        let alone = (Name { text: OVERRIDE.into(), tally: None }, Overflow::default());
+        let (names, overflows) = (boxcar::Vec::new(), boxcar::Vec::new());
+        Self { names, overflows, alone, known: Cell64::new(0), ahead: Cell64::new(0) }
     }
 
-    pub(crate) fn name(&self, limit: u32) -> &str {
-        &self.of(limit).name
+    /// Wall time at an instant of the engine's clock.
+    pub(crate) fn wall(&self, at: Nanos) -> Nanos {
+        at.saturating_sub(self.ahead.load())
     }
 
-    /// Number under which the decisions of `limit` are counted, if they are.
-    pub(crate) fn tally(&self, limit: u32) -> Option<u32> {
-        self.of(limit).tally
+    /// What a publish leaves: how far the clock is ahead, and how many ids have a name.
+    pub(crate) fn published(&self, ahead: u64, known: usize) {
+        self.ahead.store(ahead);
+        self.known.store(known as u64);
     }
 
-    /// The overflow bucket of a key of `limit`.
-    pub(crate) fn overflow(&self, limit: u32, key: Key) -> &Cell128 {
-        &self.overflows(limit)[key.bits().spread() % OVERFLOW_BUCKETS]
+    pub(crate) fn known(&self) -> usize {
+        self.known.load() as usize
     }
 
-    /// All overflow buckets of `limit`.
-    pub(crate) fn overflows(&self, limit: u32) -> &[Cell128] {
-        &self.of(limit).overflow
+    /// By index.
+    pub(crate) fn name(&self, index: u32) -> &str {
+        &self.names.get(index as usize).unwrap_or(&self.alone.0).text
     }
 
-    fn of(&self, limit: u32) -> &Registered {
-        self.limits.get(limit as usize).unwrap_or(&self.alone)
+    /// Number under which the decisions of the limit with this index are counted, if they are.
+    pub(crate) fn tally(&self, index: u32) -> Option<u32> {
+        self.names.get(index as usize)?.tally
+    }
+
+    /// The overflow bucket of a key of the limit with this id.
+    pub(crate) fn overflow(&self, id: u32, key: Key) -> &Cell128 {
+        &self.overflows(id)[key.bits().spread() % OVERFLOW_BUCKETS]
+    }
+
+    /// All overflow buckets of the limit with this id.
+    pub(crate) fn overflows(&self, id: u32) -> &[Cell128] {
+        self.overflows.get(id as usize).unwrap_or(&self.alone.1)
     }
 }
 
@@ -108,6 +153,11 @@ impl Order {
         let next = Self(anew.checked_mul(1 << Self::VERSION_BITS)?.checked_add(version)?);
         (version <= Self::VERSION && next.0 > self.0).then_some(next)
     }
+
+    /// That of the same version, bound to wall time anew. Half of all counts are left for versions that are counted anew.
+    pub(crate) fn bound_anew(self) -> Option<Self> {
+        self.followed_by(self.version(), true).filter(|next| next.0 >> (u64::BITS - 1) == 0)
+    }
 }
 
 /// A snapshot in an engine: its limits bound to their indices and histories.
@@ -116,25 +166,33 @@ pub(crate) struct Live {
     pub(crate) snapshot: Arc<Snapshot>,
     /// An [`Order`].
     pub(crate) version: u64,
+    /// How far the clock is ahead of the wall time that its windows are bound to.
+    pub(crate) ahead: u64,
     /// In the places of [`Snapshot::limits`].
     pub(crate) limits: Box<[LiveLimit]>,
-    /// By index, its place; for limits that the snapshot does not have, a place beyond the end.
+    /// By id, its place; for limits that the snapshot does not have, a place beyond the end.
     places: Box<[u32]>,
 }
 
 impl Live {
     /// The state before the first publish.
     pub(crate) fn nothing() -> Self {
-        Self::new(Arc::default(), 0, Box::default())
+        Self::new(Arc::default(), 0, 0, Box::default())
     }
 
-    fn new(snapshot: Arc<Snapshot>, version: u64, limits: Box<[LiveLimit]>) -> Self {
-        let indices = limits.iter().map(|limit| limit.index + 1).max().unwrap_or(0);
-        let mut places = vec![u32::MAX; indices as usize].into_boxed_slice();
+    fn new(snapshot: Arc<Snapshot>, version: u64, ahead: u64, limits: Box<[LiveLimit]>) -> Self {
+        let ids = limits.iter().map(|limit| limit.id + 1).max().unwrap_or(0);
+        let mut places = vec![u32::MAX; ids as usize].into_boxed_slice();
         for (place, limit) in limits.iter().enumerate() {
-            places[limit.index as usize] = place as u32;
+            places[limit.id as usize] = place as u32;
         }
-        Self { snapshot, version, limits, places }
+        Self { snapshot, version, ahead, limits, places }
+    }
+
+    /// Wall time at an instant of the clock.
+    #[inline(always)]
+    pub(crate) fn wall(&self, at: Nanos) -> Nanos {
+        at.saturating_sub(self.ahead)
     }
 
     /// Sets the instant of its changes.
@@ -144,14 +202,23 @@ impl Live {
         }
     }
 
-    /// Where the limit with this index is, if the snapshot has it.
-    pub(crate) fn place_of(&self, index: u32) -> Option<u32> {
-        self.places.get(index as usize).copied().filter(|&place| (place as usize) < self.limits.len())
+    /// Where the limit is that has this id and this index, if the snapshot has it.
+    pub(crate) fn place_of(&self, id: u32, index: u32) -> Option<u32> {
+        let place = *self.places.get(id as usize)?;
+        self.limits.get(place as usize).filter(|limit| limit.index == index).map(|_| place)
+    }
+
+    /// Has it a limit with this id?
+    fn has(&self, id: u32) -> bool {
+        self.places.get(id as usize).is_some_and(|&place| (place as usize) < self.limits.len())
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct LiveLimit {
+    /// In the tags of its slots: of this name for as long as a [`Live`] has it.
+    pub(crate) id: u32,
+    /// Of the name, for ever.
     pub(crate) index: u32,
     /// Place of the first limit of its tier, rule or client.
     pub(crate) owner: u32,
@@ -160,8 +227,8 @@ pub(crate) struct LiveLimit {
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
     pub(crate) generation: Generation,
-    /// How often its numbers changed: as the generation, but it never comes round.
-    pub(crate) changes: u64,
+    /// Which numbers these are, of all that the engine's limits ever had.
+    pub(crate) edition: u64,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
@@ -193,12 +260,13 @@ impl LiveLimit {
     pub(crate) fn alone(meter: Option<Meter>) -> Self {
         let generation = Generation::default();
         Self {
-            index: ALONE,
+            id: ALONE,
+            index: u32::MAX,
             owner: 0,
             hash: 0,
             meter,
             generation,
-            changes: 0,
+            edition: 0,
             is_shadow: false,
             is_plain: true,
             lends: true,
@@ -291,31 +359,46 @@ impl LiveLimit {
     }
 }
 
-/// The state of publishing: what each limit's numbers are and were.
-#[derive(Debug, Default)]
+/// The state of publishing: which names there were, which ids they have, and what each limit's numbers are and were.
+#[derive(Debug)]
 pub(crate) struct Ledger {
-    limits: HashMap<Box<str>, Entry>,
-    /// How many of them are counted one by one.
+    /// The index of every name that there ever was.
+    indices: HashMap<Arc<str>, u32>,
+    /// By index, those that have an id.
+    bound: HashMap<u32, Entry>,
+    /// Ids that were taken back.
+    free: Vec<u32>,
+    /// So many ids may be given.
+    ids_max: usize,
+    /// Ids without a name in a policy that were left where they were looked for last.
+    left: usize,
+    /// How many names are counted one by one.
     tallied: u32,
+    /// The newest of all editions.
+    edition: u64,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::with_room(KNOWN_LIMITS_MAX)
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
-    index: u32,
+    id: u32,
     hash: u64,
     /// The last numbers that admitted something; a limit of 0 leaves them as they are, and time goes on.
     meter: Option<Meter>,
     generation: Generation,
-    /// How often its numbers changed; generations come round again.
-    changes: u64,
-    tally: Option<u32>,
+    edition: u64,
 }
 
 /// A policy that the engine cannot take. Nothing changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The engine has known as many limits as it can since it started.
+    /// The engine cannot know as many limits at a time.
     TooManyLimits,
     /// The version is not above that of the present policy, or above what a version can be.
     OldVersion {
@@ -331,7 +414,8 @@ impl fmt::Display for PublishError {
         match self {
             Self::TooManyLimits => write!(
                 f,
-                "more than {NAMES_MAX} limits with different names since the engine started; restart it, or name fewer"
+                "this policy, the one in force and those that handles hold have more than {KNOWN_LIMITS_MAX} limits with \
+                 different names; name fewer, or publish a smaller policy first"
             ),
             Self::OldVersion { given, present } => {
                 write!(f, "version {given} cannot follow version {present}, which is in force")
@@ -343,70 +427,133 @@ impl fmt::Display for PublishError {
 impl std::error::Error for PublishError {}
 
 impl Ledger {
+    /// For so many limits at a time.
+    pub(crate) fn with_room(ids_max: usize) -> Self {
+        let (indices, bound) = (HashMap::new(), HashMap::new());
+        Self { indices, bound, free: Vec::new(), ids_max, left: 0, tallied: 0, edition: 0 }
+    }
+
     /// How many limits are counted one by one.
     pub(crate) fn tallied(&self) -> usize {
         self.tallied as usize
     }
 
-    pub(crate) fn has_room_for(&self, snapshot: &Snapshot) -> Result<(), PublishError> {
-        let new = snapshot.limits.iter().filter(|limit| !self.limits.contains_key(&limit.name)).count();
-        if self.limits.len() + new > NAMES_MAX { Err(PublishError::TooManyLimits) } else { Ok(()) }
+    /// How many ids have a name.
+    pub(crate) fn known(&self) -> usize {
+        self.bound.len()
     }
 
-    /// Binds a policy, as `version`.
+    fn is_bound(&self, name: &str) -> bool {
+        self.indices.get(name).is_some_and(|index| self.bound.contains_key(index))
+    }
+
+    /// How many ids a policy needs beyond those that are free.
+    pub(crate) fn lacking(&self, snapshot: &Snapshot) -> usize {
+        let new = snapshot.limits.iter().filter(|limit| !self.is_bound(&limit.name)).count();
+        (self.bound.len() + new).saturating_sub(self.ids_max)
+    }
+
+    /// Is it time to look for ids to take back? `live` is in force.
+    pub(crate) fn is_full_of_gone(&self, live: &Live) -> bool {
+        self.gone(live) >= self.left + (self.ids_max / GONE_PART).max(1)
+    }
+
+    /// How many ids have a name that `live`, which is in force, does not have.
+    fn gone(&self, live: &Live) -> usize {
+        self.bound.len().saturating_sub(live.limits.len())
+    }
+
+    /// Ids that can be taken back before `snapshot` is published, of the oldest names first: neither `live`, which is in force,
+    /// has them, nor one of `retired`, nor the snapshot their names.
+    pub(crate) fn unreachable(&self, snapshot: &Snapshot, live: &Live, retired: &[Arc<Live>]) -> Vec<u32> {
+        let wanted: HashSet<u32> =
+            snapshot.limits.iter().filter_map(|limit| self.indices.get(&*limit.name).copied()).collect();
+        let is_held = |id| live.has(id) || retired.iter().any(|live| live.has(id));
+        let unreachable = self.bound.iter().filter(|(index, entry)| !wanted.contains(*index) && !is_held(entry.id));
+        let mut unreachable: Vec<(u32, u32)> = unreachable.map(|(index, entry)| (*index, entry.id)).collect();
+        unreachable.sort_unstable();
+        unreachable.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Takes ids back whose slots are empty.
+    pub(crate) fn take_back(&mut self, ids: &HashSet<u32>) {
+        self.bound.retain(|_, entry| !ids.contains(&entry.id));
+        self.free.extend(ids);
+    }
+
+    /// Notes that no more ids are to be taken back for now. `live` is in force.
+    pub(crate) fn has_looked_through(&mut self, live: &Live) {
+        self.left = self.gone(live);
+    }
+
+    /// Binds a policy for which there is [room](Self::lacking), as `version`, by a clock that is so far `ahead` of wall time.
     pub(crate) fn bind(
         &mut self,
         Publish { snapshot, carry, carries, .. }: Publish,
         version: u64,
+        ahead: u64,
         hasher: &KeyHasher,
         registry: &Registry,
-    ) -> Result<Live, PublishError> {
-        self.has_room_for(&snapshot)?;
+    ) -> Live {
         let mut owner = 0;
-        let bind = |(place, limit): (usize, &CompiledLimit)| {
+        let mut limits = Vec::with_capacity(snapshot.limits.len());
+        for (place, limit) in snapshot.limits.iter().enumerate() {
             // Those of one owner stand together.
             if limit.owner_name() != snapshot.limits[owner as usize].owner_name() {
                 owner = place as u32;
             }
-            let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| {
-                let tally = (!limit.is_of_a_client()).then_some(self.tallied);
-                self.tallied += u32::from(tally.is_some());
-                let registered = Registered { name: limit.name.clone(), tally, overflow: Default::default() };
-                Entry {
-                    index: registry.limits.push(registered) as u32,
-                    hash: hasher.name(&limit.name),
-                    meter: limit.meter,
-                    generation: Generation::default(),
-                    changes: 0,
-                    tally,
+            let meter = limit.meter.map(|meter| meter.ahead_of_wall(ahead));
+            let index = self.index_of(limit, registry);
+            let entry = match self.bound.entry(index) {
+                MapEntry::Occupied(known) => known.into_mut(),
+                MapEntry::Vacant(new) => {
+                    let id = self.free.pop().unwrap_or_else(|| registry.overflows.push(Overflow::default()) as u32);
+                    self.edition += 1;
+                    let (hash, generation) = (hasher.name(&limit.name), Generation::default());
+                    new.insert(Entry { id, hash, meter, generation, edition: self.edition })
                 }
-            });
+            };
             let carry = carries.get(&*limit.name).copied().unwrap_or(carry);
-            let change = limit.meter.and_then(|meter| entry.change(meter, carry));
-            LiveLimit {
-                index: entry.index,
+            let change = meter.and_then(|meter| entry.change(meter, carry, &mut self.edition));
+            let tally = registry.tally(index).map(|number| Place::new(number, owner as usize == place));
+            limits.push(LiveLimit {
+                id: entry.id,
+                index,
                 owner,
                 hash: entry.hash,
-                meter: limit.meter,
+                meter,
                 generation: entry.generation,
-                changes: entry.changes,
+                edition: entry.edition,
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
                 lends: true,
-                tally: entry.tally.map(|number| Place::new(number, owner as usize == place)),
+                tally,
                 change,
-            }
-        };
-        let limits = snapshot.limits.iter().enumerate().map(bind).collect();
-        Ok(Live::new(snapshot, version, limits))
+            });
+        }
+        Live::new(snapshot, version, ahead, limits.into())
+    }
+
+    /// The index of a limit's name, which it may get now.
+    fn index_of(&mut self, limit: &CompiledLimit, registry: &Registry) -> u32 {
+        if let Some(index) = self.indices.get(&*limit.name) {
+            return *index;
+        }
+        let tally = (!limit.is_of_a_client()).then_some(self.tallied);
+        self.tallied += u32::from(tally.is_some());
+        let text = Arc::<str>::from(&*limit.name);
+        let index = registry.names.push(Name { text: Arc::clone(&text), tally }) as u32;
+        self.indices.insert(text, index);
+        index
     }
 }
 
 impl Entry {
-    fn change(&mut self, to: Meter, carry: Carry) -> Option<Change> {
+    fn change(&mut self, to: Meter, carry: Carry, edition: &mut u64) -> Option<Change> {
         let from = self.meter.replace(to).filter(|from| *from != to)?;
         self.generation = self.generation.next();
-        self.changes += 1;
+        *edition += 1;
+        self.edition = *edition;
         Some(Change { from, to, at: 0, carry })
     }
 }

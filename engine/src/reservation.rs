@@ -34,10 +34,11 @@ pub struct Reservation {
 /// One limit of it.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// Index in the registry, which is the same over publishes.
-    limit: u32,
-    /// How often the limit's numbers had changed.
-    changes: u64,
+    /// The limit's id, and its index: another name may have the id by the time it is settled.
+    id: u32,
+    index: u32,
+    /// Which numbers the limit had.
+    edition: u64,
     identity: IdentityHash,
     cost: u64,
     charged: Charged,
@@ -47,7 +48,8 @@ pub(crate) struct Reserved {
 impl Reserved {
     pub(crate) fn new(account: &Account<'_>, charge: &Charge, charged: Charged, mark: Mark) -> Self {
         let Charge { identity, cost, .. } = *charge;
-        Self { limit: account.index(), changes: account.changes(), identity, cost, charged, mark }
+        let (id, index, edition) = (account.id(), account.index(), account.edition());
+        Self { id, index, edition, identity, cost, charged, mark }
     }
 }
 
@@ -172,12 +174,12 @@ impl<C: Clock> Engine<C> {
         loop {
             let live = self.live_now();
             // A limit that is gone counts nobody.
-            let Some(limit) = live.place_of(reserved.limit) else { return };
+            let Some(limit) = live.place_of(reserved.id, reserved.index) else { return };
             let cost = reserved.cost.abs_diff(actual);
             let charge = Charge { limit, identity: reserved.identity, cost, counted: 0 };
             let account = Account::new(&live, &charge);
             if actual < reserved.cost {
-                if account.changes() == reserved.changes {
+                if account.edition() == reserved.edition {
                     account.give_back(buckets, &reserved.charged, reserved.mark);
                 }
                 return;

@@ -227,7 +227,7 @@ impl Snapshot {
         self.domains.contains_key(domain)
     }
 
-    /// Adds the limits that `request` meets at time `now` to `plan`, which is empty: none in a domain that the policy does
+    /// Adds the limits that `request` meets at the wall time `now` to `plan`, which is empty: none in a domain that the policy does
     /// not have. A plan is kilobytes, so it is made where it stays.
     pub(crate) fn plan(&self, request: &Request<'_>, now: Nanos, hasher: &KeyHasher, plan: &mut Plan) {
         self.plan_for::<false>(request, now, hasher, plan);

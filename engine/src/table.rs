@@ -62,7 +62,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `limit` is the index of a limit (below 2^20), `hash` the keyed hash of the limit's name and what it counts.
+    /// `limit` is the id of a limit (below 2^20), `hash` the keyed hash of the limit's name and what it counts.
     pub(crate) fn new(limit: u32, hash: u64) -> Self {
         debug_assert!((limit as usize) < LIMITS_MAX);
         Self { bits: KeyBits::new(limit, hash), hash }
@@ -267,6 +267,27 @@ impl Table {
                 is_closed
             };
             while pass() {}
+        }
+    }
+
+    /// Empties the slots of limits that `concerns`, where the slot `goes`, and claims of their keys; passes the limits of the
+    /// others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another key meanwhile.
+    pub(crate) fn clear(
+        &self,
+        concerns: impl Fn(u32) -> bool,
+        goes: impl Fn(Slot) -> bool,
+        mut stays: impl FnMut(u32),
+    ) {
+        for cell in self.cells.iter() {
+            let left = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
+                State::Active if concerns(slot.limit()) && !goes(slot) => {
+                    stays(slot.limit());
+                    Next::Leave(None)
+                }
+                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, slot.ring()),
+                _ => Next::Leave(None),
+            });
+            self.put_back(left);
         }
     }
 

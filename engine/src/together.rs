@@ -158,7 +158,7 @@ impl<'r, 'l> Together<'r, 'l> {
                 all.push(Account::plain(limit, live.version, charge.identity, charge.cost));
             } else {
                 let mut plan = Plan::new();
-                live.snapshot.plan(&asked, now, hasher, &mut plan);
+                live.snapshot.plan(&asked, live.wall(now), hasher, &mut plan);
                 all.extend(accounts(live, &plan));
                 charges.extend_from_slice(&plan);
             }

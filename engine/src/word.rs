@@ -34,7 +34,7 @@
 //! | state | 1..0 | 2 | 0 empty, 1 active, 2 claimed, 3 active with a word that names a ring |
 //! | generation | 6..2 | 5 | of the limit's numbers, modulo 32 |
 //! | leased | 7..7 | 1 | the key has a lease: the slot is not free, whatever its word says |
-//! | limit | 27..8 | 20 | index of the limit in the engine's registry |
+//! | limit | 27..8 | 20 | id of the limit, which may be another's later |
 //! | fingerprint | 63..28 | 36 | of the counted identities |
 //!
 //! A key is compared with at most eight slots, so it meets a stranger's equal tag with a probability of at most
@@ -89,7 +89,7 @@ const LEASED: Field = Field::above(GENERATION, 1);
 const LIMIT: Field = Field::above(LEASED, 20);
 const FINGERPRINT: Field = Field::rest(LIMIT);
 
-/// How many limits an engine can know from start to end, over all publishes.
+/// How many limits an engine can know at a time.
 pub(crate) const LIMITS_MAX: usize = LIMIT.max() as usize + 1;
 
 /// The state of a slot.
@@ -292,7 +292,7 @@ impl Slot {
         KeyBits(self.tag & KeyBits::MASK)
     }
 
-    /// Index of the limit that the slot's key counts for.
+    /// Id of the limit that the slot's key counts for.
     pub(crate) fn limit(self) -> u32 {
         self.key().limit()
     }

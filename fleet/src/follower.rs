@@ -197,7 +197,7 @@ impl Follower {
             answers: Answers::of(Arc::clone(&engine), self.store.clone()),
             store: self.store,
             process: Process {
-                started_at_ms: engine.clock().now() / 1_000_000,
+                started_at_ms: engine.clock().wall() / 1_000_000,
                 observed_one_in: ONE_IN.get(),
                 ..self.process
             },
@@ -212,6 +212,7 @@ impl Follower {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&node).report());
+        tasks.spawn(Arc::clone(&node).follow_wall_time());
         tasks.spawn(Arc::clone(&node).follow(has));
         Ok(Following { node, status: seen, tasks })
     }

@@ -125,7 +125,7 @@ impl Lookout {
             name,
             who,
             keeps,
-            since_ms: engine.clock().now() / NS_PER_MS,
+            since_ms: engine.clock().wall() / NS_PER_MS,
             found: Mutex::default(),
             overlooked: AtomicU64::new(0),
             asked: Mutex::new(Instant::now()),
@@ -227,7 +227,7 @@ fn seen(observed: &Observed<'_>) -> SeenDecision {
         value: String::from_utf8_lossy(value).into_owned(),
     };
     SeenDecision {
-        at_ms: observed.at() / NS_PER_MS,
+        at_ms: observed.wall() / NS_PER_MS,
         allowed: decision.is_allowed(),
         limit_id: decision.limit_id().map(str::to_owned),
         remaining: decision.remaining(),

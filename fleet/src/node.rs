@@ -13,7 +13,7 @@ use tidegate::{
 use tokio::{
     sync::watch,
     task::spawn_blocking,
-    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, interval_at, sleep, timeout},
 };
 
 use crate::{
@@ -35,6 +35,8 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(25);
 /// Between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// How often the engine follows wall time.
+const WALL_EVERY: Duration = Duration::from_secs(5);
 /// An acknowledgement that is lost is told by the next report too.
 const ACKNOWLEDGE_TRIES: u32 = 3;
 /// For the admin server to hear that the node stops, which waits for it.
@@ -284,7 +286,7 @@ impl Node {
             name: self.name.clone(),
             instance: self.instance.clone(),
             version,
-            at_ms: self.engine.clock().now() / 1_000_000,
+            at_ms: self.engine.clock().wall() / 1_000_000,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             refused,
             not_kept: not_kept.clone(),
@@ -374,6 +376,18 @@ impl Node {
         let answer = Answer { name: self.name.clone(), instance: self.instance.clone(), id, told };
         if let Err(error) = self.calls.post(wire::ANSWERS, &answer).await {
             tracing::warn!(%error, "an answer did not arrive");
+        }
+    }
+
+    /// Has the engine follow wall time, again and again.
+    pub(crate) async fn follow_wall_time(self: Arc<Self>) -> Infallible {
+        let mut ticks = interval(WALL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let engine = Arc::clone(&self.engine);
+            // Where windows change in a large table, this takes a while. Nothing in it panics.
+            let _ = spawn_blocking(move || engine.follow_wall_time()).await;
         }
     }
 

@@ -66,7 +66,7 @@ impl Reporter {
         self.sequence += 1;
         let report = Report {
             sequence: self.sequence,
-            at_ms: self.engine.clock().now() / 1_000_000,
+            at_ms: self.engine.clock().wall() / 1_000_000,
             policy_version: self.engine.version(),
             counts: NodeCounts {
                 allowed: *allowed,

@@ -7,6 +7,12 @@ use std::{
     time::Duration,
 };
 
+use tidegate::{
+    KNOWN_LIMITS_MAX,
+    clock::{WallStep, WallSteps},
+    time::Nanos,
+};
+
 use crate::reservations::OPEN_MAX;
 
 /// What the counts are compared with: those of so many samples ago, which is a minute, or of the start.
@@ -23,6 +29,10 @@ const OVERFLOW_PERCENT: u64 = 10;
 const RESERVATIONS_PERCENT: usize = 80;
 /// Without a word of the admin server.
 const STALE: Duration = Duration::from_mins(1);
+/// Per cent of the limits that an engine can know.
+const KNOWN_LIMITS_PERCENT: usize = 80;
+/// How long a step of wall time is shown.
+const CLOCK_SHOWN: Duration = Duration::from_mins(10);
 
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +65,12 @@ pub(crate) enum Fault {
     Store,
     /// So many reservations are open, nearly as many as there can be.
     Reservations(usize),
+    /// The engine knows so many limits, of as many as it can.
+    Limits(usize),
+    /// Waits for wall time, which was set back by so much.
+    ClockStands(Duration),
+    /// How far wall time was set, in which direction (back: true), and how long ago.
+    Clock(Duration, bool, Duration),
 }
 
 impl Fault {
@@ -68,15 +84,32 @@ impl Fault {
             Self::Certificate => "certificate",
             Self::Store => "store",
             Self::Reservations(_) => "reservations",
+            Self::Limits(_) => "limits",
+            Self::ClockStands(_) | Self::Clock(..) => "clock",
         }
     }
 
-    pub(crate) const NAMES: [&str; 7] =
-        ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "reservations"];
+    pub(crate) const NAMES: [&str; 9] =
+        ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "reservations", "limits", "clock"];
 
     /// What is wrong where so many reservations are open, if anything is.
     pub(crate) fn of_reservations(open: usize) -> Option<Self> {
         (open * 100 >= OPEN_MAX * RESERVATIONS_PERCENT).then_some(Self::Reservations(open))
+    }
+
+    /// What is wrong where an engine knows so many limits.
+    pub(crate) fn of_limits(known: usize) -> Option<Self> {
+        (known * 100 > KNOWN_LIMITS_MAX * KNOWN_LIMITS_PERCENT).then_some(Self::Limits(known))
+    }
+
+    /// What is wrong with a clock that shows `now` and has met these steps of wall time.
+    pub(crate) fn of_clock(steps: &WallSteps, now: Nanos) -> Option<Self> {
+        let WallStep { at, ns, is_back } = steps.last?;
+        let (by, ago) = (Duration::from_nanos(ns), Duration::from_nanos(now.saturating_sub(at)));
+        if steps.is_standing {
+            return Some(Self::ClockStands(by));
+        }
+        (ago < CLOCK_SHOWN).then_some(Self::Clock(by, is_back, ago))
     }
 }
 
@@ -102,6 +135,25 @@ impl fmt::Display for Fault {
                 f,
                 "{open} of {OPEN_MAX} places for open reservations are taken: settle or refund each when its work is done"
             ),
+            Self::Limits(known) => write!(
+                f,
+                "the engine knows {known} limits, those of earlier policies included, of {KNOWN_LIMITS_MAX} that it can: have \
+                 fewer limits of single clients"
+            ),
+            Self::ClockStands(by) => {
+                write!(
+                    f,
+                    "the clock waits for the system's, which was set back by {by:.1?}: no quota comes back meanwhile"
+                )
+            }
+            Self::Clock(by, is_back, ago) => {
+                let way = if *is_back { "back" } else { "forward" };
+                write!(
+                    f,
+                    "the system's clock was set {way} by {by:.1?} {} s ago: check its time service",
+                    ago.as_secs()
+                )
+            }
         }
     }
 }
@@ -181,6 +233,34 @@ mod tests {
         assert_eq!(Fault::of_reservations(79_999), None);
         let fault = Fault::of_reservations(80_000).expect("few are left");
         assert!(fault.to_string().starts_with("80000 of 100000 places") && Fault::NAMES.contains(&fault.name()));
+    }
+
+    #[test]
+    fn limits_are_too_many_above_four_fifths() {
+        let most = KNOWN_LIMITS_MAX / 5 * 4;
+        assert_eq!(Fault::of_limits(most), None);
+        let fault = Fault::of_limits(most + 1).expect("too many");
+        assert!(Fault::NAMES.contains(&fault.name()));
+        assert!(fault.to_string().starts_with("the engine knows 838861 limits, "), "{fault}");
+    }
+
+    #[test]
+    fn a_step_of_wall_time_is_shown_while_the_clock_stands_and_for_ten_minutes() {
+        const AT: Nanos = 1_790_000_000_000_000_000;
+        let after = |steps: &WallSteps, ago: Duration| Fault::of_clock(steps, AT + ago.as_nanos() as Nanos);
+        let mut steps = WallSteps::default();
+        assert_eq!(after(&steps, Duration::ZERO), None);
+        for (is_back, way) in [(true, "back"), (false, "forward")] {
+            steps.last = Some(WallStep { at: AT, ns: 3_600_000_000_000, is_back });
+            let fault = after(&steps, Duration::from_secs(7)).expect("it is shown");
+            assert_eq!((fault.name(), Fault::NAMES.contains(&fault.name())), ("clock", true));
+            let message = format!("the system's clock was set {way} by 3600.0s 7 s ago: check its time service");
+            assert_eq!(fault.to_string(), message);
+            assert!(after(&steps, CLOCK_SHOWN - Duration::from_secs(1)).is_some());
+            assert_eq!(after(&steps, CLOCK_SHOWN), None);
+        }
+        steps.is_standing = true;
+        assert_eq!(after(&steps, CLOCK_SHOWN), Some(Fault::ClockStands(Duration::from_hours(1))));
     }
 
     #[test]

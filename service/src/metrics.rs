@@ -14,7 +14,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use tidegate::{Engine, clock::Clock};
+use tidegate::{Engine, KNOWN_LIMITS_MAX, clock::Clock};
 use tidegate_listener::{ConnectionCollector, ConnectionLimiter};
 use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
 
@@ -149,6 +149,24 @@ impl<C: Clock> Collector for OfEngine<C> {
                 .encode_descriptor("resident_memory", help, Some(&Unit::Bytes), MetricType::Gauge)?
                 .encode_gauge(&bytes)?;
         }
+
+        let help = "Limits that the engine knows: of the policy in force, and of earlier ones whose places it did not take back yet";
+        encoder
+            .encode_descriptor("known_limits", help, None, MetricType::Gauge)?
+            .encode_gauge(&(engine.known_limits() as u64))?;
+        let help = "As many limits the engine can know: a policy with more is refused";
+        encoder
+            .encode_descriptor("known_limits_max", help, None, MetricType::Gauge)?
+            .encode_gauge(&(KNOWN_LIMITS_MAX as u64))?;
+        let help = "How far the engine's clock is ahead of wall time, since that was set back";
+        encoder
+            .encode_descriptor("clock_ahead", help, Some(&Unit::Seconds), MetricType::Gauge)?
+            .encode_gauge(&Duration::from_nanos(engine.clock().ahead_ns()).as_secs_f64())?;
+        let steps = engine.clock().wall_steps();
+        let help = "Steps of wall time: forward, which the clock followed; back, for which it stood still; back, after which it \
+                    is ahead";
+        let by_kind = [("forward", steps.forward), ("stop", steps.stops), ("ahead", steps.anchors)];
+        counters(&mut encoder, "clock_steps", help, by_kind.map(|(kind, count)| ([("kind", kind)], count)))?;
 
         let totals = engine.totals();
         let results = [([("result", "allowed")], totals.allowed), ([("result", "denied")], totals.denied)];

@@ -11,11 +11,11 @@ use std::{
 };
 
 use tidegate::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, WallStep},
     time::Nanos,
 };
 use tidegate_tls::Trouble;
-use tokio::time::sleep;
+use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
     decider::Decider,
@@ -81,12 +81,26 @@ impl<C: Clock> Watch<C> {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a sample of the counts again and again, this long after the last one.
+    /// Takes a sample of the counts again and again, this long after the last one, and has the engine follow wall time.
     pub(crate) async fn follow(self: Arc<Self>, period: Duration) -> Infallible {
+        let mut logged = None;
         loop {
             sleep(period).await;
             drop(self.seen());
             self.health.look(self.look());
+            self.follow_wall_time(&mut logged).await;
+        }
+    }
+
+    /// `logged` is the step of wall time that was logged last.
+    async fn follow_wall_time(&self, logged: &mut Option<WallStep>) {
+        let decider = Arc::clone(&self.decider);
+        // Where windows change in a large table, this takes a while. What panics there is in the log.
+        let _ = spawn_blocking(move || decider.engine().follow_wall_time()).await;
+        let last = self.decider.engine().clock().wall_steps().last;
+        if let Some(WallStep { ns, is_back, .. }) = last.filter(|_| last != *logged) {
+            *logged = last;
+            tracing::warn!(by_ms = ns / 1_000_000, is_back, "the system's clock was set");
         }
     }
 
@@ -98,6 +112,11 @@ impl<C: Clock> Watch<C> {
         faults.extend(is_away.then_some(Fault::Store));
         let (open, _) = self.decider.reservations().counts();
         faults.extend(Fault::of_reservations(open));
+        let engine = self.decider.engine();
+        faults.extend(Fault::of_limits(engine.known_limits()));
+        let (clock, steps) = (engine.clock(), engine.clock().wall_steps());
+        // The time is asked for only where there was a step.
+        faults.extend(steps.last.and_then(|_| Fault::of_clock(&steps, clock.now())));
         faults
     }
 

@@ -290,6 +290,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
         (vec!["--metrics-tokens", "absent"], vec!["--metrics-tokens: absent: "]),
         (vec!["--allowed-origin", "app.example"], vec!["--allowed-origin", "https://app.example"]),
         (vec!["--allowed-host", "localhost:80"], vec!["--allowed-host", "limits.internal"]),
+        (vec!["--clock-step", "5ms"], vec!["--clock-step", "10ms", "1m"]),
         (vec!["--config", "absent.toml"], vec!["absent.toml"]),
     ] {
         let arguments: Vec<&str> = arguments.into_iter().collect();

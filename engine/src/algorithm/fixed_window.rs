@@ -26,6 +26,8 @@ pub(crate) const LIMIT_MAX: u64 = 1 << 24;
 pub struct FixedWindow {
     limit: u64,
     windows: Windows,
+    /// How far the clock is ahead of the time by which windows begin and end; less than a window where all are alike.
+    ahead_ns: u64,
 }
 
 /// Where windows begin and end.
@@ -73,26 +75,46 @@ impl FixedWindow {
         super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         // It is at least a second. The type spares each step the test for zero.
         let windows = Windows::Every(NonZero::new(period_ns).unwrap_or(NonZero::<u64>::MIN));
-        Ok(Self { limit, windows })
+        Ok(Self { limit, windows, ahead_ns: 0 })
     }
 
     /// `limit` (1 to 2^24) per window of a calendar.
     pub(crate) fn of(limit: u64, calendar: Calendar) -> Result<Self, Unfit> {
         super::in_range("limit", limit, 1, LIMIT_MAX)?;
-        Ok(Self { limit, windows: Windows::Of(calendar) })
+        Ok(Self { limit, windows: Windows::Of(calendar), ahead_ns: 0 })
+    }
+
+    /// The same limit by a clock that is so far ahead of wall time.
+    pub(super) fn ahead_of_wall(self, ns: u64) -> Self {
+        let ahead_ns = match self.windows {
+            Windows::Every(period_ns) => ns % period_ns,
+            Windows::Of(_) => ns,
+        };
+        Self { ahead_ns, ..self }
+    }
+
+    /// When the window ends that `at` lies in.
+    #[inline]
+    fn end(&self, at: Nanos) -> Nanos {
+        self.windows.end(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
+    }
+
+    /// When the window began that `at` lies in.
+    fn start(&self, at: Nanos) -> Nanos {
+        self.windows.start(at.saturating_sub(self.ahead_ns)).saturating_add(self.ahead_ns)
     }
 
     /// The window that counts at `now`: the one of the clock, or the word's own if that is newer.
     #[inline(always)]
     fn window(&self, word: u64, now: Nanos) -> Window {
-        let end = self.windows.end(now);
+        let end = self.end(now);
         let (unit, stored) = (unit_of(end), END.get(word));
         match stored.cmp(&unit) {
             std::cmp::Ordering::Less => Window { unit, end, count: 0 },
             std::cmp::Ordering::Equal => Window { unit, end, count: COUNT.get(word) },
             // The field is the end rounded up to a unit, and windows are longer: one unit before is within the window.
             std::cmp::Ordering::Greater => {
-                let end = self.windows.end((stored - 1) * END_UNIT_NS);
+                let end = self.end((stored - 1) * END_UNIT_NS);
                 Window { unit: stored, end, count: COUNT.get(word) }
             }
         }
@@ -113,7 +135,7 @@ impl FixedWindow {
     pub(super) fn addition(&self, word: u64, now: Nanos, cost: u64) -> Addition {
         let Window { unit, end, .. } = self.window(word, now);
         // The window of a word may be newer than the clock.
-        let from = self.windows.start(end - 1).min(now);
+        let from = self.start(end - 1).min(now);
         Addition { head: pack(unit, 0), is_instant: false, add: cost, most: self.limit, from, until: end }
     }
 
@@ -161,11 +183,11 @@ impl FixedWindow {
 
     /// When the window of `word` began.
     pub(super) fn since(&self, word: u64) -> Nanos {
-        self.windows.start(END.get(word).saturating_sub(1) * END_UNIT_NS)
+        self.start(END.get(word).saturating_sub(1) * END_UNIT_NS)
     }
 
     pub(super) fn has_windows_of(&self, other: &Self) -> bool {
-        self.windows == other.windows
+        (self.windows, self.ahead_ns) == (other.windows, other.ahead_ns)
     }
 
     /// The count of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.

@@ -150,6 +150,15 @@ impl Meter {
         each!(self, algorithm => algorithm.whole_period_ns())
     }
 
+    /// The same limit by a clock that is so far ahead of wall time, by which windows begin and end.
+    pub(crate) fn ahead_of_wall(self, ns: u64) -> Self {
+        match self {
+            Self::FixedWindow(window) => Self::FixedWindow(window.ahead_of_wall(ns)),
+            Self::SlidingWindowCounter(counter) => Self::SlidingWindowCounter(counter.ahead_of_wall(ns)),
+            other => other,
+        }
+    }
+
     /// Do its windows follow a calendar, which is that of a time zone?
     pub(crate) fn is_of_calendar(&self) -> bool {
         matches!(self, Self::FixedWindow(window) if window.is_of_calendar())

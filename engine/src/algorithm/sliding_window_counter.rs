@@ -35,8 +35,8 @@ pub struct SlidingWindowCounter {
     period_ns: u64,
     /// The count of the present window, in the lowest bits.
     present: Field,
-    /// The count of the window before, in units of `limit / before.max()`, or of 1 where that is enough.
-    before: Field,
+    /// How far the clock is ahead of the time by which windows begin and end; less than a window.
+    ahead_ns: u64,
 }
 
 /// A word, taken apart as of some time.
@@ -57,17 +57,30 @@ impl SlidingWindowCounter {
         super::whole_seconds(period_ns)?;
         super::in_range("period", period_ns, SECOND_NS, PERIOD_MAX_NS)?;
         let present = Field::lowest(u64::BITS - limit.leading_zeros());
-        Ok(Self { limit, period_ns, present, before: Field::between(present, IDLE) })
+        Ok(Self { limit, period_ns, present, ahead_ns: 0 })
+    }
+
+    /// The same limit by a clock that is so far ahead of wall time.
+    pub(super) fn ahead_of_wall(self, ns: u64) -> Self {
+        Self { ahead_ns: ns % self.period_ns, ..self }
+    }
+
+    /// The count of the window before, in units of `limit / before.max()`, or of 1 where that is enough.
+    #[inline(always)]
+    fn before(&self) -> Field {
+        Field::between(self.present, IDLE)
     }
 
     /// Rounded up, so that what is stored is at least what was used.
     fn stored(&self, used: u64) -> u64 {
-        if self.limit <= self.before.max() { used } else { (used * self.before.max()).div_ceil(self.limit) }
+        let most = self.before().max();
+        if self.limit <= most { used } else { (used * most).div_ceil(self.limit) }
     }
 
     /// The most that a stored count stands for; above the limit by less than a unit.
     fn unstored(&self, stored: u64) -> u64 {
-        if self.limit <= self.before.max() { stored } else { (stored * self.limit).div_ceil(self.before.max()) }
+        let most = self.before().max();
+        if self.limit <= most { stored } else { (stored * self.limit).div_ceil(most) }
     }
 
     pub(super) fn merge(&self, one: u64, other: u64) -> u64 {
@@ -75,15 +88,15 @@ impl SlidingWindowCounter {
             return one.max(other);
         }
         let larger = |field: Field| field.put(field.get(one).max(field.get(other)));
-        IDLE.put(IDLE.get(one)) | larger(self.present) | larger(self.before)
+        IDLE.put(IDLE.get(one)) | larger(self.present) | larger(self.before())
     }
 
     fn windows(&self, word: u64, now: Nanos) -> Windows {
-        let end_of = |window: u64| window.saturating_add(1).saturating_mul(self.period_ns);
-        let window = now / self.period_ns;
-        let (present, before) = (self.present.get(word), self.before.get(word));
-        // The idle field is a boundary rounded up by less than a window; the window that counts ends one window before.
-        let boundary = IDLE.get(word).saturating_mul(IDLE_UNIT_NS) / self.period_ns;
+        let end_of =
+            |window: u64| window.saturating_add(1).saturating_mul(self.period_ns).saturating_add(self.ahead_ns);
+        let window = now.saturating_sub(self.ahead_ns) / self.period_ns;
+        let (present, before) = (self.present.get(word), self.before().get(word));
+        let boundary = self.boundary(word);
         match boundary.checked_sub(2) {
             Some(own) if own >= window => Windows { end: end_of(own), present, before },
             Some(own) if own + 1 == window => Windows { end: end_of(window), present: 0, before: self.stored(present) },
@@ -91,9 +104,15 @@ impl SlidingWindowCounter {
         }
     }
 
+    /// The window at whose beginning a word is idle, by number; that which counts ends one window before.
+    fn boundary(&self, word: u64) -> u64 {
+        // The idle field is that instant rounded up by less than a window.
+        IDLE.get(word).saturating_mul(IDLE_UNIT_NS).saturating_sub(self.ahead_ns) / self.period_ns
+    }
+
     fn pack(&self, windows: Windows) -> u64 {
         let idle = windows.end.saturating_add(self.period_ns).div_ceil(IDLE_UNIT_NS).min(IDLE.max());
-        IDLE.put(idle) | self.before.put(windows.before) | self.present.put(windows.present)
+        IDLE.put(idle) | self.before().put(windows.before) | self.present.put(windows.present)
     }
 
     /// What of the window before still counts: rounded up.
@@ -193,15 +212,14 @@ impl SlidingWindowCounter {
     }
 
     pub(super) fn has_windows_of(&self, other: &Self) -> bool {
-        self.period_ns == other.period_ns
+        (self.period_ns, self.ahead_ns) == (other.period_ns, other.ahead_ns)
     }
 
     /// The counts of `word`, which this meter wrote, under the limit of `next`, whose windows are the same.
     pub(super) fn in_windows_of(&self, word: u64, next: &Self, carry: Carry) -> u64 {
         // As of a time within the word's own window: nothing has rolled.
-        let boundary = IDLE.get(word).saturating_mul(IDLE_UNIT_NS) / self.period_ns;
-        let Some(own) = boundary.checked_sub(2) else { return 0 };
-        let windows = self.windows(word, own.saturating_mul(self.period_ns));
+        let Some(own) = self.boundary(word).checked_sub(2) else { return 0 };
+        let windows = self.windows(word, own.saturating_mul(self.period_ns).saturating_add(self.ahead_ns));
         let carried = |used| carry.carried_tokens(used, self.limit, next.limit);
         let before = next.stored(carried(self.unstored(windows.before)));
         next.pack(Windows { end: windows.end, present: carried(windows.present), before })
@@ -249,7 +267,7 @@ mod tests {
             for used in (0..=limit).step_by(1 + limit as usize / 5_000).chain([limit]) {
                 let counted = meter.unstored(meter.stored(used));
                 assert!(counted >= used, "{used} of {limit} is counted as {counted}");
-                assert!(meter.stored(used) <= meter.before.max());
+                assert!(meter.stored(used) <= meter.before().max());
                 worst = worst.max(counted - used);
             }
             assert!(worst * 1_000 <= limit * 4, "{worst} too many of {limit}");

@@ -9,7 +9,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 
-use super::{Clock, SystemClock, raise};
+use super::{Clock, SystemClock, WallSteps, raise};
 use crate::{sync::Cell64, time::Nanos};
 
 /// The shortest tick: below, a sleeping thread does not wake in time.
@@ -116,6 +116,14 @@ impl<C: Clock> Clock for CoarseClock<C> {
             NOBODY_TICKS => self.0.source.now(),
             time => time,
         }
+    }
+
+    fn ahead_ns(&self) -> u64 {
+        self.0.source.ahead_ns()
+    }
+
+    fn wall_steps(&self) -> WallSteps {
+        self.0.source.wall_steps()
     }
 
     fn resolution_ns(&self) -> u64 {

@@ -1,13 +1,19 @@
 //! Hostile histories for the steering of the precise clock: threads that are stopped anywhere in a reading, wall time
-//! set to anything, a machine that sleeps at any moment, and counters that stop, go on or begin anew meanwhile.
+//! set to anything, a machine that sleeps at any moment, and counters that stop, go on or begin anew meanwhile. And what the
+//! steps of wall time in them are for the limits whose words are instants of the clock.
 
 use proptest::prelude::*;
 
-use super::steering::{Line, Reading, Sample, Steering};
-use crate::time::{Nanos, SECOND_NS};
+use super::steering::{ANCHOR_NS, Line, Reading, Sample, Steering};
+use crate::{
+    algorithm::{Carry, FixedWindow, Meter, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Verdict},
+    time::{Nanos, SECOND_NS},
+};
 
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND_NS;
+/// The bound of a clock that is not given another.
+const BOUND: u64 = SECOND_NS;
 /// In 2026.
 const NOW: Nanos = 1_790_000_000 * SECOND_NS;
 
@@ -99,12 +105,25 @@ enum Place {
         from: u64,
     },
     Line(Line),
+    /// Has read the counter, and is to try the lock.
+    Read {
+        from: u64,
+        reading: Reading,
+    },
+    /// Another thread had the lock.
+    Late {
+        from: u64,
+        time: Nanos,
+    },
     /// Holds the lock; so many clocks of the sample are read.
     Sampling {
         read: usize,
         sample: Sample,
     },
-    Publishing(Line),
+    Publishing {
+        line: Line,
+        time: Nanos,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +146,8 @@ struct Step {
     /// No time passed between the readings of its sample.
     is_tight: bool,
     is_anew: bool,
+    /// It acted upon a step of wall time, or the clock stood.
+    is_of_wall: bool,
 }
 
 struct Run {
@@ -144,10 +165,17 @@ struct Run {
 
 impl Run {
     fn new(world: World) -> Self {
-        let steering = Steering::new(&world.sample());
-        let shared = steering.line();
-        let first =
-            Step { time: shared.start(), mono: world.mono, asleep: 0, known: 0, is_tight: true, is_anew: false };
+        let steering = Steering::new(&world.sample(), BOUND);
+        let shared = steering.shown();
+        let first = Step {
+            time: shared.start(),
+            mono: world.mono,
+            asleep: 0,
+            known: 0,
+            is_tight: true,
+            is_anew: false,
+            is_of_wall: false,
+        };
         let thread = Thread { place: Place::Idle, floor: 0, begun: 0 };
         Self {
             world,
@@ -167,7 +195,10 @@ impl Run {
     fn is_hidden(&self) -> bool {
         let hides = |begun: u32, from: u64| begun != self.world.begun && self.world.counter() >= from;
         let of_thread = |thread: &Thread| match thread.place {
-            Place::From { from } | Place::Line(Line { from, .. }) => hides(thread.begun, from),
+            Place::From { from }
+            | Place::Line(Line { from, .. })
+            | Place::Read { from, .. }
+            | Place::Late { from, .. } => hides(thread.begun, from),
             _ => false,
         };
         self.world.is_mixed || hides(self.begun, self.steering.line().from) || self.threads.iter().any(of_thread)
@@ -189,16 +220,28 @@ impl Run {
                 Place::From { from: self.shared.from }
             }
             Place::From { from } => Place::Line(Line { from, offset: self.shared.offset }),
-            Place::Line(line) => match (line.read(world.counter()), self.holder) {
-                (Reading::Time(time), _) | (Reading::Due(time), Some(_)) => return self.finish(thread, time),
+            Place::Line(line) => match line.read(world.counter()) {
+                Reading::Time(time) => return self.finish(thread, time),
+                reading => Place::Read { from: line.from, reading },
+            },
+            Place::Read { from, reading } => match (reading, self.holder) {
+                (Reading::Time(time) | Reading::Due(time), Some(_)) => Place::Late { from, time },
                 // Waits for the lock.
                 (Reading::Anew, Some(holder)) => return self.run(holder),
-                (Reading::Due(_) | Reading::Anew, None) => {
+                (_, None) => {
+                    if let Some(time) = self.steering.stands_at(world.counter()) {
+                        return self.finish(thread, time);
+                    }
                     self.holder = Some(thread);
                     let nothing = Sample { asleep: 0, mono: [0; 2], wall: 0, counter: 0 };
                     Place::Sampling { read: 0, sample: nothing }
                 }
             },
+            Place::Late { from, time } if from == self.shared.from => return self.finish(thread, time),
+            Place::Late { .. } => {
+                self.threads[thread].begun = self.begun;
+                Place::From { from: self.shared.from }
+            }
             Place::Sampling { read, mut sample } => {
                 match read {
                     // The monotonic clock together with the sleep; then without.
@@ -214,21 +257,20 @@ impl Run {
                     }
                     _ => {
                         sample.mono[1] = world.mono;
-                        let is_anew = sample.counter < self.steering.line().from;
-                        let line = self.steering.step(&sample);
-                        self.record(&sample, is_anew);
-                        self.threads[thread].place = Place::Publishing(line);
+                        let time = self.steer(&sample);
+                        let line = self.steering.shown();
+                        self.threads[thread].place = Place::Publishing { line, time };
                         self.shared.offset = line.offset;
                         return;
                     }
                 }
                 Place::Sampling { read: read + 1, sample }
             }
-            Place::Publishing(line) => {
+            Place::Publishing { line, time } => {
                 self.shared.from = line.from;
                 self.begun = self.counter_read.begun;
                 self.holder = None;
-                return self.finish(thread, line.start());
+                return self.finish(thread, time);
             }
         };
         self.threads[thread].place = place;
@@ -236,23 +278,38 @@ impl Run {
 
     /// Makes a step without stops.
     fn step(&mut self) {
-        let sample = self.world.sample();
-        let is_anew = sample.counter < self.steering.line().from;
-        self.shared = self.steering.step(&sample);
         self.counter_read = self.world;
-        self.record(&sample, is_anew);
+        self.steer(&self.world.sample());
+        self.shared = self.steering.shown();
     }
 
-    fn record(&mut self, sample: &Sample, is_anew: bool) {
+    fn steer(&mut self, sample: &Sample) -> Nanos {
+        let is_anew = sample.counter < self.steering.line().from;
+        let before = self.steering.steps();
+        let time = self.steering.step(sample);
+        let is_of_wall = before.is_standing || before != self.steering.steps();
         let World { mono, asleep, .. } = self.counter_read;
-        let time = self.steering.line().start();
         let known = self.steering.asleep.min(asleep);
-        self.steps.push(Step { time, mono, asleep, known, is_tight: sample.width_ns() == 0, is_anew });
+        let is_tight = sample.width_ns() == 0;
+        self.steps.push(Step { time, mono, asleep, known, is_tight, is_anew, is_of_wall });
+        time
     }
 
-    /// How far wall time is ahead.
+    /// How far wall time is ahead of what the clock says that it is.
     fn gap(&self) -> i128 {
-        self.world.wall - i128::from(self.steering.line().start())
+        self.world.wall + i128::from(self.steering.ahead()) - i128::from(self.time())
+    }
+
+    fn time(&self) -> Nanos {
+        self.steering.line().start()
+    }
+
+    /// Lets time pass, with steps so far apart.
+    fn go_on(&mut self, ns: u64, apart: u64) {
+        for _ in 0..ns / apart {
+            self.world.pass(apart);
+            self.step();
+        }
     }
 }
 
@@ -279,7 +336,8 @@ fn world() -> impl Strategy<Value = World> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Never back, whatever happens; and from any step to any later one no faster than allowed but for sleep, and no slower.
+    /// Never back, whatever happens; and from any step to any later one no faster than allowed but for sleep, and no slower,
+    /// unless wall time was set by a step.
     #[test]
     fn the_clock_never_goes_back_and_keeps_its_rates(world in world(), events in prop::collection::vec(event(), 1..400)) {
         let mut run = Run::new(world);
@@ -295,22 +353,23 @@ proptest! {
             }
         }
         for (place, first) in run.steps.iter().enumerate() {
-            for last in &run.steps[place + 1..] {
-                let between = &run.steps[place + 1..];
+            let (mut is_even, mut is_tight) = (true, first.is_tight);
+            for last in run.steps[place + 1..].iter().take_while(|step| !step.is_of_wall) {
+                (is_even, is_tight) = (is_even && !last.is_anew, is_tight && last.is_tight);
                 let (time, mono) = (i128::from(last.time - first.time), i128::from(last.mono - first.mono));
                 // 500 ppm, and sleep. A counter that began anew is made up for at once, by at most the time that passed.
-                if between.iter().all(|step| !step.is_anew) && first.is_tight {
+                if is_even && first.is_tight {
                     let most = mono + mono / 2_000 + i128::from(last.asleep - first.known) + 1;
                     prop_assert!(time <= most, "{time} ns in {most}: {first:?} {last:?}");
                 }
-                if between.iter().chain([first]).all(|step| step.is_tight) {
+                if is_tight {
                     prop_assert!(time >= mono - mono / 2_000 - 1, "{time} ns in {mono}: {first:?} {last:?}");
                 }
             }
         }
     }
 
-    /// Once nobody sets wall time any more, the clock comes to show it, on the shortest way, and stays.
+    /// Once wall time is not set any more, the clock comes to show it, on the shortest way, and stays.
     #[test]
     fn the_clock_comes_to_show_wall_time(set_ms in -500_i64..500, ppm in -400_i64..=400, pause in 10_u64..120_000) {
         let mut run = Run::new(World::new(NOW, HOUR, ppm));
@@ -347,9 +406,121 @@ fn after(set: i128, sleep: Option<(u64, Counts)>) -> (Run, i128) {
 const WAYS: [Counts; 3] = [Counts::Nothing, Counts::Everything, Counts::Anew];
 
 #[test]
-fn a_step_of_wall_time_without_sleep_is_slewed_both_ways() {
-    for (set, moved) in [(i128::from(HOUR), 4_882), (-i128::from(HOUR), -4_882)] {
-        assert_eq!(after(set, None).1, moved, "in 10 ms, at 488 ppm");
+fn a_difference_within_the_bound_is_slewed_both_ways() {
+    for (set, slewed) in [(900 * MS, 4_882), (MS, 4_882)] {
+        for (sign, way) in [(1, "forward"), (-1, "back")] {
+            let (run, moved) = after(sign * i128::from(set), None);
+            assert_eq!(moved, sign * slewed, "{way}, in 10 ms, at 488 ppm");
+            assert_eq!(run.steering.steps(), super::WallSteps::default());
+        }
+    }
+}
+
+#[test]
+fn wall_time_that_is_set_forward_is_followed_at_once() {
+    for ns in [BOUND + MS, HOUR, 10_000 * HOUR] {
+        let (run, moved) = after(ns.into(), None);
+        assert_eq!((moved, run.gap(), run.steering.ahead()), (ns.into(), 0, 0));
+        let steps = run.steering.steps();
+        assert_eq!((steps.forward, steps.stops, steps.anchors, steps.is_standing), (1, 0, 0, false));
+        assert_eq!(steps.last.map(|step| (step.ns, step.is_back)), Some((ns, false)));
+    }
+}
+
+#[test]
+fn what_a_step_is_depends_on_the_bound() {
+    for (bound_ns, forward) in [(10 * MS, 1), (100 * MS, 0)] {
+        let mut run = Run::new(World::new(NOW, HOUR, 0));
+        run.steering = Steering::new(&run.world.sample(), bound_ns);
+        run.world.wall += i128::from(50 * MS);
+        run.go_on(10 * MS, 10 * MS);
+        assert_eq!(run.steering.steps().forward, forward, "with a bound of {bound_ns} ns");
+    }
+}
+
+/// A clock that stands, since wall time was set back by so much.
+fn standing(ns: u64) -> Run {
+    let mut run = Run::new(World::new(NOW, HOUR, 0));
+    run.world.wall -= i128::from(ns);
+    // The first step stops it, the second says where.
+    run.go_on(40 * MS, 20 * MS);
+    assert!(run.steering.steps().is_standing);
+    run
+}
+
+#[test]
+fn wall_time_that_is_set_back_by_less_than_a_minute_is_waited_for() {
+    for ns in [BOUND + MS, 30 * SECOND_NS, ANCHOR_NS - MS] {
+        let mut run = standing(ns);
+        let stands_at = run.time();
+        run.go_on(ns - 100 * MS, 20 * MS);
+        assert_eq!(run.time(), stands_at);
+        run.go_on(200 * MS, 20 * MS);
+        assert!(run.time() > stands_at);
+        let steps = run.steering.steps();
+        assert_eq!((steps.forward, steps.stops, steps.anchors, steps.is_standing), (0, 1, 0, false));
+        assert_eq!((run.gap(), run.steering.ahead()), (0, 0));
+    }
+}
+
+#[test]
+fn a_clock_that_is_not_read_while_it_stands_goes_on_at_wall_time() {
+    let mut run = standing(30 * SECOND_NS);
+    run.go_on(HOUR, HOUR);
+    assert_eq!((run.gap(), run.steering.ahead()), (0, 0));
+    assert_eq!(run.steering.steps().forward, 0);
+}
+
+#[test]
+fn a_clock_stands_for_a_minute_at_most_whatever_wall_time_does() {
+    let (mut run, mut stood) = (standing(2 * SECOND_NS), 0);
+    while run.steering.steps().is_standing {
+        assert!(stood <= ANCHOR_NS + SECOND_NS, "it stands still");
+        // Wall time stands too.
+        run.world.wall -= i128::from(100 * MS);
+        run.go_on(100 * MS, 100 * MS);
+        stood += 100 * MS;
+    }
+    assert_eq!(run.steering.steps().anchors, 1);
+    assert_eq!(run.gap(), 0);
+}
+
+#[test]
+fn wall_time_that_is_set_back_by_a_minute_or_more_leaves_the_clock_ahead_and_running() {
+    for ns in [ANCHOR_NS, HOUR, 10_000 * HOUR] {
+        let (mut run, moved) = after(-i128::from(ns), None);
+        assert_eq!((moved, run.gap(), run.steering.ahead()), (0, 0, ns));
+        let steps = run.steering.steps();
+        assert_eq!((steps.forward, steps.stops, steps.anchors, steps.is_standing), (0, 0, 1, false));
+        // Set forward again, it does not jump, but by what is more.
+        for (more, left) in [(ns / 2, ns - ns / 2), (ns - ns / 2, 0)] {
+            let before = run.time();
+            run.world.wall += i128::from(more);
+            run.go_on(10 * MS, 10 * MS);
+            assert_eq!((run.time() - before, run.steering.ahead()), (10 * MS, left));
+        }
+        let before = run.time();
+        run.world.wall += i128::from(HOUR);
+        run.go_on(10 * MS, 10 * MS);
+        assert_eq!((run.time() - before, run.steering.ahead()), (HOUR + 10 * MS, 0));
+    }
+}
+
+#[test]
+fn a_thread_that_is_stopped_in_the_middle_of_a_reading_is_no_step_of_wall_time() {
+    // Before and after each access of a sample. (The counter is slow by a second in 17 minutes.)
+    for stop in 0..=5 {
+        let mut run = Run::new(World::new(NOW, HOUR, 0));
+        run.world.pass(20 * MS);
+        // The accesses until the lock is taken, then those of the sample, then the line is shown.
+        for access in 0..10 {
+            if access == 4 + stop {
+                run.world.pass(300 * SECOND_NS);
+            }
+            run.run(0);
+        }
+        run.go_on(SECOND_NS, 20 * MS);
+        assert_eq!(run.steering.steps(), super::WallSteps::default(), "stopped before access {stop}");
     }
 }
 
@@ -362,38 +533,38 @@ fn a_sleep_is_jumped_over_whatever_the_counter_did() {
 }
 
 #[test]
-fn a_jump_is_no_longer_than_the_sleep() {
+fn a_jump_over_a_sleep_is_no_longer_than_the_sleep() {
     for counts in WAYS {
-        let (_, moved) = after(i128::from(5 * HOUR), Some((HOUR, counts)));
+        let (run, moved) = after(i128::from(900 * MS), Some((HOUR, counts)));
         assert_eq!(moved, i128::from(HOUR) + 4_882, "{counts:?}");
+        assert_eq!(run.steering.steps().forward, 0, "{counts:?}");
     }
 }
 
 #[test]
 fn a_sleep_is_not_jumped_over_where_wall_time_is_behind() {
     // A counter that began anew hides what was read last: then the clock goes on evenly for one step.
+    let set = -i128::from(HOUR + 900 * MS);
     for (counts, moved) in [(Counts::Nothing, -4_882), (Counts::Anew, 0)] {
-        assert_eq!(after(-i128::from(5 * HOUR), Some((HOUR, counts))).1, moved, "{counts:?}");
+        assert_eq!(after(set, Some((HOUR, counts))).1, moved, "{counts:?}");
     }
 }
 
 #[test]
 fn sleep_that_wall_time_did_not_ask_for_is_not_kept_for_a_later_step() {
-    let (mut run, _) = after(-i128::from(2 * HOUR), Some((HOUR, Counts::Nothing)));
-    run.world.wall += i128::from(9 * HOUR);
-    let before = run.steering.line().start();
-    run.world.pass(10 * MS);
-    run.step();
-    assert_eq!(run.steering.line().start() - before, 10 * MS + 4_882);
+    let (mut run, _) = after(-i128::from(HOUR), Some((HOUR, Counts::Nothing)));
+    run.world.wall += i128::from(900 * MS);
+    let before = run.time();
+    run.go_on(10 * MS, 10 * MS);
+    assert_eq!(run.time() - before, 10 * MS + 4_882);
 }
 
 #[test]
 fn a_long_idle_time_is_followed_by_one_step_within_the_rate() {
-    let (mut run, _) = after(HOUR.into(), None);
-    let before = run.steering.line().start();
-    run.world.pass(24 * HOUR);
-    run.step();
-    assert_eq!(run.steering.line().start() - before, 24 * HOUR + 24 * HOUR / 2_048);
+    let (mut run, _) = after(i128::from(900 * MS), None);
+    let before = run.time();
+    run.go_on(60 * SECOND_NS, 60 * SECOND_NS);
+    assert_eq!(run.time() - before, 60 * SECOND_NS + 60 * SECOND_NS / 2_048);
 }
 
 #[test]
@@ -405,6 +576,152 @@ fn wall_times_of_before_1970_and_of_the_far_future_are_survived() {
             run.world.pass(24 * 365 * HOUR / 10);
             run.step();
             assert!(run.steering.line().start() > before, "{wall}");
+        }
+    }
+}
+
+/// A limit and one key of it, by a clock whose wall time is set: the word that the engine keeps, and the slow model, which
+/// keeps every admission by the time that really passed.
+struct Key {
+    meter: Meter,
+    word: u64,
+    /// How far the clock was ahead of wall time when the windows of `meter` were bound.
+    ahead: u64,
+    admitted: Vec<Admission>,
+    /// Steps of wall time that give a key up to one limit each: those that the clock jumped by, and those that windows followed.
+    grants: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Admission {
+    mono: u64,
+    cost: u64,
+    grants: u64,
+}
+
+impl Key {
+    fn new(meter: Meter) -> Self {
+        Self { meter, word: 0, ahead: 0, admitted: Vec::new(), grants: 0 }
+    }
+
+    fn check(&mut self, run: &Run, cost: u64) -> Verdict {
+        let verdict = self.meter.step(self.word, run.time(), cost);
+        if let Verdict::Admit(word) = verdict {
+            self.word = word;
+            let grants = self.grants + run.steering.steps().forward;
+            self.admitted.push(Admission { mono: run.world.mono, cost, grants });
+        }
+        verdict
+    }
+
+    /// As the engine does it: as a publish of other numbers.
+    fn follow(&mut self, run: &Run) {
+        if self.ahead == run.steering.ahead() {
+            return;
+        }
+        self.ahead = run.steering.ahead();
+        let bound = self.meter.ahead_of_wall(self.ahead);
+        if bound != self.meter {
+            self.word = self.meter.carry_over(self.word, run.time(), &bound, Carry::Keep);
+            (self.meter, self.grants) = (bound, self.grants + 1);
+        }
+    }
+
+    /// What the model admits at most between two instants: what the limit does in the time that really passed, and one limit for
+    /// each step of wall time.
+    fn most(&self, first: Admission, last: Admission) -> u128 {
+        let (capacity, period_ns) = (u128::from(self.meter.capacity()), u128::from(self.meter.period_ns().max(1)));
+        // The clock may run 500 ppm fast.
+        let length = u128::from(last.mono - first.mono) * 2_001 / 2_000 + 1;
+        let at_once = if matches!(self.meter, Meter::TokenBucket(_) | Meter::LeakyBucket(_)) { 1 } else { 2 };
+        capacity * (at_once + u128::from(last.grants - first.grants)) + (capacity * length).div_ceil(period_ns)
+    }
+}
+
+fn meters() -> impl Strategy<Value = Meter> {
+    let seconds = || prop_oneof![1..120_u64, Just(3_600_u64), Just(86_400_u64)];
+    let bucket = (1..50_u64, seconds(), 1..50_u64, any::<bool>()).prop_map(|(limit, seconds, burst, is_leaky)| {
+        let bucket = TokenBucket::new(limit, seconds * SECOND_NS, burst).expect("fits");
+        if is_leaky { Meter::LeakyBucket(bucket) } else { Meter::TokenBucket(bucket) }
+    });
+    let others = (1..50_u64, seconds(), 0..3_u8).prop_map(|(limit, seconds, which)| {
+        let period_ns = seconds * SECOND_NS;
+        match which {
+            0 => Meter::FixedWindow(FixedWindow::new(limit, period_ns).expect("fits")),
+            1 => Meter::SlidingWindowCounter(SlidingWindowCounter::new(limit, period_ns).expect("fits")),
+            _ => Meter::SlidingWindowLog(SlidingWindowLog::new(limit, period_ns).expect("fits")),
+        }
+    });
+    prop_oneof![2 => bucket, 3 => others]
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Pass(u64),
+    Set(i128),
+    Check(u64),
+    /// The engine follows wall time.
+    Follow,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    // From a nanosecond to half a year.
+    let size = || (0_u32..=53).prop_flat_map(|bits| 0..=1_u64 << bits);
+    prop_oneof![
+        6 => (1_u64..10).prop_map(Happening::Check),
+        3 => nanoseconds().prop_map(Happening::Pass),
+        2 => (size(), any::<bool>()).prop_map(|(ns, back)| Happening::Set(if back { -i128::from(ns) } else { ns.into() })),
+        1 => Just(Happening::Follow),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn steps_of_wall_time_mint_one_limit_each_at_most_and_no_key_is_refused_for_them(
+        meter in meters(),
+        happenings in prop::collection::vec(happening(), 1..120),
+    ) {
+        let mut run = Run::new(World::new(NOW, HOUR, 0));
+        let mut key = Key::new(meter);
+        for happening in happenings {
+            match happening {
+                Happening::Pass(ns) => run.world.pass(ns),
+                // Within the time that a clock can show.
+                Happening::Set(ns) if (SECOND_NS.into()..i128::from(2 * NOW)).contains(&(run.world.wall + ns)) => {
+                    run.world.wall += ns;
+                }
+                Happening::Set(_) => {}
+                Happening::Check(cost) => {
+                    let _ = key.check(&run, cost.min(meter.capacity()));
+                }
+                Happening::Follow => key.follow(&run),
+            }
+            run.go_on(40 * MS, 20 * MS);
+        }
+        for (place, first) in key.admitted.iter().enumerate() {
+            let mut sum = 0;
+            for last in &key.admitted[place..] {
+                sum += u128::from(last.cost);
+                let most = key.most(*first, *last);
+                prop_assert!(sum <= most, "{sum} of {most}: {first:?} {last:?}");
+            }
+        }
+
+        // Wall time is not set any more, and has been followed.
+        run.go_on(2 * ANCHOR_NS, SECOND_NS);
+        key.follow(&run);
+        prop_assert!(!run.steering.steps().is_standing);
+        let cost = meter.capacity();
+        if let Verdict::Later { wait_ns } = key.check(&run, cost) {
+            let most = if matches!(meter, Meter::SlidingWindowCounter(_)) { 2 } else { 1 } * meter.period_ns();
+            // A log counts in units of 2^13 ns.
+            prop_assert!(wait_ns <= most + (1 << 14), "{wait_ns} ns of {most}");
+            // The clock may run 500 ppm slow.
+            let really = wait_ns + wait_ns / 2_000 + 1;
+            run.go_on(really, really);
+            prop_assert!(matches!(key.check(&run, cost), Verdict::Admit(_)));
         }
     }
 }

@@ -7,32 +7,52 @@ use crate::{sync::Cell64, time::Nanos};
 
 /// A clock that moves when it is told to: for tests and simulation. Clones show the same time.
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Cell64>);
+pub struct ManualClock(Arc<Hands>);
+
+#[derive(Debug, Default)]
+struct Hands {
+    time: Cell64,
+    ahead: Cell64,
+}
 
 impl ManualClock {
     /// A clock that stands at `now`.
     #[must_use]
     pub fn at(now: Nanos) -> Self {
-        Self(Arc::new(Cell64::new(now)))
+        Self(Arc::new(Hands { time: Cell64::new(now), ahead: Cell64::new(0) }))
     }
 
     /// Moves to `now`, or stays where it is when that is in the past.
     pub fn set(&self, now: Nanos) {
-        raise(&self.0, now);
+        raise(&self.0.time, now);
     }
 
     /// Moves forward by `ns` nanoseconds.
     pub fn advance(&self, ns: u64) {
-        let mut seen = self.0.load();
-        while let Err(newer) = self.0.compare_exchange(seen, seen.saturating_add(ns)) {
-            seen = newer;
-        }
+        add(&self.0.time, ns);
+    }
+
+    /// Sets wall time back by `ns` nanoseconds: the clock stays where it is, and is as far [ahead](Clock::ahead_ns) of wall
+    /// time.
+    pub fn set_wall_back(&self, ns: u64) {
+        add(&self.0.ahead, ns);
+    }
+}
+
+fn add(cell: &Cell64, ns: u64) {
+    let mut seen = cell.load();
+    while let Err(newer) = cell.compare_exchange(seen, seen.saturating_add(ns)) {
+        seen = newer;
     }
 }
 
 impl Clock for ManualClock {
     #[inline]
     fn now(&self) -> Nanos {
-        self.0.load()
+        self.0.time.load()
+    }
+
+    fn ahead_ns(&self) -> u64 {
+        self.0.ahead.load()
     }
 }

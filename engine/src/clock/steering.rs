@@ -1,19 +1,44 @@
 //! How [`SystemClock`](super::SystemClock) follows wall time: pure, so that tests can drive it through any history.
 //!
-//! A reading is `counter + offset`. The counter runs a 1,024th slow; the offset only ever rises, by what is missing, about
-//! every 10 ms. So a reading is the sum of two numbers that never fall, and cannot fall itself, whichever thread loaded
-//! which number when: but for the microsecond by which a processor may read its counter early.
+//! A reading is `counter + offset`. The counter runs a 1,024th slow; the offset rises, by what is missing, about every 10 ms.
+//! So a reading is the sum of two numbers that do not fall, and cannot fall itself, whichever thread loaded which number
+//! when: but for the microsecond by which a processor may read its counter early. (The offset falls only while the clock
+//! stands still: see below.)
 //!
-//! A counter may also begin anew while the machine sleeps. Whoever reads less than the line begins with makes a step before
-//! anything else, also where only the processor read early. (That the counter has come past that place again before anybody looks at the clock, or that a thread is
-//! stopped in the middle of a reading for as long, does not show; nor that it went on through one sleep and began anew in
-//! the next, all between two steps.)
+//! A counter may also begin anew while the machine sleeps. A thread that reads less than the line begins with makes a step
+//! before anything else, also where only the processor read early. (That the counter has come past that place again before
+//! the next reading, or that a thread is stopped in the middle of a reading for as long, does not show; nor that it went on
+//! through one sleep and began anew in the next, all between two steps.)
 //!
 //! How far the offset rises is bounded by the monotonic clock: from one step to the next the clock goes at most a 2,048th
 //! (488 ppm) faster or slower than that, towards wall time. What a step misses by being measured late, it makes up for
 //! later; it never overshoots. Between two steps the clock falls behind by at most 15 microseconds.
+//!
+//! # Steps of wall time
+//!
+//! A difference to wall time above a bound, a second unless another is chosen, is not followed so slowly: an hour would take
+//! twelve weeks. A sample tells such a step from a thread that was stopped between two readings, since it says between
+//! which instants of the monotonic clock wall time was read.
+//!
+//! * *Forward*: the clock jumps to wall time.
+//! * *Back, by less than a minute*: the clock stands still until wall time has come to where it stands. It stands for a
+//!   minute at most, whatever wall time does meanwhile.
+//! * *Back, by a minute or more*: the clock is anchored anew. It goes on, and is `ahead` of wall time by the step from then
+//!   on. A step forward takes back of `ahead` what it can, and the clock jumps by the rest alone: time that has passed once
+//!   on the clock does not pass again.
+//!
+//! # Standing still
+//!
+//! A clock that stands has a line that no counter is on, so each reading takes the lock. The clock stops in two steps. The
+//! first makes the line one of these; the second, whose counter is read after that, knows the latest reading that can be,
+//! and stands there. Why no reading is later: one that was made without the lock had a counter less than [`STEP_NS`] above
+//! the beginning of its line, and the clock stops only where more has passed. One that found a step due, while another
+//! thread had the lock, looked after it read its counter whether the line was still its own, so its counter was read
+//! before the clock stopped. When the clock goes on, the offset is lower by the time that it stood; a thread that loaded
+//! the older line reads a counter that is too far above its beginning for a reading without a step.
 
-use crate::time::Nanos;
+use super::{WallStep, WallSteps};
+use crate::time::{Nanos, SECOND_NS};
 
 /// Steps are at least so far apart, in nanoseconds of the counter.
 const STEP_NS: u64 = 10_000_000;
@@ -21,8 +46,14 @@ const STEP_NS: u64 = 10_000_000;
 /// The clock is steered by at most one part in so many.
 const SLEW: u64 = 2_048;
 
+/// Wall time that is set back by so much or more is not waited for.
+pub(super) const ANCHOR_NS: u64 = 60 * SECOND_NS;
+
 /// Wall times beyond this one, in the year 2518, count as this one: then 36 years of running still fit.
 const WALL_MAX: Nanos = u64::MAX - (1 << 60);
+
+/// Where the line of a clock that stands begins: no counter comes near it.
+const NOWHERE: u64 = 1 << 63;
 
 /// What all clocks say at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +91,8 @@ pub(super) enum Reading {
     Time(Nanos),
     /// The time, and a step is due.
     Due(Nanos),
-    /// The counter is below what it was at the last step: it began anew while the machine slept. A step is needed before
-    /// there is a time.
+    /// The counter is below what it was at the last step: it began anew while the machine slept, or the clock stands. A step
+    /// is needed before there is a time.
     Anew,
 }
 
@@ -89,41 +120,153 @@ impl Line {
     }
 }
 
+/// How the clock goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pace {
+    Runs,
+    /// Readings take the lock from now on; the next step knows where it stands.
+    Stops,
+    Stands {
+        /// By the monotonic clock.
+        since: u64,
+    },
+}
+
 /// Where the clock is, and what it was steered by.
 #[derive(Debug)]
 pub(super) struct Steering {
+    /// Differences to wall time above this are steps.
+    bound_ns: u64,
     line: Line,
+    pace: Pace,
+    /// How far wall time has to go until a clock that stops or stands goes on.
+    behind: u64,
+    /// How far the clock is ahead of wall time since it was anchored anew.
+    ahead: u64,
     /// The monotonic clock before and after the counter was read at the last step.
     mono: [u64; 2],
     /// The sleep that the clock has made up for, or had its chance to.
     pub(super) asleep: u64,
+    steps: WallSteps,
 }
 
 impl Steering {
-    /// Starts at wall time.
-    pub(super) fn new(now: &Sample) -> Self {
-        let line = Line::through(now.counter, now.wall.min(WALL_MAX));
-        Self { line, mono: now.mono, asleep: now.asleep }
+    /// Starts at wall time; differences above `bound_ns` are steps from then on.
+    pub(super) fn new(now: &Sample, bound_ns: u64) -> Self {
+        Self {
+            bound_ns,
+            line: Line::through(now.counter, now.wall.min(WALL_MAX)),
+            pace: Pace::Runs,
+            behind: 0,
+            ahead: 0,
+            mono: now.mono,
+            asleep: now.asleep,
+            steps: WallSteps::default(),
+        }
     }
 
+    /// The line through the last step.
+    #[cfg(all(test, not(engine_loom)))]
     pub(super) fn line(&self) -> Line {
         self.line
     }
 
-    /// Makes a step: towards wall time, as far as the time since the last step and the sleep in it allow.
-    pub(super) fn step(&mut self, now: &Sample) -> Line {
+    /// The line by which threads read the clock.
+    pub(super) fn shown(&self) -> Line {
+        match self.pace {
+            Pace::Runs => self.line,
+            Pace::Stops | Pace::Stands { .. } => Line { from: NOWHERE, ..self.line },
+        }
+    }
+
+    pub(super) fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    pub(super) fn steps(&self) -> WallSteps {
+        WallSteps { is_standing: !matches!(self.pace, Pace::Runs), ..self.steps }
+    }
+
+    /// Where the clock stands, if it does and no step is due.
+    pub(super) fn stands_at(&self, counter: u64) -> Option<Nanos> {
+        let is_fresh = counter.wrapping_sub(self.line.from) < STEP_NS;
+        (is_fresh && matches!(self.pace, Pace::Stands { .. })).then(|| self.line.start())
+    }
+
+    /// Makes a step: towards wall time, as far as the time since the last step and the sleep in it allow, or by a step of wall
+    /// time. Returns the time.
+    pub(super) fn step(&mut self, now: &Sample) -> Nanos {
         let start = self.line.start();
         let ([before, after], [now_before, now_after]) = (self.mono, now.mono);
         let (elapsed_min, elapsed_max) = (now_before.saturating_sub(after), now_after.saturating_sub(before));
         let slept = now.asleep.saturating_sub(self.asleep);
-        let (even, slew) = (start.saturating_add(elapsed_min), elapsed_min / SLEW);
-        let steered = now.wall.min(WALL_MAX).clamp(even - slew, even.saturating_add(slew).saturating_add(slept));
-        // What others may have read by now. If the counter began anew, they have read less than one that did not.
-        let moved = now.counter.checked_sub(self.line.from).unwrap_or(elapsed_max);
-        self.line = Line::through(now.counter, steered.max(start.saturating_add(moved)));
+        // How far the clock has moved for other threads. If the counter began anew, less than if it did not.
+        let moved = match self.pace {
+            Pace::Stands { .. } => 0,
+            Pace::Runs | Pace::Stops => now.counter.checked_sub(self.line.from).unwrap_or(elapsed_max),
+        };
+        let latest = start.saturating_add(moved);
+        // Where the clock is if wall time was not set, by the shortest and the longest time that has passed.
+        let [even, even_max] =
+            [elapsed_min, elapsed_max].map(|elapsed| start.saturating_add(elapsed).saturating_sub(self.behind));
+        // At an end of its range wall time says nothing.
+        let wall = if (1..WALL_MAX).contains(&now.wall) { now.wall } else { even.saturating_sub(self.ahead) };
+        let mut most = even.saturating_add(elapsed_min / SLEW).saturating_add(slept);
+
+        let mut target = wall.saturating_add(self.ahead);
+        let forward = target.saturating_sub(even_max.saturating_add(slept));
+        if forward > self.bound_ns {
+            self.ahead = even.saturating_add(slept).saturating_sub(wall);
+            target = wall.saturating_add(self.ahead);
+            most = most.max(target);
+            self.steps.forward += 1;
+            self.record(latest, forward, false);
+        }
+        let time = match self.pace {
+            Pace::Runs => {
+                let back = even.saturating_sub(target);
+                if back >= ANCHOR_NS {
+                    target = self.anchor(wall, even);
+                    self.record(latest, back, true);
+                } else if back > self.bound_ns && moved >= STEP_NS {
+                    self.pace = Pace::Stops;
+                    self.steps.stops += 1;
+                    self.record(latest, back, true);
+                }
+                match self.pace {
+                    Pace::Runs => target.clamp(even - elapsed_min / SLEW, most).max(latest),
+                    Pace::Stops | Pace::Stands { .. } => latest,
+                }
+            }
+            Pace::Stops | Pace::Stands { .. } => {
+                let since = if let Pace::Stands { since } = self.pace { since } else { now_before };
+                let back = latest.saturating_sub(target);
+                if back >= ANCHOR_NS || back > 0 && now_before.saturating_sub(since) >= ANCHOR_NS {
+                    target = self.anchor(wall, latest);
+                    self.record(latest, back, true);
+                }
+                self.pace = if target < latest { Pace::Stands { since } } else { Pace::Runs };
+                // A difference within the bound is followed little by little from then on.
+                target.min(most).max(latest)
+            }
+        };
+        self.behind = if self.pace == Pace::Runs { 0 } else { time.saturating_sub(target) };
+        self.line = Line::through(now.counter, time);
         // Sleep that the counter went on through counts once, if it falls into a sample and shows in the next one.
         self.asleep = now.asleep.max(self.asleep.saturating_add(moved.saturating_sub(elapsed_min)));
         self.mono = now.mono;
-        self.line
+        time
+    }
+
+    /// Has the clock go on from `time`, ahead of wall time. Returns the time that it is steered to.
+    fn anchor(&mut self, wall: Nanos, time: Nanos) -> Nanos {
+        self.ahead = time.saturating_sub(wall);
+        self.steps.anchors += 1;
+        time
+    }
+
+    /// Notes a step of wall time.
+    fn record(&mut self, at: Nanos, ns: u64, is_back: bool) {
+        self.steps.last = Some(WallStep { at, ns, is_back });
     }
 }

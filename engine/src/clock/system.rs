@@ -1,16 +1,16 @@
 //! The precise clock.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, TryLockError},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Clock,
+    Clock, WallSteps,
     counter::{Counter, ns_since},
-    steering::{Line, Reading, Sample, Steering},
+    steering::{ANCHOR_NS, Line, Reading, Sample, Steering},
 };
 use crate::{
     sync::Cell64,
@@ -20,12 +20,23 @@ use crate::{
 /// A step is not measured by a sample that took longer than this, nanoseconds, if a better one can be had.
 const SAMPLE_NS_MAX: u64 = 10_000;
 
-/// Wall time, without its jumps: the default.
+/// Wall time that is set by more than this is not followed little by little, unless another bound is chosen.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Wall time, that never goes back: the default.
 ///
-/// Starts at wall time and moves with the monotonic clock. Where wall time is set otherwise it follows, by going at most
-/// 500 parts in a million faster or slower: an hour off takes twelve weeks, a second half an hour. It jumps forward only
-/// after the machine slept, by the time slept at most, towards wall time. For no thread does it go back; a reading may be
-/// below one of another processor by what processors reorder, under a microsecond.
+/// Starts at wall time and moves with the monotonic clock. What it then does depends on how far wall time is set:
+///
+/// | wall time is set | the clock |
+/// |---|---|
+/// | by a second or less, either way ([`with_step`](Self::with_step) chooses another bound) | follows by going at most 500 parts in a million faster or slower: a second takes half an hour |
+/// | forward by more | jumps to it |
+/// | back by more, but less than a minute | stands still until wall time has caught up, for a minute at most |
+/// | back by a minute or more | goes on, and is so far [ahead](Clock::ahead_ns) of wall time. [`Engine::follow_wall_time`](crate::Engine::follow_wall_time) then has windows begin and end by wall time again |
+///
+/// Where it is ahead, a step forward makes it less so, and the clock jumps by the rest alone. After the machine slept it
+/// jumps too, by the time slept at most, towards wall time. For no thread does it go back; a reading may be below one of
+/// another processor by what processors reorder, under a microsecond. [`wall_steps`](Clock::wall_steps) counts the steps.
 ///
 /// That a machine sleeps shows on Linux only. Elsewhere, and in a virtual machine that is stopped from outside and whose
 /// counter stands still meanwhile, the time lost is a difference to wall time like any other.
@@ -47,33 +58,51 @@ struct Shared {
     /// [`Line::offset`].
     offset: Cell64,
     steering: Mutex<Steering>,
+    /// As of the last step.
+    ahead: Cell64,
 }
 
 impl SystemClock {
+    /// The least bound of [`with_step`](Self::with_step): the clock follows so much within half a minute.
+    pub const STEP_MIN: Duration = Duration::from_millis(10);
+
+    /// The largest bound of [`with_step`](Self::with_step): what is set back by more is not waited for.
+    pub const STEP_MAX: Duration = Duration::from_nanos(ANCHOR_NS);
+
     /// A clock that is at wall time now. The first of a process measures the processor's counter, for some milliseconds.
     #[must_use]
     pub fn new() -> Self {
-        Self::moved_by(Counter::fastest())
+        Self::moved_by(Counter::fastest(), STEP)
+    }
+
+    /// As [`new`](Self::new), where wall time that is set by more than `step`, in place of a second, is followed at once. From
+    /// 10 ms to a minute: what is outside counts as the nearest.
+    #[must_use]
+    pub fn with_step(step: Duration) -> Self {
+        Self::moved_by(Counter::fastest(), step)
     }
 
     /// As [`new`](Self::new), moved by the operating system's monotonic clock: for machines whose kernel found the time
     /// stamp counter to be wrong.
     #[must_use]
     pub fn without_tsc() -> Self {
-        Self::moved_by(Counter::Os)
+        Self::moved_by(Counter::Os, STEP)
     }
 
-    fn moved_by(counter: Counter) -> Self {
+    fn moved_by(counter: Counter, step: Duration) -> Self {
         #[expect(clippy::disallowed_methods, reason = "a clock is made here")]
         let start = Instant::now();
-        let steering = Steering::new(&sample(counter, start));
-        let Line { from, offset } = steering.line();
+        // A minute at most.
+        let bound_ns = step.clamp(Self::STEP_MIN, Self::STEP_MAX).as_nanos() as u64;
+        let steering = Steering::new(&sample(counter, start), bound_ns);
+        let Line { from, offset } = steering.shown();
         Self(Arc::new(CachePadded::new(Shared {
             counter,
             start,
             from: Cell64::new(from),
             offset: Cell64::new(offset),
             steering: Mutex::new(steering),
+            ahead: Cell64::new(0),
         })))
     }
 }
@@ -87,35 +116,59 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Nanos {
-        let shared = &**self.0;
-        // In this order, which `Line::read` asks for.
-        let (from, offset) = (shared.from.load(), shared.offset.load());
-        match (Line { from, offset }).read(shared.counter.read(shared.start)) {
-            Reading::Time(time) => time,
-            due => shared.step(due),
-        }
+        self.0.now()
+    }
+
+    fn ahead_ns(&self) -> u64 {
+        self.0.ahead.load()
+    }
+
+    fn wall_steps(&self) -> WallSteps {
+        self.0.wait_for_steering().steps()
     }
 }
 
 impl Shared {
+    #[inline(always)]
+    fn now(&self) -> Nanos {
+        // In this order, which `Line::read` asks for.
+        let (from, offset) = (self.from.load(), self.offset.load());
+        match (Line { from, offset }).read(self.counter.read(self.start)) {
+            Reading::Time(time) => time,
+            due => self.step(from, due),
+        }
+    }
+
+    /// `from` is where the line of the reading begins.
     #[cold]
-    fn step(&self, reading: Reading) -> Nanos {
+    fn step(&self, from: u64, reading: Reading) -> Nanos {
         let mut steering = match (self.steering.try_lock(), reading) {
             (Ok(steering), _) => steering,
             (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
-            // Another thread is at it.
-            (Err(TryLockError::WouldBlock), Reading::Time(time) | Reading::Due(time)) => return time,
-            // The one case in which a thread waits: just after the machine slept, and its counter began anew. (Or where this
-            // processor read early, within the nanoseconds between another thread's last store and its unlocking.)
-            (Err(TryLockError::WouldBlock), Reading::Anew) => {
-                self.steering.lock().unwrap_or_else(PoisonError::into_inner)
+            (Err(TryLockError::WouldBlock), Reading::Time(time) | Reading::Due(time)) => {
+                // Another thread is at it. If it has made its step by now, the clock may have stopped before the counter was
+                // read.
+                return if self.from.load() == from { time } else { self.now() };
             }
+            // Where a thread waits: while the clock stands, and just after the machine slept, and its counter began anew. (Or
+            // where this processor read early, within the nanoseconds between another thread's last store and its unlocking.)
+            (Err(TryLockError::WouldBlock), Reading::Anew) => self.wait_for_steering(),
         };
-        let line = steering.step(&sample(self.counter, self.start));
-        // In this order: whoever sees `from` sees the offset that belongs to it, or a newer one.
-        self.offset.store(line.offset);
-        self.from.store(line.from);
-        line.start()
+        if let Some(time) = steering.stands_at(self.counter.read(self.start)) {
+            return time;
+        }
+        let time = steering.step(&sample(self.counter, self.start));
+        let Line { from, offset } = steering.shown();
+        // In this order: a thread that sees `from` sees the offset that belongs to it, or a newer one.
+        self.offset.store(offset);
+        self.from.store(from);
+        self.ahead.store(steering.ahead());
+        time
+    }
+
+    fn wait_for_steering(&self) -> MutexGuard<'_, Steering> {
+        // Nothing in a step panics.
+        self.steering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

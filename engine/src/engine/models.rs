@@ -207,6 +207,41 @@ fn a_publish_between_the_looks_of_a_check_and_its_charges_loses_none_of_them() {
     });
 }
 
+/// Room for two names at a time, and three that come one after the other.
+#[test]
+fn a_name_that_takes_the_id_of_another_meets_none_of_its_charges() {
+    let named = |id: &str| compiled([("user", limit(id, Algorithm::TokenBucket, 1, Some(2)))]);
+    let policies = ["a", "b", "c"].map(named);
+    check_within(2, move || {
+        let [first, second, third] = &policies;
+        let mut engine = Engine::for_simulation(1, ManualClock::at(START), 7);
+        engine.publisher.get_mut().expect("no panic").ledger = Ledger::with_room(2);
+        let engine = Arc::new(engine);
+        engine.publish(Arc::clone(first)).expect("there is room");
+        let other = Arc::clone(&engine);
+        let thread = thread::spawn(move || {
+            let who = [Identity::new("user", "7").expect("valid")];
+            let decision = other.check(&Request::new(&who).expect("valid"));
+            assert!(decision.is_allowed(), "two fit, under each name");
+            decision.limit_id().map(str::to_owned)
+        });
+        engine.publish(Arc::clone(second)).expect("there is room");
+        // While the check is at it by the first policy, that holds its id.
+        let is_refused = engine.publish(Arc::clone(third)).is_err();
+        let charged = thread.join().expect("no panic");
+        if is_refused {
+            engine.publish(Arc::clone(third)).expect("the check has ended");
+        }
+        let is_of_third = charged.as_deref() == Some("default/tier:user/c");
+        let left = (0..3).filter(|_| is_allowed(&engine, USER)).count();
+        assert_eq!(left, 2 - usize::from(is_of_third), "{charged:?} was charged");
+        // A late charge of another name would be a slot of its own, with the id of the third.
+        let (id, mut slots) = (engine.live().limits[0].id, 0);
+        engine.buckets.table.clear(|limit| limit == id, |_| false, |_| slots += 1);
+        assert!(slots <= 1, "{slots} slots of one key");
+    });
+}
+
 /// A window of one second that admits so many.
 fn window(most: u64) -> Arc<Snapshot> {
     compiled([("user", limit("a", Algorithm::FixedWindow, most, None))])

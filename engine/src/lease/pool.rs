@@ -199,6 +199,11 @@ impl Leases {
     /// publish changes their numbers, so that what their stripes gave is paid for by the old ones.
     pub(crate) fn hold_back(&self, table: &Table, read_clock: impl Fn() -> Nanos, concerns: impl Fn(u32) -> bool) {
         self.held_back.store(1);
+        self.end(table, read_clock, concerns);
+    }
+
+    /// Ends the leases of the limits that `concerns`.
+    pub(crate) fn end(&self, table: &Table, read_clock: impl Fn() -> Nanos, concerns: impl Fn(u32) -> bool) {
         for group in &self.groups {
             let control = group.control.load();
             if PHASE.get(control) == OPEN && concerns(LIMIT.get(control) as u32) {

@@ -12,8 +12,8 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{
-    Engine, Identity, Request, Retry, Snapshot,
-    clock::{Clock, CoarseClock, ManualClock, SystemClock, TickError},
+    Engine, Identity, Request, Reservation, Retry, Snapshot,
+    clock::{Clock, CoarseClock, ManualClock, SystemClock, TickError, WallSteps},
     formats::Format,
 };
 use tidegate_conformance::Deadline;
@@ -258,4 +258,231 @@ fn the_tick_in_retry_after_is_needed() {
     let coarse = Coarse::new("token_bucket");
     let wait = coarse.wait(0);
     assert!(matches!(coarse.after(wait - 1, TICK), Retry::After(_)), "a tick behind, a nanosecond too early");
+}
+
+#[test]
+fn a_clock_of_a_machine_whose_time_is_not_set_has_met_no_step() {
+    for clock in [SystemClock::new(), SystemClock::with_step(Duration::ZERO), SystemClock::with_step(Duration::MAX)] {
+        let before = clock.now();
+        assert!(clock.now() >= before && clock.wall() <= clock.now());
+        assert_eq!((clock.ahead_ns(), clock.wall_steps()), (0, WallSteps::default()));
+    }
+}
+
+#[test]
+fn a_coarse_clock_is_as_far_ahead_as_its_source() {
+    let source = ManualClock::at(NOW);
+    let clock = CoarseClock::by_hand(source.clone(), Duration::from_millis(5)).expect("in range");
+    source.set_wall_back(SECOND);
+    assert_eq!((clock.now(), clock.ahead_ns(), clock.wall()), (NOW, SECOND, NOW - SECOND));
+}
+
+const ALGORITHMS: [&str; 5] =
+    ["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_counter", "sliding_window_log"];
+
+/// An engine with one limit, of which one user is asked.
+struct Bench {
+    clock: ManualClock,
+    engine: Engine<ManualClock>,
+}
+
+impl Bench {
+    fn new(algorithm: &str, limit: u64, period: &str) -> Self {
+        Self::with(&format!(
+            "[domains.default]\ndefaults = {{ user = \"t\" }}\n[[domains.default.tiers]]\nid = \"t\"\n\
+             limits = [{{ id = \"l\", algorithm = \"{algorithm}\", limit = {limit}, period = \"{period}\" }}]"
+        ))
+    }
+
+    fn with(policy: &str) -> Self {
+        let clock = ManualClock::at(NOW);
+        let engine = Engine::for_simulation(100, clock.clone(), 7);
+        engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("one limit");
+        Self { clock, engine }
+    }
+
+    /// Whether a cost is allowed, and when it may come again.
+    fn check(&self, cost: u64) -> (bool, Retry) {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let decision = self.engine.check(&Request::new(&who).and_then(|request| request.cost(cost)).expect("valid"));
+        (decision.is_allowed(), decision.retry())
+    }
+
+    fn reserve(&self, cost: u64) -> Option<Reservation> {
+        let who = [Identity::new("user", "ada").expect("valid")];
+        self.engine.reserve(&Request::new(&who).and_then(|request| request.cost(cost)).expect("valid")).1
+    }
+
+    /// Sets wall time back, and has the engine follow it.
+    fn set_wall_back(&self, ns: u64) {
+        self.clock.set_wall_back(ns);
+        self.engine.follow_wall_time();
+    }
+
+    /// How long a whole limit has to wait.
+    fn wait_ns(&self, limit: u64) -> u64 {
+        match self.check(limit).1 {
+            Retry::After(wait) => u64::try_from(wait.as_nanos()).expect("days"),
+            Retry::Now => 0,
+            Retry::Never => unreachable!("it fits"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Check(u64),
+    /// Charges some, and refunds it after a while.
+    Refund(u64, u64),
+    Advance(u64),
+    SetBack(u64),
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let happening = prop_oneof![
+        5 => (1_u64..4).prop_map(Happening::Check),
+        1 => (1_u64..4, 0..20 * SECOND).prop_map(|(cost, ns)| Happening::Refund(cost, ns)),
+        3 => (0..20 * SECOND).prop_map(Happening::Advance),
+        // From a minute to half a year.
+        1 => (36_u32..=53).prop_flat_map(|bits| 60 * SECOND..=1_u64 << bits).prop_map(Happening::SetBack),
+    ];
+    prop::collection::vec(happening, 1..60)
+}
+
+proptest! {
+    /// Beside an engine whose wall time is not set, each decision by a bucket or a log is the same. By a window at most one limit
+    /// more is admitted for each time that it is set; and a whole limit never waits for longer than the windows that forget it.
+    #[test]
+    fn wall_time_that_is_set_back_refuses_no_key_and_mints_one_window_at_most(
+        algorithm in prop::sample::select(ALGORITHMS.to_vec()),
+        limit in 1_u64..8,
+        seconds in 1_u64..40,
+        happenings in happenings(),
+    ) {
+        let period = format!("{seconds}s");
+        let benches = [(); 2].map(|()| Bench::new(algorithm, limit, &period));
+        let [set, unset] = &benches;
+        let is_windowed = ["fixed_window", "sliding_window_counter"].contains(&algorithm);
+        let windows = if algorithm == "sliding_window_counter" { 2 } else { 1 };
+        let (mut admitted, mut most_windows, mut passed_ns) = (0, 2, 0);
+        for happening in happenings {
+            match happening {
+                Happening::Check(cost) => {
+                    let decided = [set.check(cost), unset.check(cost)];
+                    admitted += cost * u64::from(decided[0].0);
+                    prop_assert!(is_windowed || decided[0] == decided[1], "{decided:?}");
+                }
+                Happening::Refund(cost, ns) if !is_windowed => {
+                    let reserved = [set, unset].map(|bench| bench.reserve(cost));
+                    for (bench, reservation) in benches.iter().zip(reserved) {
+                        bench.clock.advance(ns);
+                        reservation.into_iter().for_each(|reservation| bench.engine.refund(reservation));
+                    }
+                }
+                Happening::Refund(..) => {}
+                Happening::Advance(ns) => {
+                    benches.iter().for_each(|bench| bench.clock.advance(ns));
+                    passed_ns += ns;
+                }
+                Happening::SetBack(ns) => {
+                    set.set_wall_back(ns);
+                    most_windows += 1;
+                }
+            }
+            let most = limit * (most_windows + passed_ns / (seconds * SECOND));
+            prop_assert!(!is_windowed || admitted <= most, "{admitted} of {most}");
+        }
+        let wait_ns = set.wait_ns(limit);
+        // A token of a bucket takes a whole number of nanoseconds.
+        prop_assert!(wait_ns <= windows * seconds * SECOND + limit, "{wait_ns}");
+        set.clock.advance(wait_ns);
+        prop_assert!(wait_ns == 0 || set.check(limit).0);
+    }
+}
+
+#[test]
+fn an_hour_that_wall_time_is_set_back_is_no_hour_of_refusals_nor_of_new_quota() {
+    for algorithm in ALGORITHMS {
+        let bench = Bench::new(algorithm, 5, "1m");
+        assert!(bench.check(5).0 && !bench.check(1).0, "{algorithm}");
+        bench.set_wall_back(3_600 * SECOND);
+        assert!(!bench.check(1).0, "{algorithm}: what was used stays used");
+        // The last of five comes back after a minute; of a sliding counter, after the window that follows.
+        let minutes = if algorithm == "sliding_window_counter" { 2 } else { 1 };
+        bench.clock.advance(minutes * 60 * SECOND + MS);
+        assert!(bench.check(5).0, "{algorithm}: it waits no longer than ever");
+    }
+}
+
+#[test]
+fn an_idle_key_gives_its_slot_away_also_after_wall_time_was_set_back() {
+    let bench = Bench::new("token_bucket", 5, "1m");
+    assert!(bench.check(5).0);
+    assert!(bench.engine.fill() > 0.0);
+    bench.set_wall_back(3_600 * SECOND);
+    bench.clock.advance(60 * SECOND);
+    assert!(bench.engine.fill() <= 0.0);
+}
+
+#[test]
+fn a_day_ends_at_midnight_of_the_wall_time_that_was_set() {
+    let bench = Bench::new("fixed_window", 5, "day");
+    // Half past midnight by a clock that is an hour ahead: it is half past eleven.
+    bench.clock.advance(1_800 * SECOND);
+    assert!(bench.check(5).0);
+    assert_eq!(bench.wait_ns(5), (86_400 - 1_800) * SECOND);
+    bench.set_wall_back(3_600 * SECOND);
+    assert_eq!(bench.wait_ns(5), 1_800 * SECOND, "the day that is counted ends in half an hour");
+    let who = [Identity::new("user", "ada").expect("valid")];
+    let reset_at = bench.engine.peek(&Request::new(&who).expect("valid")).reset_at();
+    assert_eq!(reset_at, Some(Duration::from_nanos(NOW)), "which is midnight");
+    bench.clock.advance(1_800 * SECOND);
+    assert!(bench.check(5).0);
+    assert_eq!(bench.wait_ns(5), 86_400 * SECOND);
+}
+
+#[test]
+fn an_override_ends_by_wall_time_that_was_set_back() {
+    // The clock begins at 2026-09-22T00:00:00Z.
+    let bench = Bench::with(
+        r#"
+        [domains.default]
+        defaults = { user = "t" }
+        [[domains.default.tiers]]
+        id = "t"
+        limits = [{ id = "l", algorithm = "token_bucket", limit = 5, period = "1m" }]
+        [[domains.default.clients]]
+        kind = "user"
+        value = "ada"
+        override = { blocked = true, until = "2026-09-22T01:00:00Z", reason = "abuse" }"#,
+    );
+    bench.clock.advance(3_700 * SECOND);
+    assert!(bench.check(1).0, "it has ended by a clock that is ahead");
+    bench.set_wall_back(1_800 * SECOND);
+    assert!(!bench.check(1).0, "it has not");
+    bench.clock.advance(1_700 * SECOND);
+    assert!(bench.check(1).0);
+}
+
+#[test]
+fn an_engine_follows_under_the_version_that_it_has() {
+    let bench = Bench::new("fixed_window", 5, "1h");
+    assert!(!bench.engine.follow_wall_time(), "there is nothing to follow");
+    let mut handle = bench.engine.handle("default/tier:t/l", "user").expect("a limit");
+    assert!(handle.check("ada", 5).expect("valid").is_allowed());
+    bench.clock.set_wall_back(60 * SECOND);
+    assert!(bench.engine.follow_wall_time() && !bench.engine.follow_wall_time());
+    assert_eq!(bench.engine.version(), 1);
+    let decision = handle.check("ada", 1).expect("valid");
+    assert!(!decision.is_allowed());
+    assert_eq!(decision.retry(), Retry::After(Duration::from_mins(1)), "the hour before this one ends in a minute");
+    // A thousand times, and then no more; publishes go on.
+    for _ in 0..2_000 {
+        bench.set_wall_back(60 * SECOND);
+    }
+    assert!(!bench.engine.follow_wall_time());
+    let policy =
+        "[domains.default]\ndefaults = { user = \"t\" }\n[[domains.default.tiers]]\nid = \"t\"\nunlimited = true";
+    let policy = Snapshot::parse(policy, Format::Toml).expect("a good policy");
+    assert_eq!(bench.engine.publish(policy), Ok(2));
 }

@@ -15,7 +15,7 @@ use std::{
 
 use tidegate::{
     Engine, Snapshot,
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, WallStep, WallSteps},
     formats::Format,
     time::{Nanos, SECOND_NS},
 };
@@ -41,6 +41,7 @@ pub(crate) struct TestClock {
     clock: ManualClock,
     is_broken: Arc<AtomicBool>,
     gate: Gate,
+    wall_steps: Arc<Mutex<WallSteps>>,
 }
 
 /// What the next reading of a clock waits for, until it is dropped at the other end.
@@ -56,6 +57,14 @@ impl Clock for TestClock {
         }
         self.clock.now()
     }
+
+    fn ahead_ns(&self) -> u64 {
+        self.clock.ahead_ns()
+    }
+
+    fn wall_steps(&self) -> WallSteps {
+        *self.wall_steps.lock().expect("no panic")
+    }
 }
 
 /// Ends with the test.
@@ -66,6 +75,7 @@ pub(crate) struct Process {
     pub(crate) clock: ManualClock,
     is_clock_broken: Arc<AtomicBool>,
     gate: Gate,
+    wall_steps: Arc<Mutex<WallSteps>>,
     handle: Handle,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -90,9 +100,13 @@ impl Process {
     ) -> Self {
         let clock = ManualClock::at(START * SECOND_NS);
         let is_clock_broken = Arc::new(AtomicBool::new(false));
-        let gate = Gate::default();
-        let test_clock =
-            TestClock { clock: clock.clone(), is_broken: Arc::clone(&is_clock_broken), gate: Arc::clone(&gate) };
+        let (gate, wall_steps) = (Gate::default(), Arc::<Mutex<WallSteps>>::default());
+        let test_clock = TestClock {
+            clock: clock.clone(),
+            is_broken: Arc::clone(&is_clock_broken),
+            gate: Arc::clone(&gate),
+            wall_steps: Arc::clone(&wall_steps),
+        };
         let engine = Arc::new(Engine::for_simulation(KEYS_MAX, test_clock.clone(), 7));
         let (listener, http) = listen();
         let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
@@ -115,7 +129,7 @@ impl Process {
             })
         });
         let handle = handle.recv().expect("the server starts");
-        Self { http, engine, clock, is_clock_broken, gate, handle, thread: Some(thread) }
+        Self { http, engine, clock, is_clock_broken, gate, wall_steps, handle, thread: Some(thread) }
     }
 
     /// TOML.
@@ -139,6 +153,14 @@ impl Process {
     /// Returns whether that reading has begun.
     pub(crate) fn is_reading_held(&self) -> bool {
         self.gate.lock().expect("no panic").is_none()
+    }
+
+    /// Sets wall time back by `ns` nanoseconds, a minute or more.
+    pub(crate) fn set_wall_back(&self, ns: u64) {
+        self.clock.set_wall_back(ns);
+        let mut steps = self.wall_steps.lock().expect("no panic");
+        steps.anchors += 1;
+        steps.last = Some(WallStep { at: self.clock.now(), ns, is_back: true });
     }
 
     /// The value of one line of the metrics.

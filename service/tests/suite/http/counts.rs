@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use tidegate::{Identity, Request, time::SECOND_NS};
 use tidegate_service::{Periods, Settings};
 use tidegate_testkit::wait_until;
 
@@ -101,6 +102,8 @@ fn it_tells_how_long_answers_took_and_how_full_it_is() {
         assert_eq!(server.metric(series), count, "{series}");
     }
     assert!((1..10).contains(&server.metric("tidegate_active_keys")), "it is estimated");
+    let [known, most] = ["tidegate_known_limits", "tidegate_known_limits_max"].map(|series| server.metric(series));
+    assert_eq!((known, most), (1, (1 << 20) - 1));
     assert!(server.metric("tidegate_resident_memory_bytes") > 1 << 20);
     let text = server.get("/metrics").text();
     assert!(text.contains("tidegate_policy_age_seconds ") && text.contains("tidegate_table_fill 0.0"), "{text}");
@@ -123,7 +126,9 @@ fn scrapes_within_its_period_read_one_page() {
 /// Each worker has connections of its own: were the page written by one of them, its checks would wait.
 #[test]
 fn checks_are_answered_while_a_page_of_metrics_is_written() {
-    let periods = Periods { metrics_page: Duration::from_mins(10), ..Periods::default() };
+    // Nothing else reads the clock: the page is what is held.
+    let long = Duration::from_mins(10);
+    let periods = Periods { metrics_page: long, health_sample: long, ..Periods::default() };
     let server = Server::listening(Settings { periods, ..Settings::default() });
     server.publish(HUNDRED);
     let mut scrapes = [(); 4].map(|()| server.connect());
@@ -154,6 +159,38 @@ fn too_many_errors_show_in_its_health() {
     assert!(answer.text().starts_with("degraded: 100 of 100 checks ended in an error"), "{}", answer.text());
     assert_eq!(server.metric(r#"tidegate_health_degraded{reason="errors"}"#), 1);
     assert_eq!(server.get("/readyz").status, 200);
+}
+
+#[test]
+fn wall_time_that_was_set_back_shows_in_its_health_and_windows_follow_it() {
+    let periods = Periods { health_sample: Duration::from_millis(10), ..Periods::default() };
+    let server = Server::listening(Settings { periods, ..Settings::default() });
+    server.publish(
+        r#"
+        [domains.default]
+        defaults = { user = "free" }
+        [[domains.default.tiers]]
+        id = "free"
+        limits = [{ id = "hour", algorithm = "fixed_window", limit = 1, period = "1h" }]"#,
+    );
+    let ada = [Identity::new("user", "ada").expect("valid")];
+    let ada = Request::new(&ada).expect("valid");
+    assert!(server.engine.check(&ada).is_allowed());
+    let left = || server.engine.peek(&ada).reset_after().expect("a limit").as_secs();
+    // It began 14 minutes after the hour.
+    assert_eq!((server.get("/healthz").text().as_str(), left()), ("ok\n", 46 * 60));
+
+    server.set_wall_back(10 * 60 * SECOND_NS);
+    wait_until("the engine follows wall time", || left() == 56 * 60);
+    assert_eq!(server.engine.peek(&ada).remaining(), Some(0), "what was used stays used");
+    let health = server.get("/healthz").text();
+    assert!(health.starts_with("degraded: the system's clock was set back by 600.0s 0 s ago"), "{health}");
+    assert_eq!(server.metric(r#"tidegate_health_degraded{reason="clock"}"#), 1);
+    assert_eq!(server.metric(r#"tidegate_clock_steps_total{kind="ahead"}"#), 1);
+    assert!(server.get("/metrics").text().contains("tidegate_clock_ahead_seconds 600.0"));
+    server.clock.advance(56 * 60 * SECOND_NS);
+    assert!(server.engine.check(&ada).is_allowed(), "the hour of wall time is over");
+    assert_eq!(server.get("/healthz").text(), "ok\n", "ten minutes have passed");
 }
 
 #[test]
