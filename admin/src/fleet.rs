@@ -263,13 +263,18 @@ impl Fleet {
 
     /// Prepares what nodes are sent of a version, if there are any.
     pub(crate) async fn has_changed(&self, before: &Targets, after: &Targets) {
-        let (had, newest) = (&before.newest.version, &after.newest.version);
-        if before.staged.is_some() && had.version != newest.version {
-            self.pushing.is_taken_back(had.version);
+        let (had, newest) = (before.newest.version.version, after.newest.version.version);
+        let since = |targets: &Targets| targets.rollout().map(|rollout| rollout.since.clone());
+        if before.staged.is_some() && had != newest && since(before) != since(after) {
+            self.pushing.is_taken_back(had);
         }
         let is_anybody = self.nodes().by_name.values().any(|node| node.connection.is_some());
         if is_anybody {
-            self.pushing.has_changed(&before.newest, &after.newest).await;
+            for made in after.each() {
+                if let Some(on) = before.each().find(|on| on.version.version == made.version.follows) {
+                    self.pushing.has_changed(on, made).await;
+                }
+            }
         }
     }
 

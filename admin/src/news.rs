@@ -161,6 +161,7 @@ mod tests {
                 message: "m".to_owned(),
                 published_at: String::new(),
                 carry: Carries::default(),
+                follows: version - 1,
             },
             document: "".into(),
             policy: Policy { domains: BTreeMap::new() },

@@ -9,6 +9,7 @@ use tidegate::policy::{Client, Override, Policy};
 
 use crate::{
     changes::Edited,
+    editing::Editing,
     objects::{self, Kind, Object, ObjectKey, client_id},
     problem::{FieldError, Problem},
 };
@@ -34,12 +35,8 @@ fn check_short(before: Option<&Override>, now: Timestamp) -> Result<(), Problem>
 /// he was told before his turn came may have been changed by others.
 pub(crate) fn check_only(present: &Policy, edited: &Edited) -> Result<(), Problem> {
     let now = Timestamp::now();
-    let client = |policy: &Policy, key: &ObjectKey| match objects::find(policy, key) {
-        Some((_, Object::Client(client))) => Some(client),
-        _ => None,
-    };
     for key in edited.touched.iter().chain(&edited.removed) {
-        let (mut before, mut after) = (client(present, key), client(&edited.policy, key));
+        let (mut before, mut after) = (client_of(present, key), client_of(&edited.policy, key));
         let take = |client: &mut Option<Client>| client.as_mut().and_then(|client| client.exception.take());
         check_short(take(&mut before).as_ref(), now)?;
         check_short(take(&mut after).as_ref(), now)?;
@@ -51,6 +48,61 @@ pub(crate) fn check_only(present: &Policy, edited: &Edited) -> Result<(), Proble
         }
     }
     Ok(())
+}
+
+/// Refuses an operator's change where an override in `present` that it takes the place of lasts longer than an operator may
+/// give one.
+pub(crate) fn check_replaced(present: &Policy, edited: &Edited) -> Result<(), Problem> {
+    let now = Timestamp::now();
+    edited.touched.iter().chain(&edited.removed).try_for_each(|key| {
+        let before = client_of(present, key).and_then(|client| client.exception);
+        check_short(before.as_ref(), now)
+    })
+}
+
+/// Returns whether all that was changed are overrides. A client that has no tier comes and goes with its own.
+pub(crate) fn are_all(present: &Policy, edited: &Edited) -> bool {
+    edited.touched.iter().chain(&edited.removed).all(|key| {
+        let without = |policy| client_of(policy, key).map(|client| Client { exception: None, ..client });
+        match (without(present), without(&edited.policy)) {
+            (Some(before), Some(after)) => before == after,
+            (None, Some(alone)) | (Some(alone), None) => alone.tier.is_none(),
+            (None, None) => false,
+        }
+    })
+}
+
+/// Makes the changes of overrides on another policy, whose clients are in order. They stay as they are there otherwise; one that
+/// is not there is made without a tier, and one that has neither a tier nor an override left goes.
+pub(crate) fn same_in(policy: &Policy, edited: &Edited) -> Edited {
+    let mut editing = Editing::of(policy.clone());
+    let (mut touched, mut removed) = (Vec::new(), Vec::new());
+    for key in edited.touched.iter().chain(&edited.removed).filter(|key| policy.domains.contains_key(&key.domain)) {
+        let given = client_of(&edited.policy, key);
+        let exception = given.as_ref().and_then(|given| given.exception.clone());
+        let found = client_of(policy, key);
+        let made = found.clone().or_else(|| given.map(|given| Client { tier: None, ..given }));
+        let made = made.map(|made| Client { exception, ..made });
+        let made = made.filter(|made| made.tier.is_some() || made.exception.is_some());
+        let place = editing.find(key).map(|(place, _)| place);
+        match (made, place) {
+            (Some(made), place) if found.as_ref() != Some(&made) => {
+                editing.put(key, place, Object::Client(made));
+                touched.push(key.clone());
+            }
+            (None, Some(place)) => removed.extend(editing.remove(key, place)),
+            _ => {}
+        }
+    }
+    Edited { policy: editing.done(), touched, removed, report: None }
+}
+
+/// The client of this key.
+fn client_of(policy: &Policy, key: &ObjectKey) -> Option<Client> {
+    match objects::find(policy, key) {
+        Some((_, Object::Client(client))) => Some(client),
+        _ => None,
+    }
 }
 
 /// Bounds an override that an operator gives: it ends within 24 hours, and after 24 hours unless he says otherwise.
@@ -250,6 +302,97 @@ mod tests {
         // One that is there already stays as it is.
         let old = with(json!({ "blocked": true }));
         assert_eq!(until(old.clone(), client(old).exception.as_ref()).expect("unchanged"), None);
+    }
+
+    fn policy_of(clients: &Value) -> Policy {
+        let mut policy: Policy =
+            serde_json::from_value(json!({ "domains": { "default": { "clients": clients } } })).expect("a policy");
+        objects::sort_clients(&mut policy);
+        policy
+    }
+
+    fn keys(ids: &[&str]) -> Vec<ObjectKey> {
+        let key = |id: &&str| ObjectKey { kind: Kind::Client, domain: "default".to_owned(), id: (*id).to_owned() };
+        ids.iter().map(key).collect()
+    }
+
+    fn edited(clients: &Value, touched: &[&str], removed: &[&str]) -> Edited {
+        Edited { policy: policy_of(clients), touched: keys(touched), removed: keys(removed), report: None }
+    }
+
+    #[test]
+    fn changes_of_overrides_are_told_from_others() {
+        let block = json!({ "blocked": true, "reason": "abuse" });
+        let bob =
+            |tier: Value, given: &Value| json!([{ "kind": "user", "value": "bob", "tier": tier, "override": given }]);
+        let (none, free) = (Value::Null, json!("free"));
+        let are_all = |before: &Value, after: &Value, touched: &[&str], removed: &[&str]| {
+            are_all(&policy_of(before), &edited(after, touched, removed))
+        };
+        let of_bob = &["user:bob"][..];
+        for (before, after) in [
+            (bob(free.clone(), &none), bob(free.clone(), &block)),
+            (bob(free.clone(), &block), bob(free.clone(), &none)),
+            (json!([]), bob(none.clone(), &block)),
+        ] {
+            assert!(are_all(&before, &after, of_bob, &[]), "{before} {after}");
+        }
+        assert!(are_all(&bob(none.clone(), &block), &json!([]), &[], of_bob), "the block was all that there was");
+        for (before, after) in [
+            (bob(free.clone(), &none), bob(json!("pro"), &block)),
+            (bob(none.clone(), &block), bob(free.clone(), &block)),
+            (json!([]), bob(free.clone(), &block)),
+        ] {
+            assert!(!are_all(&before, &after, of_bob, &[]), "{before} {after}");
+        }
+        assert!(!are_all(&bob(free.clone(), &block), &json!([]), &[], of_bob), "its tier goes too");
+        let tier = ObjectKey { kind: Kind::Tier, domain: "default".to_owned(), id: "free".to_owned() };
+        let of_tier = Edited { policy: policy_of(&json!([])), touched: vec![tier], removed: Vec::new(), report: None };
+        assert!(!super::are_all(&policy_of(&json!([])), &of_tier));
+    }
+
+    #[test]
+    fn the_same_overrides_are_made_where_clients_are_otherwise() {
+        let block = json!({ "blocked": true, "reason": "abuse" });
+        let of = |value: &str, tier: Value, given: &Value| json!({ "kind": "user", "value": value, "tier": tier, "override": given });
+        let (none, pro) = (Value::Null, json!("pro"));
+        // What was changed: a and b were blocked, c and d are no longer.
+        let clients = json!([of("a", pro.clone(), &block), of("b", pro.clone(), &block), of("c", pro.clone(), &none)]);
+        let edited = edited(&clients, &["user:a", "user:b", "user:c"], &["user:d"]);
+        let there = policy_of(&json!([
+            of("b", json!("free"), &none),
+            of("c", none.clone(), &block),
+            of("d", json!("free"), &block),
+            of("e", json!("free"), &block),
+        ]));
+        let same = same_in(&there, &edited);
+        let after = policy_of(&json!([
+            of("a", none.clone(), &block),
+            of("b", json!("free"), &block),
+            of("d", json!("free"), &none),
+            of("e", json!("free"), &block),
+        ]));
+        assert_eq!(same.policy, after);
+        assert_eq!((same.touched, same.removed), (keys(&["user:a", "user:b", "user:d"]), keys(&["user:c"])));
+        // Where all is like this already, or the domain is not there, nothing changes.
+        let again = same_in(&after, &edited);
+        assert_eq!((again.policy, again.touched.len(), again.removed.len()), (after, 0, 0));
+        let elsewhere = same_in(&Policy { domains: [].into() }, &edited);
+        assert_eq!((elsewhere.policy.domains.len(), elsewhere.touched.len(), elsewhere.removed.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_operator_replaces_short_overrides_alone() {
+        let until = |hours: i64| text(Timestamp::now() + SignedDuration::from_hours(hours));
+        let there = |until: Value| {
+            policy_of(&json!([{ "kind": "user", "value": "a", "override": { "blocked": true, "until": until } }]))
+        };
+        let edited = edited(&json!([]), &[], &["user:a"]);
+        assert!(check_replaced(&there(json!(until(1))), &edited).is_ok());
+        assert!(check_replaced(&policy_of(&json!([])), &edited).is_ok());
+        for longer in [json!(until(30)), Value::Null] {
+            assert!(matches!(check_replaced(&there(longer), &edited), Err(Problem::Forbidden(_))));
+        }
     }
 
     #[test]

@@ -383,7 +383,8 @@ impl Code {
                 "rollout_open",
                 "Another version is on its way",
                 "The newest version went to some nodes only; the detail says which. `POST /rollout` gives it to all, or takes it \
-                 back; then publish again.",
+                 back; then publish again. A publish that changes only overrides of clients, blocks too, is not refused, and \
+                 reaches all nodes.",
             ),
             Self::Conflict => (
                 412,
@@ -658,7 +659,7 @@ impl Problem {
                 format!(
                     "Version {version} of {author} is on {named}{more} alone since {since}; all other nodes keep version {keeps}. \
                      Give it to all (POST /api/v1/rollout with {{\"to\": \"all\"}}) or take it back ({{\"to\": \"back\"}}), then \
-                     publish again."
+                     publish again. Until then only overrides of clients can be changed, blocks too, and these reach all nodes."
                 )
             }
             Self::TooMany { retry_after_s } => format!("Try again in {retry_after_s} s."),

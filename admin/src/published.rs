@@ -223,10 +223,12 @@ async fn write_whole(
         message: message.to_owned(),
         published_at: jiff::Timestamp::now().to_string(),
         carry: Carries::default(),
+        follows: version - 1,
     };
     let new = NewVersion {
         version: &version,
         document: &document,
+        kept: None,
         touched: &columns(&touched),
         removed: &columns(&removed),
         objects: &names(touched.iter().chain(&removed)),

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sqlx::AnyConnection;
@@ -35,7 +36,7 @@ use crate::{
     problem::Problem,
     published::{Published, Revised, Shared, columns, document, names, parse},
     rollout::{Goes, Staged, Targets},
-    store::{Answered, Audit, Carries, NewVersion, Rollout, Store, Version, sha256},
+    store::{Answered, Audit, Carries, KeptVersion, NewVersion, Rollout, Store, Version, sha256},
     telemetry,
 };
 
@@ -76,6 +77,12 @@ impl Author {
     /// A line of the audit log on what he did.
     fn did<'a>(&'a self, action: &'a str, object: &'a str, result: &'a str) -> Audit<'a> {
         Audit { actor: &self.name, address: &self.address, action, object, result, request_id: &self.request_id }
+    }
+
+    /// Refuses a change of the present policy that this one may not make.
+    fn check(&self, present: &Policy, edited: &Edited) -> Result<(), Problem> {
+        may_change(self.kinds.as_deref(), edited.touched.iter().chain(&edited.removed))?;
+        if self.only_overrides { overrides::check_only(present, edited) } else { Ok(()) }
     }
 }
 
@@ -154,6 +161,9 @@ pub(crate) struct Answer {
     /// The nodes that it went to, if not to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<BTreeSet<String>>,
+    /// Where a rollout is open: the version by which all other nodes get the same change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others_version: Option<u64>,
     /// The objects that changed; an import says what it did line by line.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Vec<ChangedObject>>,
@@ -192,15 +202,39 @@ pub(crate) struct ChangedObject {
     etag: Option<String>,
 }
 
-/// A version that is ready to be written and put in force.
-struct Made {
-    published: Published,
-    snapshot: Snapshot,
-    touched: Vec<ObjectKey>,
-    removed: Vec<ObjectKey>,
+/// A publish that is ready to be written and put in force.
+struct PreparedPublish {
+    newest: NextVersion,
+    /// The same change for the nodes that keep the version before, where it goes to all while a rollout is open.
+    kept: Option<NextVersion>,
     answer: String,
     /// What a repeat is answered.
-    kept: String,
+    repeat: String,
+}
+
+/// A version that is ready to be written and put in force.
+struct NextVersion {
+    published: Shared,
+    snapshot: Snapshot,
+    /// What the audit log calls it.
+    name: String,
+    touched: Vec<ObjectKey>,
+    removed: Vec<ObjectKey>,
+    /// Names of both, those that it removes last.
+    objects: Vec<String>,
+    /// Clients whose override had ended.
+    ended: Vec<String>,
+}
+
+impl NextVersion {
+    /// The lines of the audit log on it.
+    fn lines<'a>(&'a self, author: &'a Author, action: &'a str) -> impl Iterator<Item = Audit<'a>> {
+        let of_objects = self.objects.iter().enumerate().take(OBJECT_LINES_MAX).map(move |(number, name)| {
+            let is_there = number < self.touched.len();
+            author.did(if is_there { "object.change" } else { "object.remove" }, name, &self.name)
+        });
+        iter::once(author.did(action, &self.name, "done")).chain(of_objects)
+    }
 }
 
 /// A version that was published, and that this server's engine does not decide by.
@@ -321,8 +355,9 @@ impl Publisher {
     ) -> Result<(Shared, Policy), Problem> {
         let (present, engine) = (self.published(), Arc::clone(&self.engine));
         let made = spawn_blocking(move || {
-            let made = make(&present, &engine, String::new(), words, edit, refused)?;
-            Ok((present, made.published.policy))
+            let edited = edit(&present)?;
+            let made = try_next(&present, &words, edited, &engine, &refused)?;
+            Ok((present, Arc::unwrap_or_clone(made.published).policy))
         });
         let made = made.await.map_err(|error| Problem::Internal(error.to_string()))?;
         self.with_removers(made).await
@@ -367,67 +402,74 @@ impl Publisher {
         if let Some(answer) = repeated(&mut change, &author).await? {
             return Ok(answer);
         }
-        words.goes.check(self.targets().rollout())?;
+        let before = self.targets();
+        words.goes.check(before.rollout())?;
         if let Goes::To(nodes) = &words.goes {
             self.fleet.check_names(&mut change, nodes, "/nodes").await?;
         }
-        let (present, engine, name) = (self.published(), Arc::clone(&self.engine), author.name.clone());
-        let (action, nodes) = (words.action, words.goes.nodes());
-        let (kinds, only_overrides) = (author.kinds.clone(), author.only_overrides);
-        let edit = move |present: &Published| {
-            let edited = edit(present)?;
-            may_change(kinds.as_deref(), edited.touched.iter().chain(&edited.removed))?;
-            if only_overrides {
-                overrides::check_only(&present.policy, &edited)?;
-            }
-            Ok(edited)
-        };
-        let force = words.force;
+        let (action, force, nodes) = (words.action, words.force, words.goes.nodes());
+        let (on, engine, by) = (Arc::clone(&before), Arc::clone(&self.engine), author.clone());
         // With a hundred thousand clients this takes long enough for others to notice.
-        let before = Arc::clone(&present);
-        let made = spawn_blocking(move || make(&before, &engine, name, words, edit, refused)).await;
-        let made = made.map_err(|error| Problem::Internal(error.to_string()))??;
-        let published = Arc::new(made.published);
-        let version = &published.version;
-        let staged = nodes.map(|nodes| {
-            let (author, since) = (author.name.clone(), version.published_at.clone());
-            let rollout = Rollout { version: version.version, keeps: present.version.version, nodes, author, since };
-            Staged { rollout, kept: present }
-        });
-        let targets = Targets { newest: Arc::clone(&published), staged };
+        let prepared = spawn_blocking(move || prepare(&on, &engine, &by, words, edit, refused)).await;
+        let prepared = prepared.map_err(|error| Problem::Internal(error.to_string()))??;
+        let newest = Arc::clone(&prepared.newest.published);
+        let version = &newest.version;
+        let to = to_nodes(nodes.iter().flatten());
+        let staged = match (&before.staged, &prepared.kept, nodes) {
+            (Some(open), Some(kept), _) => Some(open.with(&newest, &kept.published)),
+            (_, _, Some(nodes)) => {
+                let (keeps, author, since) =
+                    (before.newest.version.version, author.name.clone(), version.published_at.clone());
+                let rollout = Rollout { version: version.version, keeps, nodes, author, since };
+                Some(Staged { rollout, kept: Arc::clone(&before.newest) })
+            }
+            _ => None,
+        };
+        let targets = Targets { newest: Arc::clone(&newest), staged };
         if !force {
-            self.check_readers(&mut change, &targets).await?;
+            match (&before.staged, &prepared.kept) {
+                // A node that cannot read what it should have by now gets no worse by it.
+                (Some(open), Some(kept)) => {
+                    for (was, made) in [(&before.newest, &newest), (&open.kept, &kept.published)] {
+                        if made.policy.schema() > was.policy.schema() {
+                            self.check_readers(&mut change, &targets, made).await?;
+                        }
+                    }
+                }
+                _ => self.check_readers(&mut change, &targets, &newest).await?,
+            }
         }
-        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: made.kept };
-        let object = format!("version:{}", version.version);
-        let objects = names(made.touched.iter().chain(&made.removed));
-        let line = |action, object, result| author.did(action, object, result);
-        let of_objects = objects.iter().enumerate().take(OBJECT_LINES_MAX).map(|(number, name)| {
-            let is_there = number < made.touched.len();
-            line(if is_there { "object.change" } else { "object.remove" }, name, &object)
+        let answered = Answered { request_sha256: author.request_sha256.clone(), answer: prepared.repeat };
+        let made = prepared.kept.iter().chain([&prepared.newest]);
+        let mut lines: Vec<Audit<'_>> = made.flat_map(|made| made.lines(&author, action)).collect();
+        lines.extend(to.iter().map(|node| author.did("rollout.node", node, &prepared.newest.name)));
+        let NextVersion { touched, removed, objects, .. } = &prepared.newest;
+        let kept = prepared.kept.as_ref().map(|kept| KeptVersion {
+            version: &kept.published.version,
+            document: &kept.published.document,
+            objects: &kept.objects,
+            touched: kept.touched.len(),
         });
-        let to: Vec<String> = targets.rollout().map(|rollout| to_nodes(&rollout.nodes)).unwrap_or_default();
-        let of_nodes = to.iter().map(|node| line("rollout.node", node, &object));
-        let lines: Vec<Audit<'_>> =
-            iter::once(line(action, &object, "done")).chain(of_nodes).chain(of_objects).collect();
         let new = NewVersion {
             version,
-            document: &published.document,
-            touched: &columns(&made.touched),
-            removed: &columns(&made.removed),
-            objects: &objects,
+            document: &newest.document,
+            kept,
+            touched: &columns(touched),
+            removed: &columns(removed),
+            objects,
             answered: author.idempotency_key.as_deref().map(|key| (key, &answered)),
             file: None,
             rollout: targets.rollout(),
             audit: &lines,
         };
         self.store.add_version(change, new).await?;
-        if !targets.keeps(self.here()) {
-            self.enforce(made.snapshot, version.version, &version.carry)?;
+        let here = if targets.keeps(self.here()) { prepared.kept } else { Some(prepared.newest) };
+        if let Some(NextVersion { published, snapshot, .. }) = here {
+            self.enforce(snapshot, published.version.version, &published.version.carry)?;
         }
         tracing::info!(version = version.version, author = author.name, note = ?version.message, "policy published");
         self.aim(targets).await;
-        Ok(made.answer)
+        Ok(prepared.answer)
     }
 
     /// From here on nodes should have these. Should this be cut off, the next look at the database comes here again.
@@ -521,48 +563,107 @@ fn may_change<'k>(kinds: Option<&[Kind]>, mut changed: impl Iterator<Item = &'k 
     }
 }
 
-/// Makes the next version, if it can be one.
-fn make(
-    present: &Published,
+/// Prepares a publish on what nodes should have now, if it can be one: a version on top of the newest. What goes to all while a
+/// rollout is open changes overrides alone, and is a version on top of each of the rollout's two.
+fn prepare(
+    targets: &Targets,
     engine: &Engine,
-    author: String,
+    author: &Author,
     words: Words,
     edit: impl FnOnce(&Published) -> Result<Edited, Problem>,
     refused: impl Fn(&Problems, &Policy) -> Problem,
-) -> Result<Made, Problem> {
-    let Edited { mut policy, mut touched, mut removed, report } = edit(present)?;
-    let now = jiff::Timestamp::now();
+) -> Result<PreparedPublish, Problem> {
+    let present = &*targets.newest;
+    let mut edited = edit(present)?;
+    author.check(&present.policy, &edited)?;
+    let report = edited.report.take();
+    let open = targets.staged.as_ref().filter(|_| matches!(words.goes, Goes::ToAll));
+    let same = match open {
+        None => None,
+        Some(Staged { rollout, .. }) if !overrides::are_all(&present.policy, &edited) => {
+            return Err(Problem::RolloutOpen(Box::new(rollout.clone())));
+        }
+        Some(Staged { kept, .. }) => {
+            let same = overrides::same_in(&kept.policy, &edited);
+            if author.only_overrides {
+                overrides::check_replaced(&kept.policy, &same)?;
+            }
+            Some((kept, same))
+        }
+    };
+    let (last, now) = (present.version.version, Timestamp::now());
+    // Nodes that get the newest version later have not been told what it chose before.
+    let mut carry = if open.is_some() { present.version.carry.clone() } else { Carries::default() };
+    carry.0.extend(words.carry.clone());
+    let by = (author.name.as_str(), &words);
+    let number = last + if same.is_some() { 2 } else { 1 };
+    let newest = next_version(present, (number, now, carry), by, edited, engine, &refused)?;
+    check_carry(&words.carry, &newest.snapshot)?;
+    let kept = same.map(|(kept, same)| {
+        let label = (last + 1, now, Carries(words.carry.clone()));
+        next_version(kept, label, by, same, engine, &refused)
+    });
+    let kept = kept.transpose()?;
+    let version = &newest.published.version;
+    let answer = Answer {
+        version: version.version,
+        sha256: version.sha256.clone(),
+        on_top_of: Some(last).filter(|last| *last != words.base_version),
+        nodes: open.map(|open| open.rollout.nodes.clone()).or_else(|| words.goes.nodes()),
+        others_version: kept.as_ref().map(|kept| kept.published.version.version),
+        changes: report.is_none().then(|| answers(version.version, &newest.touched, &newest.removed)),
+        report,
+        notes: words.notes,
+        ended: newest.ended.clone(),
+    };
+    let (answer, repeat) = answer.written().map_err(|error| Problem::Internal(error.to_string()))?;
+    Ok(PreparedPublish { newest, kept, answer, repeat })
+}
+
+/// Makes the version that would be next, without a look at rollouts and nodes.
+fn try_next(
+    present: &Published,
+    words: &Words,
+    edited: Edited,
+    engine: &Engine,
+    refused: &impl Fn(&Problems, &Policy) -> Problem,
+) -> Result<NextVersion, Problem> {
+    let label = (present.version.version + 1, Timestamp::now(), Carries(words.carry.clone()));
+    let next = next_version(present, label, ("", words), edited, engine, refused)?;
+    check_carry(&words.carry, &next.snapshot)?;
+    Ok(next)
+}
+
+/// Makes a version on top of `on`, if it can be one: with this number, of this instant, and with these choices for used quota.
+fn next_version(
+    on: &Published,
+    (number, now, carry): (u64, Timestamp, Carries),
+    (author, words): (&str, &Words),
+    edited: Edited,
+    engine: &Engine,
+    refused: &impl Fn(&Problems, &Policy) -> Problem,
+) -> Result<NextVersion, Problem> {
+    let Edited { mut policy, mut touched, mut removed, report: _ } = edited;
     let ended = overrides::end(&mut policy, now);
     let snapshot = Snapshot::compile(&policy).map_err(|problems| refused(&problems, &policy))?;
-    check_carry(&words.carry, &snapshot)?;
     let full = |error: tidegate::PublishError| Problem::field("", error.to_string());
     engine.has_room_for(&snapshot).map_err(full)?;
     let document = document(&policy).map_err(|error| Problem::Internal(error.to_string()))?;
     let version = Version {
-        version: present.version.version + 1,
+        version: number,
         sha256: sha256(&document),
-        author,
-        message: words.message,
+        author: author.to_owned(),
+        message: words.message.clone(),
         published_at: now.to_string(),
-        carry: Carries(words.carry),
+        carry,
+        follows: on.version.version,
     };
-    let names = ended.names();
+    let names_of_ended = ended.names();
     touched.retain(|key| !ended.removed.contains(key) && !ended.touched.contains(key));
     touched.extend(ended.touched);
     removed.extend(ended.removed);
-    let answer = Answer {
-        version: version.version,
-        sha256: version.sha256.clone(),
-        on_top_of: Some(present.version.version).filter(|before| *before != words.base_version),
-        nodes: words.goes.nodes(),
-        changes: report.is_none().then(|| answers(version.version, &touched, &removed)),
-        report,
-        notes: words.notes,
-        ended: names,
-    };
-    let (answer, kept) = answer.written().map_err(|error| Problem::Internal(error.to_string()))?;
-    let revised = Revised { version: version.version, by: version.author.clone(), at: version.published_at.clone() };
-    let mut revisions = present.revisions.clone();
+    let revised = Revised { version: number, by: version.author.clone(), at: version.published_at.clone() };
+    let mut revisions = on.revisions.clone();
     for key in &removed {
         revisions.remove(key);
     }
@@ -570,8 +671,15 @@ fn make(
     for key in &touched {
         revisions.insert(Arc::new(key.clone()), Arc::clone(&revised));
     }
-    let published = Published { version, document: document.into(), policy, revisions };
-    Ok(Made { published, snapshot, touched, removed, answer, kept })
+    Ok(NextVersion {
+        name: format!("version:{number}"),
+        objects: names(touched.iter().chain(&removed)),
+        published: Arc::new(Published { version, document: document.into(), policy, revisions }),
+        snapshot,
+        touched,
+        removed,
+        ended: names_of_ended,
+    })
 }
 
 /// A document that was published.

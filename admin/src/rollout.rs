@@ -1,8 +1,12 @@
 //! Which version each node should have: the newest, or while that went to some nodes first, the one that all others keep.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, iter, sync::Arc};
 
-use crate::{problem::Problem, published::Shared, store::Rollout};
+use crate::{
+    problem::Problem,
+    published::{Published, Shared},
+    store::Rollout,
+};
 
 /// What each node should have.
 #[derive(Clone, Debug)]
@@ -30,6 +34,11 @@ impl Targets {
         }
     }
 
+    /// Returns the versions that nodes should have: the newest, then the one that all others keep.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Shared> {
+        iter::once(&self.newest).chain(self.staged.as_ref().map(|staged| &staged.kept))
+    }
+
     /// Does it keep the version before the newest?
     pub(crate) fn keeps(&self, node: Option<&str>) -> bool {
         self.staged.as_ref().is_some_and(|staged| !staged.has(node))
@@ -41,6 +50,12 @@ impl Targets {
 }
 
 impl Staged {
+    /// Returns the same rollout with these versions, which have one change more.
+    pub(crate) fn with(&self, newest: &Published, kept: &Shared) -> Self {
+        let (version, keeps) = (newest.version.version, kept.version.version);
+        Self { rollout: Rollout { version, keeps, ..self.rollout.clone() }, kept: Arc::clone(kept) }
+    }
+
     fn has(&self, node: Option<&str>) -> bool {
         node.is_some_and(|node| self.rollout.nodes.contains(node))
     }
@@ -62,12 +77,12 @@ impl Goes {
         nodes.map_or(Self::ToAll, Self::To)
     }
 
-    /// Refuses what cannot be done while this rollout is open, or none.
+    /// Refuses what cannot be done while this rollout is open, or none. What goes to all meanwhile is judged by what it changes.
     pub(crate) fn check(&self, open: Option<&Rollout>) -> Result<(), Problem> {
         match (self, open) {
-            (Self::ToAll | Self::To(_), Some(rollout)) => Err(Problem::RolloutOpen(Box::new(rollout.clone()))),
+            (Self::To(_), Some(rollout)) => Err(Problem::RolloutOpen(Box::new(rollout.clone()))),
             (Self::Back, None) => Err(none_open()),
-            (Self::ToAll | Self::To(_), None) | (Self::Back, Some(_)) => Ok(()),
+            (Self::ToAll, _) | (Self::To(_), None) | (Self::Back, Some(_)) => Ok(()),
         }
     }
 

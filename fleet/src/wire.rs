@@ -133,7 +133,7 @@ pub struct Snapshot {
     pub document: String,
 }
 
-/// A published policy, on its way to a node that has the version before it: what differs.
+/// A published policy, on its way to a node that has the version that it was made on: what differs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Delta {
     /// Under which it was published.

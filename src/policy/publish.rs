@@ -83,12 +83,17 @@ const BODY_BYTES_MAX: usize = 32 << 20;
 #[derive(Deserialize)]
 struct Published {
     version: u64,
+    #[serde(default)]
+    others_version: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct Outcome<'a> {
     /// In force now.
     version: u64,
+    /// Where a rollout is open: the version by which all other nodes got the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others_version: Option<u64>,
     is_new: bool,
     differences: &'a [Difference],
 }
@@ -120,9 +125,10 @@ pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
         if base == version {
             tell_first(*output, &differences)?;
         }
-        let outcome = |version, is_new| Outcome { version, is_new, differences: &differences };
+        let outcome =
+            |version, others_version, is_new| Outcome { version, others_version, is_new, differences: &differences };
         if *dry_run || (differences.is_empty() && base == version) {
-            return tell(*output, &outcome(version, false), *dry_run);
+            return tell(*output, &outcome(version, None, false), *dry_run);
         }
         let etag = format!("\"policy:{base}\"");
         let answer = session.post(&query, &[("if-match", &etag)], &body)?;
@@ -130,11 +136,12 @@ pub(crate) fn run(arguments: &PublishArguments) -> Result<Ended, Failure> {
             // Somebody published the same meanwhile.
             200 => {
                 let Tried { version, differences, .. } = session.read(&answer)?;
-                tell(*output, &Outcome { version, is_new: false, differences: &differences }, *dry_run)
+                let outcome = Outcome { version, others_version: None, is_new: false, differences: &differences };
+                tell(*output, &outcome, *dry_run)
             }
             201 => {
-                let Published { version } = session.read(&answer)?;
-                tell(*output, &outcome(version, true), *dry_run)
+                let Published { version, others_version } = session.read(&answer)?;
+                tell(*output, &outcome(version, others_version, true), *dry_run)
             }
             _ => Err(refused(session, &answer, &name, Some(base))),
         }
@@ -150,13 +157,16 @@ fn tell_first(output: Output, differences: &[Difference]) -> Result<(), Failure>
 }
 
 fn tell(output: Output, outcome: &Outcome<'_>, is_dry: bool) -> Result<Ended, Failure> {
-    let Outcome { version, is_new, differences } = outcome;
+    let Outcome { version, others_version, is_new, differences } = outcome;
     let told = match output {
         Output::Json => {
             let told = serde_json::to_string(outcome).map_err(|error| Failure(error.to_string()))?;
             format!("{told}\n")
         }
-        Output::Text if *is_new => format!("published as version {version}\n"),
+        Output::Text if *is_new => match others_version {
+            None => format!("published as version {version}\n"),
+            Some(others) => format!("published as version {version}, and as version {others} for all other nodes\n"),
+        },
         Output::Text if is_dry && !differences.is_empty() => {
             format!("nothing was published: a dry run on version {version}\n")
         }

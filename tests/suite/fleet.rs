@@ -235,6 +235,44 @@ fn a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_ad
     }
 }
 
+fn a_block_reaches_the_nodes_of_both_versions_and_outlives_the_rollout(home: Home) {
+    let mut fleet = Fleet::start(home);
+    let nodes = ["n-1", "n-2"].map(|name| fleet.node(name));
+    for node in &nodes {
+        follows(node, 1, 100);
+    }
+    let are_by = |versions: [(u64, u64); 2], is_allowed: bool| {
+        for (node, (version, limit)) in nodes.iter().zip(versions) {
+            follows(node, version, limit);
+            assert_eq!(check(node, "eve").1["allowed"], is_allowed);
+        }
+    };
+    fleet.stage(1, 500, "n-1");
+    are_by([(2, 500), (1, 100)], true);
+    let client = json!({ "kind": "user", "value": "eve", "override": { "blocked": true, "reason": "abuse" } });
+    let create = json!({ "op": "create", "kind": "client", "id": "user:eve", "value": client });
+    let list = json!({ "base_version": 2, "message": "block eve", "changes": [create] });
+    let (status, made) = fleet.ana.send(&fleet.admin, "POST", "/policy/changes", &list);
+    assert_eq!((status, &made["version"], &made["others_version"]), (201, &json!(4), &json!(3)), "{made}");
+    are_by([(4, 500), (3, 100)], false);
+    fleet.kill_admin();
+    fleet.restart_admin();
+    wait_until("both are back", || ["n-1", "n-2"].iter().all(|name| fleet.row(name)["presence"] == "connected"));
+    are_by([(4, 500), (3, 100)], false);
+    let go_on = |fleet: &Fleet, to: &str| fleet.ana.send(&fleet.admin, "POST", "/rollout", &json!({ "to": to }));
+    assert_eq!(go_on(&fleet, "back"), (200, json!({ "version": 5, "rollout": null })));
+    are_by([(5, 100), (5, 100)], false);
+
+    fleet.stage(5, 700, "n-1");
+    are_by([(6, 700), (5, 100)], false);
+    let etag = fleet.ana.get(&fleet.admin, "/clients/user:eve")["etag"].as_str().expect("a tag").to_owned();
+    let (status, made) = fleet.ana.send_if(&fleet.admin, "DELETE", "/clients/user:eve/override", &json!({}), &etag);
+    assert_eq!((status, &made["version"], &made["others_version"]), (201, &json!(8), &json!(7)), "{made}");
+    are_by([(8, 700), (7, 100)], true);
+    assert_eq!(go_on(&fleet, "all"), (200, json!({ "version": 8, "rollout": null })));
+    are_by([(8, 700), (8, 700)], true);
+}
+
 /// Killed while it publishes, over and over: a version is there with its rollout, or neither is.
 fn a_rollout_survives_the_death_of_the_admin_server_at_any_time(home: Home) {
     let mut fleet = Fleet::start(home);
@@ -773,6 +811,7 @@ fn a_policy_that_a_connected_node_cannot_read_is_refused_with_its_name(home: Hom
 over_both_databases! {
     what_is_published_reaches_every_node_and_so_does_the_way_back
     a_version_goes_to_one_node_first_then_to_all_or_back_through_deaths_of_the_admin_server
+    a_block_reaches_the_nodes_of_both_versions_and_outlives_the_rollout
     a_rollout_survives_the_death_of_the_admin_server_at_any_time
     nodes_decide_on_without_the_admin_server_and_follow_it_again
     an_answer_that_does_not_end_holds_no_node

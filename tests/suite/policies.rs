@@ -158,9 +158,17 @@ fn a_policy_goes_to_named_nodes_first_then_to_all_or_back() {
     let other = place.file("other.toml", &POLICY.replace("100", "200"));
     let second = place.policy(&["publish", &other, "--message", "another"]);
     assert!(second.status == Some(2) && second.stderr.contains("alone since"), "{second:?}");
-    assert_eq!(of(&place.policy(&["rollout", "back"])), (Some(0), "version 3 goes to all nodes\n", ""));
+    // An override is for every node.
+    let client = "[[domains.default.clients]]\nkind = \"user\"\nvalue = \"eve\"\noverride = { blocked = true }\n";
+    let blocked = place.file("blocked.toml", &format!("{POLICY}\n{client}"));
+    let blocked = place.policy(&["publish", &blocked, "--message", "block eve"]);
+    let told = "published as version 4, and as version 3 for all other nodes\n";
+    assert!(blocked.status == Some(0) && blocked.stdout.ends_with(told), "{blocked:?}");
+    let shown = format!("version 4 is for {here}; all other nodes keep version 3\n{here} has version 4\n");
+    assert_eq!(of(&place.policy(&["rollout"])), (Some(0), shown.as_str(), ""));
+    assert_eq!(of(&place.policy(&["rollout", "back"])), (Some(0), "version 5 goes to all nodes\n", ""));
     assert_eq!(stage(&here).status, Some(0));
-    assert_eq!(of(&place.policy(&["rollout", "all"])), (Some(0), "version 4 goes to all nodes\n", ""));
+    assert_eq!(of(&place.policy(&["rollout", "all"])), (Some(0), "version 6 goes to all nodes\n", ""));
 }
 
 #[test]

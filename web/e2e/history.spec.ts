@@ -93,6 +93,7 @@ test('older versions come page by page', async ({ admin }) => {
     message: `change ${101 - at}`,
     published_at: '2026-11-01T00:00:00Z',
     carry: {},
+    follows: 100 - at,
     objects: { count: null, first: [] },
     decided: { before: null, after: null },
   }));

@@ -1,7 +1,9 @@
 /** Nodes: real ones that join, follow, hang and go, one that refuses, and a version that goes to some first. */
 import type { Page } from '@playwright/test';
+import { CLIENTS, importClients } from './clientsteps.ts';
 import { expect, readOnly, test as base } from './fixtures.ts';
 import { FleetNode, nodeToken, Redis, RefusingNode } from './nodes.ts';
+import { addUser, signedIn } from './people.ts';
 import { expectLive, limitField, openTier, publishChange, review } from './steps.ts';
 import { within } from './within.ts';
 
@@ -221,12 +223,31 @@ async function share(page: Page, sharing: string): Promise<void> {
   expect(made.status()).toBe(201);
 }
 
-async function check(node: FleetNode): Promise<void> {
-  await fetch(`${node.checks}/v1/check`, {
+/** The status of a check. */
+async function check(node: FleetNode, user = 'ada'): Promise<number> {
+  const answer = await fetch(`${node.checks}/v1/check`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ identities: [{ kind: 'user', value: 'ada' }] }),
+    body: JSON.stringify({ identities: [{ kind: 'user', value: user }] }),
   });
+  return answer.status;
+}
+
+/** Publishes the tier `pro` with this burst to node-1 first, on top of this version. */
+async function stage(page: Page, burst: number, base: number): Promise<void> {
+  const tier = await (await page.request.get('/api/v1/tiers/pro')).json();
+  const value = { id: 'pro', limits: [{ ...tier.value.limits[0], burst }] };
+  const made = await page.request.post('/api/v1/policy/changes', {
+    headers: await csrf(page),
+    data: {
+      base_version: base,
+      message: 'to some first',
+      nodes: ['node-1'],
+      changes: [{ op: 'put', kind: 'tier', domain: 'default', id: 'pro', value }],
+      if_match: { 'tier:pro': tier.etag },
+    },
+  });
+  expect(made.status(), await made.text()).toBe(201);
 }
 
 test('synced limits: how far they were exceeded, beside the bound of all nodes', async ({ admin, fleet }) => {
@@ -293,22 +314,7 @@ test('a version that goes to some nodes first: seen, given on, and taken back', 
   await expectLive(admin);
   await expect(row(admin, 'node-2')).toContainText('v1');
   await expect(row(admin, 'node-1')).toContainText('v1');
-  const tier = await (await admin.request.get('/api/v1/tiers/pro')).json();
-  const publish = async (burst: number, base: number, etag: string) => {
-    const value = { id: 'pro', limits: [{ ...tier.value.limits[0], burst }] };
-    return admin.request.post('/api/v1/policy/changes', {
-      headers: await csrf(admin),
-      data: {
-        base_version: base,
-        message: 'to some first',
-        nodes: ['node-1'],
-        changes: [{ op: 'put', kind: 'tier', domain: 'default', id: 'pro', value }],
-        if_match: { 'tier:pro': etag },
-      },
-    });
-  };
-  const first = await publish(300, 1, tier.etag);
-  expect(first.status(), await first.text()).toBe(201);
+  await stage(admin, 300, 1);
   await expect(admin.getByRole('heading', { name: 'v2 is on some nodes first' })).toBeVisible();
   await expect(admin.getByText(/keeps v1 until it goes on/)).toHaveCount(2);
   await expect(row(admin, 'node-1')).toContainText('v2');
@@ -325,11 +331,58 @@ test('a version that goes to some nodes first: seen, given on, and taken back', 
   await expect(admin.getByRole('heading', { name: 'v2 is on some nodes first' })).toBeHidden();
   await expect(admin.getByText('v2 on 3 of 3 nodes', { exact: true })).toBeVisible();
 
-  const now = await (await admin.request.get('/api/v1/tiers/pro')).json();
-  const second = await publish(200, 2, now.etag);
-  expect(second.status(), await second.text()).toBe(201);
+  await stage(admin, 200, 2);
   await admin.getByRole('button', { name: 'Take v3 back' }).click();
   await expect(admin.getByRole('dialog')).toContainText('published again as v4');
   await admin.getByRole('dialog').getByRole('button', { name: 'Take v3 back' }).click();
   await expect(admin.getByText('v4 on 3 of 3 nodes', { exact: true })).toBeVisible();
+});
+
+test('a block from the Clients page reaches the nodes of both versions of a rollout, and stays', async ({
+  admin,
+  browser,
+  server,
+  fleet,
+  watch,
+}) => {
+  watch.allow(/status of 409/);
+  const nodes = [await fleet.join('node-1'), await fleet.join('node-2')];
+  await importClients(admin, CLIENTS);
+  await addUser(admin, 'olga', 'operator');
+  await admin.goto('/nodes');
+  await expectLive(admin);
+  await expect(row(admin, 'node-1')).toContainText('v2');
+  await expect(row(admin, 'node-2')).toContainText('v2');
+  await stage(admin, 300, 2);
+  await expect(admin.getByRole('heading', { name: 'v3 is on some nodes first' })).toBeVisible();
+
+  const context = await signedIn(browser, server, 'olga');
+  const page = await context.newPage();
+  await page.goto('/clients');
+  await page.getByRole('link', { name: 'user:acme' }).click();
+  await page.getByLabel('Reason').fill('a flood');
+  await page.getByRole('button', { name: 'Set it now' }).click();
+  await expect(page.getByText('v5 in force, and v4 on all other nodes')).toBeVisible();
+  await expect(page.getByText('v5 or v4 on 3 of 3 nodes', { exact: true })).toBeVisible();
+  for (const node of nodes) expect(await check(node, 'acme')).toBe(429);
+  expect((await server.check('acme')).status).toBe(429);
+  await context.close();
+
+  // What is no override is refused, and says where the way on is.
+  await openTier(admin, 'pro');
+  await limitField(admin, 'minute', 'Burst').fill('77');
+  const dialog = await review(admin, 'not now');
+  await dialog.getByRole('button', { name: 'Publish v7' }).click();
+  await expect(dialog.getByText('only overrides of clients can be changed')).toBeVisible();
+  await dialog.getByRole('link', { name: 'To the rollout' }).click();
+  await expect(admin.getByRole('heading', { name: 'v5 is on some nodes first' })).toBeVisible();
+  await admin.getByRole('button', { name: 'Take v5 back' }).click();
+  await admin.getByRole('dialog').getByRole('button', { name: 'Take v5 back' }).click();
+  await expect(admin.getByText('v6 on 3 of 3 nodes', { exact: true })).toBeVisible();
+  for (const node of nodes) expect(await check(node, 'acme')).toBe(429);
+
+  await admin.goto('/history/4');
+  await expect(admin.getByText('Made on')).toBeVisible();
+  await expect(admin.getByRole('link', { name: 'v2', exact: true })).toBeVisible();
+  await expect(admin.getByRole('table', { name: 'client user:acme' })).toContainText('blocked');
 });

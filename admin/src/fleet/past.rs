@@ -177,6 +177,7 @@ mod tests {
             message: String::new(),
             published_at: published_at.to_owned(),
             carry: crate::store::Carries::default(),
+            follows: version - 1,
         };
         let (second, third) = (version(2, "2026-03-01T10:00:00Z"), version(3, "2026-03-01T10:05:00Z"));
         let connected = Some(at("2026-03-01T09:00:00Z"));

@@ -40,9 +40,11 @@ pub(super) struct Pushing {
     deltas: Mutex<BTreeMap<u64, Differs>>,
 }
 
-/// What differs in a version from the one before it.
+/// What differs in a version from the one that it was made on.
 #[derive(Debug)]
 struct Differs {
+    /// The version that it differs from.
+    follows: u64,
     /// Of the document that it differs from.
     since: String,
     /// Of the document that it makes.
@@ -76,10 +78,10 @@ impl Pushing {
         Ok(packed)
     }
 
-    /// Keeps what differs in a version from the one before it.
+    /// Keeps what differs in a version from the one that it was made on.
     pub(super) async fn has_changed(&self, before: &Shared, after: &Shared) {
         let version = after.version.version;
-        if version != before.version.version + 1 {
+        if self.deltas().contains_key(&version) {
             return;
         }
         let (before, after) = (Arc::clone(before), Arc::clone(after));
@@ -101,15 +103,17 @@ impl Pushing {
     /// What leads from a version, with the document of this digest, to another, if anything does, and what it costs.
     pub(super) fn path(&self, since: u64, sha256: &str, to: &Version) -> Option<(Vec<Bytes>, u32)> {
         let deltas = self.deltas();
-        let (mut sha256, mut cost) = (sha256, 0);
+        let (mut version, mut digest, mut cost) = (to.version, to.sha256.as_str(), 0);
         let mut path = Vec::new();
-        for version in since + 1..=to.version {
-            let differs = deltas.get(&version).filter(|differs| differs.since == *sha256)?;
+        // Backwards: a version was made on one alone.
+        while version > since {
+            let differs = deltas.get(&version).filter(|differs| differs.sha256 == digest)?;
             cost += differs.cost;
-            sha256 = &differs.sha256;
             path.push(differs.event.clone());
+            (version, digest) = (differs.follows, differs.since.as_str());
         }
-        (*sha256 == to.sha256).then_some((path, cost))
+        path.reverse();
+        (version == since && digest == sha256).then_some((path, cost))
     }
 
     fn deltas(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Differs>> {
@@ -138,7 +142,8 @@ impl Differs {
             delta: pack(&delta),
         };
         let event = format!("event: {DELTA}\nid: {version}\ndata: {}\n\n", json!(delta));
-        Some(Self { since: delta.since_sha256, sha256: delta.sha256, cost: 1 + percent as u32, event: event.into() })
+        let (follows, cost) = (before.version.version, 1 + percent as u32);
+        Some(Self { follows, since: delta.since_sha256, sha256: delta.sha256, cost, event: event.into() })
     }
 }
 

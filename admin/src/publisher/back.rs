@@ -11,7 +11,7 @@ use tidegate::{
 };
 use tokio::task::spawn_blocking;
 
-use super::{Author, Publisher, Words, make, parse_stored};
+use super::{Author, Publisher, Words, parse_stored, try_next};
 use crate::{
     changes::{Edited, MESSAGE_BYTES_MAX, MESSAGE_PATTERN, conflict, one_stays, still_wanted},
     differences::{Changed, changed},
@@ -20,6 +20,7 @@ use crate::{
     problem::Problem,
     published::Published,
     rollout::{Goes, Staged, none_open},
+    store::Rollout,
     undo::{Choice, Clash, FieldKey, undo},
 };
 
@@ -161,11 +162,11 @@ impl Publisher {
             let parsed = spawn_blocking(move || {
                 let mut policy = parse_stored(&found.1)?;
                 overrides::end(&mut policy, at);
-                Ok::<_, Problem>(policy)
+                Ok::<_, Problem>((policy, found.0.follows))
             });
             parsed.await.map_err(|error| Problem::Internal(error.to_string()))?
         };
-        let of = document(to).await?;
+        let (of, follows) = document(to).await?;
         let before = match (mode, to) {
             (Mode::Whole, _) => None,
             (Mode::Own, 0 | 1) => {
@@ -174,7 +175,7 @@ impl Publisher {
                     "there is nothing before the first version; undo what came after it instead",
                 ));
             }
-            (Mode::Own, to) => Some(document(to - 1).await?),
+            (Mode::Own, _) => Some(document(follows).await?.0),
         };
         let choices = choices.into_iter().map(Choice::placed).collect();
         Ok(Way { of, before, choices, at })
@@ -193,7 +194,7 @@ impl Publisher {
             let Led { from, to, clashes } = way.lead(&present)?;
             let (differences, effects) = (differences(&from, &to), Effects::between(&present, &to));
             if !differences.is_empty() && clashes.iter().all(|clash| clash.take.is_some()) {
-                make(&present, &engine, String::new(), words, |present| way.edit(present), refused)?;
+                try_next(&present, &words, way.edit(&present)?, &engine, &refused)?;
             }
             Ok(TriedBack { version, differences, clashes, effects })
         });
@@ -223,17 +224,24 @@ impl Publisher {
     /// Publishes the version that most nodes kept again, to all, instead of the newest, which went to some. Answers and is to be
     /// run as [`publish`](Self::publish).
     pub(crate) async fn take_back(&self, force: bool, author: Author) -> Result<String, Problem> {
-        self.catch_up().await?;
-        let targets = self.targets();
-        let Some(Staged { rollout, kept }) = targets.staged.clone() else { return Err(none_open()) };
-        let message = format!("back to version {}, instead of version {}", rollout.keeps, rollout.version);
-        let words = Words { force, ..Words::new(&message, rollout.version)?.doing("rollout.back").going(Goes::Back) };
-        let edit = move |present: &Published| {
-            present.is_still(Some(&Published::etag_of(rollout.version)))?;
-            let policy = kept.policy.clone();
-            let Changed { touched, removed } = changed(&present.policy, &policy);
-            Ok(Edited { policy, touched, removed, report: None })
-        };
-        self.publish_edited(author, words, edit, refused).await
+        loop {
+            self.catch_up().await?;
+            let Some(Staged { rollout, kept }) = self.targets().staged.clone() else { return Err(none_open()) };
+            let Rollout { version, keeps, since, .. } = rollout;
+            let message = format!("back to version {keeps}, instead of version {version}");
+            let words = Words { force, ..Words::new(&message, version)?.doing("rollout.back").going(Goes::Back) };
+            let edit = move |present: &Published| {
+                present.is_still(Some(&Published::etag_of(version)))?;
+                let policy = kept.policy.clone();
+                let Changed { touched, removed } = changed(&present.policy, &policy);
+                Ok(Edited { policy, touched, removed, report: None })
+            };
+            let outcome = self.publish_edited(author.clone(), words, edit, refused).await;
+            // An override that came in between is in both versions of the rollout: it goes back from the one that has it.
+            let is_same = |open: &Rollout| open.since == since && open.version != version;
+            if !(matches!(outcome, Err(Problem::Conflict(_))) && self.targets().rollout().is_some_and(is_same)) {
+                return outcome;
+            }
+        }
     }
 }

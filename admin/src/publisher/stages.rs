@@ -9,16 +9,22 @@ use super::{Author, PUBLISH_IN, Publisher, may_change, to_nodes};
 use crate::{
     differences::{Changed, changed},
     problem::Problem,
+    published::Published,
     rollout::{Staged, Targets, none_open},
     store::Audit,
 };
 
 impl Publisher {
-    /// Refuses a newest version that a connected node cannot read which should have it.
-    pub(super) async fn check_readers(&self, connection: &mut AnyConnection, targets: &Targets) -> Result<(), Problem> {
-        let schema = targets.newest.policy.schema();
+    /// Refuses a version that a connected node cannot read which should have it.
+    pub(super) async fn check_readers(
+        &self,
+        connection: &mut AnyConnection,
+        targets: &Targets,
+        made: &Published,
+    ) -> Result<(), Problem> {
+        let schema = made.policy.schema();
         let mut nodes = self.fleet.cannot_read(connection, schema).await?;
-        nodes.retain(|node| !targets.keeps(Some(node)));
+        nodes.retain(|node| targets.of(Some(node)).version.version == made.version.version);
         if nodes.is_empty() { Ok(()) } else { Err(Problem::NodeCannotRead { nodes, schema }) }
     }
 
@@ -56,7 +62,7 @@ impl Publisher {
         });
         let next = Targets { newest: Arc::clone(&targets.newest), staged };
         if !force {
-            self.check_readers(&mut change, &next).await?;
+            self.check_readers(&mut change, &next, &next.newest).await?;
         }
         let object = format!("version:{}", rollout.version);
         let line = |action, object, result| author.did(action, object, result);

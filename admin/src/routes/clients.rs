@@ -83,7 +83,8 @@ pub(super) fn calls_for_overrides(api: &mut Api, id: &str) {
         .says(
             "Give a client an override",
             "It stays as it is otherwise; with `If-None-Match: *` it is made. The override ends after 7 days unless `until` says \
-             otherwise, and says why. An operator's ends within 24 hours, and takes the place of none that lasts longer.",
+             otherwise, and says why. An operator's ends within 24 hours, and takes the place of none that lasts longer. While a \
+             rollout is open it reaches every node all the same.",
         )
         .with("id", id)
         .example(json!({ "blocked": true, "reason": "abuse" }))

@@ -37,7 +37,7 @@ use crate::{
 pub(super) fn calls(api: &mut Api) {
     api.about("Policy", "The whole document, and the one way to change it.");
     api.get("/policy", policy)
-        .says("The newest version, with its document", "Nodes may keep the one before it: see `GET /rollout`.");
+        .says("The newest version, with its document", "Nodes may keep another: see `GET /rollout`.");
     api.get("/policy/file", file).says(
         "The policy file of this server",
         "The file of `--policy`, read as it is now, beside the newest version; `tidegate policy diff FILE --live` shows what \

@@ -23,7 +23,11 @@ use crate::{
 pub(super) fn calls(api: &mut Api) {
     api.about("Rollout", "A version that was published to some `nodes` first. It goes to all, or back.");
     api.get("/rollout", show)
-        .says("The rollout that is open", "All nodes that it does not name keep the version `keeps`.")
+        .says(
+            "The rollout that is open",
+            "All nodes that it does not name keep the version `keeps`. A publish that changes only overrides of clients reaches \
+             all nodes meanwhile: it makes two versions, which are `version` and `keeps` from then on.",
+        )
         .refuses(&[Code::NotFound]);
     api.post("/rollout", go_on)
         .says(

@@ -173,7 +173,7 @@ async fn version(
 
 #[derive(Deserialize, JsonSchema)]
 struct Between {
-    /// The one before `to` unless given.
+    /// The one that `to` was made on unless given.
     from: Option<u64>,
     /// The newest unless given.
     to: Option<u64>,
@@ -195,9 +195,10 @@ async fn diff(
     between: Query<Between>,
 ) -> Result<Written<Differences>, Problem> {
     let to = between.to.unwrap_or_else(|| state.publisher.published().version.version);
-    let from = between.from.unwrap_or(to.saturating_sub(1));
     let place = heavy.place().await?;
-    let ((_, old), (_, new)) = (stored(&state, from).await?, stored(&state, to).await?);
+    let (Version { follows, .. }, new) = stored(&state, to).await?;
+    let from = between.from.unwrap_or(follows);
+    let (_, old) = stored(&state, from).await?;
     let compare = move || {
         let differences = differences(&parse_stored(&old)?, &parse_stored(&new)?);
         Ok(Differences { from, to, differences })

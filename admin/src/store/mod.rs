@@ -51,7 +51,8 @@ pub(crate) use self::{
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{
-        Answered, Carries, FromFile, NewVersion, Revision, SoughtVersions, Version, VersionObjects, sha256, sha256_of,
+        Answered, Carries, FromFile, KeptVersion, NewVersion, Revision, SoughtVersions, Version, VersionObjects,
+        sha256, sha256_of,
     },
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};

@@ -17,9 +17,9 @@ pub(crate) struct Rollout {
     pub(crate) keeps: u64,
     /// Those that it went to.
     pub(crate) nodes: BTreeSet<String>,
-    /// Who published it.
+    /// Who began it.
     pub(crate) author: String,
-    /// RFC 3339.
+    /// When it began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     pub(crate) since: String,
 }

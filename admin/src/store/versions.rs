@@ -55,6 +55,9 @@ pub(crate) struct Version {
     pub(crate) published_at: String,
     #[sqlx(try_from = "String")]
     pub(crate) carry: Carries,
+    /// The version that it was made on: the one before it, unless a rollout was open; 0: there was none.
+    #[sqlx(try_from = "i64")]
+    pub(crate) follows: u64,
 }
 
 /// What becomes of used quota where a version changes a limit's numbers, by full name of the limit; kept unless said.
@@ -87,6 +90,8 @@ pub(crate) struct Revision {
 pub(crate) struct NewVersion<'a> {
     pub(crate) version: &'a Version,
     pub(crate) document: &'a str,
+    /// The same change for the nodes that keep the version before, if it goes to all while a rollout is open.
+    pub(crate) kept: Option<KeptVersion<'a>>,
     /// Domain, kind and id of the objects that it changes.
     pub(crate) touched: &'a [(&'a str, &'a str, &'a str)],
     /// Those that it removes.
@@ -100,6 +105,17 @@ pub(crate) struct NewVersion<'a> {
     /// If it goes to some nodes first.
     pub(crate) rollout: Option<&'a Rollout>,
     pub(crate) audit: &'a [Audit<'a>],
+}
+
+/// A version for the nodes that keep the one before the newest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptVersion<'a> {
+    pub(crate) version: &'a Version,
+    pub(crate) document: &'a str,
+    /// Names of the objects that it changes, those that it removes last.
+    pub(crate) objects: &'a [String],
+    /// How many of these are there.
+    pub(crate) touched: usize,
 }
 
 /// The objects that a version changed.
@@ -181,6 +197,33 @@ async fn set_versions(
     Ok(())
 }
 
+/// Writes a version with its document, and which objects it changed; from `removed` on they are those that it removed.
+async fn write_version(
+    change: &mut Change,
+    Version { version, sha256, author, message, published_at, carry, follows }: &Version,
+    document: &str,
+    objects: &[String],
+    removed: usize,
+) -> sqlx::Result<()> {
+    let carry = serde_json::to_string(carry).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    query(
+        "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry, objects, follows)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(version.cast_signed())
+    .bind(document)
+    .bind(sha256)
+    .bind(author)
+    .bind(message)
+    .bind(published_at)
+    .bind(carry)
+    .bind(i64::try_from(objects.len()).unwrap_or(i64::MAX))
+    .bind(follows.cast_signed())
+    .execute(&mut **change)
+    .await?;
+    name_objects(change, version.cast_signed(), objects, removed).await
+}
+
 /// Writes which objects this version changed; from `removed` on they are those that it removed.
 async fn name_objects(change: &mut Change, version: i64, objects: &[String], removed: usize) -> sqlx::Result<()> {
     for (number, objects) in objects.chunks(ROWS_MAX).enumerate() {
@@ -197,24 +240,12 @@ async fn name_objects(change: &mut Change, version: i64, objects: &[String], rem
 impl Store {
     /// Adds the next version to `change`, and keeps both.
     pub(crate) async fn add_version(&self, mut change: Change, new: NewVersion<'_>) -> sqlx::Result<()> {
-        let Version { version, sha256, author, message, published_at, carry } = new.version;
-        let carry = serde_json::to_string(carry).map_err(|error| sqlx::Error::Encode(error.into()))?;
+        let Version { version, sha256, author, .. } = new.version;
         let version = version.cast_signed();
-        query(
-            "INSERT INTO policy_versions (version, document, sha256, author, message, published_at, carry, objects)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(version)
-        .bind(new.document)
-        .bind(sha256)
-        .bind(author)
-        .bind(message)
-        .bind(published_at)
-        .bind(carry)
-        .bind(i64::try_from(new.objects.len()).unwrap_or(i64::MAX))
-        .execute(&mut *change)
-        .await?;
-        name_objects(&mut change, version, new.objects, new.touched.len()).await?;
+        if let Some(KeptVersion { version, document, objects, touched }) = new.kept {
+            write_version(&mut change, version, document, objects, touched).await?;
+        }
+        write_version(&mut change, new.version, new.document, new.objects, new.touched.len()).await?;
         set_versions(&mut change, "policy_revisions", new.touched, version).await?;
         set_versions(&mut change, "policy_removals", new.removed, version).await?;
         for objects in new.removed.chunks(ROWS_MAX) {
@@ -317,7 +348,8 @@ impl Store {
         count: u32,
     ) -> sqlx::Result<Vec<Version>> {
         query_as(
-            "SELECT version, sha256, author, message, published_at, carry FROM policy_versions
+            "SELECT version, sha256, author, message, published_at, carry, coalesce(follows, version - 1) AS follows
+             FROM policy_versions
              WHERE version < $1 AND lower(author || ' ' || message) LIKE $2 ESCAPE '~' AND published_at >= $3 AND published_at < $4
              AND ($5 = '' OR version IN (SELECT version FROM version_objects WHERE object = $5))
              ORDER BY version DESC LIMIT $6",
@@ -358,8 +390,8 @@ impl Version {
     /// This version with its document.
     pub(crate) async fn read(connection: &mut AnyConnection, version: u64) -> sqlx::Result<Option<(Self, String)>> {
         let found = query(
-            "SELECT version, sha256, author, message, published_at, carry, document FROM policy_versions
-             WHERE version = $1",
+            "SELECT version, sha256, author, message, published_at, carry, coalesce(follows, version - 1) AS follows,
+             document FROM policy_versions WHERE version = $1",
         )
         .bind(i64::try_from(version).unwrap_or(i64::MAX))
         .fetch_optional(connection)

@@ -44,13 +44,17 @@ pub(crate) fn minute(limit: u64) -> Value {
     json!({ "id": "minute", "algorithm": "token_bucket", "limit": limit, "period": "1m" })
 }
 
-/// The limit of the tier `free` in a snapshot, whose digest is right.
-pub(crate) fn limit_of(snapshot: &Value) -> Value {
+/// The document of a snapshot, whose digest is right.
+pub(crate) fn document_of(snapshot: &Value) -> Value {
     let text = |field: &str| snapshot[field].as_str().expect("text").to_owned();
     let bytes = snapshot["bytes"].as_u64().expect("a number");
     let document = unpack(&text("document"), bytes, &text("sha256")).expect("whole");
-    let document: Value = serde_json::from_str(&document).expect("JSON");
-    document["domains"]["default"]["tiers"][0]["limits"][0]["limit"].clone()
+    serde_json::from_str(&document).expect("JSON")
+}
+
+/// The limit of the tier `free` in a snapshot.
+pub(crate) fn limit_of(snapshot: &Value) -> Value {
+    document_of(snapshot)["domains"]["default"]["tiers"][0]["limits"][0]["limit"].clone()
 }
 
 pub(crate) fn row(ana: &Client, name: &str) -> Value {

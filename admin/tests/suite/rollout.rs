@@ -1,6 +1,6 @@
 //! A version that goes to some nodes first, then to all, or back.
 
-use std::{thread, time::Duration};
+use std::{sync::Barrier, thread, time::Duration};
 
 use serde_json::{Value, json};
 use tidegate::policy::Policy;
@@ -8,7 +8,7 @@ use tidegate_admin::PolicyFile;
 use tidegate_testkit::wait_until;
 
 use crate::{
-    nodes::{assign, hello, limit_of, minute, node_of, row},
+    nodes::{assign, document_of, hello, limit_of, minute, node_of, row},
     stream::Events,
     support::{Answer, Client, Server, data_of, fresh, tier_change},
     two_servers::{two, wait_for},
@@ -192,7 +192,7 @@ fn a_version_is_taken_back_by_another() {
 }
 
 #[test]
-fn while_one_is_open_nothing_else_is_published() {
+fn while_one_is_open_nothing_but_overrides_is_published() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     assert_eq!(ana.post("/api/v1/clients", &json!({ "kind": "user", "value": "eve", "tier": "free" })).status, 201);
@@ -213,16 +213,19 @@ fn while_one_is_open_nothing_else_is_published() {
     assert_eq!((repeated.status, repeated.text), (201, made.text));
     let blocked = json!({ "blocked": true, "reason": "abuse" }).to_string().into_bytes();
     let policy = ana.get("/api/v1/policy").header("etag").to_owned();
+    let limit = json!({ "id": "free", "limits": [minute(700)] });
+    let patch = json!({ "override": { "blocked": true, "reason": "abuse" }, "tier": "pro" }).to_string().into_bytes();
     for refused in [
-        ana.post("/api/v1/policy/changes", &list),
+        ana.post("/api/v1/policy/changes", &tier_change(3, &ana.tier("free").0, &limit)),
         stage(&ana, 700, &json!(["n-1"])),
-        ana.send("PUT", "/api/v1/clients/user:eve/override", &[("if-match", &tag)], Some(blocked.clone())),
         ana.send("POST", "/api/v1/policy/rollback", &[("if-match", &policy)], Some(b"{\"to\": 1}".to_vec())),
         ana.post("/api/v1/tiers", &json!({ "id": "huge", "unlimited": true })),
+        ana.post("/api/v1/clients", &json!({ "kind": "user", "value": "max", "tier": "free" })),
+        ana.send("PATCH", "/api/v1/clients/user:eve", &[("if-match", &tag)], Some(patch)),
     ] {
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("rollout_open")), "{refused:?}");
         let detail = refused.json()["detail"].as_str().expect("text").to_owned();
-        for said in ["Version 3 of ana", "n-1", "keep version 2", "\"to\": \"all\"", "\"to\": \"back\""] {
+        for said in ["Version 3 of ana", "n-1", "keep version 2", "\"to\": \"all\"", "\"to\": \"back\"", "blocks too"] {
             assert!(detail.contains(said), "{said}: {detail}");
         }
     }
@@ -238,9 +241,310 @@ fn while_one_is_open_nothing_else_is_published() {
     for to in ["all", "back"] {
         assert_eq!(go_on(&script, &json!(to)).status, 403, "{to}");
     }
+    // What is wrong with an override is told as ever, and a block is made.
+    let put = |tag: &str, given: &[u8]| {
+        ana.send("PUT", "/api/v1/clients/user:eve/override", &[("if-match", tag)], Some(given.to_vec()))
+    };
+    assert_eq!(put(&tag, b"{\"blocked\": true}").pointers(), ["/reason"]);
+    assert_eq!(put("\"client:user:eve:1\"", &blocked).json()["code"], "conflict");
+    assert_eq!(put(&tag, &blocked).status, 201);
     assert_eq!(go_on(&ana, &json!("all")).status, 200);
-    let put = ana.send("PUT", "/api/v1/clients/user:eve/override", &[("if-match", &tag)], Some(blocked));
-    assert_eq!(put.status, 201, "{put:?}");
+    let limit = json!({ "id": "free", "limits": [minute(800)] });
+    assert_eq!(ana.publish_tier(newest(&ana), &ana.tier("free").0, &limit).status, 201);
+}
+
+const EVE: &str = "/api/v1/clients/user:eve";
+
+fn block(client: &Client, path: &str, condition: (&str, &str)) -> Answer {
+    let given = json!({ "blocked": true, "reason": "abuse" }).to_string().into_bytes();
+    client.send("PUT", &format!("{path}/override"), &[condition], Some(given))
+}
+
+/// The next snapshot: its version, the limit of the tier `free`, and whether eve is blocked.
+fn sent_of_eve(events: &mut Events) -> (u64, u64, bool) {
+    let (name, snapshot) = events.next().expect("an event");
+    assert_eq!(name, "snapshot");
+    let clients = document_of(&snapshot)["domains"]["default"]["clients"].clone();
+    let eve = clients.as_array().and_then(|clients| clients.iter().find(|client| client["value"] == "eve").cloned());
+    let is_blocked = eve.is_some_and(|eve| eve["override"]["blocked"] == true);
+    let number = |value: &Value| value.as_u64().expect("a number");
+    (number(&snapshot["version"]), number(&limit_of(&snapshot)), is_blocked)
+}
+
+#[test]
+fn a_block_and_its_end_reach_every_node_while_a_rollout_is_open() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let oli = ana.add("operator", &server);
+    assert_eq!(ana.post("/api/v1/clients", &json!({ "kind": "user", "value": "eve", "tier": "free" })).status, 201);
+    let tag = oli.get(EVE).header("etag").to_owned();
+    let node = node_of(&ana);
+    let (mut first, _) = connect(&server.url, &node, "n-1");
+    let (mut second, _) = connect(&server.url, &node, "n-2");
+    assert_eq!(stage(&ana, 500, &json!(["n-1"])).status, 201);
+    assert_eq!(sent_of_eve(&mut first), (3, 500, false));
+    let mut told = Events::open(&server.url, &ana, "");
+    assert_eq!(told.next_called("hello")["rollout"]["version"], 3);
+
+    let made = block(&oli, EVE, ("if-match", &tag));
+    let answer = made.json();
+    assert_eq!((made.status, &answer["version"], &answer["others_version"]), (201, &json!(5), &json!(4)), "{made:?}");
+    assert_eq!((&answer["nodes"], &answer["on_top_of"]), (&json!(["n-1"]), &Value::Null));
+    assert_eq!(answer["changes"][0]["etag"], "\"client:user:eve:5\"");
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut second)), ((5, 500, true), (4, 100, true)));
+    assert_eq!((decides(&server), server.check("eve").is_allowed()), ((4, Some(100)), false));
+    assert_eq!(told.next_called("policy.published")["version"], 5);
+    let rollout = told.next_called("policy.rollout")["rollout"].clone();
+    assert_eq!((&rollout["version"], &rollout["keeps"], &rollout["nodes"]), (&json!(5), &json!(4), &json!(["n-1"])));
+    assert_eq!((&rollout["author"], targets(&ana, &["here", "n-1", "n-2"])), (&json!("ana"), vec![4, 5, 4]));
+    // Whoever comes anew is sent it too.
+    let (_third, first_sent) = connect(&server.url, &node, "n-3");
+    assert_eq!(first_sent, (4, 100));
+
+    // It is told as two versions that change the same client and nothing else.
+    let versions = ana.get("/api/v1/policy/versions?object=client:user:eve").json();
+    let of = |version: &Value| {
+        let [number, follows, count] = [&version["version"], &version["follows"], &version["objects"]["count"]];
+        (number.as_u64(), follows.as_u64(), count.as_u64(), version["author"].as_str().map(str::to_owned))
+    };
+    let of_operator = |number, follows| (Some(number), Some(follows), Some(1), Some("operator".to_owned()));
+    let items = versions["items"].as_array().expect("a list");
+    assert_eq!(items[..2].iter().map(of).collect::<Vec<_>>(), [of_operator(5, 3), of_operator(4, 2)]);
+    for (version, follows) in [(4, 2), (5, 3)] {
+        let diff = ana.get(&format!("/api/v1/policy/diff?to={version}")).json();
+        let differences = diff["differences"].as_array().expect("a list");
+        assert_eq!(diff["from"], follows);
+        assert!(!differences.is_empty() && differences.iter().all(|one| one["id"] == "user:eve"), "{diff}");
+    }
+    let lines = ana.get("/api/v1/audit?actor=operator").json();
+    let lines = lines["items"].as_array().expect("a list").iter();
+    let text =
+        |line: &Value| ["action", "object", "result"].map(|it| line[it].as_str().expect("text").to_owned()).join(" ");
+    assert_eq!(
+        lines.map(text).filter(|line| !line.starts_with("session.")).collect::<Vec<_>>(),
+        [
+            "object.change client:user:eve version:5",
+            "policy.publish version:5 done",
+            "object.change client:user:eve version:4",
+            "policy.publish version:4 done",
+        ]
+    );
+
+    // What was read before the block is not what is changed.
+    let end = |tag: &str| oli.send("DELETE", &format!("{EVE}/override"), &[("if-match", tag)], None);
+    let stale = end(&tag);
+    assert_eq!((stale.status, &stale.json()["conflicts"][0]["changed_by"]), (412, &json!("operator")), "{stale:?}");
+    let ended = end(oli.get(EVE).header("etag"));
+    let answer = ended.json();
+    assert_eq!((ended.status, &answer["version"], &answer["others_version"]), (201, &json!(7), &json!(6)), "{ended:?}");
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut second)), ((7, 500, false), (6, 100, false)));
+    assert!(server.check("eve").is_allowed());
+}
+
+#[test]
+fn a_block_is_still_there_when_a_rollout_has_gone_to_all() {
+    let (folder, mut server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    for _ in 0..60 {
+        assert!(server.check("ada").is_allowed());
+    }
+    let (first, _) = connect(&server.url, &node, "n-1");
+    let mut list = tier_change(1, &ana.tier("free").0, &json!({ "id": "free", "limits": [minute(500)] }));
+    list["nodes"] = json!(["n-1"]);
+    list["carry"] = json!({ "default/tier:free/minute": "reset" });
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    // She is no client yet, in neither version.
+    assert_eq!(block(&ana, EVE, ("if-none-match", "*")).status, 201);
+    assert!(server.check("ada").remaining().expect("a limit") < 90, "what was used stays used for now");
+    drop(first);
+    server.stop();
+    let server = Server::start(&data_of(&folder));
+    let ana = server.sign_in();
+    let node = Client { url: server.url.clone(), ..node };
+    assert_eq!((decides(&server), server.check("eve").is_allowed()), ((3, Some(100)), false));
+    let mut first = Events::of_node(&server.url, &node, &hello("n-1", "a"));
+    assert_eq!(sent_of_eve(&mut first), (4, 500, true));
+    let mut second = Events::of_node(&server.url, &node, &format!("{}&version=1&sha256=00", hello("n-2", "a")));
+    let (_, snapshot) = second.next().expect("an event");
+    assert_eq!((&snapshot["version"], limit_of(&snapshot)), (&json!(3), json!(100)));
+
+    let all = go_on(&ana, &json!("all"));
+    assert_eq!((all.status, all.json()), (200, json!({ "version": 4, "rollout": null })));
+    let (_, snapshot) = second.next().expect("an event");
+    let reset = json!({ "default/tier:free/minute": "reset" });
+    assert_eq!((&snapshot["version"], limit_of(&snapshot), &snapshot["carry"]), (&json!(4), json!(500), &reset));
+    is_sent_nothing(&ana, "n-1", &mut first);
+    assert_eq!((decides(&server), server.check("eve").is_allowed()), ((4, Some(500)), false));
+    // The versions' own changes are still theirs.
+    let own = |version: u64| {
+        let policy = ana.get("/api/v1/policy").header("etag").to_owned();
+        let body = json!({ "to": version, "mode": "own" }).to_string().into_bytes();
+        ana.send("POST", "/api/v1/policy/rollback", &[("if-match", &policy)], Some(body))
+    };
+    assert_eq!(own(4).status, 201);
+    assert_eq!((decides(&server), server.check("eve").is_allowed()), ((5, Some(500)), true));
+    assert_eq!(own(2).status, 201);
+    assert_eq!(decides(&server), (6, Some(100)));
+}
+
+#[test]
+fn a_block_is_still_there_when_a_rollout_was_taken_back() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    let (mut first, _) = connect(&server.url, &node, "n-1");
+    let (mut second, _) = connect(&server.url, &node, "n-2");
+    // The version makes a client of her, which the other nodes do not have.
+    let mut list = tier_change(1, &ana.tier("free").0, &json!({ "id": "free", "limits": [minute(500)] }));
+    let client = json!({ "kind": "user", "value": "eve", "tier": "pro" });
+    let create = json!({ "op": "create", "kind": "client", "id": "user:eve", "value": client });
+    list["changes"].as_array_mut().expect("a list").push(create);
+    list["nodes"] = json!(["n-1"]);
+    assert_eq!(ana.post("/api/v1/policy/changes", &list).status, 201);
+    assert_eq!(sent_of_eve(&mut first), (2, 500, false));
+    assert_eq!(block(&ana, EVE, ("if-match", ana.get(EVE).header("etag"))).status, 201);
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut second)), ((4, 500, true), (3, 100, true)));
+    let back = go_on(&ana, &json!("back"));
+    assert_eq!((back.status, back.json()), (200, json!({ "version": 5, "rollout": null })), "{back:?}");
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut second)), ((5, 100, true), (5, 100, true)));
+    assert_eq!((decides(&server), server.check("eve").is_allowed()), ((5, Some(100)), false));
+    assert_eq!(
+        ana.get("/api/v1/policy/versions").json()["items"][0]["message"],
+        "back to version 3, instead of version 4"
+    );
+    let eve = ana.get(EVE).json();
+    assert_eq!((&eve["value"]["tier"], &eve["value"]["override"]["reason"]), (&Value::Null, &json!("abuse")));
+    // Its end is the end of the client.
+    let ended = ana.send("DELETE", &format!("{EVE}/override"), &[("if-match", ana.get(EVE).header("etag"))], None);
+    assert_eq!((ended.status, ana.get(EVE).status), (201, 404), "{ended:?}");
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut second)), ((6, 100, false), (6, 100, false)));
+}
+
+/// Whichever comes first, both are done.
+#[test]
+fn blocks_and_the_end_of_a_rollout_do_not_lose_each_other() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    for (turn, to) in ["all", "back", "all", "back"].into_iter().enumerate() {
+        let _first = connect(&server.url, &node, "n-1");
+        let before = decides(&server).1;
+        let limit = 200 + turn as u64;
+        assert_eq!(stage(&ana, limit, &json!(["n-1"])).status, 201);
+        let path = |number: usize| format!("/api/v1/clients/user:u-{turn}-{number}");
+        let begin = Barrier::new(2);
+        let ended = thread::scope(|scope| {
+            let blocks = scope.spawn(|| {
+                begin.wait();
+                for number in 0..6 {
+                    let made = block(&ana, &path(number), ("if-none-match", "*"));
+                    assert_eq!(made.status, 201, "{made:?}");
+                }
+            });
+            begin.wait();
+            let ended = go_on(&ana, &json!(to));
+            blocks.join().expect("no panic");
+            ended
+        });
+        assert_eq!((ended.status, &ended.json()["rollout"]), (200, &Value::Null), "{ended:?}");
+        let newest = newest(&ana);
+        let expected = if to == "all" { Some(limit) } else { before };
+        assert_eq!(decides(&server), (newest, expected), "{to}");
+        for number in 0..6 {
+            assert_eq!(ana.get(&path(number)).json()["value"]["override"]["blocked"], true, "{to} {number}");
+            assert!(!server.check(&format!("u-{turn}-{number}")).is_allowed(), "{to} {number}");
+        }
+        for name in ["n-1", "n-2"] {
+            assert_eq!(Some(connect(&server.url, &node, name).1), expected.map(|limit| (newest, limit)), "{to} {name}");
+        }
+    }
+}
+
+/// An operator's reach is the same: what an editor gave for longer stays, also where the newest version took it away.
+#[test]
+fn who_may_give_no_long_override_replaces_none_on_the_other_nodes() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let oli = ana.add("operator", &server);
+    let node = node_of(&ana);
+    let _first = connect(&server.url, &node, "n-1");
+    let long = json!({ "unlimited": true, "reason": "partner", "until": null });
+    let eve = json!({ "kind": "user", "value": "eve", "tier": "free", "override": long });
+    assert_eq!(ana.post("/api/v1/clients", &eve).status, 201);
+    let patch = json!({ "op": "patch", "kind": "client", "id": "user:eve", "value": { "override": null } });
+    let staged = json!({
+        "base_version": 2, "message": "no longer", "nodes": ["n-1"], "changes": [patch],
+        "if_match": { "client:user:eve": ana.get(EVE).header("etag") },
+    });
+    assert_eq!(ana.post("/api/v1/policy/changes", &staged).status, 201);
+    let tag = ana.get(EVE).header("etag").to_owned();
+    let refused = block(&oli, EVE, ("if-match", &tag));
+    assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")), "{refused:?}");
+    let (script, _) = ana.script(&json!({ "role": "editor", "kinds": ["tier"] }));
+    assert_eq!(block(&script, EVE, ("if-match", &tag)).status, 403);
+    assert_eq!(newest(&ana), 3, "nothing was published");
+    assert_eq!(block(&ana, EVE, ("if-match", &tag)).status, 201);
+    assert_eq!((decides(&server).0, server.check("eve").is_allowed()), (4, false));
+}
+
+/// Of so many clients what differs is little, for the nodes on either side of a rollout.
+#[test]
+fn what_differs_by_a_block_is_sent_to_both_sides_of_a_rollout() {
+    let (_folder, server) = fresh();
+    let ana = server.administrator();
+    let node = node_of(&ana);
+    assign(&ana, 0..3_000, "free");
+    let hello_of = |name: &str| format!("{}&deltas=100", hello(name, "a"));
+    let mut events = ["n-1", "n-2"].map(|name| Events::of_node(&server.url, &node, &hello_of(name)));
+    let [_, kept] = events.each_mut().map(|events| events.next_called("snapshot"));
+    assert_eq!(stage(&ana, 500, &json!(["n-1"])).status, 201);
+    let staged = events[0].next_called("delta");
+    let path = "/api/v1/clients/user:u-1";
+    assert_eq!(block(&ana, path, ("if-match", ana.get(path).header("etag"))).json()["version"], 5);
+    let both = |events: &mut [Events; 2]| events.each_mut().map(|events| events.next().expect("an event"));
+    let [of_newest, of_kept] = both(&mut events);
+    for (sent, version, since) in [(&of_newest, 5, &staged), (&of_kept, 4, &kept)] {
+        assert_eq!(
+            (&*sent.0, &sent.1["version"], &sent.1["since_sha256"]),
+            ("delta", &json!(version), &since["sha256"])
+        );
+    }
+    // Whoever was away meanwhile is led there the same way.
+    let away = format!("{}&version=2&sha256={}", hello_of("n-3"), kept["sha256"].as_str().expect("text"));
+    let mut away = Events::of_node(&server.url, &node, &away);
+    assert_eq!(away.next(), Some(of_kept.clone()));
+
+    assert_eq!(go_on(&ana, &json!("back")).status, 200);
+    let [back, same] = both(&mut events);
+    assert_eq!((&*back.0, &back.1["since_sha256"]), ("delta", &of_newest.1["sha256"]));
+    assert_eq!((&*same.0, &same.1["version"], &same.1["sha256"]), ("snapshot", &json!(6), &of_kept.1["sha256"]));
+}
+
+#[test]
+#[ignore = "needs PostgreSQL"]
+fn a_block_through_the_other_server_reaches_the_nodes_of_both() {
+    let (_folder, [a, b], [ana, at_b]) = two();
+    let node = node_of(&ana);
+    let (mut at_a, _) = connect(&a.url, &node, "n-a");
+    let (mut first, _) = connect(&b.url, &node, "n-b");
+    wait_until("n-b is known", || stage(&ana, 500, &json!(["n-b"])).status == 201);
+    assert_eq!(sent_of_eve(&mut first), (2, 500, false));
+    // Where the rollout was not begun, and may not be known yet.
+    let made = block(&at_b, EVE, ("if-none-match", "*"));
+    assert_eq!((made.status, &made.json()["others_version"]), (201, &json!(3)), "{made:?}");
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut at_a)), ((4, 500, true), (3, 100, true)));
+    for server in [&a, &b] {
+        wait_for(server, 3);
+        assert!(!server.check("eve").is_allowed());
+    }
+    // The other one takes it back, from the version that has the block.
+    assert_eq!(go_on(&ana, &json!("back")).json(), json!({ "version": 5, "rollout": null }));
+    assert_eq!((sent_of_eve(&mut first), sent_of_eve(&mut at_a)), ((5, 100, true), (5, 100, true)));
+    for server in [&a, &b] {
+        wait_for(server, 5);
+        assert!(!server.check("eve").is_allowed());
+    }
 }
 
 #[test]

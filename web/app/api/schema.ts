@@ -1184,6 +1184,8 @@ export type ListedVersion = {
   author: string;
   carry: Carries;
   decided: DecidedAround;
+  /** The version that it was made on: the one before it, unless a rollout was open; 0: there was none. */
+  follows: number;
   message: string;
   objects: TouchedObjects;
   /** RFC 3339. */
@@ -1198,6 +1200,8 @@ export type ListedVersionWithDocument = {
   carry: Carries;
   decided: DecidedAround;
   document: Policy;
+  /** The version that it was made on: the one before it, unless a rollout was open; 0: there was none. */
+  follows: number;
   message: string;
   objects: TouchedObjects;
   /** RFC 3339. */
@@ -1560,7 +1564,7 @@ export type Op = 'create' | 'put' | 'patch' | 'delete';
 
 /** An open rollout, with what its nodes have. */
 export type OpenRollout = {
-  /** Who published it. */
+  /** Who began it. */
   author: string;
   /** Each of `nodes`, with the version in force there. */
   has: RolloutNode[];
@@ -1568,7 +1572,7 @@ export type OpenRollout = {
   keeps: number;
   /** Those that it went to. */
   nodes: string[];
-  /** RFC 3339. */
+  /** When it began, RFC 3339. */
   since: string;
   /** The newest version. */
   version: number;
@@ -1831,6 +1835,8 @@ export type Publication = {
   notes?: Note[];
   /** The version that the list was applied on, where that is not the one that it was made on. */
   on_top_of: number | null;
+  /** Where a rollout is open: the version by which all other nodes get the same change. */
+  others_version?: number | null;
   report?: ImportReport | null;
   /** Of the document, hex. */
   sha256: string;
@@ -2011,13 +2017,13 @@ export type RollBackTried = {
 
 /** A version that some nodes have, and all others wait for. */
 export type Rollout = {
-  /** Who published it. */
+  /** Who began it. */
   author: string;
   /** The version that all others keep. */
   keeps: number;
   /** Those that it went to. */
   nodes: string[];
-  /** RFC 3339. */
+  /** When it began, RFC 3339. */
   since: string;
   /** The newest version. */
   version: number;
@@ -2655,6 +2661,8 @@ export type VersionWithDocument = {
   author: string;
   carry: Carries;
   document: Policy;
+  /** The version that it was made on: the one before it, unless a rollout was open; 0: there was none. */
+  follows: number;
   message: string;
   /** RFC 3339. */
   published_at: string;

@@ -20,6 +20,8 @@ class Fleet {
   nodes = $state.raw<NodeRow[] | null>(null);
   /** The version that waits on some nodes. */
   rollout = $state.raw<Rollout | null>(null);
+  /** How many versions a publish makes: while a rollout is open, one on top of each of its two. */
+  versionsPerPublish: number = $derived(this.rollout === null ? 1 : 2);
   /** When the newest version was published, Unix milliseconds, as far as it is known. */
   publishedAt = $state<number | null>(null);
   /** Of the newest version, by node. */

@@ -138,7 +138,8 @@ export const temporary = {
   set: 'Set it now',
   busy: 'Setting…',
   end: 'End it now',
-  done: (version: number) => `v${version} in force`,
+  done: (version: number, others: number | null) =>
+    others === null ? `v${version} in force` : `v${version} in force, and v${others} on all other nodes`,
   meanwhile: (by: string) =>
     `${by} changed this client meanwhile: look again, and set it if it is still meant.`,
   lost: 'The server does not answer. Whether it was done is not known: look again.',

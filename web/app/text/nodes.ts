@@ -112,8 +112,8 @@ export const nodes = {
     title: (version: number) => `Where v${version} is`,
     unknown: 'Not live: what follows may be old.',
     nobody: (version: number) => `v${version} is published. No node is known yet.`,
-    sum: (version: number, on: number, all: number) =>
-      `v${version} on ${on} of ${all} ${all === 1 ? 'node' : 'nodes'}`,
+    sum: (version: number, others: number | null, on: number, all: number) =>
+      `v${version}${others === null ? '' : ` or v${others}`} on ${on} of ${all} ${all === 1 ? 'node' : 'nodes'}`,
     has: 'has it',
     tookMs: (ms: number) => `applied, ${ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`}`,
     beyond: (version: number) => `has v${version}`,
@@ -127,7 +127,7 @@ export const nodes = {
   staged: {
     title: (version: number) => `v${version} is on some nodes first`,
     body: (version: number, nodes: string, keeps: number) =>
-      `v${version} went to ${nodes}. All others keep v${keeps}, and nothing else is published until it goes on.`,
+      `v${version} went to ${nodes}. All others keep v${keeps}. Until it goes on, only overrides of clients are published, blocks too: they reach all nodes.`,
     all: (version: number) => `Give v${version} to all nodes`,
     back: (version: number) => `Take v${version} back`,
     some: (version: number) => `Give v${version} to one more`,

@@ -53,6 +53,7 @@ export const publish = {
       'Something went wrong in this page. Publishing again is safe: the same list is never published twice.',
   },
   inForce: (version: number) => `v${version} in force`,
+  others: (version: number) => `A rollout is open: all other nodes get the same change as v${version}.`,
   onTop: (version: number) => `Applied on top of v${version}, which did not touch these objects.`,
   merged: (objects: string) => `Put together with what others published meanwhile: ${objects}.`,
   inHistory: 'See it in History',

@@ -13,6 +13,7 @@ export const states = {
   pageFailed:
     'This page could not be read. The server is away, or has been renewed since this tab was opened.',
   unreachable: 'The server does not answer.',
+  rollout: 'To the rollout',
   requestId: (id: string) => `Request ${id}`,
   oldData: (time: string) => `What follows is from ${time}.`,
   noMatch: (what: string, filter: string) => `No ${what} matches “${filter}”`,

@@ -116,10 +116,12 @@ async fn publish(store: &Store) -> sqlx::Result<()> {
         message: String::new(),
         published_at: "2026-01-01T00:00:00Z".to_owned(),
         carry: Carries::default(),
+        follows: 1,
     };
     let new = NewVersion {
         version: &version,
         document: "",
+        kept: None,
         touched: &[],
         removed: &[],
         objects: &[],

@@ -6,11 +6,14 @@ use tidegate::algorithm::Carry;
 
 use super::{Home, LINE, at_once};
 use crate::store::{
-    Answered, Audit, Carries, FromFile, NewVersion, Revision, Rollout, SoughtVersions, Store, Version, pattern, sha256,
+    Answered, Audit, Carries, FromFile, KeptVersion, NewVersion, Revision, Rollout, SoughtVersions, Store, Version,
+    pattern, sha256,
 };
 
 on_both! {
     a_version_comes_back_with_its_document,
+    a_version_follows_the_one_that_it_was_made_on,
+    both_versions_of_a_rollout_are_written_or_neither,
     a_version_is_stored_here_or_in_another_copy,
     objects_have_the_version_that_changed_them_last,
     many_objects_are_written,
@@ -36,6 +39,7 @@ fn version(number: u64) -> Version {
         message: format!("message {number}"),
         published_at: format!("2026-01-01T00:00:{number:02}.5Z"),
         carry: Carries::default(),
+        follows: number - 1,
     }
 }
 
@@ -44,6 +48,7 @@ fn plain<'a>(version: &'a Version, document: &'a str) -> NewVersion<'a> {
     NewVersion {
         version,
         document,
+        kept: None,
         touched: &[],
         removed: &[],
         objects: &[],
@@ -82,8 +87,8 @@ async fn a_version_comes_back_with_its_document(home: &Home) {
         store.version(2).await.expect("an answer").expect("the version"),
         Version::read(&mut *home.connection().await, 2).await.expect("an answer").expect("the version"),
     ] {
-        let Version { version, sha256, author, message, published_at, carry } = &found;
-        assert_eq!((*version, sha256, author), (2, &written.sha256, &written.author));
+        let Version { version, sha256, author, message, published_at, carry, follows } = &found;
+        assert_eq!((*version, sha256, author, *follows), (2, &written.sha256, &written.author, 1));
         assert_eq!((message, published_at, &carry.0), (&written.message, &written.published_at, &written.carry.0));
         assert_eq!(document, "document 2");
     }
@@ -91,6 +96,73 @@ async fn a_version_comes_back_with_its_document(home: &Home) {
         assert!(store.version(absent).await.expect("an answer").is_none(), "{absent}");
     }
     assert_eq!(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+async fn a_version_follows_the_one_that_it_was_made_on(home: &Home) {
+    let store = &home.store;
+    publish(store, 2, &[], &[]).await;
+    let other = Version { follows: 1, ..version(3) };
+    add(store, plain(&other, "")).await;
+    // As builds before this one wrote them.
+    home.execute(
+        "INSERT INTO policy_versions (version, document, sha256, author, message, published_at)
+         VALUES (4, '', '', 'ana', 'm', '2026-01-01T00:00:04Z')",
+    )
+    .await;
+    for (number, follows) in [(1, 0), (2, 1), (3, 1), (4, 3)] {
+        let (found, _) = store.version(number).await.expect("an answer").expect("the version");
+        assert_eq!(found.follows, follows, "{number}");
+    }
+    let listed = store.versions(ANY, u64::MAX, 9).await.expect("a list");
+    assert_eq!(listed.iter().map(|version| version.follows).collect::<Vec<_>>(), [3, 1, 1, 0]);
+}
+
+async fn both_versions_of_a_rollout_are_written_or_neither(home: &Home) {
+    let store = &home.store;
+    publish(store, 2, &[("d", "tier", "a")], &[]).await;
+    let (newest, kept) = (Version { follows: 2, ..version(4) }, Version { follows: 1, ..version(3) });
+    let names = ["client:user:eve".to_owned(), "client:user:bob".to_owned()];
+    let (touched, removed) = ([("d", "client", "user:eve")], [("d", "client", "user:bob")]);
+    let lines = [LINE, LINE];
+    let rollout = Rollout {
+        version: 4,
+        keeps: 3,
+        nodes: ["n-1".to_owned()].into(),
+        author: "ana".to_owned(),
+        since: "2026-01-01T00:00:02Z".to_owned(),
+    };
+    let answered = Answered { request_sha256: "sha".to_owned(), answer: "{}".to_owned() };
+    let both = || NewVersion {
+        kept: Some(KeptVersion { version: &kept, document: "document 3", objects: &names[..1], touched: 1 }),
+        touched: &touched,
+        removed: &removed,
+        objects: &names,
+        answered: Some(("k", &answered)),
+        rollout: Some(&rollout),
+        audit: &lines,
+        ..plain(&newest, "document 4")
+    };
+    // What fails at the end takes the first one with it.
+    let absent = Rollout { keeps: 99, ..rollout.clone() };
+    let change = store.change().await.expect("a change");
+    store.add_version(change, NewVersion { rollout: Some(&absent), ..both() }).await.expect_err("it is refused");
+    assert!(store.version(3).await.expect("an answer").is_none() && home.lines("test").await == 0);
+
+    add(store, both()).await;
+    for (number, follows) in [(3, 1), (4, 2)] {
+        let (found, document) = store.version(number).await.expect("an answer").expect("the version");
+        assert_eq!((found.follows, document), (follows, format!("document {number}")));
+    }
+    assert_eq!(Rollout::read(&mut *home.connection().await).await.expect("an answer"), Some(rollout.clone()));
+    let of = store.version_objects(&[3, 4]).await.expect("objects");
+    let named = |name: &String, removed| (name.clone(), removed);
+    assert_eq!((of[&3].count, &of[&3].first), (Some(1), &vec![named(&names[0], false)]));
+    assert_eq!((of[&4].count, &of[&4].first), (Some(2), &vec![named(&names[0], false), named(&names[1], true)]));
+    // Objects are as the newest has them, and a repeat is answered for both at once.
+    assert_eq!(revisions(home).await, [("d/client:user:eve".to_owned(), 4), ("d/tier:a".to_owned(), 2)]);
+    assert_eq!(store.removals(&removed).await.expect("a list")[0].version, 4);
+    assert!(Answered::read(&mut *home.connection().await, "ana", "k").await.expect("an answer").is_some());
+    assert_eq!(home.lines("test").await, 2);
 }
 
 async fn a_version_is_stored_here_or_in_another_copy(home: &Home) {

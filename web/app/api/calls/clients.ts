@@ -10,6 +10,7 @@ import type {
   ListOfClientItem,
   NodeAnswers as Peeked,
   PeekedLimit,
+  Publication,
   Standing,
   Standings,
 } from '../schema.ts';
@@ -20,9 +21,7 @@ export type { ClientFilter, Explained, ImportReport, Peeked, PeekedLimit, Standi
 export type ClientPage = Omit<ListOfClientItem, 'items'> & { items: ClientItem[] };
 
 /** What every publish of clients answers. */
-export interface PublishedVersion {
-  version: number;
-}
+export type PublishedVersion = Pick<Publication, 'version' | 'others_version'>;
 
 /** One change for all that match: a merge patch of each, or their removal. */
 export interface Bulk {
