@@ -29,6 +29,7 @@ use crate::{
     published::{Published, Shared},
     publisher::Publisher,
     store::{FigureRow, Store, Token},
+    telemetry::Telemetry,
 };
 
 /// How often is looked, beside after every publish.
@@ -47,8 +48,8 @@ const UNMATCHED: SignedDuration = SignedDuration::from_hours(24 * 30);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `unknown_domain`, `without_store`,
-    /// `figures_not_kept`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`,
-    /// `node_clock_apart`, or the code of a warning of the policy.
+    /// `figures_not_kept`, `sign_ins_limited`, `certificate_unusable`, `node_silent`, `node_gone`, `node_behind`, `node_refused`,
+    /// `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -131,6 +132,7 @@ struct Seen {
     sample: Arc<Sample>,
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
+    limited_by_name: u64,
     troubles: Vec<Trouble>,
     tokens: Vec<Token>,
 }
@@ -153,6 +155,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
     pub(crate) certificate: &'a tidegate_tls::Trouble,
+    pub(crate) telemetry: &'a Telemetry,
 }
 
 impl Alerts {
@@ -178,7 +181,7 @@ impl Alerts {
     /// answer.
     pub(crate) async fn look(
         &self,
-        Sight { publisher, figures, fleet, store, events, certificate }: Sight<'_>,
+        Sight { publisher, figures, fleet, store, events, certificate, telemetry }: Sight<'_>,
     ) -> Result<(Vec<Alert>, usize), Problem> {
         let mut memory = Arc::clone(&self.turn).lock_owned().await;
         let now = figures.time();
@@ -194,6 +197,7 @@ impl Alerts {
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
+            limited_by_name: telemetry.limited_by_name.get(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
             tokens,
         };
@@ -340,7 +344,7 @@ impl Memory {
     }
 
     /// What this server has trouble with.
-    fn of_node(&mut self, Seen { now, sample, kept, certificate, .. }: &Seen) -> Vec<Alert> {
+    fn of_node(&mut self, Seen { now, sample, kept, certificate, limited_by_name, .. }: &Seen) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
                 format!("The files of the dashboard's certificate cannot be used, so the one before stays: {why}");
@@ -356,6 +360,12 @@ impl Memory {
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),
             ("figures_not_kept", kept.failed, "Figures are not written into the database"),
+            (
+                "sign_ins_limited",
+                *limited_by_name,
+                "Tries to sign in under one name come too often: browsers in which its user never signed in have to wait. The \
+                 audit log has the name, under session.limited",
+            ),
         ];
         for (code, count, message) in of_node {
             if let Some(since) = self.grows(code, count, now.as_millisecond()) {

@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    cookie::{Cookie, SameSite, time},
+    cookie::{Cookie, CookieBuilder, SameSite, time},
     http::{StatusCode, header::USER_AGENT},
     web::{Data, Json},
 };
@@ -15,21 +15,27 @@ use crate::{
     addresses::address,
     api::Api,
     body::Body,
-    passwords,
-    people::{self, is_name},
+    browsers::{KNOWN_FOR_S, KnownBrowser},
+    cookies,
+    passwords::{self, CallerKind},
+    people::{self, SERVER, is_name},
     problem::{Code, Problem},
     request_id::request_id,
     roles::{Person, Role},
     secrets::{instant, now, secret},
     server::State,
-    store::{Audit, Ending, NewSession, Session, UsedSignIn, sha256},
+    store::{Audit, Ending, Login, NewSession, Session, UsedSignIn, sha256},
 };
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Session", "Signing in and out.");
     api.get("/session", show).says("Who is signed in", "");
     api.post("/session", sign_in)
-        .says("Sign in", "Sets the session's cookie. Tries are limited by address and by name.")
+        .says(
+            "Sign in",
+            "Sets the session's cookie, and one by which this browser is known for the user. Tries are limited by address and by \
+             name; those of a browser that is known for the name are counted apart.",
+        )
         .answers_json::<Shown>(StatusCode::OK, "Signed in.")
         .refuses(&[Code::WrongCredentials, Code::TooMany]);
     api.delete("/session", sign_out)
@@ -102,33 +108,113 @@ async fn sign_in(
     request: HttpRequest,
     body: Body<Credentials>,
 ) -> Result<HttpResponse, Problem> {
-    let Credentials { name, password } = body.value;
-    let tries_left = state.tries.count(&address(&request), &name)?;
+    let outcome = check_credentials(&state, &request, body.value).await;
+    state.telemetry.signed_in(&outcome);
+    outcome
+}
+
+async fn check_credentials(
+    state: &State,
+    request: &HttpRequest,
+    Credentials { name, password }: Credentials,
+) -> Result<HttpResponse, Problem> {
+    let browser = known_browser(state, request, &name).await?;
+    let (counted, caller) = match &browser {
+        Some(browser) => (state.tries.count_known(&browser.id), CallerKind::Known),
+        None => (state.tries.count(&address(request), &name), CallerKind::Stranger),
+    };
+    if counted.is_err_and(|refused| refused.is_by_name) {
+        tell_of_limit(state, request, &name).await?;
+    }
+    let tries_left = counted?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
     let user = if is_name(&name) { state.store.login(&name).await? } else { None };
-    let is_somebody = user.is_some();
     let hash = user.as_ref().map(|user| user.password_hash.clone());
-    let is_right = passwords::verify(password, hash).await?;
+    let is_right = passwords::verify(password, hash, caller).await?;
+    let object = object_of(&name, user.is_some());
     if let Some(user) = user.filter(|_| is_right) {
-        let begun = begin(&state, &request, (user.id, user.revision), &name, None).await?;
-        return answer(StatusCode::OK, &state, &begun.ok_or(Problem::WrongCredentials { tries_left })?);
+        let begun = begin(state, request, (user.id, user.revision), &name, None).await?;
+        let begun = begun.ok_or(Problem::WrongCredentials { tries_left })?;
+        return answer(StatusCode::OK, state, request, &begun, &user);
     }
-    // Nobody has shown who he is. What is no name may be a password, in the wrong field.
-    let object = match () {
-        () if is_somebody => format!("user:{name}"),
-        () if is_name(&name) => format!("typed:{name}"),
-        () => String::new(),
-    };
+    // Nobody has shown who he is.
     let line = Audit {
         actor: "",
-        address: &address(&request),
+        address: &address(request),
         action: "session.begin",
         object: &object,
         result: "wrong name or password",
-        request_id: &request_id(&request),
+        request_id: &request_id(request),
     };
-    state.refusals.write(&state, line);
+    state.refusals.write(state, line);
     Err(Problem::WrongCredentials { tries_left })
+}
+
+/// The object of a try in the audit log. What is no name may be a password, in the wrong field.
+fn object_of(name: &str, is_user: bool) -> String {
+    match () {
+        () if is_user => format!("user:{name}"),
+        () if is_name(name) => format!("typed:{name}"),
+        () => String::new(),
+    }
+}
+
+/// Counts a try that was refused because of those before it for the same name, and tells of the first one: it may be an attack
+/// on the user, who still comes in by browsers that are known.
+async fn tell_of_limit(state: &State, request: &HttpRequest, name: &str) -> Result<(), Problem> {
+    state.telemetry.limited_by_name.inc();
+    if !is_name(name) || !state.tries.is_first_refusal(name, now()) {
+        return Ok(());
+    }
+    let object = &object_of(name, state.store.login(name).await?.is_some());
+    let address = &address(request);
+    tracing::warn!(object, address, "too many tries to sign in under one name: only browsers that are known for it come in");
+    let result = "too many tries under this name, from all addresses together";
+    let request_id = &request_id(request);
+    // Of the server itself: lines of a stranger's address may be used up by then.
+    let line = Audit { actor: SERVER, address, action: "session.limited", object, result, request_id };
+    state.refusals.write(state, line);
+    Ok(())
+}
+
+/// Returns the browser that asks, if this user signed in in it before. Only a cookie that was signed here has the database asked.
+async fn known_browser(state: &State, request: &HttpRequest, name: &str) -> Result<Option<KnownBrowser>, Problem> {
+    let cookie = request.cookie_raw(&cookies::name_of(&family(state), name));
+    let browser = cookie.and_then(|cookie| state.browsers.read(name, cookie.value(), now()));
+    let Some(browser) = browser else { return Ok(None) };
+    let user = state.store.login(name).await?;
+    Ok(user.is_some_and(|user| state.browsers.is_of(&browser, &user)).then_some(browser))
+}
+
+/// The start of the names of cookies by which browsers are known.
+fn family(state: &State) -> String {
+    format!("{}_", state.cookie.replace("session", "browser"))
+}
+
+/// Makes a browser known for a user who has shown the password in it.
+pub(super) fn know_browser(
+    state: &State,
+    request: &HttpRequest,
+    (name, user): (&str, &Login),
+    response: &mut HttpResponse,
+) -> Result<(), Problem> {
+    let family = family(state);
+    let new = cookies::name_of(&family, name);
+    let removals = cookies::surplus(request, &family, &new).into_iter().map(|name| {
+        let mut removal = cookie(state, name, String::new()).finish();
+        removal.make_removal();
+        removal
+    });
+    let value = state.browsers.sign(name, user, now()).map_err(random)?;
+    let known = cookie(state, new, value).max_age(time::Duration::seconds(KNOWN_FOR_S)).finish();
+    for cookie in removals.chain([known]) {
+        response.add_cookie(&cookie).map_err(|error| Problem::Internal(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn random(error: getrandom::Error) -> Problem {
+    Problem::Internal(format!("random numbers: {error}"))
 }
 
 /// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its
@@ -140,7 +226,6 @@ pub(super) async fn begin(
     name: &str,
     sign_in: Option<UsedSignIn<'_>>,
 ) -> Result<Option<(Session, Cookie<'static>)>, Problem> {
-    let random = |error: getrandom::Error| Problem::Internal(format!("random numbers: {error}"));
     let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
     let token_sha256 = sha256(&token);
     let result = if sign_in.is_some() { "done: by the provider" } else { "done" };
@@ -162,17 +247,21 @@ pub(super) async fn begin(
     }
     let session =
         state.store.session(&token_sha256, begins_at, state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    let cookie = cookie(state, token).max_age(time::Duration::seconds(state.session_life.whole_s)).finish();
-    Ok(Some((session, cookie)))
+    let life = time::Duration::seconds(state.session_life.whole_s);
+    Ok(Some((session, cookie(state, state.cookie.clone(), token).max_age(life).finish())))
 }
 
+/// Answers with a session that began by the password of this user. The session's cookie comes first.
 fn answer(
     status: StatusCode,
     state: &State,
+    request: &HttpRequest,
     (session, cookie): &(Session, Cookie<'_>),
+    user: &Login,
 ) -> Result<HttpResponse, Problem> {
     let mut response = HttpResponse::build(status).json(shown(state, session));
     response.add_cookie(cookie).map_err(|error| Problem::Internal(error.to_string()))?;
+    know_browser(state, request, (&session.name, user), &mut response)?;
     Ok(response)
 }
 
@@ -182,12 +271,8 @@ fn browser(request: &HttpRequest) -> String {
     name.chars().take(200).collect()
 }
 
-fn cookie(state: &State, token: String) -> actix_web::cookie::CookieBuilder<'static> {
-    Cookie::build(state.cookie.clone(), token)
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Strict)
-        .secure(state.secure_cookies)
+fn cookie(state: &State, name: String, value: String) -> CookieBuilder<'static> {
+    Cookie::build(name, value).path("/").http_only(true).same_site(SameSite::Strict).secure(state.secure_cookies)
 }
 
 async fn sign_out(by: By<Person>, state: Data<State>) -> Result<HttpResponse, Problem> {
@@ -196,7 +281,7 @@ async fn sign_out(by: By<Person>, state: Data<State>) -> Result<HttpResponse, Pr
     state.store.end_sessions(session.user, Ending::One(id), by.did("session.end", "", "done")).await?;
     state.session_ended.send_replace(());
     let mut response = HttpResponse::NoContent().finish();
-    let mut removal = cookie(&state, String::new()).finish();
+    let mut removal = cookie(&state, state.cookie.clone(), String::new()).finish();
     removal.make_removal();
     response.add_cookie(&removal).map_err(|error| Problem::Internal(error.to_string()))?;
     Ok(response)
@@ -252,5 +337,7 @@ async fn set_up(
     }
     state.setup.close();
     let begun = begin(&state, &request, added.ok_or_else(gone)?, &name, None).await?;
-    answer(StatusCode::CREATED, &state, &begun.ok_or(Problem::WrongCredentials { tries_left })?)
+    let user = state.store.login(&name).await?;
+    let (begun, user) = begun.zip(user).ok_or(Problem::WrongCredentials { tries_left })?;
+    answer(StatusCode::CREATED, &state, &request, &begun, &user)
 }

@@ -45,7 +45,7 @@ pub(crate) use self::{
     drafts::Draft,
     figures::FigureRow,
     nodes::{Elsewhere, Forgotten, KnownNode},
-    people::{Edit, Means, Outcome, User},
+    people::{Edit, Login, Means, Outcome, User},
     rollouts::Rollout,
     sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},
     tokens::{Added, Token},

@@ -15,6 +15,8 @@ pub(crate) struct Login {
     pub(crate) revision: i64,
     /// argon2id, PHC string.
     pub(crate) password_hash: String,
+    /// How often the user was signed out everywhere.
+    pub(crate) sign_outs: i64,
 }
 
 /// How a user signs in.
@@ -122,10 +124,8 @@ impl Store {
 
     /// What signing in by a password takes; `None` too for who signs in otherwise.
     pub(crate) async fn login(&self, name: &str) -> sqlx::Result<Option<Login>> {
-        query_as("SELECT id, revision, password_hash FROM users WHERE name = $1 AND password_hash <> ''")
-            .bind(name)
-            .fetch_optional(&self.pool)
-            .await
+        let sql = "SELECT id, revision, password_hash, sign_outs FROM users WHERE name = $1 AND password_hash <> ''";
+        query_as(sql).bind(name).fetch_optional(&self.pool).await
     }
 
     /// All users, by name.

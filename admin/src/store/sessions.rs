@@ -168,7 +168,8 @@ impl Store {
         .await
     }
 
-    /// Ends sessions of a user, and answers how many; where there is none, nothing is written.
+    /// Ends sessions of a user, and answers how many. With all, or all others, the browsers that are known end too. Where one
+    /// is named that is not there, nothing is written.
     pub(crate) async fn end_sessions(&self, user: i64, which: Ending<'_>, audit: Audit<'_>) -> sqlx::Result<u64> {
         let mut change = self.change().await?;
         let ended = match which {
@@ -181,8 +182,13 @@ impl Store {
             }
         };
         let ended = ended.execute(&mut *change).await?.rows_affected();
-        if ended == 0 {
-            return Ok(0);
+        match which {
+            Ending::One(_) if ended == 0 => return Ok(0),
+            Ending::One(_) => {}
+            Ending::All | Ending::Others(_) => {
+                let count = "UPDATE users SET sign_outs = sign_outs + 1 WHERE id = $1";
+                query(count).bind(user).execute(&mut *change).await?;
+            }
         }
         audit.write(&mut change).await?;
         self.keep(change).await?;

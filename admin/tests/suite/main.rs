@@ -4,6 +4,7 @@ mod access;
 mod alerts;
 mod audit;
 mod bodies;
+mod browsers;
 mod clients;
 mod documentation;
 mod documented;

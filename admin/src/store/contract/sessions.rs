@@ -133,9 +133,13 @@ async fn sessions_end_as_they_are_named(home: &Home) {
     assert!(!is_there(store, long[0], 100).await && is_there(store, long[1], 100).await);
     assert_eq!(end(ana.0, Ending::Others("three")).await, 2);
     assert!(is_there(store, "three", 100).await && !is_there(store, "four", 100).await);
+    let sign_outs = async || store.login("ana").await.expect("an answer").expect("a login").sign_outs;
+    assert_eq!(sign_outs().await, 1, "not by the end of one");
     assert_eq!((end(ana.0, Ending::All).await, end(ana.0, Ending::All).await), (1, 0));
     assert!(is_there(store, "of ben", 100).await);
-    assert_eq!(home.lines("session.end").await, 3);
+    // Browsers that are known end without a session too.
+    assert_eq!((sign_outs().await, home.lines("session.end").await), (3, 4));
+    assert_eq!(store.login("ben").await.expect("an answer").expect("a login").sign_outs, 0);
 }
 
 async fn of_endings_at_once_one_counts(home: &Home) {
@@ -151,7 +155,8 @@ async fn of_endings_at_once_one_counts(home: &Home) {
     let mut ended = at_once(ending).await;
     ended.sort_unstable();
     assert_eq!(ended, [0, 0, 0, 0, 0, 3]);
-    assert_eq!(home.lines("session.end").await, 1);
+    // Each ends the browsers that are known.
+    assert_eq!(home.lines("session.end").await, 6);
 }
 
 async fn no_session_begins_of_a_user_who_was_changed(home: &Home) {
