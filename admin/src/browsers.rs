@@ -69,7 +69,8 @@ mod tests {
     use super::*;
 
     fn user(password_hash: &str, sign_outs: i64) -> Login {
-        Login { id: 1, revision: 1, password_hash: password_hash.to_owned(), sign_outs }
+        let (password_hash, app_secret) = (password_hash.to_owned(), String::new());
+        Login { id: 1, revision: 1, password_hash, sign_outs, app_secret, last_step: 0 }
     }
 
     #[test]

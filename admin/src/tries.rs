@@ -15,12 +15,13 @@ use crate::{addresses::network, problem::Problem};
 
 /// Networks, addresses and names that count just now: a try does for some seconds, a name that is tried often for ten minutes.
 const KEYS: usize = 100_000;
-/// Known browsers and sessions that count just now: a caller has one only after signing in.
+/// Known browsers, sessions, and names with the right password that count just now: who knows no password makes none.
 const KNOWN_KEYS: usize = 10_000;
 
 const SIGN_IN: &str = "/sign-in";
 const SECRET: &str = "/secret";
 const KNOWN: &str = "/known";
+const CODE: &str = "/code";
 
 /// `address` is an IPv4 address or 64 bits of IPv6; `network`, of which who has one has 65,536 of these, 48 bits of IPv6.
 const STRANGERS: &str = r#"
@@ -67,6 +68,11 @@ id = "known"
 endpoint = "/known"
 per = "caller"
 limits = [{ id = "tries", algorithm = "token_bucket", limit = 10, period = "1m" }]
+[[domains.default.rules]]
+id = "codes"
+endpoint = "/code"
+per = "caller"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 10, period = "1h" }]
 "#;
 
 /// Names of which it is remembered that a refusal was told.
@@ -121,8 +127,18 @@ impl Tries {
 
     /// Counts a password from a browser that is known, or in a session, and answers how many more there may be at once.
     pub(crate) fn count_known(&self, caller: &str) -> Result<u64, TooManyTries> {
+        self.count_caller(KNOWN, caller)
+    }
+
+    /// Counts a code of a second factor after the right password, from a browser that is known or under a name, and answers how
+    /// many more there may be at once. There are a million codes, of which three are right at a time.
+    pub(crate) fn count_code(&self, caller: &str) -> Result<u64, TooManyTries> {
+        self.count_caller(CODE, caller)
+    }
+
+    fn count_caller(&self, endpoint: &str, caller: &str) -> Result<u64, TooManyTries> {
         let caller = Identity::new("caller", caller).ok();
-        check(&self.known, KNOWN, caller.as_slice())
+        check(&self.known, endpoint, caller.as_slice())
     }
 
     fn count_stranger(&self, endpoint: &str, from: &str, name: Option<&str>) -> Result<u64, TooManyTries> {
@@ -263,6 +279,7 @@ mod tests {
         let tries = Tries::new();
         let allowed = |caller: &str| (0..100).filter(|_| tries.count_known(caller).is_ok()).count();
         assert_eq!((allowed("one"), allowed("another")), (10, 10));
+        assert_eq!((0..100).filter(|_| tries.count_code("one").is_ok()).count(), 10, "codes by themselves");
         assert!(tries.count_known("one").is_err_and(|wait| !wait.is_by_name));
     }
 

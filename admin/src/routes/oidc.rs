@@ -28,7 +28,7 @@ use crate::{
     secrets::now,
     server::State,
     sign_ins::SignIn,
-    store::{Audit, Edit, Means, Outcome, UsedSignIn, User, sha256},
+    store::{Audit, Edit, Means, Outcome, Proof, UsedSignIn, User, sha256},
 };
 
 /// Where browsers come back.
@@ -200,8 +200,8 @@ async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<Htt
         }
     };
     // The provider takes a code once; should it take two at the same instant, one of them begins a session.
-    let by_state = UsedSignIn { state_sha256: &state_sha256, ends_at };
-    let Some((_, session)) = begin(state, request, (user.id, user.revision), &user.name, Some(by_state)).await? else {
+    let proof = Proof::Provider(UsedSignIn { state_sha256: &state_sha256, ends_at });
+    let Some((_, session)) = begin(state, request, (user.id, user.revision), &user.name, proof).await? else {
         return Err(refused(state, request, &format!("user:{}", user.name), Problem::SignInOver));
     };
     // The cookie of a session is not sent with what another site began; with what this page begins it is.

@@ -24,7 +24,8 @@ use crate::{
     roles::{Person, Role},
     secrets::{instant, now, secret},
     server::State,
-    store::{Audit, Ending, Login, NewSession, Session, UsedSignIn, sha256},
+    store::{Audit, Ending, Login, NewSession, Proof, Session, sha256},
+    totp,
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -34,10 +35,11 @@ pub(super) fn calls(api: &mut Api) {
         .says(
             "Sign in",
             "Sets the session's cookie, and one by which this browser is known for the user. Tries are limited by address and by \
-             name; those of a browser that is known for the name are counted apart.",
+             name; those of a browser that is known for the name are counted apart. A user with a second factor sends a code as \
+             well.",
         )
         .answers_json::<Shown>(StatusCode::OK, "Signed in.")
-        .refuses(&[Code::WrongCredentials, Code::TooMany]);
+        .refuses(&[Code::WrongCredentials, Code::CodeNeeded, Code::WrongCode, Code::TooMany]);
     api.delete("/session", sign_out)
         .says("Sign out", "Ends the session, and its event streams.")
         .answers_nothing("Signed out.");
@@ -58,6 +60,8 @@ pub(super) fn calls(api: &mut Api) {
 struct Credentials {
     name: String,
     password: String,
+    /// A code of the user's authenticator app, or a recovery code; only for a user with a second factor.
+    code: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -116,7 +120,7 @@ async fn sign_in(
 async fn check_credentials(
     state: &State,
     request: &HttpRequest,
-    Credentials { name, password }: Credentials,
+    Credentials { name, password, code }: Credentials,
 ) -> Result<HttpResponse, Problem> {
     let browser = known_browser(state, request, &name).await?;
     let (counted, caller) = match &browser {
@@ -132,22 +136,47 @@ async fn check_credentials(
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let is_right = passwords::verify(password, hash, caller).await?;
     let object = object_of(&name, user.is_some());
-    if let Some(user) = user.filter(|_| is_right) {
-        let begun = begin(state, request, (user.id, user.revision), &name, None).await?;
-        let begun = begun.ok_or(Problem::WrongCredentials { tries_left })?;
-        return answer(StatusCode::OK, state, request, &begun, &user);
-    }
-    // Nobody has shown who he is.
-    let line = Audit {
-        actor: "",
-        address: &address(request),
-        action: "session.begin",
-        object: &object,
-        result: "wrong name or password",
-        request_id: &request_id(request),
+    let refuse = |result: &str, problem: Problem| {
+        // The actor is a user who has shown who they are, which takes all of it.
+        let (address, request_id) = (&address(request), &request_id(request));
+        let line = Audit { actor: "", address, action: "session.begin", object: &object, result, request_id };
+        state.refusals.write(state, line);
+        Err(problem)
     };
-    state.refusals.write(state, line);
-    Err(Problem::WrongCredentials { tries_left })
+    let Some(user) = user.filter(|_| is_right) else {
+        return refuse("wrong name or password", Problem::WrongCredentials { tries_left });
+    };
+    let revision = (user.id, user.revision);
+    let begun = if user.has_second_factor() {
+        let code = totp::plain(code.as_deref().unwrap_or_default());
+        if code.is_empty() {
+            return Err(Problem::CodeNeeded);
+        }
+        // A browser that is known has codes of its own to try, as it has passwords.
+        let tries_left = state.tries.count_code(browser.as_ref().map_or(&name, |browser| &browser.id))?;
+        let code_sha256 = sha256(&code);
+        let begun = match proof_of(&user, &code, &code_sha256)? {
+            Some(proof) => begin(state, request, revision, &name, proof).await?,
+            None => None,
+        };
+        match begun {
+            Some(begun) => begun,
+            None => return refuse("right password, wrong code", Problem::WrongCode { tries_left }),
+        }
+    } else {
+        let begun = begin(state, request, revision, &name, Proof::Password).await?;
+        begun.ok_or(Problem::WrongCredentials { tries_left })?
+    };
+    answer(StatusCode::OK, state, request, &begun, &user)
+}
+
+/// Returns what a code would prove of a user with a second factor; `None`: nothing. Whether a recovery code is one shows when it
+/// is used.
+fn proof_of<'a>(user: &Login, code: &str, code_sha256: &'a str) -> Result<Option<Proof<'a>>, Problem> {
+    if totp::is_of_app(code) {
+        return Ok(totp::step_of(&user.app_secret()?, code, user.last_step, now()).map(Proof::Code));
+    }
+    Ok(Some(Proof::RecoveryCode(code_sha256)))
 }
 
 /// The object of a try in the audit log. What is no name may be a password, in the wrong field.
@@ -168,7 +197,11 @@ async fn tell_of_limit(state: &State, request: &HttpRequest, name: &str) -> Resu
     }
     let object = &object_of(name, state.store.login(name).await?.is_some());
     let address = &address(request);
-    tracing::warn!(object, address, "too many tries to sign in under one name: only browsers that are known for it come in");
+    tracing::warn!(
+        object,
+        address,
+        "too many tries to sign in under one name: only browsers that are known for it come in"
+    );
     let result = "too many tries under this name, from all addresses together";
     let request_id = &request_id(request);
     // Of the server itself: lines of a stranger's address may be used up by then.
@@ -213,22 +246,28 @@ pub(super) fn know_browser(
     Ok(())
 }
 
-fn random(error: getrandom::Error) -> Problem {
+/// The system has no random numbers.
+pub(super) fn random(error: getrandom::Error) -> Problem {
     Problem::Internal(format!("random numbers: {error}"))
 }
 
-/// Begins a session of a user (id and revision) whose right to it was seen, by the provider or by a password, and makes its
-/// cookie; `None`: somebody changed or removed him meanwhile, or the sign-in was used.
+/// Begins a session of a user (id and revision) who has shown this, and makes its cookie; `None`: the user was changed or
+/// removed meanwhile, or what they showed was used before.
 pub(super) async fn begin(
     state: &State,
     request: &HttpRequest,
     user: (i64, i64),
     name: &str,
-    sign_in: Option<UsedSignIn<'_>>,
+    proof: Proof<'_>,
 ) -> Result<Option<(Session, Cookie<'static>)>, Problem> {
     let (token, csrf) = (secret().map_err(random)?, secret().map_err(random)?);
     let token_sha256 = sha256(&token);
-    let result = if sign_in.is_some() { "done: by the provider" } else { "done" };
+    let result = match proof {
+        Proof::Password => "done",
+        Proof::Code(_) => "done: with a code",
+        Proof::RecoveryCode(_) => "done: with a recovery code",
+        Proof::Provider(_) => "done: by the provider",
+    };
     let (address, request_id) = (&address(request), &request_id(request));
     let line = Audit { actor: name, address, action: "session.begin", object: "", result, request_id };
     let begins_at = now();
@@ -236,7 +275,7 @@ pub(super) async fn begin(
         token_sha256: &token_sha256,
         user,
         csrf: &csrf,
-        sign_in,
+        proof,
         begins_at,
         life: state.session_life,
         address,
@@ -336,7 +375,7 @@ async fn set_up(
         return Err(Problem::field("/name", "a user has this name; take another one"));
     }
     state.setup.close();
-    let begun = begin(&state, &request, added.ok_or_else(gone)?, &name, None).await?;
+    let begun = begin(&state, &request, added.ok_or_else(gone)?, &name, Proof::Password).await?;
     let user = state.store.login(&name).await?;
     let (begun, user) = begun.zip(user).ok_or(Problem::WrongCredentials { tries_left })?;
     answer(StatusCode::CREATED, &state, &request, &begun, &user)

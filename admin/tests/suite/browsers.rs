@@ -54,7 +54,7 @@ fn cookies(answer: &Answer) -> Vec<String> {
 }
 
 /// Such a cookie as the browser sends it.
-fn browser(answer: &Answer) -> String {
+pub(crate) fn browser(answer: &Answer) -> String {
     let cookies = cookies(answer);
     assert_eq!(cookies.len(), 1, "{answer:?}");
     cookies[0].split(';').next().expect("a part").to_owned()

@@ -29,6 +29,7 @@ mod provider;
 mod publishing;
 mod renaming;
 mod rollout;
+mod second_factor;
 mod setup;
 mod silence;
 mod simulations;

@@ -3,7 +3,7 @@
 use super::{Home, LIFE, LINE, at_once};
 use crate::{
     roles::Role,
-    store::{Audit, Ending, Means, NewSession, Store, UsedSignIn},
+    store::{Audit, Ending, Means, NewSession, Proof, Store, UsedSignIn},
 };
 
 on_both! {
@@ -30,7 +30,7 @@ fn new(token_sha256: &str, user: (i64, i64), begins_at: i64) -> NewSession<'_> {
         token_sha256,
         user,
         csrf: "csrf",
-        sign_in: None,
+        proof: Proof::Password,
         begins_at,
         life: LIFE,
         address: "192.0.2.1",
@@ -192,8 +192,8 @@ async fn a_sign_in_begins_one_session_at_once(home: &Home) {
         let store = stores[number % 2].clone();
         async move {
             let token = number.to_string();
-            let sign_in = Some(UsedSignIn { state_sha256: "state", ends_at: 110 });
-            let new = NewSession { sign_in, ..new(&token, ana, 100) };
+            let proof = Proof::Provider(UsedSignIn { state_sha256: "state", ends_at: 110 });
+            let new = NewSession { proof, ..new(&token, ana, 100) };
             store.begin_session(new, BEGUN).await.expect("an answer")
         }
     });
