@@ -122,6 +122,7 @@ export const secondFactor = {
   removed: 'Your password alone signs you in now.',
   scan: 'Scan this with your authenticator app, or type the secret there. Then enter the code that the app shows.',
   qrCode: 'QR code of the secret',
+  noQrCode: 'The QR code cannot be shown: type the secret.',
   secret: 'Secret',
   code: 'Code',
   confirm: 'Confirm',
