@@ -1,7 +1,8 @@
 //! How often a caller may try to sign in, or show a token that is none: limited by our own engines. Strangers are limited by
 //! network, by address, by address and name, and by name. Where their table is full of keys that count, newcomers share eight
 //! buckets of each limit: none comes through uncounted, and a key that has a place keeps it. Browsers that are known, and
-//! people who are signed in, are counted apart, each by itself.
+//! people who are signed in, are counted apart, each by itself; those of one name also together, so that a user with many
+//! browsers or sessions takes no more of what hashes passwords than their share.
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,7 @@ use crate::{addresses::network, problem::Problem};
 
 /// Networks, addresses and names that count just now: a try does for some seconds, a name that is tried often for ten minutes.
 const KEYS: usize = 100_000;
-/// Known browsers, sessions, and names with the right password that count just now: who knows no password makes none.
+/// Known browsers, sessions, and names with the right password that count just now: a caller without a password makes none.
 const KNOWN_KEYS: usize = 10_000;
 
 const SIGN_IN: &str = "/sign-in";
@@ -69,16 +70,26 @@ endpoint = "/known"
 per = "caller"
 limits = [{ id = "tries", algorithm = "token_bucket", limit = 10, period = "1m" }]
 [[domains.default.rules]]
-id = "codes"
+id = "known-name"
+endpoint = "/known"
+per = "name"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 30, period = "1m" }]
+[[domains.default.rules]]
+id = "code"
 endpoint = "/code"
 per = "caller"
 limits = [{ id = "tries", algorithm = "token_bucket", limit = 10, period = "1h" }]
+[[domains.default.rules]]
+id = "code-name"
+endpoint = "/code"
+per = "name"
+limits = [{ id = "tries", algorithm = "token_bucket", limit = 30, period = "1h" }]
 "#;
 
-/// Names of which it is remembered that a refusal was told.
-const TOLD_MAX: usize = 1_000;
-/// How long no other refusal of a name is told, in seconds: until its bucket would be full again.
-const TOLD_FOR_S: i64 = 600;
+/// Names of which it is remembered that a refusal was reported.
+const REPORTED_MAX: usize = 1_000;
+/// How long no other refusal of a name is reported, in seconds: until its bucket would be full again.
+const REPORTED_FOR_S: i64 = 600;
 
 /// Tries.
 #[derive(Debug)]
@@ -86,8 +97,8 @@ pub(crate) struct Tries {
     strangers: Engine,
     /// An engine of its own, which strangers cannot fill.
     known: Engine,
-    /// Names of which a refusal was told, and until when no other is, in Unix seconds.
-    told: Mutex<HashMap<String, i64>>,
+    /// Names of which a refusal was reported, and until when no other is, in Unix seconds.
+    reported: Mutex<HashMap<String, i64>>,
 }
 
 /// A try that is refused, and when the next may come.
@@ -111,7 +122,7 @@ impl Tries {
 
     fn with_keys(keys: usize) -> Self {
         let (strangers, known) = (engine(keys, STRANGERS), engine(KNOWN_KEYS, OF_KNOWN));
-        Self { strangers, known, told: Mutex::default() }
+        Self { strangers, known, reported: Mutex::default() }
     }
 
     /// Counts a stranger's try to sign in, and answers how many more there may be at once: the same for a name without a user.
@@ -125,20 +136,23 @@ impl Tries {
         self.count_stranger(SECRET, address, None).map(drop)
     }
 
-    /// Counts a password from a browser that is known, or in a session, and answers how many more there may be at once.
-    pub(crate) fn count_known(&self, caller: &str) -> Result<u64, TooManyTries> {
-        self.count_caller(KNOWN, caller)
+    /// Counts a password for a name from a caller, which is a browser that is known for it or a session of it, and answers how
+    /// many more there may be at once.
+    pub(crate) fn count_known(&self, name: &str, caller: &str) -> Result<u64, TooManyTries> {
+        self.count_caller(KNOWN, name, caller)
     }
 
-    /// Counts a code of a second factor after the right password, from a browser that is known or under a name, and answers how
-    /// many more there may be at once. There are a million codes, of which three are right at a time.
-    pub(crate) fn count_code(&self, caller: &str) -> Result<u64, TooManyTries> {
-        self.count_caller(CODE, caller)
+    /// Counts a code of a second factor after the right password for a name from a caller, which is a browser that is known for
+    /// it, or the name itself for all strangers, and answers how many more there may be at once. There are a million codes, of
+    /// which three are right at a time.
+    pub(crate) fn count_code(&self, name: &str, caller: &str) -> Result<u64, TooManyTries> {
+        self.count_caller(CODE, name, caller)
     }
 
-    fn count_caller(&self, endpoint: &str, caller: &str) -> Result<u64, TooManyTries> {
-        let caller = Identity::new("caller", caller).ok();
-        check(&self.known, endpoint, caller.as_slice())
+    fn count_caller(&self, endpoint: &str, name: &str, caller: &str) -> Result<u64, TooManyTries> {
+        let who = [Identity::new("caller", caller), Identity::new("name", name)];
+        let who: Vec<_> = who.into_iter().flatten().collect();
+        check(&self.known, endpoint, &who)
     }
 
     fn count_stranger(&self, endpoint: &str, from: &str, name: Option<&str>) -> Result<u64, TooManyTries> {
@@ -151,18 +165,18 @@ impl Tries {
         check(&self.strangers, endpoint, &who)
     }
 
-    /// Returns whether this refusal of a try under a name is to be told: the first in a while, of so many names at a time.
+    /// Returns whether to report this refusal of a try under a name: the first in a while, of so many names at a time.
     pub(crate) fn is_first_refusal(&self, name: &str, now: i64) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(name).is_some_and(|until| now < *until) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.get(name).is_some_and(|until| now < *until) {
             return false;
         }
-        if told.len() >= TOLD_MAX {
-            told.retain(|_, until| now < *until);
+        if reported.len() >= REPORTED_MAX {
+            reported.retain(|_, until| now < *until);
         }
-        let has_room = told.len() < TOLD_MAX;
+        let has_room = reported.len() < REPORTED_MAX;
         if has_room {
-            told.insert(name.to_owned(), now + TOLD_FOR_S);
+            reported.insert(name.to_owned(), now + REPORTED_FOR_S);
         }
         has_room
     }
@@ -253,8 +267,8 @@ mod tests {
         let newcomer = |n: u32| of(15_000_000 + n);
         let newcomers = (0..2_000).filter(|n| tries.count(&newcomer(*n), &newcomer(*n)).is_ok()).count();
         assert!(newcomers < 1_000, "{newcomers}");
-        // Who is known has a place of their own.
-        assert_eq!((0..100).filter(|_| tries.count_known("browser").is_ok()).count(), 10);
+        // A browser that is known has a place of its own.
+        assert_eq!((0..100).filter(|_| tries.count_known("ana", "browser").is_ok()).count(), 10);
     }
 
     #[test]
@@ -270,29 +284,40 @@ mod tests {
             let Err(wait) = of_name[1_499] else { panic!("it is refused") };
             assert!(wait.is_by_name && (1..=20).contains(&wait.retry_after_s), "{wait:?}");
         }
-        assert_eq!(tries.count_known("a browser of ana"), Ok(9));
+        assert_eq!(tries.count_known("ana", "browser"), Ok(9));
         assert!(tries.count(&of(1), "ben").is_ok(), "another name");
     }
 
     #[test]
     fn callers_who_are_known_are_counted_each_by_itself() {
         let tries = Tries::new();
-        let allowed = |caller: &str| (0..100).filter(|_| tries.count_known(caller).is_ok()).count();
+        let allowed = |caller: &str| (0..100).filter(|_| tries.count_known("ana", caller).is_ok()).count();
         assert_eq!((allowed("one"), allowed("another")), (10, 10));
-        assert_eq!((0..100).filter(|_| tries.count_code("one").is_ok()).count(), 10, "codes by themselves");
-        assert!(tries.count_known("one").is_err_and(|wait| !wait.is_by_name));
+        assert_eq!((0..100).filter(|_| tries.count_code("ana", "one").is_ok()).count(), 10, "codes by themselves");
+        assert!(tries.count_known("ana", "one").is_err_and(|wait| !wait.is_by_name));
+    }
+
+    /// Each sign-in makes another browser known.
+    #[test]
+    fn callers_of_a_name_who_are_known_are_limited_together() {
+        let tries = Tries::new();
+        let passwords = (0..1_000).filter(|n| tries.count_known("ana", &n.to_string()).is_ok()).count();
+        let codes = (0..1_000).filter(|n| tries.count_code("ana", &n.to_string()).is_ok()).count();
+        // One password comes back every two seconds.
+        assert!((30..35).contains(&passwords) && codes == 30, "{passwords} {codes}");
+        assert_eq!((tries.count_known("ben", "browser"), tries.count_code("ben", "browser")), (Ok(9), Ok(9)));
     }
 
     #[test]
-    fn the_first_refusal_of_a_name_is_told_and_of_few_names_at_a_time() {
+    fn the_first_refusal_of_a_name_is_reported_and_of_few_names_at_a_time() {
         let tries = Tries::new();
         assert!(tries.is_first_refusal("ana", 100));
-        assert!(!tries.is_first_refusal("ana", 99 + TOLD_FOR_S));
-        assert!(tries.is_first_refusal("ana", 100 + TOLD_FOR_S));
-        let told = (0..3_000).filter(|n| tries.is_first_refusal(&n.to_string(), 200 + TOLD_FOR_S)).count();
-        assert_eq!(told, TOLD_MAX - 1);
-        assert!(tries.is_first_refusal("ben", 200 + 2 * TOLD_FOR_S), "the others are over");
-        assert_eq!(tries.told.lock().expect("whole").len(), 1);
+        assert!(!tries.is_first_refusal("ana", 99 + REPORTED_FOR_S));
+        assert!(tries.is_first_refusal("ana", 100 + REPORTED_FOR_S));
+        let reported = (0..3_000).filter(|n| tries.is_first_refusal(&n.to_string(), 200 + REPORTED_FOR_S)).count();
+        assert_eq!(reported, REPORTED_MAX - 1);
+        assert!(tries.is_first_refusal("ben", 200 + 2 * REPORTED_FOR_S), "the others are over");
+        assert_eq!(tries.reported.lock().expect("whole").len(), 1);
     }
 
     /// Whose token ended is not kept from signing in, nor is his neighbour.

@@ -96,14 +96,14 @@ async fn password(
     match state.store.change_user((user.id, user.revision), edit, &[by.did("user.password", &object, "done")]).await? {
         Outcome::Done => {
             state.session_ended.send_replace(());
-            stay_known(&state, &request, &by.name).await
+            Ok(stay_known(&state, &request, &by.name).await)
         }
         Outcome::Changed | Outcome::LastAdministrator => Err(Problem::Conflict(Vec::new())),
     }
 }
 
 /// Checks that `password`, which stands at `pointer`, is that of the user of this session, and answers the user as they were
-/// before: who changes them meanwhile changes their revision. Tries are counted by session.
+/// before: each change of them changes their revision. Tries are counted by session.
 pub(super) async fn check_password(
     by: &By<Person>,
     state: &State,
@@ -113,7 +113,7 @@ pub(super) async fn check_password(
 ) -> Result<User, Problem> {
     let user = state.store.user(&by.name, now(), state.session_life).await?.ok_or(Problem::Unauthorized)?;
     check_password_user(&user)?;
-    state.tries.count_known(&by.session()?.token_sha256)?;
+    state.tries.count_known(&by.name, &by.session()?.token_sha256)?;
     let hash = state.store.login(&by.name).await?.map(|login| login.password_hash);
     if passwords::verify(password, hash, CallerKind::Known).await? {
         return Ok(user);
@@ -122,13 +122,19 @@ pub(super) async fn check_password(
     Err(Problem::field(pointer, "this is not your password"))
 }
 
-/// Answers a change by which browsers are known no longer: this one, where its user was signed in, stays so.
-async fn stay_known(state: &State, request: &HttpRequest, name: &str) -> Result<HttpResponse, Problem> {
+/// Answers a change by which browsers are known no longer: this one, where its user was signed in, stays so. The change is made
+/// by now: where this fails, the browser is a stranger.
+async fn stay_known(state: &State, request: &HttpRequest, name: &str) -> HttpResponse {
     let mut response = HttpResponse::NoContent().finish();
-    if let Some(user) = state.store.login(name).await? {
-        know_browser(state, request, (name, &user), &mut response)?;
+    let outcome = match state.store.login(name).await {
+        Ok(Some(user)) => know_browser(state, request, (name, &user), &mut response),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(problem) = outcome {
+        tracing::warn!(%problem, "a browser is not known any more");
     }
-    Ok(response)
+    response
 }
 
 async fn sessions(by: By<Person>, state: Data<State>, page: Query<Page>) -> Result<Json<List<SessionItem>>, Problem> {
@@ -139,7 +145,7 @@ async fn end_others(by: By<Person>, state: Data<State>, request: HttpRequest) ->
     let (session, object) = (by.session()?, format!("user:{}", by.name));
     let line = by.did("session.revoke", &object, "done: all others");
     end(&state, (session.user, &by.name), Ending::Others(&session.token_sha256), line).await?;
-    stay_known(&state, &request, &by.name).await
+    Ok(stay_known(&state, &request, &by.name).await)
 }
 
 async fn end_one(by: By<Person>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {

@@ -100,7 +100,7 @@ struct RecoveryCodes {
 
 async fn confirm(by: By<Person>, state: Data<State>, body: Body<AppCode>) -> Result<Json<RecoveryCodes>, Problem> {
     let session = by.session()?;
-    state.tries.count_known(&session.token_sha256)?;
+    state.tries.count_known(&by.name, &session.token_sha256)?;
     let secret = state.store.begun_second_factor(session.user).await?.ok_or_else(nothing_begun)?;
     let step = totp::step_of(&secret, &totp::plain(&body.value.code), 0, now());
     let step =

@@ -124,11 +124,11 @@ async fn check_credentials(
 ) -> Result<HttpResponse, Problem> {
     let browser = known_browser(state, request, &name).await?;
     let (counted, caller) = match &browser {
-        Some(browser) => (state.tries.count_known(&browser.id), CallerKind::Known),
+        Some(browser) => (state.tries.count_known(&name, &browser.id), CallerKind::Known),
         None => (state.tries.count(&address(request), &name), CallerKind::Stranger),
     };
     if counted.is_err_and(|refused| refused.is_by_name) {
-        tell_of_limit(state, request, &name).await?;
+        report_limit(state, request, &name).await?;
     }
     let tries_left = counted?;
     // What cannot be a name is nobody's, and not every database can be asked for it.
@@ -153,7 +153,8 @@ async fn check_credentials(
             return Err(Problem::CodeNeeded);
         }
         // A browser that is known has codes of its own to try, as it has passwords.
-        let tries_left = state.tries.count_code(browser.as_ref().map_or(&name, |browser| &browser.id))?;
+        let caller = browser.as_ref().map_or(name.as_str(), |browser| browser.id.as_str());
+        let tries_left = state.tries.count_code(&name, caller)?;
         let code_sha256 = sha256(&code);
         let begun = match proof_of(&user, &code, &code_sha256)? {
             Some(proof) => begin(state, request, revision, &name, proof).await?,
@@ -188,9 +189,9 @@ fn object_of(name: &str, is_user: bool) -> String {
     }
 }
 
-/// Counts a try that was refused because of those before it for the same name, and tells of the first one: it may be an attack
+/// Counts a try that was refused because of those before it for the same name, and reports the first one: it may be an attack
 /// on the user, who still comes in by browsers that are known.
-async fn tell_of_limit(state: &State, request: &HttpRequest, name: &str) -> Result<(), Problem> {
+async fn report_limit(state: &State, request: &HttpRequest, name: &str) -> Result<(), Problem> {
     state.telemetry.limited_by_name.inc();
     if !is_name(name) || !state.tries.is_first_refusal(name, now()) {
         return Ok(());
@@ -360,7 +361,8 @@ async fn set_up(
 ) -> Result<HttpResponse, Problem> {
     let FirstAdministrator { code, name, password } = body.value;
     let (address, request_id) = (&address(&request), &request_id(&request));
-    let tries_left = state.tries.count(address, &name)?;
+    // By address alone: a crowd that tries the name is not to keep the first administrator out.
+    let tries_left = state.tries.count(address, "")?;
     if !state.setup.admits(&code) {
         let result = "a code that is none, or has ended";
         state.refusals.write(&state, Audit { actor: "", address, action: "setup", object: "", result, request_id });

@@ -76,7 +76,7 @@ fn a_crowd_keeps_no_user_out_of_a_browser_that_is_known() {
         assert!(cookies(&signed_in)[0].contains(part), "{signed_in:?}");
     }
     let known = browser(&signed_in);
-    // Thirty tries of a name, two of which are made; one comes back every 20 seconds. The same without a user.
+    // Thirty tries of a name, one of which is made; one comes back every 20 seconds. The same without a user.
     assert!((28..40).contains(&site.crowd("ana")));
     assert!((30..40).contains(&site.crowd("eve")));
     for (name, password) in [("ana", PASSWORD), ("eve", "wrong")] {
@@ -157,7 +157,7 @@ fn a_new_password_or_signing_out_everywhere_ends_browsers_that_are_known() {
 
 /// A browser keeps few cookies of this kind, since all are sent with each request.
 #[test]
-fn a_browser_is_known_for_the_users_who_signed_in_in_it_last() {
+fn a_browser_is_known_for_four_users_at_most() {
     let site = Site::new();
     let ana = site.server.administrator();
     let mut kept: Vec<String> = Vec::new();
