@@ -48,7 +48,7 @@ pub(crate) enum UserCommand {
     },
     /// Removes the second factor of a user who has lost it. The password alone signs in then.
     RemoveSecondFactor {
-        /// Whose it is.
+        /// Name of the user.
         #[arg(value_name = "NAME")]
         name: String,
         #[command(flatten)]

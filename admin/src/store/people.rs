@@ -24,7 +24,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Are codes asked for?
+    /// Returns whether a sign-in takes a code.
     pub(crate) fn has_second_factor(&self) -> bool {
         !self.app_secret.is_empty()
     }

@@ -19,7 +19,8 @@ pub(crate) struct NewFactor<'a> {
 }
 
 impl Store {
-    /// Since when codes are asked of a user, in Unix seconds, and how many recovery codes are left; `None`: none are.
+    /// Returns since when codes are asked of a user, in Unix seconds, and how many recovery codes are left; `None`: no codes are
+    /// asked for.
     pub(crate) async fn second_factor(&self, user: i64) -> sqlx::Result<Option<(i64, i64)>> {
         query_as(
             "SELECT made_at, (SELECT count(*) FROM recovery_codes WHERE recovery_codes.user_id = second_factors.user_id)
@@ -115,7 +116,7 @@ async fn end_former(change: &mut Change, user: i64) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The secret of an app, as it is written.
+/// Reads the secret of an app as it is written.
 pub(super) fn read_app_secret(secret: &str) -> sqlx::Result<Vec<u8>> {
     let broken = |_| sqlx::Error::Decode("the secret of an authenticator app is not what was written".into());
     URL_SAFE_NO_PAD.decode(secret).map_err(broken)

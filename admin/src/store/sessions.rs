@@ -38,7 +38,7 @@ pub(crate) struct NewSession<'a> {
     pub(crate) browser: &'a str,
 }
 
-/// What the user has shown. Of all but a password none begins a second session.
+/// Proof of who the user is. All but a password begin one session only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proof<'a> {
     Password,
