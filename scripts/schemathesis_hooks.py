@@ -135,6 +135,8 @@ def before_call(context, case, kwargs):
             case.body["expected"] = get("/clients", **case.body["matching"])["matching"]
     if path == "/session" and method == "POST":
         case.body = dict(PERSON)
+    if path.startswith("/me/second-factor") and method == "POST" and not wrong:
+        case.body = {"password": PERSON["password"]}
     if path == "/me/password" and not wrong:
         case.body = {"present": PERSON["password"], "password": PERSON["password"]}
     if "{id}" in path:

@@ -75,7 +75,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AdminCommand {
     Backup(BackupArguments),
-    /// Adds and lists users, and gives them new passwords, whether or not a server runs.
+    /// Adds and lists users, gives them new passwords, and removes second factors, whether or not a server runs.
     User {
         #[command(subcommand)]
         command: UserCommand,

@@ -215,6 +215,9 @@ impl<'a> Session<'a> {
         match refusal.code.as_str() {
             "" => self.failure(&format!("{NOT_OURS} (it answered {})", answer.status)),
             "wrong_credentials" => self.failure("wrong name or password"),
+            "code_needed" => {
+                self.failure("this user has a second factor, which commands do not ask for: set TIDEGATE_TOKEN")
+            }
             "unauthorized" if !self.authorization.is_empty() => {
                 self.failure("there is no such token, or it has ended; TIDEGATE_TOKEN has it")
             }

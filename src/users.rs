@@ -46,6 +46,14 @@ pub(crate) enum UserCommand {
         #[command(flatten)]
         database: DatabaseArguments,
     },
+    /// Removes the second factor of a user who has lost it. The password alone signs in then.
+    RemoveSecondFactor {
+        /// Name of the user.
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        database: DatabaseArguments,
+    },
     /// Lists the users.
     List {
         #[command(flatten)]
@@ -65,8 +73,10 @@ pub(crate) struct DatabaseArguments {
 }
 
 pub(crate) fn run(command: &UserCommand) -> Result<Ended, Failure> {
-    let (UserCommand::Add { database, .. } | UserCommand::Reset { database, .. } | UserCommand::List { database }) =
-        command;
+    let (UserCommand::Add { database, .. }
+    | UserCommand::Reset { database, .. }
+    | UserCommand::RemoveSecondFactor { database, .. }
+    | UserCommand::List { database }) = command;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure(format!("no thread to work with: {error}")))?;
     let failure = |error: tidegate_admin::PeopleError| Failure(error.to_string());
@@ -75,6 +85,7 @@ pub(crate) fn run(command: &UserCommand) -> Result<Ended, Failure> {
         let done = match command {
             UserCommand::Add { name, role, .. } => people.add(name, *role, password(name)?).await,
             UserCommand::Reset { name, role, .. } => people.reset(name, *role, password(name)?).await,
+            UserCommand::RemoveSecondFactor { name, .. } => people.remove_second_factor(name).await,
             UserCommand::List { .. } => match people.list().await {
                 Ok(list) => {
                     let lines = list.iter().map(|(name, role)| format!("{:<32}  {role}\n", printable(name)));

@@ -31,6 +31,7 @@ use crate::{
     published::{Published, Shared},
     publisher::Publisher,
     store::{FigureRow, Store, Token},
+    telemetry::Telemetry,
 };
 
 /// How often is looked, beside after every publish.
@@ -53,8 +54,9 @@ const CLOCK_SHOWN: Duration = Duration::from_hours(1);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub(crate) struct Alert {
     /// Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`,
-    /// `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`,
-    /// `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy.
+    /// `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`, `certificate_unusable`, `clock_set`,
+    /// `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the
+    /// code of a warning of the policy.
     code: &'static str,
     /// RFC 3339: since when it is so, as far as that is known.
     #[schemars(extend("format" = "date-time"))]
@@ -139,6 +141,7 @@ struct Seen {
     sample: Arc<Sample>,
     kept: Counts,
     certificate: Option<(Timestamp, String)>,
+    limited_by_name: u64,
     /// The engine's clock, as of this look.
     clock: (WallSteps, Nanos),
     known_limits: usize,
@@ -166,6 +169,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) store: &'a Store,
     pub(crate) events: &'a Events,
     pub(crate) certificate: &'a tidegate_tls::Trouble,
+    pub(crate) telemetry: &'a Telemetry,
 }
 
 impl Alerts {
@@ -191,7 +195,7 @@ impl Alerts {
     /// answer.
     pub(crate) async fn look(
         &self,
-        Sight { publisher, figures, fleet, store, events, certificate }: Sight<'_>,
+        Sight { publisher, figures, fleet, store, events, certificate, telemetry }: Sight<'_>,
     ) -> Result<(Vec<Alert>, usize), Problem> {
         let mut memory = Arc::clone(&self.turn).lock_owned().await;
         let now = figures.time();
@@ -210,6 +214,7 @@ impl Alerts {
             sample: figures.newest(),
             kept,
             certificate: certificate.now(),
+            limited_by_name: telemetry.limited_by_name.get(),
             clock: (clock.wall_steps(), clock_now),
             known_limits: figures.engine().known_limits(),
             troubles: fleet.troubles(store, &publisher.targets()).await?,
@@ -361,7 +366,7 @@ impl Memory {
     /// What this server has trouble with.
     fn of_node(
         &mut self,
-        Seen { now, sample, kept, certificate, clock, known_limits, refused_reservations, .. }: &Seen,
+        Seen { now, sample, kept, certificate, limited_by_name, clock, known_limits, refused_reservations, .. }: &Seen,
     ) -> Vec<Alert> {
         let certificate = certificate.iter().map(|(since, why)| {
             let message =
@@ -386,6 +391,12 @@ impl Memory {
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),
             ("figures_not_kept", kept.failed, "Figures are not written into the database"),
+            (
+                "sign_ins_limited",
+                *limited_by_name,
+                "Tries to sign in under one name come too often: browsers in which its user never signed in have to wait. The \
+                 audit log has the name, under session.limited",
+            ),
         ];
         for (code, count, message) in of_node {
             if let Some(since) = self.grows(code, count, now.as_millisecond()) {

@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem`, `body_budget`, `spool` and `body` (how bodies are read, and what requests are refused for), `folder` and `store`
 //! (what lies on the disk), `objects`, `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `shared_body` and `routes` (the REST calls), `server`; `local`
+//! `roles`, `passwords`, `totp`, `people`, `addresses`, `tries`, `cookies`, `browsers`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `shared_body` and `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -13,9 +13,11 @@ mod api;
 mod beside;
 mod body;
 mod body_budget;
+mod browsers;
 mod changes;
 mod clients;
 mod connections;
+mod cookies;
 mod differences;
 mod editing;
 mod events;
@@ -56,6 +58,7 @@ mod spool;
 mod start;
 mod store;
 mod telemetry;
+mod totp;
 mod tries;
 mod undo;
 mod watches;

@@ -4,7 +4,7 @@ use std::{fmt, path::Path};
 
 use crate::{
     Access, DatabaseUrl, StartError, passwords,
-    people::{SERVER, check, check_password_user},
+    people::{SERVER, check, check_password_user, is_name},
     problem::Problem,
     roles::Role,
     secrets::{SessionLife, now},
@@ -93,6 +93,20 @@ impl People {
             Outcome::LastAdministrator => {
                 Err(PeopleError::Refused(format!("`{name}` is the last administrator; add another one first")))
             }
+        }
+    }
+
+    /// Removes the second factor of a user, who signs in by the password alone then.
+    pub async fn remove_second_factor(&self, name: &str) -> Result<(), PeopleError> {
+        let absent = || PeopleError::Refused(format!("there is no user `{name}`"));
+        // What cannot be a name a database may not even take as text.
+        let user = if is_name(name) { self.store.user(name, now(), self.life).await? } else { None };
+        let user = user.ok_or_else(absent)?;
+        let object = format!("user:{name}");
+        if self.store.remove_second_factor(user.id, line("user.second_factor", &object, "done: removed")).await? {
+            Ok(())
+        } else {
+            Err(PeopleError::Refused(format!("`{name}` has no second factor")))
         }
     }
 

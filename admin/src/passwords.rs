@@ -18,11 +18,21 @@ pub(crate) const CHARACTERS_MIN: usize = 12;
 const BYTES_MAX: usize = 1_024;
 /// Each takes 19 MiB and a core for some ten milliseconds.
 static TURNS: Semaphore = Semaphore::const_new(2);
-/// Who is being served or waits; others are told to come again, so that nobody waits behind a crowd.
-static PLACES: Semaphore = Semaphore::const_new(16);
+/// Strangers who are being served or wait; others are told to come again, so that none waits behind a crowd.
+static STRANGERS: Semaphore = Semaphore::const_new(16);
+/// Callers who are known, and are served or wait: a crowd of strangers does not keep them away.
+static KNOWN: Semaphore = Semaphore::const_new(16);
 
 /// The hash that names without a user are verified against: its digest is random, so it is of no password.
 static NO_USER: OnceLock<String> = OnceLock::new();
+
+/// A caller for whom a password is hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CallerKind {
+    Stranger,
+    /// A caller with a known browser, a session, a token or a setup code.
+    Known,
+}
 
 /// Passwords that are long enough and still the first to be tried.
 const COMMON: [&str; 16] = [
@@ -63,10 +73,10 @@ fn is_one_character(text: &str) -> bool {
     characters.next().is_some_and(|first| characters.all(|other| other == first))
 }
 
-/// The argon2id hash of a password, as a PHC string.
+/// The argon2id hash of a new password, as a PHC string.
 pub(crate) async fn hash(password: String) -> Result<String, Problem> {
     let failed = |why: String| Problem::Internal(format!("hashing a password: {why}"));
-    off_thread(move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string()))
+    off_thread(&KNOWN, move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string()))
         .await?
         .map_err(|error| failed(error.to_string()))
 }
@@ -84,11 +94,12 @@ pub(crate) fn prepare() -> Result<(), getrandom::Error> {
 }
 
 /// Returns whether this is the password of `hash`; `None` stands for a name without a user, and takes as long.
-pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<bool, Problem> {
+pub(crate) async fn verify(password: String, hash: Option<String>, caller: CallerKind) -> Result<bool, Problem> {
     let is_somebody = hash.is_some();
     let hash = hash.or_else(|| NO_USER.get().cloned());
     let hash = hash.ok_or_else(|| Problem::Internal("passwords are not prepared".to_owned()))?;
-    off_thread(move || {
+    let places = if caller == CallerKind::Known { &KNOWN } else { &STRANGERS };
+    off_thread(places, move || {
         let verify = |hash: &str| {
             let hash = PasswordHash::new(hash).ok()?;
             // Longer ones are never set, so they need not be hashed.
@@ -100,8 +111,11 @@ pub(crate) async fn verify(password: String, hash: Option<String>) -> Result<boo
     .await
 }
 
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    let place = PLACES.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
+async fn off_thread<T: Send + 'static>(
+    places: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let place = places.try_acquire().map_err(|_| Problem::TooMany { retry_after_s: 1 })?;
     let turn = TURNS.acquire().await.map_err(|error| Problem::Internal(error.to_string()))?;
     let work = move || {
         // Held until it is done, though whoever asked goes away.
@@ -127,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_right_password_of_somebody_is_verified() {
-        assert!(verify("correct horse battery".to_owned(), None).await.is_err());
+        assert!(verify("correct horse battery".to_owned(), None, CallerKind::Stranger).await.is_err());
         prepare().expect("random numbers");
         let hash = hash("correct horse battery".to_owned()).await.expect("a hash");
         assert!(hash.starts_with("$argon2id$"), "{hash}");
@@ -139,11 +153,16 @@ mod tests {
         let lengths = |hash: &PasswordHash| (hash.salt.map(|it| it.len()), hash.hash.map(|it| it.len()));
         assert_eq!(lengths(&no_user), lengths(&hashed));
         let verify = async |password: &str, hash: Option<&str>| {
-            verify(password.to_owned(), hash.map(str::to_owned)).await.expect("an answer")
+            verify(password.to_owned(), hash.map(str::to_owned), CallerKind::Stranger).await.expect("an answer")
         };
         assert!(verify("correct horse battery", Some(&hash)).await);
         assert!(!verify("correct horse batterz", Some(&hash)).await);
         assert!(!verify("correct horse battery", None).await);
         assert!(!verify("correct horse battery", Some("nonsense")).await);
+        // As many strangers wait as may: a caller who is known has a place all the same.
+        let _waiting = STRANGERS.acquire_many(16).await.expect("it is open");
+        let verify = async |caller| super::verify("correct horse battery".to_owned(), None, caller).await;
+        assert!(matches!(verify(CallerKind::Stranger).await, Err(Problem::TooMany { retry_after_s: 1 })));
+        assert!(matches!(verify(CallerKind::Known).await, Ok(false)));
     }
 }

@@ -35,6 +35,13 @@ pub(crate) enum Problem {
         /// So many more may be made at once, whether the name exists or not.
         tries_left: u64,
     },
+    /// The password is right, and a code is needed besides.
+    CodeNeeded,
+    /// The password is right, and the code is not, or was used before.
+    WrongCode {
+        /// So many more codes may be tried at once.
+        tries_left: u64,
+    },
     /// A try to sign in by the provider that cannot go on.
     SignInOver,
     /// Who comes from the provider may not come in; the words say why.
@@ -169,6 +176,8 @@ pub(crate) enum Code {
     SignInOver,
     Unauthorized,
     WrongCredentials,
+    CodeNeeded,
+    WrongCode,
     Csrf,
     Forbidden,
     NotAdmitted,
@@ -214,11 +223,13 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 37] = [
         Self::BadJson,
         Self::SignInOver,
         Self::Unauthorized,
         Self::WrongCredentials,
+        Self::CodeNeeded,
+        Self::WrongCode,
         Self::Csrf,
         Self::Forbidden,
         Self::NotAdmitted,
@@ -276,6 +287,20 @@ impl Code {
                 "wrong_credentials",
                 "Wrong name or password",
                 "The name or the password is wrong; it is not said which. `tries_left` says how many more tries there are before a wait.",
+            ),
+            Self::CodeNeeded => (
+                401,
+                "code_needed",
+                "A code is needed",
+                "The password is right, and the user has a second factor. Send the same again with `code`: what the app shows now, \
+                 or a recovery code.",
+            ),
+            Self::WrongCode => (
+                401,
+                "wrong_code",
+                "Wrong code",
+                "The password is right, and the code is not, or it was used before. `tries_left` says how many more codes may be \
+                 tried before a wait.",
             ),
             Self::Csrf => (
                 403,
@@ -490,7 +515,7 @@ pub(crate) struct ProblemBody {
     /// Who uses the tier that would go.
     #[serde(skip_serializing_if = "Option::is_none")]
     used_by: Option<Usage>,
-    /// Tries to sign in that there are before a wait.
+    /// Tries to sign in, or codes, that there are before a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     tries_left: Option<u64>,
     /// The version that took the object out, if there was one.
@@ -589,6 +614,8 @@ impl Problem {
             Self::Forbidden(_) => Code::Forbidden,
             Self::Csrf => Code::Csrf,
             Self::WrongCredentials { .. } => Code::WrongCredentials,
+            Self::CodeNeeded => Code::CodeNeeded,
+            Self::WrongCode { .. } => Code::WrongCode,
             Self::SignInOver => Code::SignInOver,
             Self::NotAdmitted(_) => Code::NotAdmitted,
             Self::ByProvider(_) => Code::ByProvider,
@@ -630,6 +657,8 @@ impl Problem {
             Self::UnknownToken => "There is no such token, or it has ended.".to_owned(),
             Self::Csrf => "Send the header X-CSRF-Token with the value that GET /api/v1/session gives.".to_owned(),
             Self::WrongCredentials { .. } => "Wrong name or password.".to_owned(),
+            Self::CodeNeeded => "Send a code of your authenticator app, or a recovery code, as `code`.".to_owned(),
+            Self::WrongCode { .. } => "This is no code of now, or it was used before.".to_owned(),
             Self::SignInOver => "It was used, is older than 10 minutes, or began in another browser.".to_owned(),
             Self::ByProvider(name) => {
                 format!(
@@ -727,7 +756,9 @@ impl ResponseError for Problem {
             Self::Invalid(fields) => body.errors = Some(fields.clone()),
             Self::Conflict(objects) => body.conflicts = Some(objects.clone()),
             Self::InUse { used_by, .. } => body.used_by = Some(used_by.clone()),
-            Self::WrongCredentials { tries_left } => body.tries_left = Some(*tries_left),
+            Self::WrongCredentials { tries_left } | Self::WrongCode { tries_left } => {
+                body.tries_left = Some(*tries_left);
+            }
             Self::Removed { removed_in, .. } => body.removed_in = Some(removed_in.clone()),
             _ => {}
         }

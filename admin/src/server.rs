@@ -45,6 +45,7 @@ use crate::{
     api::Document,
     beside::{Beside, Clerk},
     body_budget::BodyBudget,
+    browsers::Browsers,
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock, ONE_IN},
@@ -239,6 +240,7 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     pub(crate) setup: Setup,
     pub(crate) tries: Tries,
+    pub(crate) browsers: Browsers,
     pub(crate) provider: Option<Provider>,
     pub(crate) sign_ins: Seal,
     pub(crate) seen: Seen,
@@ -270,8 +272,8 @@ pub(crate) struct State {
 impl State {
     /// What alerts are found in.
     pub(crate) fn sight(&self) -> Sight<'_> {
-        let Self { publisher, figures, fleet, store, events, certificate, .. } = self;
-        Sight { publisher, figures, fleet, store, events, certificate }
+        let Self { publisher, figures, fleet, store, events, certificate, telemetry, .. } = self;
+        Sight { publisher, figures, fleet, store, events, certificate, telemetry }
     }
 }
 
@@ -342,7 +344,7 @@ impl Admin {
         // Without a folder what-if has one for as long as this lives.
         let scratch = if folder.is_none() { Some(scratch_folder().map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
-        let (secret, sign_ins) = secrets(&store, database.is_none().then_some(&*data)).await?;
+        let (secret, sign_ins, browsers) = secrets(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
         let spool = Spool::in_folder(place.join("uploads"));
@@ -385,6 +387,7 @@ impl Admin {
             watches: Watches::default(),
             setup,
             tries: Tries::new(),
+            browsers,
             provider,
             sign_ins,
             seen: Seen::default(),
@@ -625,16 +628,17 @@ async fn follow_file(
     Ok((Some(name), Some(file.follow(store).await?)))
 }
 
-/// What identities are hashed with, from the database (what older builds kept in this folder is taken over), and what seals
-/// sign-ins by the provider.
-async fn secrets(store: &Store, folder: Option<&Path>) -> Result<([u8; SECRET_BYTES], Seal), StartError> {
+/// What identities are hashed with, from the database (what older builds kept in this folder is taken over), what seals
+/// sign-ins by the provider, and what signs the cookies of browsers that are known.
+async fn secrets(store: &Store, folder: Option<&Path>) -> Result<([u8; SECRET_BYTES], Seal, Browsers), StartError> {
     let broken =
         |why: io::Error| StartError::Folder { path: folder.unwrap_or(Path::new("")).to_owned(), why: why.to_string() };
     let failed = |error: sqlx::Error| StartError::Database { database: store.name(), why: error.to_string() };
     let hashing = store.secret("hashing", &first_secret(folder).map_err(broken)?).await.map_err(failed)?;
     folder.map_or(Ok(()), forget_secret).map_err(broken)?;
     let sealing = store.secret("sign_ins", &first_secret(None).map_err(broken)?).await.map_err(failed)?;
-    Ok((hashing, Seal::of(&sealing)))
+    let signing = store.secret("browsers", &first_secret(None).map_err(broken)?).await.map_err(failed)?;
+    Ok((hashing, Seal::of(&sealing), Browsers::of(&signing)))
 }
 
 /// Takes in what checks recorded, for ever.

@@ -29,6 +29,9 @@ pub(crate) struct Telemetry {
     registry: Registry,
     requests: Family<Status, Counter>,
     publishes: Family<Outcome, Counter>,
+    sign_ins: Family<Outcome, Counter>,
+    /// Tries to sign in that were refused because of those before them for the same name, from whatever addresses.
+    pub(crate) limited_by_name: Counter,
     pub(crate) policy_version: Gauge,
     pub(crate) sessions: Gauge,
     pub(crate) streams: Gauge,
@@ -102,6 +105,7 @@ impl Meter {
 impl Telemetry {
     pub(crate) fn new(meter: &Meter, connections: &Arc<ConnectionLimiter>) -> Self {
         let (requests, publishes, figures) = (Family::default(), Family::default(), Family::default());
+        let (sign_ins, limited_by_name): (_, Counter) = (Family::default(), Counter::default());
         let gauges: [Gauge; 4] = std::array::from_fn(|_| Gauge::default());
         let mut registry = Registry::with_prefix("tidegate_admin");
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -114,13 +118,27 @@ impl Telemetry {
         registry.register("alerts", "Alerts that are open", alerts);
         registry.register("http_requests", "Requests over HTTP by status", Family::clone(&requests));
         registry.register("publishes", "Publishes by result", Family::clone(&publishes));
+        registry.register("sign_ins", "Tries to sign in by a password, by result", Family::clone(&sign_ins));
+        let help = "Tries to sign in that were refused because of those before them for the same name, from anywhere";
+        registry.register("sign_ins_limited_by_name", help, limited_by_name.clone());
         let help = "Minutes of figures since the start: written, given up, and tries that failed";
         registry.register("figure_minutes", help, Family::clone(&figures));
         let help = "What the database took: the wait for one's turn to change something, a commit, reading a session";
         registry.register("store_seconds", help, Family::clone(&meter.seconds));
         registry.register("store_errors", "What of that failed", Family::clone(&meter.errors));
         let [policy_version, sessions, streams, alerts] = gauges;
-        Self { registry, requests, publishes, policy_version, sessions, streams, alerts, figures }
+        Self {
+            registry,
+            requests,
+            publishes,
+            sign_ins,
+            limited_by_name,
+            policy_version,
+            sessions,
+            streams,
+            alerts,
+            figures,
+        }
     }
 
     /// A request was answered.
@@ -137,6 +155,19 @@ impl Telemetry {
             Err(_) => "refused",
         };
         self.publishes.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// A try to sign in by a password came to its end.
+    pub(crate) fn signed_in<T>(&self, outcome: &Result<T, Problem>) {
+        let result = match outcome.as_ref().map_err(Problem::code) {
+            Ok(_) => "done",
+            Err(Code::WrongCredentials) => "wrong",
+            Err(Code::CodeNeeded) => "code_needed",
+            Err(Code::WrongCode) => "wrong_code",
+            Err(Code::TooMany) => "limited",
+            Err(_) => "failed",
+        };
+        self.sign_ins.get_or_create(&Outcome { result }).inc();
     }
 
     /// Minutes of figures, as of now.

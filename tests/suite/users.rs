@@ -58,6 +58,8 @@ fn users_are_added_and_reset_beside_a_server_and_without_one() {
         (&["add", "ben", "--role", "root"], OTHER, "the roles are viewer, operator, editor and admin"),
         (&["reset", "ben"], OTHER, "there is no user `ben`"),
         (&["reset", "ana", "--role", "viewer"], OTHER, "`ana` is the last administrator"),
+        (&["remove-second-factor", "ben"], "", "there is no user `ben`"),
+        (&["remove-second-factor", "ana"], "", "`ana` has no second factor"),
         (&["add", "ben", "--password", OTHER], "", "unexpected argument"),
     ] {
         let (status, stdout, stderr) = user(&data, arguments, stdin);

@@ -44,8 +44,8 @@ class SessionKeeper {
     }
   }
 
-  async signIn(name: string, password: string): Promise<void> {
-    await this.enter(await signIn(name, password));
+  async signIn(name: string, password: string, code?: string): Promise<void> {
+    await this.enter(await signIn(name, password, code));
   }
 
   async enter(who: Session, meta?: Promise<Meta>): Promise<void> {

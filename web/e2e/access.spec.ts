@@ -2,6 +2,7 @@
 import type { Page } from '@playwright/test';
 import { expect, PASSWORD, readOnly, test } from './fixtures.ts';
 import { addUser, call, signedIn } from './people.ts';
+import { totp } from './totp.ts';
 
 const NEW_PASSWORD = 'another few words of mine';
 const userRow = (page: Page, name: string) =>
@@ -353,6 +354,99 @@ test('my account: another password ends the other sessions', async ({ admin, oth
   await other.getByRole('button', { name: 'Sign out everywhere else' }).click();
   await expect(admin.getByRole('dialog', { name: 'Sign in again' })).toBeVisible();
   await expect(other.getByText('this one')).toBeVisible();
+});
+
+test('an authenticator app is set up, asked for at the sign-in, and removed by the password', async ({
+  admin,
+  browser,
+  server,
+  watch,
+}) => {
+  watch.allow(/status of (401|422)/);
+  await admin.goto('/access/me');
+  const panel = admin
+    .locator('section')
+    .filter({ has: admin.getByRole('heading', { name: 'Second factor' }) });
+  const password = panel.getByLabel('Your password', { exact: true });
+  const setUp = panel.getByRole('button', { name: 'Set up an app' });
+  await expect(panel.getByText('Your password alone signs you in. With')).toBeVisible();
+  await password.fill('not this one at all');
+  await setUp.click();
+  await expect(password).toHaveAttribute('aria-invalid', 'true');
+  await password.fill(PASSWORD);
+  await setUp.click();
+  await expect(panel.getByRole('img', { name: 'QR code of the secret' })).toBeVisible();
+  const secret = await panel.getByLabel('Secret', { exact: true }).inputValue();
+  const code = panel.getByLabel('Code', { exact: true });
+  await code.fill('12345');
+  await panel.getByRole('button', { name: 'Confirm' }).click();
+  await expect(code).toHaveAttribute('aria-invalid', 'true');
+  await code.fill(totp(secret));
+  await panel.getByRole('button', { name: 'Confirm' }).click();
+  const recovery = panel.getByRole('list', { name: 'Recovery codes' }).getByRole('listitem');
+  await expect(recovery).toHaveCount(10);
+  const [first = ''] = await recovery.allTextContents();
+  await panel.getByRole('button', { name: 'I have kept them' }).click();
+  await expect(panel.getByText('10 recovery codes are left.')).toBeVisible();
+  expect(await admin.content()).not.toContain(first);
+
+  const context = await browser.newContext({ baseURL: server.dashboard });
+  const page = await context.newPage();
+  const signIn = page.getByRole('button', { name: 'Sign in', exact: true });
+  const asked = page.getByLabel('Code', { exact: true });
+  const inside = page.getByRole('heading', { level: 1, name: 'Overview' });
+  await page.goto('/login');
+  await page.getByLabel('Name').fill('admin');
+  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await signIn.click();
+  await expect(asked).toBeFocused();
+  await asked.fill('12345');
+  await signIn.click();
+  await expect(page.getByRole('alert')).toContainText('Wrong code');
+  await asked.fill(totp(secret, 1));
+  await signIn.click();
+  await expect(inside).toBeVisible();
+
+  await context.clearCookies();
+  await page.goto('/login');
+  await page.getByLabel('Name').fill('admin');
+  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await page.keyboard.press('Enter');
+  await asked.fill(first);
+  await page.keyboard.press('Enter');
+  await expect(inside).toBeVisible();
+  await context.close();
+
+  await admin.reload();
+  await expect(panel.getByText('9 recovery codes are left.')).toBeVisible();
+  await password.fill(PASSWORD);
+  await panel.getByRole('button', { name: 'Remove second factor' }).click();
+  await expect(panel.getByText('Your password alone signs you in now.')).toBeVisible();
+  await expect(setUp).toBeVisible();
+  expect(await trySignIn(admin, 'admin', PASSWORD)).toBe(200);
+});
+
+test('an administrator removes the second factor of a user who has lost it', async ({
+  admin,
+  browser,
+  server,
+}) => {
+  await addUser(admin, 'ben', 'viewer');
+  const context = await signedIn(browser, server, 'ben');
+  const ben = await context.newPage();
+  const { secret } = await call<{ secret: string }>(ben, 'POST', '/me/second-factor', { password: PASSWORD });
+  await call(ben, 'PUT', '/me/second-factor', { code: totp(secret) });
+  await context.close();
+  await admin.goto('/access/users');
+  await expect(userRow(admin, 'ben')).toContainText('password and code');
+  await admin.getByRole('link', { name: 'ben' }).click();
+  const dialog = userDialog(admin, 'ben');
+  expect(await trySignIn(admin, 'ben', PASSWORD)).toBe(401);
+  await dialog.getByRole('button', { name: 'Remove second factor' }).click();
+  await expect(dialog.getByText('ben signs in by the password alone now.')).toBeVisible();
+  await expect(dialog.getByRole('button', { name: 'Remove second factor' })).toHaveCount(0);
+  await expect(userRow(admin, 'ben')).not.toContainText('password and code');
+  expect(await trySignIn(admin, 'ben', PASSWORD)).toBe(200);
 });
 
 test('after too many tries the wait is counted down, and is that of the name', async ({

@@ -23,8 +23,9 @@ const GUIDE: [(&str, &[&str]); 6] = [
         "Signing in",
         &[
             "`POST /session` with a name and a password answers a cookie and a token, `csrf`. Send the cookie with every call, and \
-             the token as the header `X-CSRF-Token` with every call but `GET`. `DELETE /session` signs out. Where \
-             `GET /session/provider` names one, browsers may go to `GET /session/oidc` instead.",
+             the token as the header `X-CSRF-Token` with every call but `GET`. `DELETE /session` signs out. A user with a second \
+             factor sends a `code` as well: without it the answer is 401 `code_needed`. Where `GET /session/provider` names one, \
+             browsers may go to `GET /session/oidc` instead.",
             "Scripts and nodes send a token of `POST /tokens` instead, as `Authorization: Bearer tg_...`, with every call.",
         ],
     ),

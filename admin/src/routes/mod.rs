@@ -20,6 +20,7 @@ mod page;
 mod people;
 mod policy;
 mod rollout;
+mod second_factor;
 mod session;
 mod simulations;
 mod standings;
@@ -44,6 +45,7 @@ fn calls(mut api: Api) -> Api {
     session::calls(&mut api);
     oidc::calls(&mut api);
     me::calls(&mut api);
+    second_factor::calls(&mut api);
     people::calls(&mut api);
     tokens::calls(&mut api);
     meta::calls(&mut api);

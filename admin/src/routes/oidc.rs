@@ -20,6 +20,7 @@ use crate::{
     access::{Anyone, Written},
     addresses::address,
     api::Api,
+    cookies,
     oidc::{Claimed, Provider},
     problem::{Code, Problem},
     query::Query,
@@ -27,19 +28,15 @@ use crate::{
     secrets::now,
     server::State,
     sign_ins::SignIn,
-    store::{Audit, Edit, Means, Outcome, UsedSignIn, User, sha256},
+    store::{Audit, Edit, Means, Outcome, Proof, UsedSignIn, User, sha256},
 };
 
 /// Where browsers come back.
 pub(crate) const CALLBACK: &str = "/api/v1/session/oidc/callback";
 /// How long somebody may take at the provider, in seconds.
 const LIFE_SECONDS: i64 = 600;
-/// So many a browser has open at a time, in tabs: their cookies are sent with each request.
-const OPEN_MAX: usize = 4;
 /// The longest path that a browser is sent to, in bytes.
 const PATH_MAX: usize = 400;
-/// Letters by which a state is known in the name of its cookie.
-const NAME_LETTERS: usize = 16;
 
 pub(super) fn calls(api: &mut Api) {
     api.get("/session/provider", provider).says("By which provider people may sign in", "");
@@ -103,11 +100,14 @@ async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -
     let ends_at = now() + LIFE_SECONDS;
     let sign_in = SignIn { nonce: begun.nonce, verifier: begun.verifier, return_to, ends_at };
     let sealed = state.sign_ins.close(&begun.state, &sign_in)?;
-    let mut new = cookie(state, cookie_name(state, &begun.state), sealed);
+    let name = cookie_name(state, &begun.state);
+    // Of a browser the newest sign-ins are open, in tabs.
+    let surplus = cookies::surplus(request, &family(state), &name);
+    let mut new = cookie(state, name, sealed);
     new.set_max_age(time::Duration::seconds(LIFE_SECONDS));
     let mut response = HttpResponse::SeeOther();
     response.insert_header((LOCATION, begun.url.as_str())).cookie(new);
-    for name in too_many(state, request) {
+    for name in surplus {
         response.cookie(removal(state, name));
     }
     Ok(response.finish())
@@ -115,11 +115,11 @@ async fn send(state: &State, request: &HttpRequest, return_to: Option<String>) -
 
 /// Each state has a cookie of its own, so several tabs can sign in.
 fn cookie_name(state: &State, of: &str) -> String {
-    format!("{}{}", cookies(state), sha256(of).get(..NAME_LETTERS).unwrap_or_default())
+    cookies::name_of(&family(state), of)
 }
 
 /// What the names of all of them begin with.
-fn cookies(state: &State) -> String {
+fn family(state: &State) -> String {
     format!("{}_oidc_", state.cookie)
 }
 
@@ -139,21 +139,6 @@ fn removal(state: &State, name: String) -> Cookie<'static> {
     let mut removal = cookie(state, name, String::new());
     removal.make_removal();
     removal
-}
-
-/// Those that a browser has beyond what it may when one more begins: it sends those first that it was given first.
-fn too_many(state: &State, request: &HttpRequest) -> Vec<String> {
-    let start = cookies(state);
-    let is_one = |name: &&str| {
-        name.strip_prefix(&start)
-            .is_some_and(|end| end.len() == NAME_LETTERS && end.bytes().all(|b| b.is_ascii_hexdigit()))
-    };
-    let mut open: Vec<String> = match request.cookies_raw() {
-        Ok(all) => all.iter().map(Cookie::name).filter(is_one).map(ToOwned::to_owned).collect(),
-        Err(_) => Vec::new(),
-    };
-    open.truncate((open.len() + 1).saturating_sub(OPEN_MAX));
-    open
 }
 
 /// A path that no browser reads as another site, of a page, not of a call.
@@ -215,8 +200,8 @@ async fn receive(state: &State, request: &HttpRequest, back: Back) -> Result<Htt
         }
     };
     // The provider takes a code once; should it take two at the same instant, one of them begins a session.
-    let by_state = UsedSignIn { state_sha256: &state_sha256, ends_at };
-    let Some((_, session)) = begin(state, request, (user.id, user.revision), &user.name, Some(by_state)).await? else {
+    let proof = Proof::Provider(UsedSignIn { state_sha256: &state_sha256, ends_at });
+    let Some((_, session)) = begin(state, request, (user.id, user.revision), &user.name, proof).await? else {
         return Err(refused(state, request, &format!("user:{}", user.name), Problem::SignInOver));
     };
     // The cookie of a session is not sent with what another site began; with what this page begins it is.

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::second_factor;
 use crate::{
     access::By,
     api::{Api, Created, IfMatch, NoContent, PREFIX, Tagged},
@@ -62,6 +63,13 @@ pub(super) fn calls(api: &mut Api) {
         .says("End a session of a user", "")
         .with("id", NAME)
         .with("session", "Its id.");
+    api.delete("/users/{id}/second-factor", remove_second_factor)
+        .says(
+            "Remove a user's second factor",
+            "For a user who has lost it: the password alone signs in then. One's own takes one's password.",
+        )
+        .with("id", NAME)
+        .refuses(&[Code::OwnAccount]);
 }
 
 /// A role.
@@ -95,6 +103,8 @@ struct User {
     role: Role,
     /// How he signs in.
     signs_in: SignsIn,
+    /// Does a sign-in take a code as well?
+    has_second_factor: bool,
     #[schemars(extend("format" = "date-time"))]
     made_at: String,
     /// To the minute; `null`: never.
@@ -125,6 +135,7 @@ impl From<store::User> for User {
         Self {
             etag: etag(&user),
             signs_in: SignsIn::of(&user),
+            has_second_factor: user.has_second_factor,
             id: user.name,
             role: user.role,
             made_at: instant(user.made_at),
@@ -350,4 +361,18 @@ async fn end_one(by: By<Admin>, state: Data<State>, ids: Path<(String, String)>)
     let user = find(&state, &id).await?;
     let object = format!("user:{}", user.name);
     end(&state, (user.id, &user.name), Ending::One(&session), by.did("session.revoke", &object, "done: one")).await
+}
+
+async fn remove_second_factor(by: By<Admin>, state: Data<State>, id: Path<String>) -> Result<NoContent, Problem> {
+    let user = find(&state, &id).await?;
+    if by.is_user(&user.name) {
+        return Err(Problem::OwnAccount("POST /me/second-factor/remove takes your own away."));
+    }
+    let object = format!("user:{}", user.name);
+    let line = by.did(second_factor::ACTION, &object, "done: removed");
+    if state.store.remove_second_factor(user.id, line).await? {
+        Ok(NoContent)
+    } else {
+        Err(Problem::NotFound(format!("`{}` has no second factor.", user.name)))
+    }
 }

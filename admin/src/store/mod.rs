@@ -14,6 +14,7 @@ mod nodes;
 mod people;
 mod postgres;
 mod rollouts;
+mod second_factors;
 mod secret;
 mod sessions;
 mod sqlite;
@@ -45,9 +46,10 @@ pub(crate) use self::{
     drafts::Draft,
     figures::FigureRow,
     nodes::{Elsewhere, Forgotten, KnownNode},
-    people::{Edit, Means, Outcome, User},
+    people::{Edit, Login, Means, Outcome, User},
     rollouts::Rollout,
-    sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},
+    second_factors::NewFactor,
+    sessions::{Ending, NewSession, Proof, Session, SessionRow, UsedSignIn},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
     versions::{

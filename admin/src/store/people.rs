@@ -2,7 +2,7 @@
 
 use sqlx::{query, query_as, query_scalar};
 
-use super::{Audit, Change, Store};
+use super::{Audit, Change, Store, second_factors::read_app_secret};
 use crate::{
     roles::{Role, UnknownRole},
     secrets::SessionLife,
@@ -15,6 +15,24 @@ pub(crate) struct Login {
     pub(crate) revision: i64,
     /// argon2id, PHC string.
     pub(crate) password_hash: String,
+    /// How often the user was signed out everywhere.
+    pub(crate) sign_outs: i64,
+    /// Secret of the authenticator app whose codes are asked for, base64url; empty: none is.
+    pub(crate) app_secret: String,
+    /// Step of the code that was taken last.
+    pub(crate) last_step: i64,
+}
+
+impl Login {
+    /// Returns whether a sign-in takes a code.
+    pub(crate) fn has_second_factor(&self) -> bool {
+        !self.app_secret.is_empty()
+    }
+
+    /// The secret of the app.
+    pub(crate) fn app_secret(&self) -> sqlx::Result<Vec<u8>> {
+        read_app_secret(&self.app_secret)
+    }
 }
 
 /// How a user signs in.
@@ -42,16 +60,18 @@ pub(crate) struct User {
     pub(crate) last_seen_at: i64,
     /// How many have not ended.
     pub(crate) sessions: i64,
+    pub(crate) has_second_factor: bool,
 }
 
-type Columns = (i64, String, String, String, i64, i64, i64, i64);
+type Columns = (i64, String, String, String, i64, i64, i64, i64, i64);
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT id, name, role, issuer, revision, created_at, last_seen_at,
                     (SELECT count(*) FROM sessions
-                     WHERE user_id = users.id AND expires_at > $1 AND sessions.last_seen_at > $2)
+                     WHERE user_id = users.id AND expires_at > $1 AND sessions.last_seen_at > $2),
+                    (SELECT count(*) FROM second_factors WHERE user_id = users.id AND secret <> '')
              FROM users ",
             $rest
         )
@@ -62,9 +82,9 @@ impl TryFrom<Columns> for User {
     type Error = sqlx::Error;
 
     fn try_from(columns: Columns) -> sqlx::Result<Self> {
-        let (id, name, role, issuer, revision, made_at, last_seen_at, sessions) = columns;
-        let role = read_role(&role)?;
-        Ok(Self { id, name, role, issuer, revision, made_at, last_seen_at, sessions })
+        let (id, name, role, issuer, revision, made_at, last_seen_at, sessions, second_factors) = columns;
+        let (role, has_second_factor) = (read_role(&role)?, second_factors > 0);
+        Ok(Self { id, name, role, issuer, revision, made_at, last_seen_at, sessions, has_second_factor })
     }
 }
 
@@ -122,10 +142,13 @@ impl Store {
 
     /// What signing in by a password takes; `None` too for who signs in otherwise.
     pub(crate) async fn login(&self, name: &str) -> sqlx::Result<Option<Login>> {
-        query_as("SELECT id, revision, password_hash FROM users WHERE name = $1 AND password_hash <> ''")
-            .bind(name)
-            .fetch_optional(&self.pool)
-            .await
+        query_as(
+            "SELECT id, revision, password_hash, sign_outs, coalesce(secret, '') AS app_secret, coalesce(last_step, 0) AS last_step
+             FROM users LEFT JOIN second_factors ON user_id = id WHERE name = $1 AND password_hash <> ''",
+        )
+        .bind(name)
+        .fetch_optional(&self.pool)
+        .await
     }
 
     /// All users, by name.

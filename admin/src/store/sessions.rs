@@ -29,14 +29,24 @@ pub(crate) struct NewSession<'a> {
     /// Id of the user, and his revision when his right to it was seen: he may have another password or role by now, or be gone.
     pub(crate) user: (i64, i64),
     pub(crate) csrf: &'a str,
-    /// By which it begins; `None`: by a password.
-    pub(crate) sign_in: Option<UsedSignIn<'a>>,
+    pub(crate) proof: Proof<'a>,
     /// Unix seconds.
     pub(crate) begins_at: i64,
     pub(crate) life: SessionLife,
     pub(crate) address: &'a str,
     /// As it calls itself.
     pub(crate) browser: &'a str,
+}
+
+/// Proof of who the user is. All but a password begin one session only.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proof<'a> {
+    Password,
+    /// The password, and the code of this step of an authenticator app.
+    Code(i64),
+    /// The password, and the recovery code with this SHA-256.
+    RecoveryCode(&'a str),
+    Provider(UsedSignIn<'a>),
 }
 
 /// A sign-in by the provider that came to its end.
@@ -70,7 +80,8 @@ pub(crate) enum Ending<'a> {
 }
 
 impl Store {
-    /// Begins a session, and forgets those that ended. False: the user is not as he was seen, or the sign-in was used.
+    /// Begins a session, and forgets those that ended. False: the user is not as they were seen, or what they showed is no
+    /// proof, or was used before.
     pub(crate) async fn begin_session(&self, new: NewSession<'_>, audit: Audit<'_>) -> sqlx::Result<bool> {
         let mut change = self.change().await?;
         query("DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2")
@@ -93,7 +104,7 @@ impl Store {
         .bind(new.user.1)
         .execute(&mut *change)
         .await?;
-        if begun.rows_affected() == 0 || !use_sign_in(&mut change, &new).await? {
+        if begun.rows_affected() == 0 || !use_up(&mut change, &new).await? {
             return Ok(false);
         }
         query("UPDATE users SET last_seen_at = $1 WHERE id = $2")
@@ -168,7 +179,8 @@ impl Store {
         .await
     }
 
-    /// Ends sessions of a user, and answers how many; where there is none, nothing is written.
+    /// Ends sessions of a user, and answers how many. With all, or all others, the browsers that are known end too. Where one
+    /// is named that is not there, nothing is written.
     pub(crate) async fn end_sessions(&self, user: i64, which: Ending<'_>, audit: Audit<'_>) -> sqlx::Result<u64> {
         let mut change = self.change().await?;
         let ended = match which {
@@ -181,8 +193,13 @@ impl Store {
             }
         };
         let ended = ended.execute(&mut *change).await?.rows_affected();
-        if ended == 0 {
-            return Ok(0);
+        match which {
+            Ending::One(_) if ended == 0 => return Ok(0),
+            Ending::One(_) => {}
+            Ending::All | Ending::Others(_) => {
+                let count = "UPDATE users SET sign_outs = sign_outs + 1 WHERE id = $1";
+                query(count).bind(user).execute(&mut *change).await?;
+            }
         }
         audit.write(&mut change).await?;
         self.keep(change).await?;
@@ -193,19 +210,28 @@ impl Store {
 /// How long a sign-in that is over is known as used.
 const USED_FOR_S: i64 = 600;
 
-/// Uses up the sign-in by which a session begins. Only who has shown who he is comes to that, so few are kept. False: it was
-/// used before.
-async fn use_sign_in(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool> {
-    let Some(sign_in) = new.sign_in else { return Ok(true) };
-    // One that was in time when it came may wait for its turn, and clocks of servers differ.
-    let over = new.begins_at - USED_FOR_S;
-    query("DELETE FROM used_sign_ins WHERE ends_at <= $1").bind(over).execute(&mut **change).await?;
-    let used = query("INSERT INTO used_sign_ins (state_sha256, ends_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
-        .bind(sign_in.state_sha256)
-        .bind(sign_in.ends_at)
-        .execute(&mut **change)
-        .await?;
-    Ok(used.rows_affected() > 0)
+/// Uses up what the user has shown. Of sign-ins by the provider few are kept: only who has shown who they are comes to that.
+/// False: it is no proof, or was used before.
+async fn use_up(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool> {
+    let user = new.user.0;
+    let used = match new.proof {
+        Proof::Password => return Ok(true),
+        Proof::Code(step) => query("UPDATE second_factors SET last_step = $1 WHERE user_id = $2 AND last_step < $1")
+            .bind(step)
+            .bind(user),
+        Proof::RecoveryCode(sha256) => {
+            query("DELETE FROM recovery_codes WHERE code_sha256 = $1 AND user_id = $2").bind(sha256).bind(user)
+        }
+        Proof::Provider(UsedSignIn { state_sha256, ends_at }) => {
+            // One that was in time when it came may wait for its turn, and clocks of servers differ.
+            let over = new.begins_at - USED_FOR_S;
+            query("DELETE FROM used_sign_ins WHERE ends_at <= $1").bind(over).execute(&mut **change).await?;
+            query("INSERT INTO used_sign_ins (state_sha256, ends_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+                .bind(state_sha256)
+                .bind(ends_at)
+        }
+    };
+    Ok(used.execute(&mut **change).await?.rows_affected() > 0)
 }
 
 #[cfg(test)]
@@ -226,7 +252,7 @@ mod tests {
             token_sha256,
             user,
             csrf: "c",
-            sign_in: None,
+            proof: Proof::Password,
             begins_at: 1,
             life: LIFE,
             address: "",
@@ -281,9 +307,9 @@ mod tests {
         let user =
             store.add_first_administrator("ana", "hash", 1, LINE).await.expect("it is added").expect("the first");
         let begin = async |token_sha256, state_sha256, begins_at| {
-            let sign_in = Some(UsedSignIn { state_sha256, ends_at: begins_at + 10 });
+            let proof = Proof::Provider(UsedSignIn { state_sha256, ends_at: begins_at + 10 });
             let new =
-                NewSession { token_sha256, user, csrf: "c", sign_in, begins_at, life: LIFE, address: "", browser: "" };
+                NewSession { token_sha256, user, csrf: "c", proof, begins_at, life: LIFE, address: "", browser: "" };
             store.begin_session(new, LINE).await.expect("an answer")
         };
         assert!(begin("a", "state", 1).await && begin("b", "another", 1).await);

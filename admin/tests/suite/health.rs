@@ -48,6 +48,7 @@ fn a_server_says_how_it_is_to_everybody() {
     is("tidegate_admin_publishes_total{result=\"published\"}", 1.0);
     is("tidegate_admin_publishes_total{result=\"conflict\"}", 1.0);
     is("tidegate_admin_publishes_total{result=\"refused\"}", 1.0);
+    is("tidegate_admin_sign_ins_limited_by_name_total", 0.0);
     is("tidegate_admin_http_requests_total{status=\"412\"}", 1.0);
     is("tidegate_admin_figure_minutes{result=\"failed\"}", 0.0);
     assert!(value("tidegate_admin_store_seconds_count{operation=\"commit\"}") >= 2.0);

@@ -469,6 +469,9 @@ fn who_signs_in_by_the_provider_has_no_password() {
     let by_provider = (409, "by_provider".to_owned());
     let own = json!({ "present": "", "password": PASSWORD }).to_string().into_bytes();
     assert_eq!(code(&ed.send("PUT", "/api/v1/me/password", &[], Some(own))), by_provider);
+    for path in ["/api/v1/me/second-factor", "/api/v1/me/second-factor/remove"] {
+        assert_eq!(code(&ed.post(path, &json!({ "password": PASSWORD }))), by_provider, "{path}");
+    }
     let tag = ana.get("/api/v1/users/ed").header("etag").to_owned();
     for change in [json!({ "password": PASSWORD }), json!({ "role": "admin" })] {
         let body = Some(change.to_string().into_bytes());

@@ -267,7 +267,7 @@ impl Client {
     }
 
     /// Takes the session of an answer.
-    fn keep(&mut self, answer: &Answer) {
+    pub(crate) fn keep(&mut self, answer: &Answer) {
         assert!(matches!(answer.status, 200 | 201), "{answer:?}");
         let cookie = answer.header("set-cookie").split(';').next().expect("a part");
         cookie.split_once('=').expect("a value").1.clone_into(&mut self.token);

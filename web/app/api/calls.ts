@@ -25,8 +25,8 @@ import type {
 const inDomain = (domain: string) => `?domain=${encodeURIComponent(domain)}`;
 
 export const getSession = () => request<Session>('/session', { open: true });
-export const signIn = (name: string, password: string) =>
-  request<Session>('/session', { method: 'POST', body: { name, password }, open: true });
+export const signIn = (name: string, password: string, code?: string) =>
+  request<Session>('/session', { method: 'POST', body: { name, password, code }, open: true });
 export const signOut = () => request<undefined>('/session', { method: 'DELETE', last: true });
 
 export const getProvider = () => request<SignInProvider>('/session/provider', { open: true });

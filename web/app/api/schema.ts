@@ -42,7 +42,7 @@ export type Acknowledgement = {
 
 /** Something that needs a look. */
 export type Alert = {
-  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`, `unknown_domain`, `without_store`, `figures_not_kept`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy. */
+  /** Stable: `override_ends`, `long_shadow`, `rule_unmatched`, `token_ends`, `table_full`, `reservations_refused`, `unknown_domain`, `without_store`, `figures_not_kept`, `sign_ins_limited`, `certificate_unusable`, `clock_set`, `limits_full`, `node_silent`, `node_gone`, `node_behind`, `node_refused`, `node_store_away`, `node_clock_apart`, or the code of a warning of the policy. */
   code: string;
   /** For people: what is the matter, and with what. */
   message: string;
@@ -97,6 +97,19 @@ export type Answer = {
   name: string;
   /** What it has to say. */
   told: Told;
+};
+
+export type AppCode = {
+  /** What the app shows now. */
+  code: string;
+};
+
+/** What an authenticator app takes over. */
+export type AppSecret = {
+  /** Base32, to be typed. */
+  secret: string;
+  /** An `otpauth` address, to be drawn as a QR code. */
+  uri: string;
 };
 
 /** What a run is asked for. */
@@ -426,6 +439,8 @@ export type Conflicting = {
 };
 
 export type Credentials = {
+  /** A code of the user's authenticator app, or a recovery code; only for a user with a second factor. */
+  code?: string | null;
   name: string;
   password: string;
 };
@@ -1722,6 +1737,10 @@ export type Present = {
   value?: Object | null;
 };
 
+export type PresentPassword = {
+  password: string;
+};
+
 /** What the editor is told. */
 export type PreviewAnswer = {
   /** Length of a bucket. */
@@ -1793,7 +1812,7 @@ export type Problem = {
   status: number;
   /** What the code means, for people. */
   title: string;
-  /** Tries to sign in that there are before a wait. */
+  /** Tries to sign in, or codes, that there are before a wait. */
   tries_left?: number | null;
   /** Always `about:blank`: the code says what it is. */
   type: string;
@@ -1898,6 +1917,12 @@ export type RecordedClient = {
 /** Those that the recorder has kept. */
 export type RecordedRequests = {
   recorded: RecordedClient;
+};
+
+/** Codes of which each takes the place of one of the app, once. */
+export type RecoveryCodes = {
+  /** Shown this once. */
+  recovery_codes: string[];
 };
 
 /** A line that was not understood. */
@@ -2190,6 +2215,14 @@ export type Second = {
   denied: number;
   /** Unix milliseconds. */
   t: number;
+};
+
+/** Whether a sign-in by a password takes a code. */
+export type SecondFactor = {
+  /** Since when it does; `null`: it does not. */
+  made_at: string | null;
+  /** Recovery codes that were not used yet. */
+  recovery_codes: number;
 };
 
 /** A decision that was seen. */
@@ -2624,6 +2657,8 @@ export type Usage = {
 /** A user. */
 export type User = {
   etag: string;
+  /** Does a sign-in take a code as well? */
+  has_second_factor: boolean;
   /** His name. */
   id: string;
   /** To the minute; `null`: never. */

@@ -33,6 +33,7 @@ export const users = {
   role: 'Role',
   signsIn: 'Sign-in',
   means: { password: 'password', provider: 'provider', token: 'token' },
+  withCode: 'password and code',
   lastSeen: 'Last seen',
   sessions: 'Sessions',
   made: 'Made',
@@ -61,6 +62,11 @@ export const users = {
   passwordNote: (name: string) => `This signs ${name} out everywhere; from then on the new one counts.`,
   setPassword: 'Set password',
   passwordDone: (name: string) => `${name} has a new password, and is signed out everywhere.`,
+  secondFactor: 'Second factor',
+  secondFactorNote: (name: string) =>
+    `Each sign-in of ${name} takes a code of an authenticator app. Remove this where the app and the recovery codes are lost: the password alone signs ${name} in then.`,
+  removeSecondFactor: 'Remove second factor',
+  secondFactorRemoved: (name: string) => `${name} signs in by the password alone now.`,
   remove: (name: string) => `Delete ${name}…`,
   removeTitle: (name: string) => `Delete ${name}?`,
   removeVerb: (name: string) => `Delete ${name}`,
@@ -101,6 +107,29 @@ export const me = {
       'You sign in by the provider: your role follows your groups there, and you have no password here.',
     token: 'You show a token.',
   },
+};
+
+export const secondFactor = {
+  title: 'Second factor',
+  off: 'Your password alone signs you in. With an authenticator app, each sign-in takes a code of the app as well.',
+  on: (codes: number) =>
+    `Each sign-in takes a code of your authenticator app. ${codes} recovery ${codes === 1 ? 'code is' : 'codes are'} left.`,
+  since: 'Set up',
+  password: 'Your password',
+  begin: 'Set up an app',
+  another: 'Set up another app',
+  remove: 'Remove second factor',
+  removed: 'Your password alone signs you in now.',
+  scan: 'Scan this with your authenticator app, or type the secret there. Then enter the code that the app shows.',
+  qrCode: 'QR code of the secret',
+  noQrCode: 'The QR code cannot be shown: type the secret.',
+  secret: 'Secret',
+  code: 'Code',
+  confirm: 'Confirm',
+  recovery: 'Recovery codes',
+  recoveryNote:
+    'Each of these signs you in once without the app, if you lose it. They are shown this once: keep them where only you can read them.',
+  recoveryClose: 'I have kept them',
 };
 
 export const tokens = {

@@ -20,6 +20,12 @@ export const signIn = {
     left === 0
       ? 'Wrong name or password. No try is left before a wait.'
       : `Wrong name or password. ${left} ${left === 1 ? 'try' : 'tries'} left before a wait.`,
+  code: 'Code',
+  codeHelp: 'The one that your authenticator app shows now, or a recovery code.',
+  wrongCode: (left: number) =>
+    left === 0
+      ? 'Wrong code, or one that was used before. None may be tried before a wait.'
+      : `Wrong code, or one that was used before. ${left} more may be tried before a wait.`,
   tooMany: 'Too many tries.',
   wait: (seconds: number) => `Try again in ${seconds} s.`,
   other: 'Sign in as someone else',

@@ -38,6 +38,7 @@ mod nodes;
 mod opening;
 mod people;
 mod rollouts;
+mod second_factors;
 mod secret;
 mod sessions;
 mod tokens;

@@ -3,7 +3,7 @@
 use super::{Home, LIFE, LINE, at_once};
 use crate::{
     roles::{May, Role},
-    store::{Added, Audit, Edit, Means, NewSession, Outcome, Store, Token, User},
+    store::{Added, Audit, Edit, Means, NewSession, Outcome, Proof, Store, Token, User},
 };
 
 on_both! {
@@ -41,8 +41,8 @@ fn key(user: &User) -> (i64, i64) {
 }
 
 async fn begin(store: &Store, user: (i64, i64), token_sha256: &str) {
-    let new =
-        NewSession { token_sha256, user, csrf: "c", sign_in: None, begins_at: 9, life: LIFE, address: "", browser: "" };
+    let proof = Proof::Password;
+    let new = NewSession { token_sha256, user, csrf: "c", proof, begins_at: 9, life: LIFE, address: "", browser: "" };
     assert!(store.begin_session(new, LINE).await.expect("an answer"), "{token_sha256}");
 }
 

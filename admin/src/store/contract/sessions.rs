@@ -3,7 +3,7 @@
 use super::{Home, LIFE, LINE, at_once};
 use crate::{
     roles::Role,
-    store::{Audit, Ending, Means, NewSession, Store, UsedSignIn},
+    store::{Audit, Ending, Means, NewSession, Proof, Store, UsedSignIn},
 };
 
 on_both! {
@@ -30,7 +30,7 @@ fn new(token_sha256: &str, user: (i64, i64), begins_at: i64) -> NewSession<'_> {
         token_sha256,
         user,
         csrf: "csrf",
-        sign_in: None,
+        proof: Proof::Password,
         begins_at,
         life: LIFE,
         address: "192.0.2.1",
@@ -133,9 +133,13 @@ async fn sessions_end_as_they_are_named(home: &Home) {
     assert!(!is_there(store, long[0], 100).await && is_there(store, long[1], 100).await);
     assert_eq!(end(ana.0, Ending::Others("three")).await, 2);
     assert!(is_there(store, "three", 100).await && !is_there(store, "four", 100).await);
+    let sign_outs = async || store.login("ana").await.expect("an answer").expect("a login").sign_outs;
+    assert_eq!(sign_outs().await, 1, "not by the end of one");
     assert_eq!((end(ana.0, Ending::All).await, end(ana.0, Ending::All).await), (1, 0));
     assert!(is_there(store, "of ben", 100).await);
-    assert_eq!(home.lines("session.end").await, 3);
+    // Browsers that are known end without a session too.
+    assert_eq!((sign_outs().await, home.lines("session.end").await), (3, 4));
+    assert_eq!(store.login("ben").await.expect("an answer").expect("a login").sign_outs, 0);
 }
 
 async fn of_endings_at_once_one_counts(home: &Home) {
@@ -151,7 +155,8 @@ async fn of_endings_at_once_one_counts(home: &Home) {
     let mut ended = at_once(ending).await;
     ended.sort_unstable();
     assert_eq!(ended, [0, 0, 0, 0, 0, 3]);
-    assert_eq!(home.lines("session.end").await, 1);
+    // Each ends the browsers that are known.
+    assert_eq!(home.lines("session.end").await, 6);
 }
 
 async fn no_session_begins_of_a_user_who_was_changed(home: &Home) {
@@ -187,8 +192,8 @@ async fn a_sign_in_begins_one_session_at_once(home: &Home) {
         let store = stores[number % 2].clone();
         async move {
             let token = number.to_string();
-            let sign_in = Some(UsedSignIn { state_sha256: "state", ends_at: 110 });
-            let new = NewSession { sign_in, ..new(&token, ana, 100) };
+            let proof = Proof::Provider(UsedSignIn { state_sha256: "state", ends_at: 110 });
+            let new = NewSession { proof, ..new(&token, ana, 100) };
             store.begin_session(new, BEGUN).await.expect("an answer")
         }
     });

@@ -2,6 +2,7 @@
 import { withQuery } from '../query.ts';
 import { request } from '../request.ts';
 import type {
+  AppSecret,
   ListOfRoleItem,
   ListOfSessionItem,
   ListOfToken,
@@ -10,6 +11,8 @@ import type {
   Me,
   NewToken,
   NewUser,
+  RecoveryCodes,
+  SecondFactor,
   User,
   UserChange,
 } from '../schema.ts';
@@ -28,6 +31,8 @@ export const changeUser = (user: User, change: UserChange) =>
   request<User>(userPath(user.id), { method: 'PATCH', body: change, headers: { 'if-match': user.etag } });
 export const removeUser = (user: User) =>
   request<undefined>(userPath(user.id), { method: 'DELETE', headers: { 'if-match': user.etag } });
+export const removeSecondFactorOf = (name: string) =>
+  request<undefined>(`${userPath(name)}/second-factor`, { method: 'DELETE' });
 
 /** Sessions of a user, or with null one's own. */
 export const getSessions = (name: string | null, cursor: string | null, signal: AbortSignal) =>
@@ -49,3 +54,13 @@ export const revokeToken = (id: string) =>
 export const getMe = (signal: AbortSignal) => request<Me>('/me', { signal });
 export const changePassword = (present: string, password: string) =>
   request<undefined>('/me/password', { method: 'PUT', body: { present, password } });
+
+const SECOND_FACTOR = '/me/second-factor';
+export const getSecondFactor = (signal: AbortSignal) => request<SecondFactor>(SECOND_FACTOR, { signal });
+/** Answers a secret for an app, whose codes are asked for once it has shown one. */
+export const beginSecondFactor = (password: string) =>
+  request<AppSecret>(SECOND_FACTOR, { method: 'POST', body: { password } });
+export const confirmSecondFactor = (code: string) =>
+  request<RecoveryCodes>(SECOND_FACTOR, { method: 'PUT', body: { code } });
+export const removeSecondFactor = (password: string) =>
+  request<undefined>(`${SECOND_FACTOR}/remove`, { method: 'POST', body: { password } });
