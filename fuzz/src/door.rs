@@ -60,7 +60,9 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let identities = identities.split(", ").map(|text| text.parse().expect("one"));
     let trusted = Addresses::default().trusting(["127.0.0.0/8".parse().expect("a network")]);
     let authorize = Authorize::new(Extractors::new(identities, trusted).expect("they differ"));
-    let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+    let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
+    // One caller sends everything, and may have all places for reservations.
+    let decider = Arc::new(decider.with_caller_share(100));
     let doors = Doors::new(decider, Settings::default(), Http { listener, authorize });
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -91,7 +91,9 @@ static DOOR: LazyLock<Door> = LazyLock::new(|| {
     let listener = listen();
     let address = listener.local_addr().expect("bound");
     let http = Http { listener: listen(), authorize: Authorize::default() };
-    let decider = Arc::new(Decider::new(Arc::clone(&engine)).expect("random numbers"));
+    let decider = Decider::new(Arc::clone(&engine)).expect("random numbers");
+    // One caller sends everything, and may have all places for reservations.
+    let decider = Arc::new(decider.with_caller_share(100));
     let admin = Admin::to("http://127.0.0.1:1", None).expect("a client");
     let settings = Settings { workers: 1, ..Settings::default() };
     let doors = Doors::new(decider, settings, http).grpc(Grpc { listener, admin });
