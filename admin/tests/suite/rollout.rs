@@ -708,8 +708,8 @@ fn two_servers_stage_as_one() {
     let (mut first, sent_first) = connect(&a.url, &node, "n-b");
     assert_eq!(sent_first, (2, 500));
     for client in [&ana, &at_b] {
-        let (etag, free) = client.tier("free");
-        assert_eq!(client.publish_tier(2, &etag, &free).json()["code"], "rollout_open");
+        let free = json!({ "id": "free", "limits": [minute(700)] });
+        assert_eq!(client.publish_tier(2, &client.tier("free").0, &free).json()["code"], "rollout_open");
     }
     // A third one that starts meanwhile.
     let c = Server::start_with(&data_of(&folder), |settings| settings.node = "n-b".to_owned());
