@@ -354,7 +354,9 @@ mod tests {
     #[test]
     fn the_same_overrides_are_made_where_clients_are_otherwise() {
         let block = json!({ "blocked": true, "reason": "abuse" });
-        let of = |value: &str, tier: Value, given: &Value| json!({ "kind": "user", "value": value, "tier": tier, "override": given });
+        let of = |value: &str, tier: Value, given: &Value| {
+            json!({ "kind": "user", "value": value, "tier": tier, "override": given })
+        };
         let (none, pro) = (Value::Null, json!("pro"));
         // What was changed: a and b were blocked, c and d are no longer.
         let clients = json!([of("a", pro.clone(), &block), of("b", pro.clone(), &block), of("c", pro.clone(), &none)]);

@@ -372,10 +372,23 @@ impl Publisher {
         edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
     ) -> Result<String, Problem> {
+        self.publish_planned(author, |_| Ok((words, edit)), refused).await
+    }
+
+    /// The same, where `plan` says how and what is published, by what nodes should have when its turn has come.
+    async fn publish_planned<E>(
+        &self,
+        author: Author,
+        plan: impl FnOnce(&Targets) -> Result<(Words, E), Problem>,
+        refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
+    ) -> Result<String, Problem>
+    where
+        E: FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+    {
         let outcome = match self.turn().await {
             Ok(_turn) => {
                 // Dropped while it commits, the next to look finds it in the database, or does not.
-                let publish = timeout(PUBLISH_IN, self.publish_in_turn(author, words, edit, refused));
+                let publish = timeout(PUBLISH_IN, self.publish_in_turn(author, plan, refused));
                 publish.await.unwrap_or(Err(Problem::Unknown))
             }
             Err(busy) => Err(busy),
@@ -389,13 +402,15 @@ impl Publisher {
         outcome
     }
 
-    async fn publish_in_turn(
+    async fn publish_in_turn<E>(
         &self,
         author: Author,
-        words: Words,
-        edit: impl FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+        plan: impl FnOnce(&Targets) -> Result<(Words, E), Problem>,
         refused: impl Fn(&Problems, &Policy) -> Problem + Send + 'static,
-    ) -> Result<String, Problem> {
+    ) -> Result<String, Problem>
+    where
+        E: FnOnce(&Published) -> Result<Edited, Problem> + Send + 'static,
+    {
         // Nobody else publishes until it ends, on any server.
         let mut change = self.store.change().await?;
         self.take_over(&mut change).await?;
@@ -403,7 +418,7 @@ impl Publisher {
             return Ok(answer);
         }
         let before = self.targets();
-        words.goes.check(before.rollout())?;
+        let (words, edit) = plan(&before)?;
         if let Goes::To(nodes) = &words.goes {
             self.fleet.check_names(&mut change, nodes, "/nodes").await?;
         }
@@ -577,10 +592,13 @@ fn prepare(
     let mut edited = edit(present)?;
     author.check(&present.policy, &edited)?;
     let report = edited.report.take();
-    let open = targets.staged.as_ref().filter(|_| matches!(words.goes, Goes::ToAll));
+    let open = targets.staged.as_ref().filter(|_| !matches!(words.goes, Goes::Back));
     let same = match open {
         None => None,
-        Some(Staged { rollout, .. }) if !overrides::are_all(&present.policy, &edited) => {
+        // One rollout is open at a time.
+        Some(Staged { rollout, .. })
+            if matches!(words.goes, Goes::To(_)) || !overrides::are_all(&present.policy, &edited) =>
+        {
             return Err(Problem::RolloutOpen(Box::new(rollout.clone())));
         }
         Some(Staged { kept, .. }) => {

@@ -77,15 +77,6 @@ impl Goes {
         nodes.map_or(Self::ToAll, Self::To)
     }
 
-    /// Refuses what cannot be done while this rollout is open, or none. What goes to all meanwhile is judged by what it changes.
-    pub(crate) fn check(&self, open: Option<&Rollout>) -> Result<(), Problem> {
-        match (self, open) {
-            (Self::To(_), Some(rollout)) => Err(Problem::RolloutOpen(Box::new(rollout.clone()))),
-            (Self::Back, None) => Err(none_open()),
-            (Self::ToAll, _) | (Self::To(_), None) | (Self::Back, Some(_)) => Ok(()),
-        }
-    }
-
     pub(crate) fn nodes(&self) -> Option<BTreeSet<String>> {
         match self {
             Self::To(nodes) => Some(nodes.iter().cloned().collect()),

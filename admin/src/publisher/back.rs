@@ -19,7 +19,7 @@ use crate::{
     overrides,
     problem::Problem,
     published::Published,
-    rollout::{Goes, Staged, none_open},
+    rollout::{Goes, Staged, Targets, none_open},
     store::Rollout,
     undo::{Choice, Clash, FieldKey, undo},
 };
@@ -224,24 +224,20 @@ impl Publisher {
     /// Publishes the version that most nodes kept again, to all, instead of the newest, which went to some. Answers and is to be
     /// run as [`publish`](Self::publish).
     pub(crate) async fn take_back(&self, force: bool, author: Author) -> Result<String, Problem> {
-        loop {
-            self.catch_up().await?;
-            let Some(Staged { rollout, kept }) = self.targets().staged.clone() else { return Err(none_open()) };
-            let Rollout { version, keeps, since, .. } = rollout;
+        // What the others keep when its turn has come: it has the overrides that came meanwhile.
+        let plan = |targets: &Targets| {
+            let Some(Staged { rollout: Rollout { version, keeps, .. }, kept }) = targets.staged.clone() else {
+                return Err(none_open());
+            };
             let message = format!("back to version {keeps}, instead of version {version}");
             let words = Words { force, ..Words::new(&message, version)?.doing("rollout.back").going(Goes::Back) };
             let edit = move |present: &Published| {
-                present.is_still(Some(&Published::etag_of(version)))?;
                 let policy = kept.policy.clone();
                 let Changed { touched, removed } = changed(&present.policy, &policy);
-                Ok(Edited { policy, touched, removed, report: None })
+                Ok::<_, Problem>(Edited { policy, touched, removed, report: None })
             };
-            let outcome = self.publish_edited(author.clone(), words, edit, refused).await;
-            // An override that came in between is in both versions of the rollout: it goes back from the one that has it.
-            let is_same = |open: &Rollout| open.since == since && open.version != version;
-            if !(matches!(outcome, Err(Problem::Conflict(_))) && self.targets().rollout().is_some_and(is_same)) {
-                return outcome;
-            }
-        }
+            Ok((words, edit))
+        };
+        self.publish_planned(author, plan, refused).await
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn calls(api: &mut Api) {
              list of names: these nodes get it too.",
         )
         .example(json!({ "to": "all" }))
-        .refuses(&[Code::NotFound, Code::NodeCannotRead, Code::Conflict]);
+        .refuses(&[Code::NotFound, Code::NodeCannotRead]);
 }
 
 /// An open rollout, with what its nodes have.

@@ -28,7 +28,7 @@ pub(crate) fn wait_for(server: &Server, version: u64) {
 }
 
 /// Waits until the client's server answers by this version, which is after its engine decides by it.
-fn wait_for_answers(client: &Client, version: u64) {
+pub(crate) fn wait_for_answers(client: &Client, version: u64) {
     let etag = format!("\"policy:{version}\"");
     wait_until(&format!("answers by version {version}"), || client.get("/api/v1/policy").header("etag") == etag);
 }
