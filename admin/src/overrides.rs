@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn the_same_overrides_are_made_where_clients_are_otherwise() {
         let block = json!({ "blocked": true, "reason": "abuse" });
-        let of = |value: &str, tier: Value, given: &Value| {
+        let of = |value: &str, tier: Value, given: &Value| -> Value {
             json!({ "kind": "user", "value": value, "tier": tier, "override": given })
         };
         let (none, pro) = (Value::Null, json!("pro"));
