@@ -123,8 +123,8 @@ pub(crate) struct ControlArguments {
     /// Where people reach the dashboard, when that is not where it listens: behind a proxy with TLS.
     #[arg(long, value_name = "URL", env = "TIDEGATE_ADMIN_URL", value_parser = base_url)]
     pub(crate) admin_url: Option<String>,
-    /// Folder of the database, and of what-if's runs and logs; made when it is absent. With --database it holds runs and logs,
-    /// if it is given.
+    /// Folder of the database, and of what-if's runs and logs; made for this user alone when it is absent. Its files can be
+    /// opened by this user alone. With --database it holds runs and logs, if it is given.
     #[arg(long, value_name = "FOLDER", env = "TIDEGATE_DATA", default_value = "./tidegate-data")]
     pub(crate) data: PathBuf,
     /// Was the folder given, in whatever place?

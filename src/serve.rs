@@ -117,6 +117,13 @@ async fn serve(
              or listen on loopback",
         );
     }
+    if admin.is_folder_open() {
+        let data = arguments.data.display();
+        complain(format_args!(
+            "warning: other users of this machine may look into the data folder {data}; they cannot open its files, but close it \
+             all the same: chmod 700 {data}"
+        ));
+    }
     say(greeting(arguments, &admin, &admin_url, node.urls.as_ref()).as_bytes())?;
 
     let handle = doors.as_ref().map(Running::handle);

@@ -4,8 +4,9 @@
 //! missing stops the start: an empty policy must never take the place of a lost one.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -20,6 +21,11 @@ const SECRET: &str = "tidegate.secret";
 /// Length of that secret.
 pub(crate) const SECRET_BYTES: usize = 32;
 const MARKER: &str = "This folder belongs to Tidegate. Its database is tidegate.db.\n";
+/// Bits of a mode by which other users may do anything, and by which every user may write.
+const OF_OTHERS: u32 = 0o077;
+const WRITABLE_BY_ALL: u32 = 0o002;
+/// The mode of a file of the folder.
+const PRIVATE: u32 = 0o600;
 
 /// A data folder that this process alone has.
 #[derive(Debug)]
@@ -28,6 +34,7 @@ pub(crate) struct DataFolder {
     lock: File,
     database_lock: Option<File>,
     is_new: bool,
+    is_open: bool,
 }
 
 impl DataFolder {
@@ -58,10 +65,14 @@ impl DataFolder {
     pub(crate) fn beside_database(path: &Path) -> Result<Self, StartError> {
         let broken = |why: io::Error| StartError::Folder { path: path.to_owned(), why: why.to_string() };
         make_private(path).map_err(broken)?;
-        let lock = path.join(LOCK);
-        let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(lock).map_err(broken)?;
+        let mode = fs::metadata(path).map_err(broken)?.permissions().mode();
+        if mode & WRITABLE_BY_ALL != 0 {
+            return Err(StartError::WritableByAll(path.to_owned()));
+        }
+        let is_open = mode & OF_OTHERS != 0;
+        let lock = private().truncate(false).open(path.join(LOCK)).map_err(broken)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), lock, database_lock: None, is_new: false }),
+            Ok(()) => Ok(Self { path: path.to_owned(), lock, database_lock: None, is_new: false, is_open }),
             Err(TryLockError::WouldBlock) => Err(StartError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(broken(error)),
         }
@@ -72,11 +83,17 @@ impl DataFolder {
         self.is_new
     }
 
+    /// Returns whether other users may look into it, as its group may.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
 
-    /// Where the first database is made; what an earlier try left there is removed.
+    /// Makes the empty file that the first database is made in; what an earlier try left there is removed. The files that
+    /// `SQLite` makes beside a database have its mode.
     pub(crate) fn unfinished(&self) -> io::Result<PathBuf> {
         for suffix in ["", "-wal", "-shm", "-journal"] {
             match fs::remove_file(self.path.join(format!("{UNFINISHED}{suffix}"))) {
@@ -84,7 +101,9 @@ impl DataFolder {
                 _ => {}
             }
         }
-        Ok(self.path.join(UNFINISHED))
+        let path = self.path.join(UNFINISHED);
+        private().open(&path)?;
+        Ok(path)
     }
 
     /// The first database is whole and closed: it takes its name.
@@ -103,6 +122,24 @@ impl DataFolder {
         self.lock.rewind()?;
         self.lock.write_all(MARKER.as_bytes())?;
         self.lock.sync_all()
+    }
+
+    /// Takes the rights of other users away from the database and the files beside it: older builds left their modes to the
+    /// umask, and a copy has the mode that it was made with.
+    pub(crate) fn narrow(&self) {
+        let database = ["", "-wal", "-shm", "-journal"].map(|suffix| format!("{DATABASE}{suffix}"));
+        for name in database.iter().map(String::as_str).chain([LOCK]) {
+            let path = self.path.join(name);
+            let Ok(mode) = fs::metadata(&path).map(|about| about.permissions().mode()) else { continue };
+            if mode & OF_OTHERS == 0 {
+                continue;
+            }
+            let (path, mode) = (path.display(), mode & 0o777);
+            match fs::set_permissions(self.path.join(name), Permissions::from_mode(PRIVATE)) {
+                Ok(()) => tracing::info!("{path} had the mode {mode:o}; only its owner can open it now"),
+                Err(error) => tracing::warn!("{path} has the mode {mode:o} and keeps it ({error}); chmod 600 {path}"),
+            }
+        }
     }
 }
 
@@ -129,20 +166,69 @@ pub(crate) fn forget_secret(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// How a file is written that nobody else reads.
+/// Returns how a file is written that only its owner can open.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.read(true).write(true).create(true).truncate(true).mode(PRIVATE);
     options
 }
 
-/// Password hashes are in it: nobody else looks in.
+/// Makes a folder that only its owner can look into, where it is absent: password hashes are in it.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+    }
+
+    #[test]
+    fn a_new_folder_is_its_owners_alone() {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("a/b");
+        let data = DataFolder::take(&path).expect("it is made");
+        let unfinished = data.unfinished().expect("it is made");
+        assert_eq!([mode(&path), mode(&path.join(LOCK)), mode(&unfinished)], [0o700, 0o600, 0o600]);
+        assert!(!data.is_open());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_look_into_is_taken_and_one_that_all_may_write_to_is_not() {
+        let folder = TempDir::new().expect("a folder");
+        for (mode, is_open) in [(0o700, false), (0o711, true), (0o750, true), (0o755, true), (0o770, true)] {
+            set_mode(folder.path(), mode);
+            let data = DataFolder::take(folder.path()).expect("it is taken");
+            assert_eq!(data.is_open(), is_open, "{mode:o}");
+        }
+        for mode in [0o777, 0o702, 0o1777] {
+            set_mode(folder.path(), mode);
+            let error = DataFolder::take(folder.path()).expect_err("it is refused");
+            assert!(matches!(error, StartError::WritableByAll(_)), "{mode:o}: {error:?}");
+            assert!(error.to_string().contains("chmod 700"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_others_may_open_are_narrowed() {
+        let folder = TempDir::new().expect("a folder");
+        let data = DataFolder::take(folder.path()).expect("it is free");
+        for name in [DATABASE, "tidegate.db-wal", LOCK, "notes"] {
+            fs::write(folder.path().join(name), "").expect("it is ours");
+            set_mode(&folder.path().join(name), 0o664);
+        }
+        data.narrow();
+        let modes = [DATABASE, "tidegate.db-wal", LOCK, "notes"].map(|name| mode(&folder.path().join(name)));
+        assert_eq!(modes, [0o600, 0o600, 0o600, 0o664]);
+        assert!(!folder.path().join("tidegate.db-shm").exists());
+    }
 }

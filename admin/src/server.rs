@@ -3,10 +3,12 @@
 
 use std::{
     convert::Infallible,
+    fs::Permissions,
     future::{Future, pending},
     io,
     net::TcpListener,
     num::NonZeroU32,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, LazyLock},
@@ -266,8 +268,8 @@ pub struct Admin {
     policy_file: Option<PolicyFileOutcome>,
     tls: Option<Tls>,
     clerk: Clerk,
-    // Nobody else takes the folder while this lives.
-    _folder: Option<DataFolder>,
+    // No other process takes the folder while this lives.
+    folder: Option<DataFolder>,
     _scratch: Option<TempDir>,
 }
 
@@ -319,7 +321,7 @@ impl Admin {
         engine.publish(Publish::of(snapshot).under_version(version)).map_err(StartError::Engine)?;
         let broken = |why: io::Error| StartError::Folder { path: data.clone(), why: why.to_string() };
         // Without a folder what-if has one for as long as this lives.
-        let scratch = if folder.is_none() { Some(TempDir::with_prefix("tidegate-").map_err(broken)?) } else { None };
+        let scratch = if folder.is_none() { Some(scratch_folder().map_err(broken)?) } else { None };
         let place = scratch.as_ref().map_or(&*data, TempDir::path);
         let (secret, sign_ins) = secrets(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
@@ -390,7 +392,7 @@ impl Admin {
             policy_file,
             tls,
             clerk,
-            _folder: folder,
+            folder,
             _scratch: scratch,
         })
     }
@@ -417,6 +419,12 @@ impl Admin {
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         self.state.secure_cookies && !self.state.is_https
+    }
+
+    /// Returns whether other users of the machine may look into the data folder.
+    #[must_use]
+    pub fn is_folder_open(&self) -> bool {
+        self.folder.as_ref().is_some_and(DataFolder::is_open)
     }
 
     /// Version of the policy in force here.
@@ -495,6 +503,11 @@ impl Admin {
         tokio::join!(store.close(), apart.close());
         ended
     }
+}
+
+/// Makes a temporary folder, for this user alone.
+fn scratch_folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("tidegate-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 /// Whom else people sign in by, who come back to `redirect`.

@@ -16,6 +16,8 @@ pub enum StartError {
         /// What the system says.
         why: String,
     },
+    /// Every user of the machine may write to the data folder.
+    WritableByAll(PathBuf),
     /// Another process has the data folder.
     InUse(PathBuf),
     /// The folder has no database, and files that are not Tidegate's.
@@ -104,6 +106,14 @@ impl fmt::Display for StartError {
         match self {
             Self::Folder { path, why } => {
                 write!(f, "data folder {}: {why}; name another with --data, or mend its permissions", path.display())
+            }
+            Self::WritableByAll(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "data folder {path}: every user of this machine may write to it, and so replace the database; close it with \
+                     chmod 700 {path}, or name another folder with --data"
+                )
             }
             Self::InUse(path) => write!(
                 f,

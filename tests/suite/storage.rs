@@ -2,7 +2,7 @@
 //! ever shown.
 
 use std::{
-    fs,
+    fs::{self, File, Permissions},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
@@ -12,10 +12,10 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tidegate_testkit::{port::ReservedPort, postgres::Database, wait_for};
+use tidegate_testkit::{port::ReservedPort, postgres::Database, process, wait_for};
 
 use crate::support::{
-    Run, SERVE, command,
+    Run, SERVE, binary, command,
     server::Served,
     session::{Session, in_force},
     tidegate,
@@ -86,6 +86,35 @@ fn neither_help_nor_a_mistake_in_the_file_shows_a_password() {
 
 fn backup(data: &Path, file: &Path) -> Run {
     tidegate(["admin", "backup", "--data", data.to_str().expect("text"), file.to_str().expect("text")])
+}
+
+/// Returns a command that runs the binary with a umask that takes nothing from the modes of new files.
+fn command_without_umask() -> Command {
+    let mut command = process::command("sh");
+    command.env_clear().args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(binary());
+    command
+}
+
+#[test]
+fn only_their_owner_can_open_the_files_whatever_the_umask() {
+    let folder = TempDir::new().expect("a folder");
+    let (data, copy, said) = (folder.path().join("data"), folder.path().join("copy.db"), folder.path().join("said"));
+    fs::create_dir(&data).expect("it is ours");
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("it is ours");
+    let mut serve = command_without_umask();
+    serve.args(SERVE).arg("--data").arg(&data).stderr(File::create(&said).expect("it is ours"));
+    let served = Served::started(serve);
+    let _session = Session::of_first_administrator(&served);
+    let copied = command_without_umask().args(["admin", "backup", "--data"]).args([&data, &copy]).output();
+    let copied = copied.expect("it runs");
+    assert!(copied.status.success(), "{copied:?}");
+    let files = ["tidegate.db", "tidegate.db-wal", "tidegate.db-shm", "tidegate.lock"].map(|name| data.join(name));
+    for file in files.iter().chain([&copy]) {
+        let mode = fs::metadata(file).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let said = fs::read_to_string(said).expect("text");
+    assert!(said.contains(&format!("chmod 700 {}", data.display())), "{said}");
 }
 
 /// What a server on a copy of the database says is in force.

@@ -58,6 +58,7 @@ impl Store {
             io::ErrorKind::WouldBlock => StartError::InUse(path.clone()),
             _ => other(&path, &error),
         })?;
+        folder.narrow();
         let store = connect(&path, SqliteJournalMode::Wal).await?;
         try_writing(&store.pool).await.map_err(|error| explain(&path, &error))?;
         migrate(&store.pool, &path).await?;
@@ -133,8 +134,7 @@ impl OpenFile {
 
 async fn connect(path: &Path, journal: SqliteJournalMode) -> Result<Store, StartError> {
     // The journal's mode is the file's; a connection of the driver itself says what keeps it from being set.
-    let options = options(path).create_if_missing(journal == SqliteJournalMode::Delete).journal_mode(journal);
-    let options = options.synchronous(SqliteSynchronous::Full);
+    let options = options(path).journal_mode(journal).synchronous(SqliteSynchronous::Full);
     let explain = |error| explain(path, &error);
     options.connect().await.map_err(explain)?.close().await.map_err(explain)?;
     sqlx::any::install_default_drivers();

@@ -161,6 +161,23 @@ fn one_process_has_the_folder() {
 }
 
 #[test]
+fn only_its_owner_can_open_a_database() {
+    let (_folder, data) = used();
+    let modes = || {
+        ["", "tidegate.db", "tidegate.lock"]
+            .map(|name| fs::metadata(data.join(name)).expect("it is there").permissions().mode() & 0o777)
+    };
+    assert_eq!(modes(), [0o700, 0o600, 0o600]);
+    // As older builds left it where the folder was there before them.
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("it is ours");
+    fs::set_permissions(database(&data), Permissions::from_mode(0o644)).expect("it is ours");
+    open(&data).expect("it opens");
+    assert_eq!(modes(), [0o755, 0o600, 0o600]);
+    fs::set_permissions(&data, Permissions::from_mode(0o777)).expect("it is ours");
+    assert_refused(&data, "chmod 700", |error| matches!(error, StartError::WritableByAll(_)));
+}
+
+#[test]
 fn a_first_start_that_broke_off_is_begun_anew() {
     let folder = TempDir::new().expect("a folder");
     fs::write(folder.path().join("tidegate.lock"), "").expect("it is ours");
