@@ -218,6 +218,9 @@ impl Permit for Anyone {
     const NEED: Need = Need::Nothing;
 }
 
+/// Marks a request of a call that anyone may make, which therefore takes a small body only.
+pub(crate) struct OpenCall;
+
 /// Of a request whose refusal its handler has had written, with more than the guard knows.
 pub(crate) struct Written;
 

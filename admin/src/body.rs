@@ -1,12 +1,20 @@
-//! A request's body, read once into a type that cannot be wrong.
+//! A request's body, read once into a type that cannot be wrong. Short bodies are read into memory, for which there is a
+//! budget; those with files in them are written to the disk as they come, once their handler has its place.
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{
+    fmt,
+    future::{Future, Ready, ready},
+    marker::PhantomData,
+    pin::Pin,
+};
 
 use actix_web::{
     FromRequest, HttpMessage, HttpRequest,
     dev::Payload,
-    web::{self, Bytes},
+    http::header::CONTENT_LENGTH,
+    web::{self, Data},
 };
+use futures_util::StreamExt;
 use serde::{
     Deserialize, Deserializer,
     de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor},
@@ -17,22 +25,28 @@ use tidegate_fleet::wire;
 use tokio::time;
 
 use crate::{
-    heavy::Heavy,
+    access::OpenCall,
+    addresses::{address, network},
+    body_budget::BodyRoom,
     problem::{FieldError, Problem},
+    server::State,
+    spool::SpooledBody,
     store::sha256,
 };
 
 /// The largest body.
 const BYTES_MAX: usize = wire::BODY_BYTES_MAX;
-/// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The largest file, and how long it may take to come: a hundred thousand clients are some ten megabytes.
+/// The largest body of a call that needs no session or token.
+const OPEN_BYTES_MAX: usize = 8 << 10;
+/// The largest body with files in it: a hundred thousand clients are some ten megabytes.
 const FILE_BYTES_MAX: usize = 32 << 20;
-const FILE_PATIENCE: Duration = Duration::from_mins(1);
+/// Bits of an IPv6 address that are counted as one address.
+const NETWORK_BITS: u8 = 64;
 
 /// No page of another site can send these types without asking first.
 const JSON: &[&str] = &["application/json"];
 const PATCH: &[&str] = &[MERGE_PATCH, "application/json"];
+const CSV: &[&str] = &["text/csv"];
 /// The type of RFC 7396.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -42,6 +56,8 @@ pub(crate) struct Body<T> {
     pub(crate) value: T,
     /// Of the bytes as they came, hex.
     pub(crate) sha256: String,
+    /// Held until the handler ends: the value takes the memory of the bytes.
+    _room: BodyRoom,
 }
 
 impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
@@ -49,14 +65,14 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, JSON, BYTES_MAX, PATIENCE);
-        Box::pin(async move { Self::read(&bytes.await?) })
+        let bytes = bytes(request, payload, JSON);
+        Box::pin(async move { Self::read(bytes.await?) })
     }
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    fn read(bytes: &Bytes) -> Result<Self, Problem> {
-        Ok(Self { value: read(bytes)?, sha256: sha256(bytes) })
+    fn read((bytes, room): (Vec<u8>, BodyRoom)) -> Result<Self, Problem> {
+        Ok(Self { value: read(&bytes)?, sha256: sha256(&bytes), _room: room })
     }
 }
 
@@ -69,69 +85,128 @@ impl FromRequest for MergePatch {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, PATCH, BYTES_MAX, PATIENCE);
-        Box::pin(async move { Body::read(&bytes.await?).map(Self) })
+        let bytes = bytes(request, payload, PATCH);
+        Box::pin(async move { Body::read(bytes.await?).map(Self) })
     }
 }
 
-/// A JSON body with files in it.
-#[derive(Debug)]
-pub(crate) struct Files<T>(pub(crate) Body<T>);
+/// A JSON body with files in it, of which nothing is read before it is [received](Self::receive): its handler takes its own
+/// place first.
+pub(crate) struct Files<T> {
+    payload: web::Payload,
+    of: PhantomData<fn() -> T>,
+}
 
-impl<T: DeserializeOwned + Send + 'static> FromRequest for Files<T> {
+impl<T> FromRequest for Files<T> {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, JSON, FILE_BYTES_MAX, FILE_PATIENCE);
-        let heavy = Heavy::from_request(request, payload).into_inner();
-        Box::pin(async move {
-            let bytes = bytes.await?;
-            heavy?.work(move || Body::read(&bytes)).await?.map(Self)
-        })
+        let payload = unread(request, payload, JSON, FILE_BYTES_MAX);
+        ready(payload.map(|payload| Self { payload, of: PhantomData }))
     }
 }
 
-/// A body of CSV.
-#[derive(Debug)]
-pub(crate) struct Csv {
-    pub(crate) text: Bytes,
-    /// Of the text, hex.
-    pub(crate) sha256: String,
+impl<T: DeserializeOwned> Files<T> {
+    /// Takes a place of this user in the spool, and writes the body there.
+    pub(crate) async fn receive(self, state: &State, user: &str) -> Result<ReceivedFiles<T>, Problem> {
+        let body = receive(self.payload, state, user).await?;
+        Ok(ReceivedFiles { body, of: PhantomData })
+    }
 }
+
+/// A JSON body on the disk.
+#[derive(Debug)]
+pub(crate) struct ReceivedFiles<T> {
+    pub(crate) body: SpooledBody,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> ReceivedFiles<T> {
+    /// Reads what is in it. It blocks.
+    pub(crate) fn read(&self) -> Result<T, Problem> {
+        read(&self.body.read()?)
+    }
+}
+
+/// A body of CSV, of which nothing is read before it is [received](Self::receive).
+pub(crate) struct Csv(web::Payload);
 
 impl FromRequest for Csv {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let bytes = bytes(request, payload, &["text/csv"], FILE_BYTES_MAX, FILE_PATIENCE);
-        Box::pin(async move {
-            let text = bytes.await?;
-            Ok(Self { sha256: sha256(&text), text })
-        })
+        ready(unread(request, payload, CSV, FILE_BYTES_MAX).map(Self))
     }
 }
 
-/// A whole body of one of these types.
+impl Csv {
+    /// Takes a place of this user in the spool, and writes the body there.
+    pub(crate) async fn receive(self, state: &State, user: &str) -> Result<SpooledBody, Problem> {
+        receive(self.0, state, user).await
+    }
+}
+
+async fn receive(payload: web::Payload, state: &State, user: &str) -> Result<SpooledBody, Problem> {
+    state.spool.receive(user, payload, FILE_BYTES_MAX as u64, state.fleet.periods.file_timeout).await
+}
+
+/// A whole body of one of these types, with the memory that it takes.
 fn bytes(
     request: &HttpRequest,
     payload: &mut Payload,
     media: &'static [&'static str],
-    bytes_max: usize,
-    patience: Duration,
-) -> impl Future<Output = Result<Bytes, Problem>> + use<> {
-    let is_of_type = media.iter().any(|media| request.content_type().eq_ignore_ascii_case(media));
-    let body = web::Payload::from_request(request, payload).into_inner();
+) -> impl Future<Output = Result<(Vec<u8>, BodyRoom), Problem>> + use<> {
+    let is_open = request.extensions().contains::<OpenCall>();
+    let bytes_max = if is_open { OPEN_BYTES_MAX } else { BYTES_MAX };
+    let body = unread(request, payload, media, bytes_max);
+    let state = request.app_data::<Data<State>>().cloned();
+    let address = network(&address(request), NETWORK_BITS);
     async move {
-        if !is_of_type {
-            return Err(Problem::MediaType { wanted: media.join(" or ") });
-        }
-        let unreadable = |error: actix_web::Error| Problem::BadJson(FieldError::invalid("", error.to_string()));
-        let body = time::timeout(patience, body.map_err(unreadable)?.to_bytes_limited(bytes_max)).await;
-        let body = body.map_err(|_| Problem::TooSlow { patience })?;
-        body.map_err(|_| Problem::TooLarge { bytes_max })?.map_err(unreadable)
+        let body = body?;
+        let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
+        let patience = state.fleet.periods.body_timeout;
+        let mut room = state.bodies.room(address);
+        let read = time::timeout(patience, collect(body, bytes_max, &mut room)).await;
+        let bytes = read.map_err(|_| Problem::TooSlow { patience })??;
+        Ok((bytes, room))
     }
+}
+
+/// The body of a request, of which nothing is read yet. Refuses one of another type, and one that says it is too long.
+fn unread(
+    request: &HttpRequest,
+    payload: &mut Payload,
+    media: &'static [&'static str],
+    bytes_max: usize,
+) -> Result<web::Payload, Problem> {
+    if !media.iter().any(|media| request.content_type().eq_ignore_ascii_case(media)) {
+        return Err(Problem::MediaType { wanted: media.join(" or ") });
+    }
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| length > bytes_max as u64) {
+        return Err(Problem::TooLarge { bytes_max });
+    }
+    web::Payload::from_request(request, payload).into_inner().map_err(|error| unreadable(&error))
+}
+
+async fn collect(mut body: web::Payload, bytes_max: usize, room: &mut BodyRoom) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| unreadable(&error))?;
+        let length = bytes.len() + piece.len();
+        if length > bytes_max {
+            return Err(Problem::TooLarge { bytes_max });
+        }
+        room.grow_to(length)?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+fn unreadable(error: &dyn fmt::Display) -> Problem {
+    Problem::BadJson(FieldError::invalid("", error.to_string()))
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {

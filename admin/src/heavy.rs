@@ -70,10 +70,17 @@ impl Heavy {
 impl Place {
     /// Does this work.
     pub(crate) async fn work<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+        self.step(work).await.map(|(_, done)| done)
+    }
+
+    /// Does this work, and keeps the place for more.
+    pub(crate) async fn step<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(Self, T), Problem> {
         let done = spawn_blocking(move || {
             let done = work();
-            drop(self);
-            done
+            (self, done)
         });
         done.await.map_err(|error| Problem::Internal(error.to_string()))
     }

@@ -1,8 +1,8 @@
 //! Tidegate's control plane: who may sign in, what is published, and the dashboard that shows it.
 //!
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
-//! `problem` and `body` (what requests are refused for), `folder` and `store` (what lies on the disk), `objects`,
-//! `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
+//! `problem`, `body_budget`, `spool` and `body` (how bodies are read, and what requests are refused for), `folder` and `store`
+//! (what lies on the disk), `objects`, `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
 //! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
@@ -12,6 +12,7 @@ mod alerts;
 mod api;
 mod beside;
 mod body;
+mod body_budget;
 mod changes;
 mod clients;
 mod connections;
@@ -50,6 +51,7 @@ mod server;
 mod setup;
 mod sign_ins;
 mod simulate;
+mod spool;
 mod start;
 mod store;
 mod telemetry;

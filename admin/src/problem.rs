@@ -91,6 +91,8 @@ pub(crate) enum Problem {
     NotEnded(&'static str),
     /// No room for another run.
     Busy(&'static str),
+    /// The memory for bodies is taken; the words say whose share of it, and the way out.
+    Overload(&'static str),
     /// So much is kept that something has to be removed first.
     Full(String),
     /// Another process has this name of a node.
@@ -197,6 +199,7 @@ pub(crate) enum Code {
     Storage,
     OutcomeUnknown,
     Busy,
+    Overload,
 }
 
 /// What a code stands for.
@@ -211,7 +214,7 @@ pub(crate) struct Row {
 
 impl Code {
     /// All of them, by status.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 35] = [
         Self::BadJson,
         Self::SignInOver,
         Self::Unauthorized,
@@ -246,6 +249,7 @@ impl Code {
         Self::Storage,
         Self::OutcomeUnknown,
         Self::Busy,
+        Self::Overload,
     ];
 
     /// The table.
@@ -446,8 +450,15 @@ impl Code {
                 503,
                 "busy",
                 "The server is busy",
-                "There is no room for another run, or as much is worked on as may be at a time. The header `Retry-After` says in how many \
-                 seconds to come again.",
+                "There is no room for another run, or as much is worked on, or taken in, as may be at a time. The header `Retry-After` says \
+                 in how many seconds to come again.",
+            ),
+            Self::Overload => (
+                503,
+                "overload",
+                "There is no memory for the body",
+                "Bodies that are being sent, from this address or from all, take as much memory as they may. Send fewer at a time. The \
+                 header `Retry-After` says in how many seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -596,6 +607,7 @@ impl Problem {
             Self::NoResult(_) => Code::NoResult,
             Self::NotEnded(_) => Code::NotEnded,
             Self::Busy(_) => Code::Busy,
+            Self::Overload(_) => Code::Overload,
             Self::Full(_) => Code::Full,
             Self::DuplicateNode { .. } => Code::DuplicateNode,
             Self::StillHere(_) => Code::StillHere,
@@ -666,7 +678,7 @@ impl Problem {
             Self::AlreadyRunning(id) => format!("Your run `{id}` has not ended; wait for it, or stop it."),
             Self::NotEnded(state) => format!("The run is {state}; stop it first, or wait for it."),
             Self::NoResult(state) => format!("The run is {state}; a run that is done has a result."),
-            Self::Busy(what) | Self::OwnAccount(what) => (*what).to_owned(),
+            Self::Busy(what) | Self::Overload(what) | Self::OwnAccount(what) => (*what).to_owned(),
             Self::PreconditionRequired(keys) => format!("if_match must name the ETag of {}.", keys.join(", ")),
             Self::Invalid(fields) => fields.iter().map(|field| field.message.as_str()).collect::<Vec<_>>().join("; "),
             Self::Storage(why) => format!("{why}. Nothing was changed."),
@@ -727,7 +739,8 @@ impl ResponseError for Problem {
             Self::Busy(_) => drop(response.insert_header((header::RETRY_AFTER, BUSY_RETRY_S))),
             Self::MethodNotAllowed { allowed } => drop(response.insert_header((header::ALLOW, allowed.as_str()))),
             // What is left of the body would be taken for the next request.
-            Self::TooSlow { .. } => drop(response.force_close()),
+            Self::Overload(_) => drop(response.insert_header((header::RETRY_AFTER, BUSY_RETRY_S)).force_close()),
+            Self::TooSlow { .. } | Self::TooLarge { .. } => drop(response.force_close()),
             _ => {}
         }
         // It is plain data, which serde can always write.

@@ -43,6 +43,7 @@ use crate::{
     alerts::{Alerts, Sight},
     api::Document,
     beside::{Beside, Clerk},
+    body_budget::BodyBudget,
     connections::{Connections, Open},
     events::Events,
     figures::{Figures, FiguresClock, ONE_IN},
@@ -66,6 +67,7 @@ use crate::{
     setup::Setup,
     sign_ins::Seal,
     simulate::{Runs, Uploads},
+    spool::Spool,
     start::StartError,
     store::{DatabaseUrl, Store},
     telemetry::{self, Telemetry},
@@ -151,6 +153,10 @@ pub struct Periods {
     pub look_timeout: Duration,
     /// How long a stop waits for requests that are being answered: whole seconds.
     pub drain: Duration,
+    /// How long a body may take to come.
+    pub body_timeout: Duration,
+    /// How long a body with files in it may take to come.
+    pub file_timeout: Duration,
 }
 
 impl Default for Periods {
@@ -161,6 +167,8 @@ impl Default for Periods {
             node_heartbeat: Duration::from_secs(10),
             look_timeout: Duration::from_secs(20),
             drain: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(5),
+            file_timeout: Duration::from_mins(1),
         }
     }
 }
@@ -217,6 +225,8 @@ pub(crate) struct State {
     pub(crate) privacy: Privacy,
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) heavy: Heavy,
+    pub(crate) bodies: Arc<BodyBudget>,
+    pub(crate) spool: Arc<Spool>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
     pub(crate) watches: Watches,
@@ -326,6 +336,7 @@ impl Admin {
         let (secret, sign_ins) = secrets(&store, database.is_none().then_some(&*data)).await?;
         let recorder = record.map(|one_in| recorder(&engine, one_in, &secret));
         let uploads = Uploads::open(place.join("uploads")).map_err(broken)?;
+        let spool = Spool::in_folder(place.join("uploads"));
         let runs = Runs::open(place.join("simulations"), keys).map_err(broken)?;
         let (setup, setup_code) = setup(store.has_administrator().await.map_err(failed)?)?;
         let Cookies { name: cookie, are_secure: secure_cookies, is_https } =
@@ -357,6 +368,8 @@ impl Admin {
             privacy,
             recorder,
             heavy: Heavy::default(),
+            bodies: Arc::default(),
+            spool: Arc::new(spool),
             uploads: Arc::new(uploads),
             runs: Arc::new(runs),
             watches: Watches::default(),
@@ -703,8 +716,11 @@ mod tests {
     /// Tests of the server choose others; these are what `docs/` states.
     #[test]
     fn the_defaults_are_the_documented_periods() {
-        let Periods { node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain } = Periods::default();
+        let Periods { node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, .. } =
+            Periods::default();
         let periods = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, Oidc::PATIENCE];
         assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000, 5_000, 10_000]);
+        let Periods { body_timeout, file_timeout, .. } = Periods::default();
+        assert_eq!([body_timeout, file_timeout].map(|period| period.as_secs()), [5, 60]);
     }
 }

@@ -24,12 +24,14 @@ pub(crate) use self::{
     words::bound,
 };
 
-use crate::{problem::Problem, server};
+use crate::{access::Who, body::Files, problem::Problem, server};
 
-/// Puts a run into the queue. The place is taken before anything is worked out.
-pub(crate) async fn start(state: &Data<server::State>, author: String, ask: Ask) -> Result<Run, Problem> {
-    let place = Runs::place(state, author)?;
-    place.fill(ask::prepare(state.clone(), ask).await?)
+/// Puts a run into the queue. Its place there is taken before the question is read.
+pub(crate) async fn start(state: &Data<server::State>, who: &Who, question: Files<Ask>) -> Result<Run, Problem> {
+    let place = Runs::place(state, who.name.clone())?;
+    let question = question.receive(state, &who.behind).await?;
+    let (heavy, ask) = state.heavy.place().await?.step(move || question.read()).await?;
+    place.fill(ask::prepare(state.clone(), heavy, ask?).await?)
 }
 
 /// Now, to the millisecond.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, FromRequest, Handler, HttpResponse, Responder, Route,
+    Error, FromRequest, Handler, HttpMessage, HttpResponse, Responder, Route,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     guard,
@@ -38,7 +38,7 @@ pub(crate) use self::{
     },
 };
 use crate::{
-    access::{self, By},
+    access::{self, By, OpenCall},
     problem::{Code, Problem, ProblemBody},
     query,
     roles::{Known, Need},
@@ -249,6 +249,9 @@ async fn admit(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    if need == Need::Nothing {
+        request.extensions_mut().insert(OpenCall);
+    }
     let refused = access::check(request.request(), need).err();
     // Refusals are answers like any other, so that everything that is put on answers is put on them too.
     match refused.or_else(|| query::unknown(request.query_string(), &known?)) {

@@ -56,12 +56,14 @@ impl<T: JsonSchema> Part for Body<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schemas().taken::<T>();
         operation.takes("application/json", schema);
+        operation.refuses([Code::Overload]);
     }
 }
 
 impl<T: JsonSchema> Part for Files<T> {
     fn describe(operation: &mut Operation) {
-        Body::<T>::describe(operation);
+        let schema = operation.schemas().taken::<T>();
+        operation.takes("application/json", schema);
         Heavy::describe(operation);
     }
 }
@@ -76,6 +78,7 @@ impl Part for Heavy {
 impl Part for MergePatch {
     fn describe(operation: &mut Operation) {
         operation.takes(MERGE_PATCH, json!({ "type": "object" }));
+        operation.refuses([Code::Overload]);
     }
 }
 

@@ -274,7 +274,7 @@ struct Imported {
 }
 
 async fn import(
-    _: By<Editor>,
+    by: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,
@@ -283,6 +283,7 @@ async fn import(
     body: Csv,
 ) -> Result<HttpResponse, Problem> {
     let OfImport { domain, missing, dry_run, message } = query.0;
+    let body = body.receive(&state, &by.behind).await?;
     // A tag of the other server is not newer than what it is held to.
     state.publisher.catch_up().await?;
     let message = message.unwrap_or_else(|| "import clients".to_owned());
@@ -299,7 +300,7 @@ async fn import(
     let make = move |present: &Published| -> Result<Edited, Problem> {
         present.is_still(if_match.0.as_deref())?;
         let clients::Imported { policy, report } =
-            clients::import(&present.policy, &domain, &body.text, missing, Timestamp::now())?;
+            clients::import(&present.policy, &domain, &body.read()?, missing, Timestamp::now())?;
         let changed = changed(&present.policy, &policy);
         Ok(Edited { policy, touched: changed.touched, removed: changed.removed, report: Some(report) })
     };

@@ -212,7 +212,7 @@ struct Tried {
 }
 
 async fn import(
-    _: By<Editor>,
+    by: By<Editor>,
     state: Data<State>,
     request: HttpRequest,
     caller: Caller,
@@ -220,20 +220,22 @@ async fn import(
     query: Query<OfImport>,
     body: Files<ToImport>,
 ) -> Result<HttpResponse, Problem> {
+    let received = body.receive(&state, &by.behind).await?;
     // What another server published a moment ago is there too.
     state.publisher.catch_up().await?;
-    let (present, of, body) = (state.publisher.published(), query.0, body.0);
-    let name = body.value.files.first().map_or("", |file| file.name.as_str());
-    let message = of.message.clone().unwrap_or_else(|| default_message(name));
-    let goes = Goes::to(of.nodes.as_ref().map(|names| names.split(',').map(str::to_owned).collect()));
-    let words = Words::of_query(&message, present.version.version)?.doing("policy.import").going(goes);
-    let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &body.sha256))));
+    let (present, of) = (state.publisher.published(), query.0);
+    let author = caller.author(sha256(format!("{:?}", (request.uri(), &if_match.0, &received.body.sha256))));
     // Made the first time, there is nothing left to do for it.
     if let Some(answer) = state.publisher.answered(&author).await? {
         return Ok(told(Ok(Ok(answer)))?.respond_to(&request));
     }
     let read = state.heavy.work(move || {
-        let (files, notes) = read(&of, &body.value.files)?;
+        let ToImport { files } = received.read()?;
+        let name = files.first().map_or("", |file| file.name.as_str());
+        let message = of.message.clone().unwrap_or_else(|| default_message(name));
+        let goes = Goes::to(of.nodes.as_ref().map(|names| names.split(',').map(str::to_owned).collect()));
+        let words = Words::of_query(&message, present.version.version)?.doing("policy.import").going(goes);
+        let (files, notes) = read(&of, &files)?;
         let (mut before, mut policy) = (present.policy.clone(), beside(&present.policy, files.clone(), &of)?);
         // What has ended is no difference.
         take_ended(&mut before);
@@ -241,9 +243,9 @@ async fn import(
         let version = present.version.version;
         let effects = Effects::between(&present, &policy);
         let tried = Tried { version, differences: differences(&before, &policy), effects, notes, ended };
-        Ok::<_, Problem>((files, tried, of))
+        Ok::<_, Problem>((files, words, tried, of))
     });
-    let (files, tried, of) = read.await??;
+    let (files, words, tried, of) = read.await??;
     if of.dry_run || tried.differences.is_empty() {
         return Ok(HttpResponse::Ok().json(tried));
     }

@@ -138,7 +138,7 @@ pub(super) struct OfChange {
 pub(super) type Call = (Data<State>, HttpRequest, Caller, Query<OfChange>);
 
 async fn create<T>(kind: Kind, _: By<Editor>, call: Call, body: Body<Unread<T>>) -> Result<Told, Problem> {
-    let Body { value: Unread(value, _), sha256 } = body;
+    let Body { value: Unread(value, _), sha256, .. } = body;
     let id = objects::id_of(kind, &value).ok_or_else(|| Problem::field("", kind.id_hint()))?;
     publish_one(call, (Op::Create, kind, id), None, Some(value), &sha256, "").await
 }
@@ -153,7 +153,7 @@ async fn put<T>(
     id: Path<String>,
     body: Body<Unread<T>>,
 ) -> Result<Told, Problem> {
-    let Body { value: Unread(value, _), sha256 } = body;
+    let Body { value: Unread(value, _), sha256, .. } = body;
     let op = if new.0 { Op::Create } else { Op::Put };
     publish_one(call, (op, kind, id.into_inner()), tag.0, Some(value), &sha256, "").await
 }
@@ -165,7 +165,7 @@ async fn patch(
     call: Call,
     tag: IfMatch,
     id: Path<String>,
-    MergePatch(Body { value, sha256 }): MergePatch,
+    MergePatch(Body { value, sha256, .. }): MergePatch,
 ) -> Result<Told, Problem> {
     publish_one(call, (Op::Patch, kind, id.into_inner()), tag.0, Some(Value::Object(value)), &sha256, "").await
 }

@@ -30,7 +30,7 @@ pub(super) fn calls(api: &mut Api) {
             "Start a run",
             "Two policies decide the same traffic, request by request, on a clock of their own. It waits for its turn; `sim:ID` \
              of the event stream tells how far it is. One run at a time for each user. Over recorded requests, where identities are \
-             not shown as they are, policies have no values but those of the policy in force.",
+             not shown as they are, policies have no values but those of the policy in force. The question has 32 MiB at most.",
         )
         .example(json!({
             "b": { "version": 1 },
@@ -77,7 +77,7 @@ pub(super) fn calls(api: &mut Api) {
 }
 
 async fn start(by: By<Viewer>, state: Data<State>, body: Files<Ask>) -> Result<Accepted<Run>, Problem> {
-    let run = simulate::start(&state, by.name.clone(), body.0.value).await?;
+    let run = simulate::start(&state, &by, body).await?;
     state.store.audit(by.did("simulation.start", &format!("simulation:{}", run.id), "done")).await?;
     Ok(Accepted { location: format!("{PREFIX}/simulations/{}", run.id), body: run })
 }

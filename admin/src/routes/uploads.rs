@@ -1,16 +1,8 @@
 //! Logs that are sent to try policies on. A log is written to its file as it comes, and never held in memory.
 
-use std::{
-    fs::File,
-    io::{Seek, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
-use actix_web::{
-    error::PayloadError,
-    web::{Bytes, Data, Json, Path, Payload},
-};
-use futures_util::{Stream, StreamExt};
+use actix_web::web::{Data, Json, Path, Payload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -29,14 +21,11 @@ use crate::{
     roles::Viewer,
     server::State,
     simulate::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, Upload},
+    spool::{self, unwritable},
 };
 
-/// How long the next piece of a log may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a whole log may take to come: 200 MB at 3 Mbit/s.
 const PATIENCE_WHOLE: Duration = Duration::from_mins(10);
-/// So much is written at a time.
-const PIECE: usize = 256 << 10;
 
 pub(super) fn calls(api: &mut Api) {
     api.about("Logs", "Access logs, to try policies on. They are there for an hour at most.");
@@ -107,7 +96,8 @@ async fn send(
     let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
     let reading = LogReading { format: about.format.into(), key };
     let place = state.uploads.place()?;
-    let written = time::timeout(PATIENCE_WHOLE, write(place.file().map_err(|error| full(&error))?, body)).await;
+    let file = place.file().map_err(|error| unwritable(&error))?;
+    let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
     // The place is taken as long as there is work, also where nobody waits for the answer any more.
     let looked = spawn_blocking(move || (look_at(file, &reading, LINES_MAX, PLAIN_BYTES_MAX), place, reading)).await;
@@ -120,47 +110,6 @@ async fn send(
     state.store.audit(by.did("upload.add", &format!("upload:{}", place.id()), "done")).await?;
     let upload = state.uploads.finish(place, by.name.clone(), bytes, about.save, reading, look);
     Ok(Created { location: format!("{PREFIX}/uploads/{}", upload.id), body: upload })
-}
-
-/// Writes a body to a file, which is then at its beginning.
-async fn write(
-    mut file: File,
-    mut body: impl Stream<Item = Result<Bytes, PayloadError>> + Unpin,
-) -> Result<(File, u64), Problem> {
-    let (mut bytes, mut piece) = (0, Vec::with_capacity(PIECE));
-    loop {
-        let next = time::timeout(PATIENCE, body.next()).await;
-        let next = next.map_err(|_| Problem::TooSlow { patience: PATIENCE })?;
-        let next = next.transpose().map_err(|error| Problem::BadJson(FieldError::invalid("", error.to_string())))?;
-        if let Some(next) = &next {
-            bytes += next.len() as u64;
-            if bytes > BYTES_MAX {
-                return Err(Problem::TooLarge { bytes_max: BYTES_MAX as usize });
-            }
-            piece.extend_from_slice(next);
-            if piece.len() < PIECE {
-                continue;
-            }
-        }
-        let is_last = next.is_none();
-        let written = spawn_blocking(move || {
-            file.write_all(&piece)?;
-            if is_last {
-                file.rewind()?;
-            }
-            piece.clear();
-            Ok((file, piece))
-        });
-        let written = written.await.map_err(|error| Problem::Internal(error.to_string()))?;
-        (file, piece) = written.map_err(|error: std::io::Error| full(&error))?;
-        if is_last {
-            return Ok((file, bytes));
-        }
-    }
-}
-
-fn full(error: &std::io::Error) -> Problem {
-    Problem::Storage(format!("The log cannot be written to the data folder: {error}"))
 }
 
 /// `q` is looked for in authors and ids.

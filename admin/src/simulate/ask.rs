@@ -18,6 +18,7 @@ use super::{now, run::About};
 use crate::{
     body::pointer_of,
     changes::{TriedList, default_domain, edit_at, invalid},
+    heavy::Place,
     privacy::Keys,
     problem::{FieldError, Problem},
     published::{Published, Shared},
@@ -151,8 +152,8 @@ pub(crate) enum Prepare {
     },
 }
 
-/// Makes a question ready: what the database knows is asked here, the work is done where nobody waits for it.
-pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared, Problem> {
+/// Makes a question ready: what the database knows is asked here, the work is done in the question's place for such work.
+pub(crate) async fn prepare(state: Data<State>, place: Place, mut ask: Ask) -> Result<Prepared, Problem> {
     let present = state.publisher.published();
     if let Asked::Made(made) = &mut ask.traffic {
         made.start.get_or_insert_with(|| now().to_string());
@@ -164,8 +165,7 @@ pub(crate) async fn prepare(state: Data<State>, mut ask: Ask) -> Result<Prepared
         }
     }
     let stored = [stored(&state, &present, &ask.a, "/a").await?, stored(&state, &present, &ask.b, "/b").await?];
-    let heavy = state.heavy.clone();
-    heavy.work(move || ready(&state, &present, ask, stored)).await?
+    place.work(move || ready(&state, &present, ask, stored)).await?
 }
 
 /// What the database keeps of a policy that was chosen: a version that is not in force, or a draft.

@@ -50,7 +50,9 @@ pub(crate) use self::{
     sessions::{Ending, NewSession, Session, SessionRow, UsedSignIn},
     tokens::{Added, Token},
     trouble::{Trouble, trouble},
-    versions::{Answered, Carries, FromFile, NewVersion, Revision, SoughtVersions, Version, VersionObjects, sha256},
+    versions::{
+        Answered, Carries, FromFile, NewVersion, Revision, SoughtVersions, Version, VersionObjects, sha256, sha256_of,
+    },
 };
 use self::{postgres::Server, sqlite::OpenFile, trouble::Broken};
 use crate::{

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write,
+    io::{self, Read},
 };
 
 use schemars::JsonSchema;
@@ -18,7 +19,22 @@ use crate::secrets::now;
 
 /// Hex SHA-256.
 pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+    hex(Sha256::digest(bytes).as_slice())
+}
+
+/// Hex SHA-256 of all that a reader gives. It blocks.
+pub(crate) fn sha256_of(mut reader: impl Read) -> io::Result<String> {
+    let (mut digest, mut piece) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        match reader.read(&mut piece)? {
+            0 => return Ok(hex(digest.finalize().as_slice())),
+            bytes => digest.update(&piece[..bytes]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         // Writing to a String does not fail.
         let _ = write!(hex, "{byte:02x}");
         hex

@@ -3,6 +3,7 @@
 mod access;
 mod alerts;
 mod audit;
+mod bodies;
 mod clients;
 mod documentation;
 mod documented;

@@ -1,0 +1,136 @@
+//! Memory for the bodies of requests: so many bytes in all, and a share of them for each client address.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::problem::Problem;
+
+/// The longest body that takes nothing of the budget.
+const FREE_BYTES: usize = 16 << 10;
+/// Bytes of all longer bodies together.
+const BYTES_MAX: usize = 64 << 20;
+/// Bytes of those of one address.
+const ADDRESS_BYTES_MAX: usize = 8 << 20;
+
+/// The memory that bodies take, and may take.
+#[derive(Debug, Default)]
+pub(crate) struct BodyBudget(Mutex<TakenBytes>);
+
+#[derive(Debug, Default)]
+struct TakenBytes {
+    all: usize,
+    by_address: HashMap<String, usize>,
+}
+
+/// The memory of one body, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct BodyRoom {
+    budget: Arc<BodyBudget>,
+    address: String,
+    bytes: usize,
+}
+
+impl BodyBudget {
+    /// Returns the room of a body from this address, of which nothing has come yet.
+    pub(crate) fn room(self: &Arc<Self>, address: String) -> BodyRoom {
+        BodyRoom { budget: Arc::clone(self), address, bytes: 0 }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, TakenBytes> {
+        // Nothing in here panics.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BodyRoom {
+    /// Takes memory for a body of which so many bytes have come, or refuses it.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
+        if bytes <= self.bytes.max(FREE_BYTES) {
+            return Ok(());
+        }
+        let more = bytes - self.bytes;
+        let mut taken = self.budget.taken();
+        let of_address = taken.by_address.get(&self.address).copied().unwrap_or_default() + more;
+        if of_address > ADDRESS_BYTES_MAX {
+            return Err(Problem::Overload(
+                "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
+            ));
+        }
+        if taken.all + more > BYTES_MAX {
+            return Err(Problem::Overload("Bodies that are being sent take 64 MiB already. Send it again later."));
+        }
+        taken.all += more;
+        taken.by_address.insert(self.address.clone(), of_address);
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for BodyRoom {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut taken = self.budget.taken();
+        taken.all -= self.bytes;
+        if let Entry::Occupied(mut of_address) = taken.by_address.entry(mem::take(&mut self.address)) {
+            *of_address.get_mut() -= self.bytes;
+            if *of_address.get() == 0 {
+                of_address.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY_BYTES: usize = 1 << 20;
+
+    fn body(budget: &Arc<BodyBudget>, address: &str, bytes: usize) -> Result<BodyRoom, Problem> {
+        let mut room = budget.room(address.to_owned());
+        room.grow_to(bytes).map(|()| room)
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_leaves_the_others_theirs() {
+        let budget = Arc::default();
+        let mut held: Vec<BodyRoom> =
+            (0..8).map(|_| body(&budget, "192.0.2.1", BODY_BYTES).expect("there is room")).collect();
+        assert!(matches!(body(&budget, "192.0.2.1", BODY_BYTES), Err(Problem::Overload(why)) if why.contains("8 MiB")));
+        held.push(body(&budget, "192.0.2.1", FREE_BYTES).expect("a small body needs no room"));
+        held.push(body(&budget, "192.0.2.2", BODY_BYTES).expect("another address has its own share"));
+        held.remove(0);
+        held.push(body(&budget, "192.0.2.1", BODY_BYTES).expect("the room was given back"));
+        drop(held);
+        let taken = budget.taken();
+        assert_eq!((taken.all, taken.by_address.len()), (0, 0));
+    }
+
+    #[test]
+    fn all_addresses_together_have_a_bound() {
+        let budget = Arc::default();
+        let of = |address: usize| body(&budget, &format!("192.0.2.{address}"), ADDRESS_BYTES_MAX);
+        let held: Vec<BodyRoom> = (0..8).map(|address| of(address).expect("there is room")).collect();
+        assert!(matches!(of(8), Err(Problem::Overload(why)) if why.contains("64 MiB")));
+        drop(held);
+        assert!(of(8).is_ok());
+    }
+
+    #[test]
+    fn a_body_grows_by_what_comes() {
+        let budget = Arc::default();
+        let mut room = body(&budget, "192.0.2.1", FREE_BYTES).expect("there is room");
+        assert_eq!(budget.taken().all, 0);
+        for bytes in [FREE_BYTES + 1, BODY_BYTES, 7] {
+            room.grow_to(bytes).expect("there is room");
+        }
+        assert_eq!(budget.taken().all, BODY_BYTES);
+        assert!(room.grow_to(ADDRESS_BYTES_MAX + 1).is_err());
+        assert_eq!(budget.taken().all, BODY_BYTES, "what is refused takes nothing");
+    }
+}
