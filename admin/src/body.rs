@@ -27,7 +27,7 @@ use tokio::time;
 use crate::{
     access::OpenCall,
     addresses::{address, network},
-    body_budget::BodyRoom,
+    body_budget::BodyPermit,
     problem::{FieldError, Problem},
     server::State,
     spool::SpooledBody,
@@ -57,7 +57,7 @@ pub(crate) struct Body<T> {
     /// Of the bytes as they came, hex.
     pub(crate) sha256: String,
     /// Held until the handler ends: the value takes the memory of the bytes.
-    _room: BodyRoom,
+    _permit: BodyPermit,
 }
 
 impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
@@ -71,8 +71,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    fn read((bytes, room): (Vec<u8>, BodyRoom)) -> Result<Self, Problem> {
-        Ok(Self { value: read(&bytes)?, sha256: sha256(&bytes), _room: room })
+    fn read((bytes, permit): (Vec<u8>, BodyPermit)) -> Result<Self, Problem> {
+        Ok(Self { value: read(&bytes)?, sha256: sha256(&bytes), _permit: permit })
     }
 }
 
@@ -152,12 +152,12 @@ async fn receive(payload: web::Payload, state: &State, user: &str) -> Result<Spo
     state.spool.receive(user, payload, FILE_BYTES_MAX as u64, state.fleet.periods.file_timeout).await
 }
 
-/// A whole body of one of these types, with the memory that it takes.
+/// A whole body of one of these types, with its part of the budget.
 fn bytes(
     request: &HttpRequest,
     payload: &mut Payload,
     media: &'static [&'static str],
-) -> impl Future<Output = Result<(Vec<u8>, BodyRoom), Problem>> + use<> {
+) -> impl Future<Output = Result<(Vec<u8>, BodyPermit), Problem>> + use<> {
     let is_open = request.extensions().contains::<OpenCall>();
     let bytes_max = if is_open { OPEN_BYTES_MAX } else { BYTES_MAX };
     let body = unread(request, payload, media, bytes_max);
@@ -167,10 +167,10 @@ fn bytes(
         let body = body?;
         let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;
         let patience = state.fleet.periods.body_timeout;
-        let mut room = state.bodies.room(address);
-        let read = time::timeout(patience, collect(body, bytes_max, &mut room)).await;
+        let mut permit = state.bodies.permit(address);
+        let read = time::timeout(patience, collect(body, bytes_max, &mut permit)).await;
         let bytes = read.map_err(|_| Problem::TooSlow { patience })??;
-        Ok((bytes, room))
+        Ok((bytes, permit))
     }
 }
 
@@ -191,7 +191,7 @@ fn unread(
     web::Payload::from_request(request, payload).into_inner().map_err(|error| unreadable(&error))
 }
 
-async fn collect(mut body: web::Payload, bytes_max: usize, room: &mut BodyRoom) -> Result<Vec<u8>, Problem> {
+async fn collect(mut body: web::Payload, bytes_max: usize, permit: &mut BodyPermit) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     while let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| unreadable(&error))?;
@@ -199,7 +199,7 @@ async fn collect(mut body: web::Payload, bytes_max: usize, room: &mut BodyRoom) 
         if length > bytes_max {
             return Err(Problem::TooLarge { bytes_max });
         }
-        room.grow_to(length)?;
+        permit.grow_to(length)?;
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 
 /// The longest body that takes nothing of the budget.
 const FREE_BYTES: usize = 16 << 10;
-/// Bytes of all longer bodies together.
+/// Bytes of all longer bodies together. What reads a body may have twice the memory that it is charged for.
 const BYTES_MAX: usize = 64 << 20;
 /// Bytes of those of one address.
 const ADDRESS_BYTES_MAX: usize = 8 << 20;
@@ -25,18 +25,18 @@ struct TakenBytes {
     by_address: HashMap<String, usize>,
 }
 
-/// The memory of one body, given back when it is dropped.
+/// The part of the budget that one body takes, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct BodyRoom {
+pub(crate) struct BodyPermit {
     budget: Arc<BodyBudget>,
     address: String,
     bytes: usize,
 }
 
 impl BodyBudget {
-    /// Returns the room of a body from this address, of which nothing has come yet.
-    pub(crate) fn room(self: &Arc<Self>, address: String) -> BodyRoom {
-        BodyRoom { budget: Arc::clone(self), address, bytes: 0 }
+    /// Returns the permit of a body from this address, of which nothing has come yet.
+    pub(crate) fn permit(self: &Arc<Self>, address: String) -> BodyPermit {
+        BodyPermit { budget: Arc::clone(self), address, bytes: 0 }
     }
 
     fn taken(&self) -> MutexGuard<'_, TakenBytes> {
@@ -45,7 +45,7 @@ impl BodyBudget {
     }
 }
 
-impl BodyRoom {
+impl BodyPermit {
     /// Takes memory for a body of which so many bytes have come, or refuses it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         if bytes <= self.bytes.max(FREE_BYTES) {
@@ -69,7 +69,7 @@ impl BodyRoom {
     }
 }
 
-impl Drop for BodyRoom {
+impl Drop for BodyPermit {
     fn drop(&mut self) {
         if self.bytes == 0 {
             return;
@@ -91,15 +91,15 @@ mod tests {
 
     const BODY_BYTES: usize = 1 << 20;
 
-    fn body(budget: &Arc<BodyBudget>, address: &str, bytes: usize) -> Result<BodyRoom, Problem> {
-        let mut room = budget.room(address.to_owned());
-        room.grow_to(bytes).map(|()| room)
+    fn body(budget: &Arc<BodyBudget>, address: &str, bytes: usize) -> Result<BodyPermit, Problem> {
+        let mut permit = budget.permit(address.to_owned());
+        permit.grow_to(bytes).map(|()| permit)
     }
 
     #[test]
     fn an_address_has_its_share_and_leaves_the_others_theirs() {
         let budget = Arc::default();
-        let mut held: Vec<BodyRoom> =
+        let mut held: Vec<BodyPermit> =
             (0..8).map(|_| body(&budget, "192.0.2.1", BODY_BYTES).expect("there is room")).collect();
         assert!(matches!(body(&budget, "192.0.2.1", BODY_BYTES), Err(Problem::Overload(why)) if why.contains("8 MiB")));
         held.push(body(&budget, "192.0.2.1", FREE_BYTES).expect("a small body needs no room"));
@@ -115,7 +115,7 @@ mod tests {
     fn all_addresses_together_have_a_bound() {
         let budget = Arc::default();
         let of = |address: usize| body(&budget, &format!("192.0.2.{address}"), ADDRESS_BYTES_MAX);
-        let held: Vec<BodyRoom> = (0..8).map(|address| of(address).expect("there is room")).collect();
+        let held: Vec<BodyPermit> = (0..8).map(|address| of(address).expect("there is room")).collect();
         assert!(matches!(of(8), Err(Problem::Overload(why)) if why.contains("64 MiB")));
         drop(held);
         assert!(of(8).is_ok());
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn a_body_grows_by_what_comes() {
         let budget = Arc::default();
-        let mut room = body(&budget, "192.0.2.1", FREE_BYTES).expect("there is room");
+        let mut permit = body(&budget, "192.0.2.1", FREE_BYTES).expect("there is room");
         assert_eq!(budget.taken().all, 0);
         for bytes in [FREE_BYTES + 1, BODY_BYTES, 7] {
-            room.grow_to(bytes).expect("there is room");
+            permit.grow_to(bytes).expect("there is room");
         }
         assert_eq!(budget.taken().all, BODY_BYTES);
-        assert!(room.grow_to(ADDRESS_BYTES_MAX + 1).is_err());
+        assert!(permit.grow_to(ADDRESS_BYTES_MAX + 1).is_err());
         assert_eq!(budget.taken().all, BODY_BYTES, "what is refused takes nothing");
     }
 }

@@ -134,8 +134,9 @@ impl DataFolder {
             if mode & OF_OTHERS == 0 {
                 continue;
             }
+            let narrowed = fs::set_permissions(&path, Permissions::from_mode(PRIVATE));
             let (path, mode) = (path.display(), mode & 0o777);
-            match fs::set_permissions(self.path.join(name), Permissions::from_mode(PRIVATE)) {
+            match narrowed {
                 Ok(()) => tracing::info!("{path} had the mode {mode:o}; only its owner can open it now"),
                 Err(error) => tracing::warn!("{path} has the mode {mode:o} and keeps it ({error}); chmod 600 {path}"),
             }

@@ -716,11 +716,18 @@ mod tests {
     /// Tests of the server choose others; these are what `docs/` states.
     #[test]
     fn the_defaults_are_the_documented_periods() {
-        let Periods { node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, .. } =
-            Periods::default();
-        let periods = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout, drain, Oidc::PATIENCE];
-        assert_eq!(periods.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000, 5_000, 10_000]);
-        let Periods { body_timeout, file_timeout, .. } = Periods::default();
-        assert_eq!([body_timeout, file_timeout].map(|period| period.as_secs()), [5, 60]);
+        let Periods {
+            node_read_timeout,
+            node_name_timeout,
+            node_heartbeat,
+            look_timeout,
+            drain,
+            body_timeout,
+            file_timeout,
+        } = Periods::default();
+        let of_nodes = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout];
+        assert_eq!(of_nodes.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000]);
+        let of_requests = [drain, Oidc::PATIENCE, body_timeout, file_timeout];
+        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 5_000, 60_000]);
     }
 }

@@ -66,12 +66,11 @@ impl Spool {
         timeout: Duration,
     ) -> Result<SpooledBody, Problem> {
         let place = self.place(user)?;
-        let file = tempfile_in(&self.folder).map_err(|error| unwritable(&error))?;
+        let folder = self.folder.clone();
+        let file = on_disk(move || tempfile_in(folder)).await?;
         let written = time::timeout(timeout, write(file, body, bytes_max)).await;
         let (file, _) = written.map_err(|_| Problem::TooSlow { patience: timeout })??;
-        let digested = spawn_blocking(move || sha256_of(&file).map(|sha256| (file, sha256)));
-        let digested = digested.await.map_err(|error| Problem::Internal(error.to_string()))?;
-        let (file, sha256) = digested.map_err(|error| unreadable(&error))?;
+        let (file, sha256) = on_disk(move || sha256_of(&file).map(|sha256| (file, sha256))).await?;
         Ok(SpooledBody { file, sha256, _place: place })
     }
 
@@ -81,7 +80,9 @@ impl Spool {
             return Err(Problem::Busy("Two files of yours are being taken in already; wait for their answers."));
         }
         if users.len() >= BODIES_MAX {
-            return Err(Problem::Busy("As many files are being taken in as may be at a time; come again."));
+            return Err(Problem::Busy(
+                "Eight files are being taken in already, as many as may be at a time; send it again later.",
+            ));
         }
         users.push(user.to_owned());
         drop(users);
@@ -107,7 +108,7 @@ impl SpooledBody {
     /// Returns the whole body. It blocks, and takes the memory: its caller has a [place](crate::heavy::Heavy) or a turn.
     pub(crate) fn read(&self) -> Result<Vec<u8>, Problem> {
         let (mut file, mut bytes) = (&self.file, Vec::new());
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(|error| unreadable(&error))?;
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(|error| disk_error(&error))?;
         Ok(bytes)
     }
 }
@@ -134,29 +135,30 @@ pub(crate) async fn write(
             }
         }
         let is_last = next.is_none();
-        let written = spawn_blocking(move || {
+        (file, piece) = on_disk(move || {
             file.write_all(&piece)?;
             if is_last {
                 file.rewind()?;
             }
             piece.clear();
             Ok((file, piece))
-        });
-        let written = written.await.map_err(|error| Problem::Internal(error.to_string()))?;
-        (file, piece) = written.map_err(|error: io::Error| unwritable(&error))?;
+        })
+        .await?;
         if is_last {
             return Ok((file, bytes));
         }
     }
 }
 
-/// Returns the refusal of a body for which the data folder has no file.
-pub(crate) fn unwritable(error: &io::Error) -> Problem {
-    Problem::Storage(format!("The body cannot be written to the data folder: {error}"))
+/// Does work on files beside the threads that answer.
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Problem> {
+    let done = spawn_blocking(work).await.map_err(|error| Problem::Internal(error.to_string()))?;
+    done.map_err(|error| disk_error(&error))
 }
 
-fn unreadable(error: &io::Error) -> Problem {
-    Problem::Storage(format!("The body cannot be read from the data folder: {error}"))
+/// Returns the refusal of a body that the data folder cannot hold.
+pub(crate) fn disk_error(error: &io::Error) -> Problem {
+    Problem::Storage(format!("The body cannot be kept in the data folder: {error}"))
 }
 
 #[cfg(test)]
@@ -210,6 +212,11 @@ mod tests {
         let spool = Arc::new(Spool::in_folder(folder.path().to_owned()));
         let slow = spool.receive("ana", stream::pending(), 7, Duration::from_millis(1)).await;
         assert!(matches!(slow, Err(Problem::TooSlow { .. })));
+        assert_eq!(spool.users().len(), 0);
+        // As a caller who disconnects ends it.
+        let pieces = [Ok(Bytes::from_static(b"one")), Err(PayloadError::Incomplete(None))];
+        let broken = spool.receive("ana", stream::iter(pieces), 7, TIMEOUT).await;
+        assert!(matches!(broken, Err(Problem::BadJson(_))));
         assert_eq!(spool.users().len(), 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     roles::Viewer,
     server::State,
     simulate::{BYTES_MAX, LINES_MAX, PLAIN_BYTES_MAX, Upload},
-    spool::{self, unwritable},
+    spool::{self, disk_error},
 };
 
 /// How long a whole log may take to come: 200 MB at 3 Mbit/s.
@@ -96,7 +96,7 @@ async fn send(
     let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
     let reading = LogReading { format: about.format.into(), key };
     let place = state.uploads.place()?;
-    let file = place.file().map_err(|error| unwritable(&error))?;
+    let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;
     // The place is taken as long as there is work, also where nobody waits for the answer any more.

@@ -137,6 +137,17 @@ fn a_call_without_a_session_takes_a_small_body() {
 }
 
 #[test]
+fn a_body_that_says_it_is_too_long_is_not_waited_for() {
+    let (_folder, server) = fresh();
+    let (script, _) = server.administrator().script(&json!({ "role": "editor" }));
+    for (path, bytes_max) in [(CHANGES, 1 << 20), (IMPORT, 32 << 20), ("/simulations", 32 << 20)] {
+        let refused = answer(&begin(&server, &script, path, bytes_max + 1));
+        assert_eq!((refused.status, refused.code()), (413, json!("too_large")), "{path}");
+        assert!(refused.text.contains(&bytes_max.to_string()), "{path}: {}", refused.text);
+    }
+}
+
+#[test]
 fn a_body_is_not_read_before_its_caller_is_known() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
