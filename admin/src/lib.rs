@@ -3,7 +3,7 @@
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
 //! `problem`, `body_budget`, `spool` and `body` (how bodies are read, and what requests are refused for), `folder` and `store`
 //! (what lies on the disk), `objects`, `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
+//! `roles`, `passwords`, `people`, `addresses`, `tries`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `shared_body` and `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -49,6 +49,7 @@ mod secrets;
 mod seen;
 mod server;
 mod setup;
+mod shared_body;
 mod sign_ins;
 mod simulate;
 mod spool;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use actix_web::web::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Api, Body, Call, Operation, Parameter, page, schemas::bound_numbers};
@@ -75,9 +76,9 @@ const GUIDE: [(&str, &[&str]); 6] = [
 /// The documentation of the calls, as it is served.
 #[derive(Debug)]
 pub(crate) struct Document {
-    pub(crate) json: String,
+    pub(crate) json: Bytes,
     /// For people.
-    pub(crate) page: String,
+    pub(crate) page: Bytes,
 }
 
 impl Api {
@@ -128,7 +129,7 @@ impl Api {
             },
         });
         bound_numbers(&mut document);
-        Document { page: page::page(&document), json: document.to_string() }
+        Document { page: page::page(&document).into(), json: document.to_string().into() }
     }
 }
 

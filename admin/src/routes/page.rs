@@ -34,7 +34,11 @@ fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
 
 #[cfg(feature = "dashboard")]
 fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
-    use actix_web::http::header;
+    use std::borrow::Cow;
+
+    use actix_web::{http::header, web::Bytes};
+
+    use crate::shared_body::SharedBody;
 
     let path = request.path().trim_start_matches('/');
     let asset = match tidegate_web::asset(path) {
@@ -59,10 +63,15 @@ fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
         return Ok(response.status(actix_web::http::StatusCode::NOT_MODIFIED).finish());
     }
     response.content_type(asset.content_type);
-    Ok(match asset.brotli {
+    let bytes = match asset.brotli {
         Some(brotli) if says(header::ACCEPT_ENCODING, "br") => {
-            response.insert_header((header::CONTENT_ENCODING, "br")).body(brotli.into_owned())
+            response.insert_header((header::CONTENT_ENCODING, "br"));
+            brotli
         }
-        _ => response.body(asset.bytes.into_owned()),
-    })
+        _ => asset.bytes,
+    };
+    Ok(response.body(SharedBody(match bytes {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => bytes.into(),
+    })))
 }
