@@ -95,7 +95,7 @@ async fn send(
     let key = about.key.as_ref().filter(|key| !key.is_empty()).map(|key| LogKey::new(key, &about.kind)).transpose();
     let key = key.map_err(|error| Problem::parameter("kind", error.to_string()))?;
     let reading = LogReading { format: about.format.into(), key };
-    let place = state.uploads.place()?;
+    let place = state.uploads.place(&by.behind)?;
     let file = place.file().map_err(|error| disk_error(&error))?;
     let written = time::timeout(PATIENCE_WHOLE, spool::write(file, body, BYTES_MAX)).await;
     let (file, bytes) = written.map_err(|_| Problem::TooSlow { patience: PATIENCE_WHOLE })??;

@@ -28,8 +28,10 @@ pub(crate) const BYTES_MAX: u64 = 200 << 20;
 pub(crate) const PLAIN_BYTES_MAX: u64 = 1 << 30;
 /// The most lines of a log.
 pub(crate) const LINES_MAX: u64 = 2_000_000;
-/// The most logs at a time, of everybody.
+/// The most logs at a time.
 pub(crate) const UPLOADS_MAX: usize = 4;
+/// The most of one user.
+const USER_UPLOADS_MAX: usize = 2;
 /// How long a log is there.
 const LIFE_NS: u64 = 3_600 * SECOND_NS;
 /// Between two looks for those that are over.
@@ -40,6 +42,9 @@ const TICK: Duration = Duration::from_mins(1);
 pub(crate) struct Upload {
     pub(crate) id: String,
     pub(crate) author: String,
+    /// The author, or the user who made the author's token.
+    #[serde(skip)]
+    user: String,
     /// As it was sent.
     bytes: u64,
     /// Stays after a run, until it expires.
@@ -77,21 +82,26 @@ pub(crate) struct Uploads {
 #[derive(Debug, Default)]
 struct Held {
     ready: Vec<Upload>,
-    /// How many are being sent.
-    coming: usize,
+    /// The users of those that are being sent.
+    coming: Vec<String>,
 }
 
 /// A place for a log that is being sent; its file goes with it, unless it was [finished](Uploads::finish).
 #[derive(Debug)]
 pub(crate) struct Place {
     uploads: Arc<Uploads>,
+    user: String,
     id: String,
     is_finished: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.uploads.held().coming -= 1;
+        let mut held = self.uploads.held();
+        if let Some(index) = held.coming.iter().position(|user| *user == self.user) {
+            held.coming.swap_remove(index);
+        }
+        drop(held);
         if !self.is_finished {
             self.uploads.remove_file(&self.id);
         }
@@ -119,19 +129,25 @@ impl Uploads {
         Ok(Self { folder, state: Mutex::default() })
     }
 
-    /// A place for one more.
-    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Problem> {
+    /// A place for one more of this user.
+    pub(crate) fn place(self: &Arc<Self>, user: &str) -> Result<Place, Problem> {
         let id = secret().map_err(|error| Problem::Internal(error.to_string()))?[..16].to_owned();
         self.expire();
         let mut held = self.held();
-        if held.ready.len() + held.coming >= UPLOADS_MAX {
+        let users = held.ready.iter().map(|upload| &upload.user).chain(&held.coming);
+        if users.filter(|other| *other == user).count() >= USER_UPLOADS_MAX {
             return Err(Problem::Full(
-                "Enough logs are here; use or remove one of them, or wait until one expires.".to_owned(),
+                "Two logs of yours are here; use or remove one of them, or wait until one expires.".to_owned(),
             ));
         }
-        held.coming += 1;
+        if held.ready.len() + held.coming.len() >= UPLOADS_MAX {
+            return Err(Problem::Full(
+                "Four logs are here, as many as fit; use or remove one of them, or wait until one expires.".to_owned(),
+            ));
+        }
+        held.coming.push(user.to_owned());
         drop(held);
-        Ok(Place { uploads: Arc::clone(self), id, is_finished: false })
+        Ok(Place { uploads: Arc::clone(self), user: user.to_owned(), id, is_finished: false })
     }
 
     /// The log is here, and looked at.
@@ -147,7 +163,8 @@ impl Uploads {
         let expires_at = Utc(now().0 + LIFE_NS);
         place.is_finished = true;
         let key = reading.key.as_ref().map(Key::from);
-        let upload = Upload { id: place.id.clone(), author, bytes, saved, expires_at, key, look, reading };
+        let (id, user) = (place.id.clone(), place.user.clone());
+        let upload = Upload { id, author, user, bytes, saved, expires_at, key, look, reading };
         self.held().ready.push(upload.clone());
         upload
     }
@@ -234,7 +251,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let uploads = Arc::new(Uploads::open(folder.path().join("uploads")).expect("a folder"));
         let files = || folder.path().join("uploads").read_dir().expect("it is there").count();
-        let place = uploads.place().expect("there is room");
+        let place = uploads.place("ana").expect("there is room");
         drop(place.file().expect("it is made"));
         let log = br#"{"time": "2026-01-05T09:00:00Z", "ip": "192.0.2.8"}"#;
         let look = look_at(log.as_slice(), &LogReading::default(), 9, 99).expect("a log");
@@ -245,9 +262,11 @@ mod tests {
         assert_eq!((uploads.all().len(), files()), (1, 1));
         uploads.expire_by(upload.expires_at);
         assert_eq!((uploads.all().len(), files()), (0, 0));
-        let places: Vec<_> = (0..UPLOADS_MAX).map(|_| uploads.place().expect("there is room")).collect();
-        assert!(matches!(uploads.place(), Err(Problem::Full(_))));
+        let places = ["ana", "ana", "ben", "eve"].map(|user| uploads.place(user).expect("there is room"));
+        assert_eq!(places.len(), UPLOADS_MAX);
+        assert!(matches!(uploads.place("ana"), Err(Problem::Full(why)) if why.contains("of yours")));
+        assert!(matches!(uploads.place("max"), Err(Problem::Full(why)) if !why.contains("of yours")));
         drop(places);
-        assert!(uploads.place().is_ok());
+        assert!(uploads.place("max").is_ok());
     }
 }
