@@ -14,7 +14,7 @@ use tidegate_fleet::{
     wire::{DoorAddress, Process},
 };
 use tidegate_service::{
-    CONNECTIONS_MAX, Decider, Doors, Source, Traces,
+    CONNECTIONS_MAX, DEFAULT_SETTLE_MULTIPLE, Decider, Doors, Source, Traces,
     grpc::{Admin, Grpc},
     http::Http,
     resp::{Operators, Resp},
@@ -46,6 +46,11 @@ pub(crate) struct DoorArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
         value_parser = max_keys)]
     max_keys: usize,
+    /// A reservation is settled at so many times its estimate at most, or at one burst of the largest limit that it met, where
+    /// that is more; a larger cost is refused, so that one wrong one does not deny what many share.
+    #[arg(long, value_name = "N", env = "TIDEGATE_SETTLE_MULTIPLE", default_value_t = DEFAULT_SETTLE_MULTIPLE,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    settle_multiple: u64,
     /// Threads that answer checks at each door; one for each processor unless given.
     #[arg(long, value_name = "N", env = "TIDEGATE_WORKERS", value_parser = workers)]
     workers: Option<usize>,
@@ -152,7 +157,7 @@ impl Listeners<'_> {
         let arguments = self.arguments;
         let decider = Decider::new(engine);
         let decider = decider.map_err(|error| Failure(format!("no random numbers: {error}")))?;
-        let decider = Arc::new(decider.with_store(store));
+        let decider = Arc::new(decider.with_store(store).with_settle_multiple(arguments.settle_multiple));
         let settings = arguments.listening.settings(arguments.workers(), source, traces)?;
         let http = Http { listener: self.http, authorize: arguments.authorize.settings()? };
         let operators = Some(Arc::new(admin.clone()) as Arc<dyn Operators>);

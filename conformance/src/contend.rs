@@ -55,7 +55,14 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
     let day = Calendar { unit: Unit::Day, zone: "Europe/Berlin" };
     let sizes = [(4_000, 1_000 * SECOND_NS, None), (3, SECOND_NS, None), (1_000, 86_400 * SECOND_NS, Some(day))];
     let each = algorithms.iter().flat_map(|&algorithm| {
-        sizes.map(|(limit, period_ns, calendar)| Numbers { algorithm, limit, period_ns, calendar, burst: None })
+        sizes.map(|(limit, period_ns, calendar)| Numbers {
+            algorithm,
+            limit,
+            period_ns,
+            calendar,
+            burst: None,
+            max_debt: None,
+        })
     });
     each.filter(|numbers| numbers.calendar.is_none() || numbers.algorithm == Algorithm::FixedWindow).collect()
 }

@@ -153,8 +153,13 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
         2 => (1..5_000u64).prop_map(Some),
         1 => (1..=NUMBER_MAX).prop_map(Some),
     ];
-    let parts = (prop::sample::select(algorithms), limit, period_ns, burst, calendar());
-    parts.prop_map(|(algorithm, limit, period_ns, burst, calendar)| {
+    let max_debt = prop_oneof![
+        3 => Just(None),
+        1 => (0..5_000u64).prop_map(Some),
+        1 => Just(Some(NUMBER_MAX)),
+    ];
+    let parts = (prop::sample::select(algorithms), limit, period_ns, burst, max_debt, calendar());
+    parts.prop_map(|(algorithm, limit, period_ns, burst, max_debt, calendar)| {
         // Windows hold smaller limits and count in whole seconds; what lies a little beyond is for the subject to refuse.
         let limit_max = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => NUMBER_MAX,
@@ -171,8 +176,9 @@ fn numbers(algorithms: Vec<Algorithm>, with_zero: bool) -> impl Strategy<Value =
             }
             _ => period_ns,
         };
-        let burst = burst.filter(|_| matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket));
-        Numbers { algorithm, limit, period_ns, calendar, burst }
+        let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let (burst, max_debt) = (burst.filter(|_| is_bucket), max_debt.filter(|_| is_bucket));
+        Numbers { algorithm, limit, period_ns, calendar, burst, max_debt }
     })
 }
 

@@ -19,8 +19,8 @@
 //! * remaining, reset-after, retry-after and delay lie between what the rule and what the stated rounding gives; retry-after
 //!   is never 0, and what was told holds: exactly that much is admitted, from exactly then on;
 //! * a peek says what the check then says, and changes nothing; a clock read long ago mints nothing;
-//! * a refund gives back at most what was charged and time has not given back; a settlement above its estimate is charged;
-//!   other numbers keep what was used.
+//! * a refund gives back at most what was charged and time has not given back; a settlement above its estimate is charged, up
+//!   to the largest debt that the limit takes; other numbers keep what was used.
 //!
 //! A failure is shrunk by proptest and printed as a [`History`] that [`replay`] runs again.
 

@@ -134,12 +134,31 @@ impl Model {
     }
 
     /// A charge of `cost` that nobody was asked about. Where whole tokens are counted it need not be remembered above the
-    /// limit.
+    /// limit; a bucket remembers it up to its largest debt.
     pub(crate) fn force(&mut self, id: usize, at: Nanos, cost: u64) {
         let grains = u128::from(cost) * GRAINS;
-        let room = u128::from(self.room(at, Side::Least)) * GRAINS;
-        let least = if self.counts_whole() { grains.min(room) } else { grains };
-        self.push(Some(id), at, least, grains, false);
+        let (least, most) = if self.counts_whole() {
+            (u128::from(self.room(at, Side::Least)) * GRAINS, grains)
+        } else {
+            // The more is counted as used, the less is charged.
+            (self.debt_room(at, Side::Most), self.debt_room(at, Side::Least))
+        };
+        self.push(Some(id), at, grains.min(least), grains.min(most), false);
+    }
+
+    /// What a bucket is charged, in grains, until it owes as much as it may: surely so much where its use is rounded up, at most
+    /// so much where it is not.
+    fn debt_room(&self, at: Nanos, side: Side) -> u128 {
+        let Numbers { limit, period_ns, .. } = self.numbers;
+        let most = u128::from(self.numbers.capacity()) + u128::from(self.numbers.debt_max());
+        // Whole tokens are charged, and who counts nanoseconds may lose three of them.
+        let lost = match side {
+            Side::Least => 0,
+            Side::Most => 1 + (3 * u128::from(limit)).div_ceil(u128::from(period_ns)),
+        };
+        let used = self.used(at, side);
+        let room = (most.saturating_sub(lost) * used.token).saturating_sub(used.amount);
+        room.div_ceil(used.token / GRAINS)
     }
 
     fn push(&mut self, id: Option<usize>, at: Nanos, least: u128, most: u128, decided: bool) {

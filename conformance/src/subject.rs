@@ -22,6 +22,8 @@ pub struct Numbers {
     pub calendar: Option<Calendar>,
     /// Most tokens at once, for the two buckets; the limit unless given.
     pub burst: Option<u64>,
+    /// Most tokens that settlements may charge above the capacity, for the two buckets; the limit unless given.
+    pub max_debt: Option<u64>,
 }
 
 impl Numbers {
@@ -29,6 +31,12 @@ impl Numbers {
     #[must_use]
     pub fn capacity(&self) -> u64 {
         if self.limit == 0 { 0 } else { self.burst.unwrap_or(self.limit) }
+    }
+
+    /// The most tokens that settlements may charge above the capacity of a bucket.
+    #[must_use]
+    pub fn debt_max(&self) -> u64 {
+        self.max_debt.unwrap_or(self.limit)
     }
 
     /// The aligned window that `at` lies in.

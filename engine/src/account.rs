@@ -568,14 +568,17 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Charges what was used already, whether it fits or not.
+    /// Charges what was used already, whether it fits or not, up to the largest debt that the limit takes.
     #[cold]
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>) -> Result<(), Newer> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // What is out on lease is not to be spent before it.
         self.end_lease(buckets);
         let now = buckets.clock.now();
-        let overcharged = |held: Held, now| Held { word: meter.overcharge(held.word, now, self.cost), ..held };
+        let overcharged = |held: Held, now| {
+            let cost = self.cost.min(meter.debt_room(held.word, now, self.limit.max_debt));
+            Held { word: meter.overcharge(held.word, now, cost), ..held }
+        };
         let outcome = match self.log(buckets) {
             Some(log) => {
                 let log = SlidingLog { cost: self.cost.min(log.log.capacity()), is_owed: true, ..log };

@@ -15,7 +15,7 @@ use crate::{
     clients::{ClientMap, Matcher},
     closeness::Closeness,
     hash::kind_hash,
-    limit::numbers,
+    limit::{LimitNumbers, numbers},
     pattern::{Pattern, PatternTree},
     policy::{self, ClientRef, DESCRIPTION_CHARACTERS_MAX, DoorSettings, EVERYONE, Per, Policy, TAGS_MAX, is_id},
     problem::{Problems, Report},
@@ -218,6 +218,7 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
                     name,
                     id: "blocked".into(),
                     meter: None,
+                    max_debt: 0,
                     is_shadow: false,
                     kinds: None,
                     stored: None,
@@ -338,13 +339,14 @@ impl<'p, C: Iterator<Item = ClientRef<'p>> + Clone> Compiler<'p, '_, C> {
             let report = &mut report.item("limits", place);
             check_id(&mut report.field("id"), &limit.id);
             check_unique(&mut report.field("id"), &mut ids, &limit.id, "limit");
-            let (meter, stored) = numbers(report, limit, &self.zone);
+            let LimitNumbers { meter, max_debt, stored } = numbers(report, limit, &self.zone);
             let name = format!("{owner}/{}", limit.id).into();
             let is_shadow = limit.mode == policy::Mode::Shadow;
             self.limits.push(CompiledLimit {
                 name,
                 id: limit.id.as_str().into(),
                 meter,
+                max_debt,
                 is_shadow,
                 kinds: None,
                 stored,

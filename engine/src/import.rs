@@ -213,8 +213,8 @@ fn window(
         notes.warn(at, field, what, "it is a token bucket, which gives tokens back one by one");
     }
     let limit = limit.min(NUMBER_MAX);
-    let (burst, sharing, on_failure) = (None, Sharing::Local, None);
-    Some(Limit { id, algorithm, limit, period: period(seconds), burst, mode, sharing, on_failure })
+    let (burst, max_debt, sharing, on_failure) = (None, None, Sharing::Local, None);
+    Some(Limit { id, algorithm, limit, period: period(seconds), burst, max_debt, mode, sharing, on_failure })
 }
 
 fn period(seconds: u64) -> String {
@@ -232,6 +232,7 @@ fn unlimited() -> Limit {
         limit: 1_000_000_000,
         period: "1s".to_owned(),
         burst: None,
+        max_debt: None,
         mode: Mode::Shadow,
         sharing: Sharing::Local,
         on_failure: None,

@@ -12,8 +12,20 @@ use crate::{
 /// What a node keeps of a limit while the store is gone, unless the policy says otherwise.
 const LOCAL_FRACTION: f64 = 0.5;
 
-/// The numbers that decide on a node, and those that the store keeps, if it does. No numbers: the limit admits nothing.
-pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (Option<Meter>, Option<Stored>) {
+/// The numbers of a limit, as a snapshot has them.
+#[derive(Default)]
+pub(crate) struct LimitNumbers {
+    /// The numbers that decide on a node; `None`: the limit admits nothing.
+    pub(crate) meter: Option<Meter>,
+    /// The most tokens above the capacity that settlements may charge there.
+    pub(crate) max_debt: u64,
+    /// The numbers that the store keeps, if nodes share the limit.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// Works out the numbers of a limit in a domain of this time zone.
+pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> LimitNumbers {
+    check_max_debt(report, limit);
     let (whole, sharing) = (meter(report, limit, zone), limit.sharing);
     match (limit.algorithm, sharing) {
         (Algorithm::SlidingWindowLog, Sharing::Leased | Sharing::Synced) => report.field("sharing").wrong(
@@ -32,7 +44,7 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (O
                 .field("on_failure")
                 .wrong("this limit is not shared; leave it out, or say how it is: sharing = \"strict\"");
         }
-        return (whole, None);
+        return LimitNumbers { meter: whole, max_debt: max_debt(limit), stored: None };
     }
     let on_failure = limit.on_failure.unwrap_or(OnFailure::Local(LOCAL_FRACTION));
     let fraction = match on_failure {
@@ -41,14 +53,33 @@ pub(crate) fn numbers(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> (O
     };
     if !(fraction > 0.0 && fraction <= 1.0) {
         report.field("on_failure").field("local").wrong(format!("{fraction} is out of range; above 0, and at most 1"));
-        return (None, None);
+        return LimitNumbers::default();
     }
-    let Some(whole) = whole else { return (None, None) };
+    let Some(whole) = whole else { return LimitNumbers::default() };
     // At least one token, so that a node alone is slow rather than closed.
     #[expect(clippy::cast_sign_loss, reason = "a part of a whole number is not negative")]
     let part = |number: u64| ((number as f64 * fraction).ceil() as u64).clamp(1, number.max(1));
     let alone = Limit { limit: part(limit.limit), burst: limit.burst.map(part), ..limit.clone() };
-    (meter(report, &alone, zone), Some(Stored { meter: whole, sharing, on_failure }))
+    let stored = Stored { meter: whole, max_debt: max_debt(limit), sharing, on_failure };
+    LimitNumbers { meter: meter(report, &alone, zone), max_debt: max_debt(&alone), stored: Some(stored) }
+}
+
+/// What one period repays, unless the limit says otherwise.
+fn max_debt(limit: &Limit) -> u64 {
+    limit.max_debt.unwrap_or(limit.limit)
+}
+
+fn check_max_debt(report: &mut Report<'_>, limit: &Limit) {
+    let Some(most) = limit.max_debt else { return };
+    if !is_bucket(limit) {
+        report.field("max_debt").wrong("a window owes nothing after its end; leave it out, or use token_bucket");
+    } else if most > NUMBER_MAX {
+        report.field("max_debt").wrong(format!("{most} is out of range; from 0 to {NUMBER_MAX} fit"));
+    }
+}
+
+fn is_bucket(limit: &Limit) -> bool {
+    matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
 /// The numbers of a limit in a domain of this time zone; `None` also for a limit that admits nothing.
@@ -74,8 +105,7 @@ fn meter(report: &mut Report<'_>, limit: &Limit, zone: &Zone) -> Option<Meter> {
             None
         }
     };
-    let is_bucket = matches!(limit.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-    if limit.burst.is_some() && !is_bucket {
+    if limit.burst.is_some() && !is_bucket(limit) {
         report.field("burst").wrong("a window has no burst; leave it out, or use token_bucket");
     }
     let number = limit.limit.clamp(1, NUMBER_MAX);

@@ -80,6 +80,8 @@ pub struct StoreCharge<'p> {
     pub hash: u64,
     /// The limit's numbers, which interpret the word that the store keeps.
     pub meter: Meter,
+    /// The most tokens above the capacity that settlements may charge: see [`Meter::debt_room`].
+    pub max_debt: u64,
     /// Of the policy that has these numbers.
     pub version: u64,
     /// How nodes share it.
@@ -103,12 +105,6 @@ impl<'p> StoreCharge<'p> {
             each.filter(|(place, _)| self.counted >> place & 1 == 1).map(|(_, identity)| *identity).collect();
         identities.sort_unstable_by_key(Identity::kind);
         identities
-    }
-
-    /// Is everyone counted together?
-    #[must_use]
-    pub fn is_of_everyone(&self) -> bool {
-        self.counted == 0
     }
 }
 
@@ -185,6 +181,7 @@ fn store_charge<'p>(
         counted,
         hash: KeyHasher::key(live.limits[place as usize].hash, identity),
         meter: stored.meter,
+        max_debt: stored.max_debt,
         version: live.version,
         sharing: stored.sharing,
         cost,
@@ -384,7 +381,8 @@ impl<C: Clock> Engine<C> {
         let now = self.buckets().clock.now();
         let decision = self.finish_with(live, request, plan, (&by_place, now), false, Some(&mut reserved));
         if decision.is_allowed() {
-            return (decision, Some(Reservation::of(self.buckets(), request, reserved)), None);
+            let reservation = Reservation::of(self.buckets(), request, live, plan, reserved);
+            return (decision, Some(reservation), None);
         }
         (decision, None, (places != 0).then_some(GiveBack { pending, places }))
     }

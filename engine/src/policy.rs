@@ -28,8 +28,9 @@ pub use differences::{Difference, differences};
 use crate::{algorithm::NUMBER_MAX, request::VALUE_BYTES_MAX};
 
 /// The newest schema of documents that this build knows: 2 has calendar periods (`day`, `week`, `month`),
-/// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients.
-pub const SCHEMA: u32 = 4;
+/// `timezone` and `sliding_window_log`; 3 has the `description` of tiers and the `note` of rules; 4 has the `tags` of clients;
+/// 5 has the `max_debt` of limits.
+pub const SCHEMA: u32 = 5;
 
 /// The longest description of a tier, in characters.
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 200;
@@ -65,6 +66,9 @@ impl Policy {
             let own = domain.clients.iter().filter_map(|client| client.exception.as_ref());
             let mut limits = tiers.chain(rules).chain(own.map(|exception| &exception.limits)).flatten();
             let is_of_second = |limit: &Limit| limit.algorithm == Algorithm::SlidingWindowLog || limit.is_of_calendar();
+            if limits.clone().any(|limit| limit.max_debt.is_some()) {
+                return 5;
+            }
             if domain.clients.iter().any(|client| !client.tags.is_empty()) {
                 return 4;
             }
@@ -223,6 +227,13 @@ pub struct Limit {
     )]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = NUMBER_MAX)))]
     pub burst: Option<u64>,
+    /// Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, deserialize_with = "form::some_whole", skip_serializing_if = "Option::is_none")
+    )]
+    #[cfg_attr(feature = "schema", schemars(range(max = NUMBER_MAX)))]
+    pub max_debt: Option<u64>,
     /// Does it deny, or only count what it would deny?
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "form::is_default"))]
     pub mode: Mode,

@@ -12,7 +12,7 @@ use crate::{
     hash::IdentityHash,
     moves::Mark,
     observer::Asked,
-    registry::Newer,
+    registry::{Live, Newer},
     request::Request,
     snapshot::Charge,
 };
@@ -24,6 +24,8 @@ use crate::{
 #[must_use = "a reservation that nobody settles stands as charged"]
 pub struct Reservation {
     estimate: u64,
+    /// The largest capacity among the limits that the request met, in tokens of the request; `None`: it met none.
+    burst: Option<u64>,
     charges: Box<[Reserved]>,
     /// Of [`Buckets`](crate::account::Buckets).
     engine: Arc<()>,
@@ -50,8 +52,39 @@ impl Reserved {
 }
 
 impl Reservation {
-    pub(crate) fn of<C>(buckets: &Buckets<C>, request: &Request<'_>, charges: Vec<Reserved>) -> Self {
-        Self { estimate: request.cost, charges: charges.into(), engine: Arc::clone(&buckets.id) }
+    pub(crate) fn of<C>(
+        buckets: &Buckets<C>,
+        request: &Request<'_>,
+        live: &Live,
+        plan: &[Charge],
+        charges: Vec<Reserved>,
+    ) -> Self {
+        let capacity = |charge: &Charge| {
+            let limit = &live.snapshot.limits[charge.limit as usize];
+            let meter = limit.stored.map(|stored| stored.meter).or(limit.meter)?;
+            // A rule multiplies the cost of a request.
+            let whole = u128::from(meter.capacity()) * u128::from(request.cost);
+            u64::try_from(whole / u128::from(charge.cost.max(1))).ok()
+        };
+        let burst = plan.iter().filter_map(capacity).max();
+        Self { estimate: request.cost, burst, charges: charges.into(), engine: Arc::clone(&buckets.id) }
+    }
+
+    /// Returns the largest cost at which a reservation should be settled whose true cost comes from a caller who is not
+    /// trusted: `multiple` times its estimate, or one burst of the largest limit that the request met, whichever is more.
+    /// Where it met no limit, nothing is charged, and any cost will do.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Reservation};
+    /// fn settle(engine: &Engine, reservation: Reservation, claimed: u64) {
+    ///     let most = reservation.actual_max(16);
+    ///     engine.settle(reservation, claimed.min(most));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn actual_max(&self, multiple: u64) -> u64 {
+        let most = self.burst.map(|burst| burst.max(self.estimate.saturating_mul(multiple)));
+        most.unwrap_or(NUMBER_MAX).min(NUMBER_MAX)
     }
 }
 
@@ -88,7 +121,7 @@ impl<C: Clock> Engine<C> {
                 Reserved::new(&accounts[place], &plan[place], look.charged, marks[place])
             };
             let charges = admitted.into_iter().map(reserved).collect();
-            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, charges));
+            let reservation = decision.is_allowed().then(|| Reservation::of(buckets, request, live, plan, charges));
             Ok((decision, reservation))
         })
     }
@@ -97,10 +130,12 @@ impl<C: Clock> Engine<C> {
     ///
     /// Less than the estimate: the rest is given back, as far as time has not brought it back already; a window gets it
     /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later
-    /// requests wait for it; a window remembers at most what it can hold, and until its end. Where a publish has changed a
-    /// limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
+    /// requests wait for it. A bucket takes a debt of at most the `max_debt` of its limit above the burst, what one period
+    /// repays unless the policy says otherwise, and the rest of the excess is not charged; a window remembers at most what it
+    /// can hold, and until its end. [`Reservation::actual_max`] says which costs are too large to be believed. Where a publish
+    /// has changed a limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
-        let Reservation { estimate, charges, engine } = reservation;
+        let Reservation { estimate, charges, engine, .. } = reservation;
         if !Arc::ptr_eq(&engine, &self.buckets().id) {
             return;
         }
@@ -138,14 +173,13 @@ impl<C: Clock> Engine<C> {
         }
     }
 
-    /// Forgets what the identities of a request have used of every limit that it meets; answers of how many there was
-    /// something to forget. Charges nothing. What everyone uses together stays, and what a key used of an overflow bucket:
-    /// strangers share those.
+    /// Forgets what was used of every limit that a request meets: by its identities, and by everyone where the limit counts
+    /// everyone together. Returns of how many there was something to forget. Charges nothing. What a key used of an overflow
+    /// bucket stays: strangers share those.
     pub fn reset(&self, request: &Request<'_>) -> usize {
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, _| {
-            let own = plan.iter().filter(|charge| charge.counted != 0);
-            Ok::<_, Newer>(own.filter(|charge| Account::new(live, charge).reset(buckets)).count())
+            Ok::<_, Newer>(plan.iter().filter(|charge| Account::new(live, charge).reset(buckets)).count())
         })
     }
 }

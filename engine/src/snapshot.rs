@@ -40,11 +40,13 @@ pub(crate) struct CompiledLimit {
     pub(crate) id: Box<str>,
     /// `None`: it admits nothing.
     pub(crate) meter: Option<Meter>,
+    /// The most tokens above the capacity that settlements may charge.
+    pub(crate) max_debt: u64,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
     /// Of a rule: the kinds that it counts together, as bits of their places in [`Domain::kinds`]. `None`: any one kind.
     pub(crate) kinds: Option<u64>,
-    /// For a limit that nodes share through the store. `meter` is then what counts on a node alone.
+    /// For a limit that nodes share through the store. `meter` and `max_debt` are then what counts on a node alone.
     pub(crate) stored: Option<Stored>,
 }
 
@@ -59,6 +61,7 @@ impl CompiledLimit {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Stored {
     pub(crate) meter: Meter,
+    pub(crate) max_debt: u64,
     pub(crate) sharing: Sharing,
     pub(crate) on_failure: OnFailure,
 }

@@ -169,10 +169,10 @@ impl Answers {
     }
 }
 
-/// Of what a reset is about.
+/// The limits of which something is used, which a reset is about.
 fn used(found: &Inspection<'_>, is_asked: bool) -> impl Iterator<Item = PeekedLimit> {
-    let counted = found.limits.iter().filter(|limit| !limit.counted.is_empty());
-    counted.map(move |limit| PeekedLimit::of(limit, is_asked)).filter(|limit| limit.remaining < limit.limit)
+    let each = found.limits.iter().map(move |limit| PeekedLimit::of(limit, is_asked));
+    each.filter(|limit| limit.remaining < limit.limit)
 }
 
 /// Rounded up: whoever comes then is not too early.
@@ -362,6 +362,22 @@ mod tests {
             let nobody = Question { identities: Vec::new(), ..question("ada") };
             assert!(matches!(answers.answer(Ask::Peek { request: nobody }).await, Told::Failed { .. }));
         });
+    }
+
+    #[test]
+    fn a_reset_forgets_what_everyone_uses_together_and_tells_of_it() {
+        let engine = engine();
+        let policy = serde_json::from_str(
+            r#"{"domains": {"default": {"rules": [{"id": "all", "endpoint": "*", "per": "everyone",
+                "limits": [{"id": "hour", "algorithm": "token_bucket", "limit": 2, "period": "1h"}]}]}}}"#,
+        );
+        engine.publish(Snapshot::compile(&policy.expect("JSON")).expect("valid")).expect("it fits");
+        let answers = Answers::of(Arc::clone(&engine), None);
+        assert!(check(&engine, "ada") && check(&engine, "ada") && !check(&engine, "bob"));
+        let told = run(answers.answer(Ask::Reset { request: question("ada") }));
+        let Told::Reset { keys: 1, cleared } = told else { panic!("{told:?}") };
+        assert_eq!((cleared.len(), &*cleared[0].limit_id, cleared[0].remaining), (1, "default/rule:all/hour", 0));
+        assert!(check(&engine, "bob") && check(&engine, "bob"));
     }
 
     #[test]

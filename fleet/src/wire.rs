@@ -453,14 +453,14 @@ pub enum Ask {
         #[cfg_attr(feature = "schema", schemars(length(max = FULLEST_MAX)))]
         each: Vec<Who>,
     },
-    /// Forget what the identities of a request have used here: what this node counted, and what it holds of limits that nodes
-    /// share. What their store has of those is forgotten by [`Clear`](Self::Clear) before.
+    /// Forget what was used here of the limits of a request, those of everyone too: what this node counted, and what it holds of
+    /// limits that nodes share. What their store has of those is forgotten by [`Clear`](Self::Clear) before.
     Reset {
         /// The request.
         request: Question,
     },
-    /// Have the store of limits that nodes share forget what the identities of a request have used of them. One node is asked;
-    /// what it holds itself it keeps until [`Reset`](Self::Reset).
+    /// Have the store of limits that nodes share forget what was used of those of a request. One node is asked; what it holds
+    /// itself it keeps until [`Reset`](Self::Reset).
     Clear {
         /// The request.
         request: Question,

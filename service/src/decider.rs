@@ -31,8 +31,13 @@ pub struct Decider<C> {
     store: Option<Arc<Shared<C>>>,
     retries: Retries,
     reservations: Reservations,
+    /// The multiple of its estimate at which a reservation may be settled, where that is more than one burst.
+    settle_multiple: u64,
     degraded: Arc<DegradedCounts>,
 }
+
+/// The multiple of its estimate at which a reservation may be settled, unless another is set.
+pub const DEFAULT_SETTLE_MULTIPLE: u64 = 16;
 
 /// So many checks that came together wait for the store at once.
 pub(crate) const TOGETHER: usize = 256;
@@ -60,6 +65,8 @@ impl Answer<'_> {
 #[derive(Debug)]
 pub(crate) enum Unsettled {
     Gone(Gone),
+    /// The cost is above the most that this reservation can be settled at; it stays open.
+    AboveMax { actual: u64, max: u64 },
     /// Something went wrong on the way; it is settled, as far as it was.
     Panicked,
 }
@@ -74,6 +81,7 @@ impl<C: Clock> Decider<C> {
             store: None,
             retries: Retries::new(secret),
             reservations: Reservations::default(),
+            settle_multiple: DEFAULT_SETTLE_MULTIPLE,
             degraded: Arc::new(DegradedCounts::new()),
         })
     }
@@ -82,6 +90,13 @@ impl<C: Clock> Decider<C> {
     #[must_use]
     pub fn with_store(self, store: Option<Arc<Shared<C>>>) -> Self {
         Self { store, ..self }
+    }
+
+    /// Sets the multiple of its estimate at which a reservation may be settled, where that is more than one burst of the
+    /// largest limit that it met: [`DEFAULT_SETTLE_MULTIPLE`] otherwise.
+    #[must_use]
+    pub fn with_settle_multiple(self, settle_multiple: u64) -> Self {
+        Self { settle_multiple, ..self }
     }
 
     /// The store, to close it when the doors have ended.
@@ -195,9 +210,16 @@ impl<C: Clock> Decider<C> {
         }
     }
 
-    /// Says what a reservation really cost; 0 gives all of it back.
+    /// Says what a reservation really cost; 0 gives all of it back. One wrong cost must not deny everyone of a shared limit
+    /// for as long as it takes to repay, so what is too large to be believed is refused.
     pub(crate) fn settle(&self, id: ReservationId, actual: u64) -> Result<(), Unsettled> {
-        let held = self.reservations.take(id, self.engine.clock().now()).map_err(Unsettled::Gone)?;
+        let now = self.engine.clock().now();
+        if let Some(max) = self.reservations.actual_max(&id, self.settle_multiple, now)
+            && actual > max
+        {
+            return Err(Unsettled::AboveMax { actual, max });
+        }
+        let held = self.reservations.take(id, now).map_err(Unsettled::Gone)?;
         self.settle_held(held, actual).ok_or(Unsettled::Panicked)
     }
 
@@ -481,5 +503,25 @@ mod tests {
         }
         assert!(decider.settle(first, 0).is_ok());
         assert!(reserve(&decider, &request, None).expect("no id").reservation.is_some());
+    }
+
+    #[test]
+    fn a_reservation_is_settled_at_the_multiple_that_is_set_at_most() {
+        let engine = Arc::new(Engine::for_simulation(10, ManualClock::at(1_700_000_000_000_000_000), 7));
+        let policy = r#"
+            [domains.default]
+            defaults = { user = "free" }
+            [[domains.default.tiers]]
+            id = "free"
+            limits = [{ id = "minute", algorithm = "token_bucket", limit = 5, period = "1m" }]
+        "#;
+        engine.publish(Snapshot::parse(policy, Format::Toml).expect("a right policy")).expect("room");
+        let decider = Decider::new(engine).expect("random numbers").with_settle_multiple(3);
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).and_then(|request| request.cost(4)).expect("valid");
+        let id = reserve(&decider, &request, None).expect("no id").reservation.expect("room");
+        assert!(matches!(decider.settle(id, 13), Err(Unsettled::AboveMax { actual: 13, max: 12 })));
+        assert!(decider.settle(id, 12).is_ok());
+        assert!(matches!(decider.settle(id, 13), Err(Unsettled::Gone(Gone::Settled))));
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Error {
     PeekOfReservation,
     /// A settlement above what a cost can be.
     Actual(u64),
+    /// A settlement above the most that its reservation can be settled at.
+    ActualAboveMax { actual: u64, max: u64 },
     /// There is nothing to settle.
     Reservation(Gone),
     /// A part of the query.
@@ -92,6 +94,7 @@ impl From<Unsettled> for Error {
     fn from(unsettled: Unsettled) -> Self {
         match unsettled {
             Unsettled::Gone(gone) => Self::Reservation(gone),
+            Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
             Unsettled::Panicked => Self::Internal,
         }
     }
@@ -109,7 +112,7 @@ impl Error {
             Self::Field { .. } | Self::PeekOfReservation => (StatusCode::BAD_REQUEST, "bad_field"),
             Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::Request { error, .. } => (StatusCode::BAD_REQUEST, code(error)),
-            Self::Actual(_) => (StatusCode::BAD_REQUEST, "bad_cost"),
+            Self::Actual(_) | Self::ActualAboveMax { .. } => (StatusCode::BAD_REQUEST, "bad_cost"),
             Self::RequestId(_) => (StatusCode::BAD_REQUEST, "bad_request_id"),
             Self::Reused(_) => (StatusCode::BAD_REQUEST, "request_id_reused"),
             Self::TooManyChecks(_) => (StatusCode::BAD_REQUEST, "too_many_checks"),
@@ -138,7 +141,7 @@ impl Error {
             Self::Query { key, .. } => Some(key),
             Self::RequestId(_) | Self::Reused(_) => Some("request_id"),
             Self::PeekOfReservation => Some("peek"),
-            Self::Actual(_) => Some("actual"),
+            Self::Actual(_) | Self::ActualAboveMax { .. } => Some("actual"),
             Self::Reservation(_) => Some("reservation"),
             Self::TooManyChecks(_) => Some("checks"),
             _ => None,
@@ -171,6 +174,12 @@ impl fmt::Display for Error {
             ),
             Self::PeekOfReservation => f.write_str("peek: a reservation charges; ask by a check what is left"),
             Self::Actual(actual) => write!(f, "actual: {actual} is out of range; from 0 to {NUMBER_MAX} fit"),
+            Self::ActualAboveMax { actual, max } => write!(
+                f,
+                "actual: {actual} is above {max}, the most that this reservation can be settled at: a multiple of its estimate \
+                 (--settle-multiple of this server) or one burst of its largest limit; settle it at {max} or less, and reserve \
+                 a larger estimate next time. Nothing was changed, and the reservation is still open"
+            ),
             Self::Reservation(Gone::Settled) => {
                 f.write_str("reservation: was settled or refunded before; nothing was changed")
             }

@@ -37,7 +37,7 @@ mod traces;
 mod watch;
 mod wire;
 
-pub use decider::Decider;
+pub use decider::{DEFAULT_SETTLE_MULTIPLE, Decider};
 pub use degraded::tell_panics_seldom;
 pub use doors::{CONNECTIONS_MAX, DRAIN_DELAY_MAX, Doors, Settings};
 pub use periods::Periods;

@@ -97,6 +97,15 @@ struct Open {
     held: Held,
 }
 
+impl Held {
+    fn actual_max(&self, multiple: u64) -> u64 {
+        match self {
+            Self::Here(reservation) => reservation.actual_max(multiple),
+            Self::Stored(reserved) => reserved.actual_max(multiple),
+        }
+    }
+}
+
 impl Reservations {
     /// Is there room for another? Threads that ask at once may each take the last place.
     pub(crate) fn has_room(&self, now: Nanos) -> bool {
@@ -108,6 +117,13 @@ impl Reservations {
     /// Keeps one that was made at `now`.
     pub(crate) fn put(&self, id: ReservationId, held: Held, now: Nanos) {
         self.lock().open.insert(id, Open { at: now, held });
+    }
+
+    /// Returns the largest cost at which one is settled, by this multiple of its estimate; `None`: it is not open.
+    pub(crate) fn actual_max(&self, id: &ReservationId, multiple: u64, now: Nanos) -> Option<u64> {
+        let kept = self.lock();
+        let open = kept.open.get(id).filter(|open| !is_over(open.at, now))?;
+        Some(open.held.actual_max(multiple))
     }
 
     /// Takes one out, to be settled: once.

@@ -42,10 +42,10 @@ pub(super) fn calls(api: &mut Api) {
     api.post("/keys/reset", reset)
         .says(
             "Forget what was used",
-            "Of every limit of a request that counts its identities; done where the answer is `reset`, which has the limits as they \
-             stood. What nodes share is forgotten in their store first, once, by way of one node: done where `store` is `clear`. \
-             Then all nodes forget what they hold of it. Where nodes are named, only what these count and hold is forgotten. The \
-             audit log has who did it, what was used, and why.",
+            "Of every limit of a request, also by everyone where it counts everyone together; done where the answer is `reset`, \
+             which has the limits as they stood. What nodes share is forgotten in their store first, once, by way of one node: \
+             done where `store` is `clear`. Then all nodes forget what they hold of it. Where nodes are named, only what these \
+             count and hold is forgotten. The audit log has who did it, what was used, and why.",
         )
         .example(json!({
             "request": { "identities": [{ "kind": "user", "value": "ada" }] }, "reason": "a loop in her client is mended",

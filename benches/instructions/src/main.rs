@@ -21,6 +21,7 @@ fn policy() -> Policy {
         limit,
         period: period.to_owned(),
         burst,
+        max_debt: None,
         mode: Mode::default(),
         sharing: Sharing::default(),
         on_failure: None,

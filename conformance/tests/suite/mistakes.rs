@@ -182,6 +182,14 @@ impl Plain {
         after
     }
 
+    /// The state after an excess is charged: a bucket owes no more than it may.
+    fn owed(&self, state: &State, at: Nanos, excess: u64) -> State {
+        let (limit, period, capacity) = self.terms();
+        let most = u128::from(at) * limit + (capacity + u128::from(self.numbers.debt_max())) * period;
+        let after = self.charged(state, at, excess);
+        State { full_at: after.full_at.min(most.max(state.full_at)), ..after }
+    }
+
     /// The answer, and the state after it.
     fn check(&self, state: &State, at: Nanos, cost: u64) -> (Answer, State) {
         let (limit, period, capacity) = self.terms();
@@ -293,7 +301,7 @@ impl Subject for Plain {
                 match self.charges.get(&charge) {
                     Some((_, cost, _)) if actual <= *cost => self.give_back(charge, actual, moment.now),
                     Some((key, cost, _)) if !self.has(M::ExcessIsNotCharged) => {
-                        self.keys[*key] = self.charged(&self.keys[*key], moment.now, actual - cost);
+                        self.keys[*key] = self.owed(&self.keys[*key], moment.now, actual - cost);
                     }
                     _ => {}
                 }
@@ -425,8 +433,10 @@ fn a_failure_is_printed_as_the_expression_that_replays_it() {
     use Gap::{Retry, Zero};
     use Op::Check;
 
+    // In the lines in which it is printed.
+    #[rustfmt::skip]
     let history = History {
-        numbers: Numbers { algorithm: TokenBucket, limit: 2, period_ns: 1000000000, calendar: None, burst: None },
+        numbers: Numbers { algorithm: TokenBucket, limit: 2, period_ns: 1000000000, calendar: None, burst: None, max_debt: None },
         start: 7,
         steps: vec![
             Step { key: 0, gap: Zero, lag: 0, op: Check(Capacity(0)) },

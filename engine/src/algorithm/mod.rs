@@ -201,11 +201,21 @@ impl Meter {
     }
 
     /// The word after `cost` was charged although it may not fit: what was used already and is known only now. Later costs
-    /// wait for it. A window holds at most what its field does, and forgets it at its end; a log at most its limit, for a
-    /// period.
+    /// wait for it: [`debt_room`](Self::debt_room) says how much may be charged before they wait too long. A window holds at
+    /// most what its field does, and forgets it at its end; a log at most its limit, for a period.
     #[must_use]
     pub fn overcharge(&self, word: u64, now: Nanos, cost: u64) -> u64 {
         each!(self, algorithm => algorithm.overcharge(word, now, cost))
+    }
+
+    /// The largest cost of an [`overcharge`](Self::overcharge) after which at most `max_debt` tokens are owed above the
+    /// capacity; 0 where as many or more are owed already. Any cost of a window or a log, which forget a debt within a period.
+    #[must_use]
+    pub fn debt_room(&self, word: u64, now: Nanos, max_debt: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.debt_room(word, now, max_debt),
+            Self::FixedWindow(_) | Self::SlidingWindowCounter(_) | Self::SlidingWindowLog(_) => u64::MAX,
+        }
     }
 
     /// At least as much used as either word says. Of two windows, the later one.

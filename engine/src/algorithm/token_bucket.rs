@@ -94,6 +94,24 @@ impl TokenBucket {
         word.max(now).saturating_add(u64::try_from(self.long_refill_ns(cost)).unwrap_or(u64::MAX))
     }
 
+    /// Nanoseconds in which the whole burst and a debt of `max_debt` come back, rounded down.
+    fn owed_ns(&self, max_debt: u64) -> u128 {
+        u128::from(self.fill_ns) + u128::from(max_debt) * u128::from(self.period_ns) / u128::from(self.tokens)
+    }
+
+    pub(super) fn debt_room(&self, word: u64, now: Nanos, max_debt: u64) -> u64 {
+        let room_ns = self.owed_ns(max_debt).saturating_sub(u128::from(word.saturating_sub(now)));
+        // At most 2^120 x 1; or, where tokens come fast, 2^75 x 2^53.
+        let tokens = room_ns * u128::from(self.tokens) / u128::from(self.period_ns);
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
+    /// The addition of a charge that is made whatever was used, up to a debt of `max_debt`.
+    pub(super) fn forced(&self, cost: u64, max_debt: u64) -> Addition {
+        let most = u64::try_from(self.owed_ns(max_debt)).unwrap_or(u64::MAX).min(u64::MAX / 2);
+        Addition { most, ..self.addition(cost) }
+    }
+
     #[inline(always)]
     pub(super) fn step(&self, word: u64, now: Nanos, cost: u64) -> Verdict {
         if cost > self.burst {

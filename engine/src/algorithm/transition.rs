@@ -93,14 +93,17 @@ impl Meter {
         }
     }
 
-    /// The addition that makes an [`overcharge`](Self::overcharge), whatever was used. `None`: it is to be made by a swap.
+    /// The addition that makes an [`overcharge`](Self::overcharge), whatever was used, where at most `max_debt` tokens are owed
+    /// above the capacity after it. `None`: it is to be made by a swap.
     #[must_use]
-    pub fn forced(&self, word: u64, now: Nanos, cost: u64) -> Option<Addition> {
-        let addition = self.addition(word, now, cost)?;
+    pub fn forced(&self, word: u64, now: Nanos, cost: u64, max_debt: u64) -> Option<Addition> {
+        let addition = match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(bucket) => bucket.forced(cost, max_debt),
+            // A count that no field holds is made by a swap, which knows what fits.
+            _ => Addition { most: self.capacity(), ..self.addition(word, now, cost)? },
+        };
         let is_here = word == 0 || word - self.tail(word) == addition.head;
-        // A count that no field holds is made by a swap, which knows what fits.
-        let most = if addition.is_instant { u64::MAX / 2 } else { self.capacity() };
-        is_here.then_some(Addition { most, ..addition })
+        is_here.then_some(addition)
     }
 
     /// The addition that charges `cost` tokens (perhaps none) that were lent, wherever `out_most` may still be out after it, and all
@@ -266,6 +269,23 @@ mod tests {
                     word = after;
                 }
             }
+        }
+
+        #[test]
+        fn a_forced_addition_is_an_overcharge_up_to_the_largest_debt(
+            meter in meters(),
+            used in 0_u64..200,
+            cost in 1_u64..200,
+            max_debt in 0_u64..100,
+        ) {
+            // What others charged meanwhile is not known.
+            let word = if used > 0 { meter.overcharge(0, NOW, used) } else { 0 };
+            let cost = cost.min(meter.debt_room(0, NOW, max_debt));
+            let forced = meter.forced(0, NOW, cost, max_debt).filter(|addition| addition.is_instant);
+            let Some(addition) = forced else { return Ok(()) };
+            let fits = cost <= meter.debt_room(word, NOW, max_debt);
+            let after = fits.then(|| meter.overcharge(word, NOW, cost));
+            prop_assert_eq!(added(&meter, &addition, word, NOW), Ok(after));
         }
 
         #[test]

@@ -48,6 +48,7 @@ fn limit(id: &str, algorithm: Algorithm, limit: u64, burst: Option<u64>) -> Limi
         limit,
         period: "1s".to_owned(),
         burst,
+        max_debt: None,
         mode: Mode::default(),
         sharing: Sharing::default(),
         on_failure: None,

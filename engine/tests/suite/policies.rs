@@ -171,6 +171,24 @@ const BAD: &[Bad] = &[
         says: "a whole number from 0",
     },
     Bad {
+        what: "a debt of a window",
+        change: |d| domain(d)["tiers"][0]["limits"][1]["max_debt"] = 5.into(),
+        path: "domains.default.tiers[0].limits[1].max_debt",
+        says: "owes nothing after its end",
+    },
+    Bad {
+        what: "a debt above 2^53 - 1",
+        change: |d| limit(d)["max_debt"] = (1u64 << 53).into(),
+        path: "domains.default.tiers[0].limits[0].max_debt",
+        says: "from 0 to 9007199254740991",
+    },
+    Bad {
+        what: "a negative debt",
+        change: |d| limit(d)["max_debt"] = (-1).into(),
+        path: "domains.default.tiers[0].limits[0].max_debt",
+        says: "a whole number from 0",
+    },
+    Bad {
         what: "a log that nodes lease",
         change: |d| {
             let limit = limit(d);
@@ -593,6 +611,20 @@ fn descriptions_and_notes_are_for_people_alone() {
         };
         assert_eq!(of(&noted), of(&plain));
         assert_eq!([plain.schema(), described.schema(), noted.schema()], [1, 3, 3]);
+    }
+}
+
+#[test]
+fn a_largest_debt_is_in_every_format_and_needs_a_reader_that_knows_it() {
+    let mut document = good();
+    let plain = Policy::parse(&write(&document, Json), Json).expect("good");
+    limit(&mut document)["max_debt"] = 0.into();
+    let bounded = Policy::parse(&write(&document, Json), Json).expect("good");
+    assert_eq!([plain.schema(), bounded.schema()], [1, 5]);
+    for format in [Toml, Yaml, Json] {
+        let written = bounded.write(format).expect("it can be written");
+        assert_eq!(Policy::parse(&written, format).as_ref(), Ok(&bounded), "{written}");
+        assert!(!plain.write(format).expect("it can be written").contains("max_debt"));
     }
 }
 

@@ -178,8 +178,11 @@ fn settling_at_the_estimate_changes_nothing_however_large_it_is() {
         bench.engine.settle(reservation, cost);
         assert_eq!(bench.remaining(), left, "a cost of {cost}");
     }
-    // More than any cost is the largest one: later requests wait for all of it, and nothing wraps around.
-    let bench = Bench::new("{ id = \"b\", algorithm = \"token_bucket\", limit = 1000, period = \"1s\" }");
+    // More than any cost is the largest one: where the limit takes such a debt, later requests wait for all of it, and nothing
+    // wraps around.
+    let bench = Bench::new(&format!(
+        "{{ id = \"b\", algorithm = \"token_bucket\", limit = 1000, period = \"1s\", max_debt = {MOST} }}"
+    ));
     for actual in [MOST, u64::MAX] {
         bench.engine.settle(bench.reserve(1, "/").expect("the bucket is full"), actual);
         assert!(matches!(bench.check(1).retry(), Retry::After(wait) if wait > Duration::from_hours(24 * 365)));
@@ -202,25 +205,92 @@ fn a_reservation_is_not_taken_for_one_of_newer_numbers_when_generations_come_rou
     }
 }
 
-#[test]
-fn a_reset_leaves_what_everyone_uses_together() {
-    let bench = Bench::new(&limit("d", "fixed_window", 10, "1d"));
-    let policy = r#"
+/// A limit of 10 a minute for everyone together, counted like this.
+fn for_everyone(algorithm: &str) -> Snapshot {
+    let limits = limit("minute", algorithm, 10, "1m");
+    let policy = format!(
+        r#"
         [domains.default]
-        defaults = { user = "t" }
-        [[domains.default.tiers]]
-        id = "t"
-        limits = [{ id = "d", algorithm = "fixed_window", limit = 10, period = "1d" }]
         [[domains.default.rules]]
         id = "all"
         endpoint = "*"
         per = "everyone"
-        limits = [{ id = "d", algorithm = "fixed_window", limit = 2, period = "1d" }]
-    "#;
-    bench.engine.publish(Snapshot::parse(policy, Format::Toml).expect("a good policy")).expect("few limits");
-    assert!(bench.check(2).is_allowed());
-    assert_eq!(bench.reset(), 1);
-    assert_eq!(bench.check(1).limit_id(), Some("default/rule:all/d"), "used up, by everyone");
+        limits = [{limits}]
+        "#
+    );
+    Snapshot::parse(&policy, Format::Toml).expect("a good policy")
+}
+
+#[test]
+fn a_reset_forgets_what_everyone_uses_together() {
+    for algorithm in ALGORITHMS {
+        let bench = Bench::new(&limit("d", "fixed_window", 10, "1d"));
+        bench.engine.publish(for_everyone(algorithm)).expect("few limits");
+        let bob = [Identity::new("user", "bob").expect("valid")];
+        let bob = Request::new(&bob).expect("valid");
+        assert!(bench.check(10).is_allowed());
+        assert_eq!(bench.engine.check(&bob).limit_id(), Some("default/rule:all/minute"), "used up, by everyone");
+        assert_eq!((bench.reset(), bench.reset()), (1, 0), "{algorithm}");
+        assert_eq!(bench.engine.check(&bob).remaining(), Some(9), "{algorithm}");
+    }
+}
+
+/// One wrong cost of one caller must not deny all others for long.
+#[test]
+fn what_a_settlement_leaves_owed_is_repaid_in_one_period_or_reset() {
+    for algorithm in ["token_bucket", "leaky_bucket"] {
+        let bench = Bench::new(&limit("d", "fixed_window", 10, "1d"));
+        bench.engine.publish(for_everyone(algorithm)).expect("few limits");
+        let bob = [Identity::new("user", "bob").expect("valid")];
+        let bob = Request::new(&bob).expect("valid");
+        let reservations = [1, 1, 1].map(|cost| bench.reserve(cost, "/").expect("the bucket is full"));
+        for reservation in reservations {
+            bench.engine.settle(reservation, (1 << 53) - 1);
+            // Ten are owed above the burst of ten: a minute until they are repaid, and a tenth of one for the next token.
+            assert_eq!(bench.engine.peek(&bob).retry(), Retry::After(Duration::from_secs(66)), "{algorithm}");
+        }
+        bench.clock.advance(66 * SECOND);
+        assert!(bench.engine.check(&bob).is_allowed() && !bench.engine.check(&bob).is_allowed(), "{algorithm}");
+        bench.clock.advance(6 * SECOND);
+        bench.engine.settle(bench.reserve(1, "/").expect("a token"), u64::MAX);
+        assert_eq!(bench.reset(), 1, "{algorithm}");
+        assert_eq!(bench.engine.check(&bob).remaining(), Some(9), "{algorithm}: whole at once");
+    }
+}
+
+#[test]
+fn a_limit_says_how_large_a_debt_it_takes() {
+    // A token a second.
+    const NUMBERS: &str = r#"id = "m", algorithm = "token_bucket", limit = 60, period = "1m", burst = 30"#;
+    let minute = |max_debt: u64| format!("{{ {NUMBERS}, max_debt = {max_debt} }}");
+    for max_debt in [0, 5, 60, 6_000] {
+        let bench = Bench::new(&minute(max_debt));
+        let [first, second] = [1, 1].map(|cost| bench.reserve(cost, "/").expect("the bucket is full"));
+        bench.engine.settle(first, u64::MAX);
+        let wait = Retry::After(Duration::from_secs(max_debt + 1));
+        assert_eq!(bench.check(1).retry(), wait);
+        // What is owed already stays owed where a publish makes the debt smaller.
+        bench.publish(&minute(0));
+        bench.engine.settle(second, u64::MAX);
+        assert_eq!(bench.check(1).retry(), wait);
+    }
+}
+
+#[test]
+fn a_cost_that_can_be_believed_is_a_multiple_of_the_estimate_or_one_burst() {
+    const MOST: u64 = (1 << 53) - 1;
+    let bench = Bench::new(&limit("minute", "token_bucket", 500, "1m"));
+    for (estimate, multiple, most) in [(1, 16, 500), (100, 16, 1_600), (100, 2, 500), (1, u64::MAX, MOST)] {
+        let reservation = bench.reserve(estimate, "/").expect("it fits");
+        assert_eq!(reservation.actual_max(multiple), most, "{estimate} by {multiple}");
+        bench.engine.refund(reservation);
+    }
+    // A rule that multiplies costs: 333 requests' worth are a day's 1,000.
+    bench.publish(&limit("minute", "token_bucket", 30, "1m"));
+    assert_eq!(bench.reserve(2, "/heavy").expect("it fits").actual_max(1), 333);
+    let nowhere = [Identity::new("ip", "192.0.2.7").expect("valid")];
+    let (_, reservation) = bench.engine.reserve(&Request::new(&nowhere).expect("valid"));
+    assert_eq!(reservation.expect("no limit applies").actual_max(1), MOST);
 }
 
 #[test]

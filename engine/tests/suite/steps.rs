@@ -1,7 +1,9 @@
 //! The pure steps against a slow, exact model, and each rule that limiters get wrong as a test of its own.
 
 use proptest::prelude::*;
-use tidegate::algorithm::{Carry, FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, TokenBucket, Verdict};
+use tidegate::algorithm::{
+    Carry, FixedWindow, Meter, NUMBER_MAX, Receipt, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Verdict,
+};
 
 const SECOND: u64 = 1_000_000_000;
 /// Somewhere in 2026.
@@ -227,6 +229,48 @@ proptest! {
             .assert_token_bound(limit, SECOND, burst);
     }
 
+    /// Against the exact model, in which tokens are counted in units of 1/period, and those that are owed are below 0.
+    #[test]
+    fn an_overcharge_leaves_no_larger_debt_than_it_may(
+        (limit, period) in rates(), burst in bursts(), max_debt in prop_oneof![0..50u64, 0..=NUMBER_MAX], calls in calls(),
+    ) {
+        let Ok(bucket) = TokenBucket::new(limit, period, burst) else { return Ok(()) };
+        let unit = i128::from(period);
+        let full = i128::from(burst) * unit;
+        let by_token = period.is_multiple_of(limit) || period / limit >= 1_000;
+        let debt_ns = if by_token {
+            u128::from(max_debt) * u128::from(period.div_ceil(limit))
+        } else {
+            u128::from(max_debt) * u128::from(period) / u128::from(limit)
+        };
+        for meter in [Meter::TokenBucket(bucket), Meter::LeakyBucket(bucket)] {
+            let mut held = Held::new(meter);
+            let (mut now, mut available) = (NOW, full);
+            for &(gap, cost) in &calls {
+                now = now.saturating_add(gap);
+                available = full.min(available + i128::from(gap) * i128::from(limit));
+                if held.admits(now, cost) {
+                    available -= i128::from(cost) * unit;
+                }
+                let (before, room) = (held.word, meter.debt_room(held.word, now, max_debt));
+                if period.is_multiple_of(limit) {
+                    let fits = (available + i128::from(max_debt) * unit).max(0) / unit;
+                    prop_assert_eq!(i128::from(room), fits);
+                }
+                held.word = meter.overcharge(before, now, cost.min(room));
+                available -= i128::from(cost.min(room)) * unit;
+                prop_assert!(held.word >= before, "what is owed stays owed");
+                let owed_ns = u128::from(held.word.saturating_sub(now));
+                let most_ns = u128::from(meter.period_ns()) + debt_ns;
+                prop_assert!(owed_ns <= most_ns.max(u128::from(before.saturating_sub(now))), "{} of {}", owed_ns, most_ns);
+                if held.word == u64::MAX {
+                    // The debt is longer than a word can hold.
+                    break;
+                }
+            }
+        }
+    }
+
     /// Nothing panics, with every number at any value.
     #[test]
     fn extremes_saturate(
@@ -246,6 +290,8 @@ proptest! {
                 let _ = meter.remaining(word, now);
                 let _ = meter.reset_after_ns(word, now);
                 let _ = meter.delay_ns(word, now, cost);
+                let _ = meter.overcharge(word, now, meter.debt_room(word, now, cost));
+                let _ = meter.overcharge(word, now, meter.debt_room(word, now, u64::MAX));
                 let _ = meter.give_back(word, now, &Receipt { cost, charged_at, word: receipt_word, moved_ns: u64::MAX });
                 for next in meters.iter().flatten() {
                     for carry in [Carry::Keep, Carry::Proportional, Carry::Reset] {
@@ -394,6 +440,28 @@ fn large_quotas_do_not_overflow() {
     let mut held = Held::new(bucket(NUMBER_MAX, 1_000_000, NUMBER_MAX));
     assert!(held.admits(NOW, NUMBER_MAX));
     assert_eq!(held.charge(NOW, NUMBER_MAX), Verdict::Later { wait_ns: 1_000_000 });
+}
+
+#[test]
+fn a_debt_that_one_period_repays_is_repaid_in_one_period() {
+    // A token every six seconds.
+    let mut held = Held::new(bucket(10, 60 * SECOND, 10));
+    held.word = held.meter.overcharge(held.word, NOW, held.meter.debt_room(held.word, NOW, 10));
+    assert_eq!(held.meter.debt_room(held.word, NOW, 10), 0);
+    assert_eq!(held.charge(NOW, 1), Verdict::Later { wait_ns: 66 * SECOND });
+    assert_eq!(held.meter.debt_room(held.word, NOW + 60 * SECOND, 0), 0, "empty, and nothing is owed");
+    assert!(!held.admits(NOW + 66 * SECOND - 1, 1) && held.admits(NOW + 66 * SECOND, 1));
+}
+
+#[test]
+fn a_window_and_a_log_forget_a_debt_within_their_periods() {
+    let log = Meter::SlidingWindowLog(SlidingWindowLog::new(5, SECOND).expect("fits"));
+    // The window before still counts in the one after it; a log in one word rounds up.
+    for (meter, seconds) in [(window(5, SECOND), 1), (sliding(5, SECOND), 2), (log, 2)] {
+        let word = meter.overcharge(0, NOW, meter.debt_room(0, NOW, 0));
+        assert_eq!(meter.remaining(word, NOW), 0, "{meter:?}");
+        assert!(matches!(meter.step(word, NOW + seconds * SECOND, 5), Verdict::Admit(_)), "{meter:?}");
+    }
 }
 
 /// The worked example: T1 charges at 0 and stalls, T2 charges at 5, T1 gives back; a third admission at 5 would be two in

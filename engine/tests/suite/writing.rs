@@ -128,13 +128,15 @@ fn limit() -> impl Strategy<Value = Limit> {
         Just(OnFailure::Local(f64::MIN_POSITIVE)),
     ];
     let mode = prop::sample::select(&[Mode::Enforce, Mode::Shadow][..]);
-    (text(), algorithm, number(), period, option::of(number()), mode, sharing, option::of(on_failure)).prop_map(
-        |(id, algorithm, limit, period, burst, mode, sharing, on_failure)| Limit {
+    let more = || option::of(number());
+    (text(), algorithm, number(), period, more(), more(), mode, sharing, option::of(on_failure)).prop_map(
+        |(id, algorithm, limit, period, burst, max_debt, mode, sharing, on_failure)| Limit {
             id,
             algorithm,
             limit,
             period,
             burst,
+            max_debt,
             mode,
             sharing,
             on_failure,

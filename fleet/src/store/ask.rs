@@ -19,8 +19,11 @@ pub(super) enum Wish {
     Look(u64),
     /// That a charge is taken back.
     GiveBack(Receipt),
-    /// So many tokens, whether they fit or not.
-    Overcharge(u64),
+    /// Tokens that are charged whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
+    Overcharge {
+        tokens: u64,
+        max_debt: u64,
+    },
     /// Tokens to spend later.
     Lease(LeaseAsk),
     /// Tokens that were spent: whether they fit or not, and once only.
@@ -276,6 +279,15 @@ impl Part {
             let until = until.min(soon).min(held.leases.until(self.lease_ns)).min(held.under.meter.ends(held.word));
             Deed::Swap { before: before(), after: held.write(), from, until }
         };
+        let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
+            // The script refuses where more is owed than was known here, and then this begins again with what it found.
+            Some(add)
+                if add.is_instant || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
+            {
+                Deed::add(&held, add, self.lease_ns)
+            }
+            _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
+        };
         match self.wish {
             Wish::Look(_) => Ok(Deed::Look),
             // There is nothing.
@@ -300,16 +312,12 @@ impl Part {
                 Ok(Deed::Swap { before: before(), after: after.write(), from: 0, until: soon })
             }
             Wish::Reset => Ok(Deed::Clear),
-            Wish::Overcharge(tokens) | Wish::Delta { tokens, .. } => {
-                Ok(match meter.forced(held.word, now, tokens).filter(|_| !is_other) {
-                    Some(add)
-                        if add.is_instant || self.found.is_some() && meter.tail(held.word) + tokens <= add.most =>
-                    {
-                        Deed::add(&held, add, self.lease_ns)
-                    }
-                    _ => swap(&Held { word: held.with(tokens, now), ..held }, (now, Nanos::MAX)),
-                })
-            }
+            Wish::Overcharge { tokens, max_debt } => match tokens.min(meter.debt_room(held.word, now, max_debt)) {
+                // As much is owed as may be.
+                0 => Err(Verdict::Never),
+                tokens => Ok(force(tokens, max_debt)),
+            },
+            Wish::Delta { tokens, .. } => Ok(force(tokens, u64::MAX)),
             Wish::Charge(cost) => {
                 // What is lent is taken off the capacity.
                 let full = held.full(now);
@@ -420,9 +428,9 @@ impl Part {
         let (word, full) = (seen(held.word), seen(held.full(now)));
         let failed = |is_over: bool| is_over.then(|| told(Answer::Failed, full, text.clone()));
         match self.wish {
-            // Taken back, or there is nothing left to take.
-            Wish::GiveBack(_) => failed(done == Done::Charged || self.deed(now).is_err()),
-            Wish::Overcharge(_) | Wish::Reset => failed(done == Done::Charged),
+            // Taken back or charged, or there is nothing left to take, or no room to owe more.
+            Wish::GiveBack(_) | Wish::Overcharge { .. } => failed(done == Done::Charged || self.deed(now).is_err()),
+            Wish::Reset => failed(done == Done::Charged),
             Wish::Delta { .. } => failed(matches!(done, Done::Charged | Done::Known)),
             Wish::Lease(ask) => {
                 match done {

@@ -238,12 +238,12 @@ impl Holdings {
         }
     }
 
-    /// Charges a view what was used already. `false`: it is to be charged in the store.
-    pub(super) fn overcharge(&self, hash: u64, tokens: u64) -> bool {
+    /// Charges a view what was used already, up to a debt of `max_debt`. `false`: it is to be charged in the store.
+    pub(super) fn overcharge(&self, hash: u64, tokens: u64, max_debt: u64) -> bool {
         let now = self.store.moment();
         let mut shard = lock(self.shard(hash));
         let Some(Holding { own, kind: Kind::Synced { view, .. }, .. }) = held(&mut shard, hash) else { return false };
-        if view.overcharge(&own.meter, tokens, now.store) {
+        if view.overcharge(&own.meter, tokens, max_debt, now.store) {
             drop(shard);
             lock(&self.untold).push(hash);
         }
@@ -288,7 +288,8 @@ impl Holdings {
                 self.store.tell(slot, Part::again(key, old.own, back, Some(text)));
             }
             Kind::Synced { view, text } if view.untold() > 0 => {
-                let untold = Wish::Overcharge(view.untold());
+                // It was admitted, so all of it counts.
+                let untold = Wish::Overcharge { tokens: view.untold(), max_debt: u64::MAX };
                 self.store.tell(slot, Part::again(key, old.own, untold, text.as_deref()));
             }
             _ => {}

@@ -311,16 +311,16 @@ impl<C: Clock> Shared<C> {
         }
     }
 
-    /// Has the store forget what the identities of a request have used of the limits that are kept there, as
-    /// [`Engine::reset`] does of those of this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget)
-    /// on each. Answers how many; an error: the store did not answer.
+    /// Has the store forget what was used of the limits of a request that are kept there, as [`Engine::reset`] does of those of
+    /// this node; what nodes hold of them is then to be forgotten by [`forget`](Self::forget) on each. Answers how many; an
+    /// error: the store did not answer.
     pub async fn clear(&self, request: &Request<'_>) -> Result<usize, StoreError> {
         let Some(pending) = self.engine.pend_inspection(request) else { return Ok(0) };
         let cleared = |charge: StoreCharge<'_>| {
             let Name { slot, key } = name(&charge);
             (slot, Part::new(key, &charge, Wish::Reset))
         };
-        let asked: Vec<_> = of_identities(&pending).map(cleared).collect();
+        let asked: Vec<_> = pending.charges().map(cleared).collect();
         let count = asked.len();
         if self.store.ask_for_people(asked).await.iter().any(Option::is_none) {
             return Err(StoreError::Silent);
@@ -332,7 +332,7 @@ impl<C: Clock> Shared<C> {
     /// unless it was [cleared](Self::clear) before, and views, also what they have not told yet.
     pub fn forget(&self, request: &Request<'_>) {
         if let Some(pending) = self.engine.pend_inspection(request) {
-            of_identities(&pending).for_each(|charge| self.holdings.forget(charge.hash));
+            pending.charges().for_each(|charge| self.holdings.forget(charge.hash));
         }
     }
 
@@ -371,7 +371,7 @@ impl<C: Clock> Shared<C> {
     }
 
     fn take_back(&self, charged: impl Iterator<Item = Charged>) {
-        for Charged { hash, name, receipt, own, sharing } in charged {
+        for Charged { hash, name, receipt, own, sharing, .. } in charged {
             let left = match sharing {
                 Sharing::Strict => receipt.cost,
                 _ => self.holdings.put_back(hash, sharing, &own.meter, &receipt),
@@ -384,9 +384,9 @@ impl<C: Clock> Shared<C> {
     }
 
     fn overcharge(&self, charged: Charged, tokens: u64) {
-        if charged.sharing != Sharing::Synced || !self.holdings.overcharge(charged.hash, tokens) {
-            let Name { slot, key } = charged.name;
-            self.store.tell(slot, Part::again(key, charged.own, Wish::Overcharge(tokens), None));
+        let Charged { hash, sharing, name: Name { slot, key }, own, max_debt, .. } = charged;
+        if sharing != Sharing::Synced || !self.holdings.overcharge(hash, tokens, max_debt) {
+            self.store.tell(slot, Part::again(key, own, Wish::Overcharge { tokens, max_debt }, None));
         }
     }
 }
@@ -434,6 +434,14 @@ pub struct Reserved {
     stored: Vec<Charged>,
 }
 
+impl Reserved {
+    /// Returns the largest cost at which it should be settled: see [`Reservation::actual_max`].
+    #[must_use]
+    pub fn actual_max(&self, multiple: u64) -> u64 {
+        self.here.actual_max(multiple)
+    }
+}
+
 /// The store, and what this node holds of it; counts are since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -470,6 +478,7 @@ struct Charged {
     sharing: Sharing,
     name: Name,
     own: Under,
+    max_debt: u64,
     receipt: Receipt,
 }
 
@@ -480,6 +489,7 @@ fn charged(charge: &StoreCharge<'_>) -> Option<Charged> {
         sharing: charge.sharing,
         name: name(charge),
         own: Under { meter: charge.meter, version: charge.version },
+        max_debt: charge.max_debt,
         receipt: Receipt { cost: charge.cost, charged_at: now, word, moved_ns: u64::MAX },
     })
 }
@@ -491,11 +501,6 @@ fn all_charged(pending: &Pending<'_>, answers: &[Answer]) -> Vec<Charged> {
         charged(&charge)
     })
     .collect()
-}
-
-/// What is kept in the store of the identities of a request; not of everyone together.
-fn of_identities<'p>(pending: &'p Pending<'_>) -> impl Iterator<Item = StoreCharge<'p>> {
-    pending.charges().filter(|charge| !charge.is_of_everyone())
 }
 
 fn part(charge: &StoreCharge<'_>) -> (String, Part) {

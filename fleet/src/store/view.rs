@@ -53,7 +53,9 @@ impl View {
         !std::mem::replace(&mut self.is_listed, true)
     }
 
-    pub(super) fn overcharge(&mut self, meter: &Meter, cost: u64, now: Nanos) -> bool {
+    /// Charges what was used already, as far as no more than `max_debt` tokens are owed above the capacity.
+    pub(super) fn overcharge(&mut self, meter: &Meter, cost: u64, max_debt: u64, now: Nanos) -> bool {
+        let cost = cost.min(meter.debt_room(self.word, now, max_debt));
         self.word = meter.overcharge(self.word, now, cost);
         self.add(meter, cost, now)
     }

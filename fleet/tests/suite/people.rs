@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::json;
-use tidegate::{Answer, Identity, Request};
+use tidegate::{Answer, Identity, Request, Snapshot};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, fault_proxy::FaultProxy, redis::Redis};
 
@@ -154,6 +154,27 @@ fn clear_a_busy_key(timeout: Duration) {
             task.await.expect("no panic");
         }
         assert!(counts().iter().all(|&checks| checks > 20), "it was busy: {:?}", counts());
+    });
+}
+
+#[test]
+fn what_everyone_uses_together_is_cleared_too() {
+    let redis = Redis::start();
+    run(async {
+        let shared = limit("strict", "fixed_window", 2, "300d");
+        let node = node(&[redis.url()], PATIENT, &shared).await;
+        let policy = json!({ "domains": { "default": { "rules": [
+            { "id": "all", "endpoint": "*", "per": "everyone", "limits": [shared] },
+        ] } } });
+        let policy = serde_json::from_value(policy).expect("a policy");
+        node.engine.publish(Snapshot::compile(&policy).expect("it is right")).expect("few limits");
+        assert!(node.check("ada").await.allowed && node.check("bob").await.allowed);
+        assert!(!node.check("eve").await.allowed);
+        let who = [Identity::new("user", "ada").expect("valid")];
+        let request = Request::new(&who).expect("valid");
+        assert_eq!(node.shared.clear(&request).await.expect("it answers"), 1);
+        node.shared.forget(&request);
+        assert!(node.check("eve").await.allowed);
     });
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use redis::{Commands, cmd};
 use serde_json::{Value, json};
-use tidegate::{Degraded, Retry};
+use tidegate::{Begun, Degraded, Identity, Request, Retry};
 use tidegate_fleet::store::StoreSettings;
 use tidegate_testkit::{cluster::Cluster, redis::Redis, wait_for};
 use tokio::task::JoinSet;
@@ -124,6 +124,39 @@ fn what_is_given_back_of_a_key_that_all_nodes_charge_meanwhile_is_not_lost() {
             .await;
             let is_whole = |left: u64| (unused - unsure..=unused).contains(&left);
             assert!(left.is_some_and(is_whole), "{algorithm}: {left:?} are left, {admitted} were admitted");
+        }
+    });
+}
+
+/// Settles reservations of a limit of 10 an hour at the largest cost, and expects the bucket to owe 10 above its burst.
+#[test]
+fn what_a_settlement_leaves_owed_in_the_store_is_repaid_in_one_period() {
+    let redis = Redis::start();
+    run(async {
+        for (sharing, user) in [("strict", "ada"), ("synced", "bob")] {
+            let node = node(&[redis.url()], PATIENT, &limit(sharing, "token_bucket", 10, "1h")).await;
+            let who = [Identity::new("user", user).expect("valid")];
+            let request = Request::new(&who).expect("valid");
+            let mut reserved = Vec::new();
+            for _ in 0..3 {
+                let Some(Begun::Pending(pending)) = node.shared.pend(&request, false) else { panic!("it is shared") };
+                let answers = node.shared.ask(&pending).await;
+                reserved.extend(node.shared.finish_reserved(pending, &answers).1);
+            }
+            assert_eq!(reserved.len(), 3, "{sharing}");
+            for reserved in reserved {
+                assert_eq!(reserved.actual_max(16), 16, "{sharing}");
+                node.shared.settle(reserved, u64::MAX);
+            }
+            // It is charged beside the answer: an hour for what is owed, and six minutes for the next token.
+            let owed = Duration::from_mins(65)..=Duration::from_mins(66);
+            let mut retry = Retry::Now;
+            until("the excess is charged", async || {
+                retry = node.check(user).await.retry;
+                matches!(retry, Retry::After(wait) if wait >= *owed.start())
+            })
+            .await;
+            assert!(matches!(retry, Retry::After(wait) if owed.contains(&wait)), "{sharing}: {retry:?}");
         }
     });
 }

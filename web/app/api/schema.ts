@@ -893,6 +893,8 @@ export type Limit = {
   id: string;
   /** Tokens per period; 0 denies everything. */
   limit: number;
+  /** Most tokens that settlements may charge above the burst, for the buckets; what one period repays unless given. */
+  max_debt?: number | null;
   /** Does it deny, or only count what it would deny? */
   mode?: Mode;
   /** What happens when sharing fails. */

@@ -5,6 +5,7 @@ export const fields = {
     algorithm: 'algorithm',
     rate: 'rate',
     burst: 'burst',
+    max_debt: 'largest debt',
     unlimited: 'unlimited',
     rename: 'name',
     order: 'order of the limits',

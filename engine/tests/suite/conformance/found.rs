@@ -1,6 +1,9 @@
 //! Histories that once went wrong, as the suite printed them.
 
-use tidegate::policy::Algorithm::{self, SlidingWindowLog, TokenBucket};
+use tidegate::{
+    algorithm::NUMBER_MAX,
+    policy::Algorithm::{self, SlidingWindowLog, TokenBucket},
+};
 use tidegate_conformance::{
     Cost::{Max, Remaining, Tokens},
     Gap::{Boundary, Part, Token, Zero},
@@ -12,7 +15,12 @@ use tidegate_conformance::{
 use super::{step::Steps, whole::Engines};
 
 fn numbers(algorithm: Algorithm, limit: u64, period_ns: u64, burst: Option<u64>) -> Numbers {
-    Numbers { algorithm, limit, period_ns, calendar: None, burst }
+    Numbers { algorithm, limit, period_ns, calendar: None, burst, max_debt: None }
+}
+
+/// A limit with these numbers that takes any debt.
+fn indebted(numbers: Numbers) -> Numbers {
+    Numbers { max_debt: Some(NUMBER_MAX), ..numbers }
 }
 
 fn holds(implementation: &dyn Implementation, numbers: Numbers, steps: Vec<Step>) {
@@ -42,7 +50,7 @@ fn an_excess_beyond_the_end_of_time_is_not_forgotten_by_a_publish() {
     for implementation in [&Steps as &dyn Implementation, &Engines] {
         holds(
             implementation,
-            numbers(TokenBucket, 1, 31_622_400_000_000_000, None),
+            indebted(numbers(TokenBucket, 1, 31_622_400_000_000_000, None)),
             vec![
                 Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
                 Step { key: 0, gap: Zero, lag: 0, op: Settle(0, Max) },
@@ -61,18 +69,17 @@ fn an_excess_beyond_the_end_of_time_is_not_ended_by_giving_back() {
         [Reserve(Tokens(4)), Reserve(Remaining(0)), Settle(0, Max), Settle(0, Remaining(0)), fast, Check(Tokens(1))];
     let steps: Vec<_> = ops.map(|op| Step { key: 0, gap: Zero, lag: 0, op }).into();
     for implementation in [&Steps as &dyn Implementation, &Engines] {
-        holds(implementation, numbers(TokenBucket, 2, 1_000_000_000, Some(7)), steps.clone());
+        holds(implementation, indebted(numbers(TokenBucket, 2, 1_000_000_000, Some(7))), steps.clone());
     }
 }
 
 /// The same where the new capacity is about the debt itself, of which the end of time cannot be told.
 #[test]
 fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
-    let most = tidegate::algorithm::NUMBER_MAX;
     for implementation in [&Steps as &dyn Implementation, &Engines] {
         holds(
             implementation,
-            numbers(TokenBucket, 1, 1_000_000_000, None),
+            indebted(numbers(TokenBucket, 1, 1_000_000_000, None)),
             vec![
                 Step { key: 0, gap: Zero, lag: 0, op: Reserve(Tokens(1)) },
                 Step { key: 0, gap: Part(968), lag: 0, op: Settle(0, Max) },
@@ -80,7 +87,7 @@ fn an_excess_beyond_the_end_of_time_may_be_more_than_was_charged() {
                     key: 0,
                     gap: Zero,
                     lag: 0,
-                    op: Publish(numbers(TokenBucket, most, 18_618_970_000_000_000, None)),
+                    op: Publish(numbers(TokenBucket, NUMBER_MAX, 18_618_970_000_000_000, None)),
                 },
                 Step { key: 0, gap: Zero, lag: 0, op: Check(Tokens(1)) },
             ],

@@ -36,7 +36,14 @@ fn run(implementation: &dyn Implementation, algorithms: &[policy::Algorithm], hi
 
 /// Those that are a step over one word: all but the log, whose steps are stricter than the rule.
 fn steps() -> Vec<policy::Algorithm> {
-    let ten = |algorithm| Numbers { algorithm, limit: 10, period_ns: 1_000_000_000, calendar: None, burst: None };
+    let ten = |algorithm| Numbers {
+        algorithm,
+        limit: 10,
+        period_ns: 1_000_000_000,
+        calendar: None,
+        burst: None,
+        max_debt: None,
+    };
     ALGORITHMS.iter().copied().filter(|algorithm| meter(&ten(*algorithm)).is_some()).collect()
 }
 
@@ -123,6 +130,7 @@ fn policy(numbers: &Numbers, limits: impl FnOnce(policy::Limit) -> Vec<policy::L
         limit: numbers.limit,
         period,
         burst: numbers.burst,
+        max_debt: numbers.max_debt,
         mode: policy::Mode::Enforce,
         sharing: policy::Sharing::Local,
         on_failure: None,

@@ -36,7 +36,8 @@ pub(crate) struct Steps;
 impl Implementation for Steps {
     fn subject(&self, numbers: &Numbers) -> Option<Box<dyn Subject>> {
         let meter = meter(numbers)?;
-        Some(Box::new(Step { meter, keys: [StepKey::default(); KEYS as usize], reserved: HashMap::new() }))
+        let keys = [StepKey::default(); KEYS as usize];
+        Some(Box::new(Step { meter, max_debt: numbers.debt_max(), keys, reserved: HashMap::new() }))
     }
 }
 
@@ -56,6 +57,7 @@ impl Implementation for Buckets {
 /// The step with the words that its caller holds.
 struct Step {
     meter: Meter,
+    max_debt: u64,
     keys: [StepKey; KEYS as usize],
     reserved: HashMap<usize, Reserved>,
 }
@@ -105,7 +107,8 @@ impl Step {
         let Some(Reserved { key, receipt, before }) = self.reserved.remove(&charge) else { return };
         let key = &mut self.keys[usize::from(key)];
         if actual > receipt.cost {
-            key.word = self.meter.overcharge(key.word, now, actual - receipt.cost);
+            let excess = (actual - receipt.cost).min(self.meter.debt_room(key.word, now, self.max_debt));
+            key.word = self.meter.overcharge(key.word, now, excess);
         } else if key.resets == before.resets {
             let moved_ns = key.moved_ns - before.moved_ns;
             let receipt = Receipt { cost: receipt.cost - actual, moved_ns, ..receipt };
@@ -141,7 +144,7 @@ impl Subject for Step {
                 for key in &mut self.keys {
                     key.word = self.meter.carry_over(key.word, moment.now, &next, Carry::Keep);
                 }
-                self.meter = next;
+                (self.meter, self.max_debt) = (next, numbers.debt_max());
             }
             _ => return Reply::Unsupported,
         }

@@ -125,8 +125,11 @@ impl Step {
         match self.what {
             0 => Wish::Look(tokens),
             1 => Wish::Reset,
-            // Up to three limits at once.
-            2 => Wish::Overcharge(tokens * (1 + self.left)),
+            // Up to three limits at once, with and without a largest debt.
+            2 => {
+                let max_debt = if self.version < 3 { u64::MAX } else { 2 * tokens };
+                Wish::Overcharge { tokens: tokens * (1 + self.left), max_debt }
+            }
             6 => {
                 let word = known.map_or(0, |held| held.word);
                 Wish::GiveBack(Receipt { cost: tokens, charged_at: now, word, moved_ns: u64::MAX })

@@ -1,5 +1,6 @@
 //! Estimates that are charged, and settled once.
 
+use tidegate::time::SECOND_NS;
 use tidegate_service::grpc::proto::tidegate::v1::{RateLimitRequest, RefundRequest, SettleRequest};
 use tonic::Code;
 
@@ -44,6 +45,39 @@ async fn a_reservation_is_settled_or_refunded_once() {
     assert!(refusal.message().starts_with("actual: "), "{refusal:?}");
     let told = limiter.check_rate_limit(user("ada")).await.expect("an answer").into_inner();
     assert_eq!(told.remaining_tokens, 89);
+}
+
+/// Everyone together gets 10 a minute.
+const EVERYONE: &str = r#"
+    [domains.default]
+    [[domains.default.rules]]
+    id = "all"
+    endpoint = "*"
+    per = "everyone"
+    limits = [{ id = "minute", algorithm = "token_bucket", limit = 10, period = "1m" }]
+"#;
+
+#[tokio::test]
+async fn a_cost_that_is_too_large_to_be_believed_is_refused_and_none_denies_for_long() {
+    let server = Server::with(EVERYONE);
+    let mut limiter = server.limiter().await;
+    let mut reserved = Vec::new();
+    for _ in 0..3 {
+        reserved.push(limiter.reserve(user("ada")).await.expect("an answer").into_inner().reservation);
+    }
+    let settle = |reservation: &String, actual| SettleRequest { reservation: reservation.clone(), actual };
+    let refusal = limiter.settle(settle(&reserved[0], (1 << 53) - 1)).await.expect_err("too much");
+    assert_eq!(refusal.code(), Code::InvalidArgument);
+    assert!(refusal.message().starts_with("actual: ") && refusal.message().contains("is above 16,"), "{refusal:?}");
+    let told = limiter.check_rate_limit(user("bob")).await.expect("an answer").into_inner();
+    assert_eq!((told.allowed, told.remaining_tokens), (true, 6), "nothing but the estimates is charged");
+    for reservation in &reserved {
+        limiter.settle(settle(reservation, 16)).await.expect("it is still open");
+    }
+    let told = limiter.check_rate_limit(user("bob")).await.expect("an answer").into_inner();
+    assert_eq!((told.allowed, told.retry_after_ms), (false, Some(66_000)), "ten are owed, and one is asked for");
+    server.clock.advance(66 * SECOND_NS);
+    assert!(limiter.check_rate_limit(user("bob")).await.expect("an answer").into_inner().allowed);
 }
 
 #[tokio::test]

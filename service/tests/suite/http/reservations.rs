@@ -3,7 +3,7 @@
 use std::{sync::Barrier, thread};
 
 use serde_json::{Value, json};
-use tidegate::time::SECOND_NS;
+use tidegate::{Identity, Request, time::SECOND_NS};
 
 use super::{
     HUNDRED,
@@ -12,6 +12,16 @@ use super::{
 };
 
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
+
+/// Everyone together gets 10 a minute.
+const EVERYONE: &str = r#"
+    [domains.default]
+    [[domains.default.rules]]
+    id = "all"
+    endpoint = "*"
+    per = "everyone"
+    limits = [{ id = "minute", algorithm = "token_bucket", limit = 10, period = "1m" }]
+"#;
 
 /// A day, so that what was reserved is counted when it is settled an hour later.
 fn server() -> Server {
@@ -163,8 +173,53 @@ fn bodies_that_are_wrong_change_nothing() {
         assert_eq!(answer.header("allow"), Some("POST"));
     }
     assert_eq!(server.remaining("ada"), 90);
-    assert_eq!(settle(&server, &id, 9_007_199_254_740_991_u64).status, 204);
+    assert_eq!(settle(&server, &id, 160).status, 204);
     assert_eq!(server.remaining("ada"), 0);
+}
+
+#[test]
+fn a_cost_that_is_too_large_to_be_believed_is_refused_and_the_reservation_stays_open() {
+    let server = Server::with(EVERYONE);
+    let (_, id) = reserve(&server, 1);
+    // One burst is 10; 16 times the estimate is more.
+    for actual in [17, 9_007_199_254_740_991_u64] {
+        let refused = settle(&server, &id, actual);
+        expect(&refused, 400, "bad_cost", "actual");
+        let message = refused.json()["error"]["message"].clone();
+        assert!(message.as_str().is_some_and(|message| message.contains("is above 16, the most")), "{message}");
+    }
+    assert_eq!(server.remaining("bob"), 9, "nothing but the estimate is charged");
+    assert_eq!(server.metric("tidegate_open_reservations"), 1);
+    assert_eq!(settle(&server, &id, 5).status, 204);
+    assert_eq!(server.remaining("bob"), 5);
+    let (_, id) = reserve(&server, 1);
+    server.clock.advance(HOUR_NS);
+    expect(&settle(&server, &id, 17), 404, "unknown_reservation", "reservation");
+}
+
+#[test]
+fn what_a_settlement_leaves_owed_denies_everyone_for_one_period_or_until_a_reset() {
+    let server = Server::with(EVERYONE);
+    let settle_at_the_most = || {
+        let ids = [1, 1, 1].map(|cost| reserve(&server, cost).1);
+        for id in &ids {
+            assert_eq!(settle(&server, id, 16).status, 204);
+        }
+    };
+    settle_at_the_most();
+    server.clock.advance(60 * SECOND_NS - 1);
+    let denied = server.check(&user("bob"));
+    // The last nanosecond, and the time that one token takes.
+    assert_eq!((denied.status, denied.json()["retry_after_ms"].clone()), (429, json!(6_001)));
+    server.clock.advance(6 * SECOND_NS + 1);
+    assert_eq!(server.check(&user("bob")).status, 200);
+
+    server.clock.advance(60 * SECOND_NS);
+    settle_at_the_most();
+    assert_eq!(server.check(&user("bob")).status, 429);
+    let ada = [Identity::new("user", "ada").expect("valid")];
+    assert_eq!(server.engine.reset(&Request::new(&ada).expect("valid")), 1);
+    assert_eq!(server.check(&user("bob")).json()["remaining"], 9, "all of it is there at once");
 }
 
 #[test]
