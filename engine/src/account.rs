@@ -568,15 +568,15 @@ impl<'l> Account<'l> {
         }
     }
 
-    /// Charges what was used already, whether it fits or not, up to the largest debt that the limit takes.
+    /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
     #[cold]
-    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>) -> Result<(), Newer> {
+    pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), Newer> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
         // What is out on lease is not to be spent before it.
         self.end_lease(buckets);
         let now = buckets.clock.now();
         let overcharged = |held: Held, now| {
-            let cost = self.cost.min(meter.debt_room(held.word, now, self.limit.max_debt));
+            let cost = self.cost.min(meter.debt_room(held.word, now, max_debt));
             Held { word: meter.overcharge(held.word, now, cost), ..held }
         };
         let outcome = match self.log(buckets) {

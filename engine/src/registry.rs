@@ -162,8 +162,6 @@ pub(crate) struct LiveLimit {
     pub(crate) generation: Generation,
     /// How often its numbers changed: as the generation, but it never comes round.
     pub(crate) changes: u64,
-    /// The most tokens above the capacity that settlements may charge.
-    pub(crate) max_debt: u64,
     /// Evaluated and counted, but it never denies.
     pub(crate) is_shadow: bool,
     /// Enforced, and kept on this node alone.
@@ -201,7 +199,6 @@ impl LiveLimit {
             meter,
             generation,
             changes: 0,
-            max_debt: 0,
             is_shadow: false,
             is_plain: true,
             lends: true,
@@ -393,7 +390,6 @@ impl Ledger {
                 meter: limit.meter,
                 generation: entry.generation,
                 changes: entry.changes,
-                max_debt: limit.max_debt,
                 is_shadow: limit.is_shadow,
                 is_plain: !limit.is_shadow && limit.stored.is_none(),
                 lends: true,

@@ -167,7 +167,8 @@ impl<C: Clock> Engine<C> {
                 }
                 return;
             }
-            if cost == 0 || account.overcharge(buckets).is_ok() {
+            let max_debt = live.snapshot.limits[limit as usize].max_debt;
+            if cost == 0 || account.overcharge(buckets, max_debt).is_ok() {
                 return;
             }
         }

@@ -101,7 +101,7 @@ impl TokenBucket {
 
     pub(super) fn debt_room(&self, word: u64, now: Nanos, max_debt: u64) -> u64 {
         let room_ns = self.owed_ns(max_debt).saturating_sub(u128::from(word.saturating_sub(now)));
-        // At most 2^120 x 1; or, where tokens come fast, 2^75 x 2^53.
+        // Below 2^120 x 1; or, where a token takes less than a microsecond, below 2^74 x 2^53.
         let tokens = room_ns * u128::from(self.tokens) / u128::from(self.period_ns);
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
