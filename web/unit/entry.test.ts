@@ -77,6 +77,7 @@ test('names and pointers', () => {
   expect(nameOf(entry())).toBe('tier:layered');
   expect(nameOf(entryOf({ ...key, domain: 'eu' }, item(1, layered), 1))).toBe('eu/tier:layered');
   expect(placeAt(form(), '/limits/1/burst')).toBe('2/burst');
+  expect(placeAt(form(), '/limits/0/max_debt')).toBe('1/max_debt');
   expect(placeAt(form(), '/limits/0/period')).toBe('1/rate');
   expect(placeAt(form(), '/limits/0')).toBe('1/rate');
   expect(placeAt(form(), '/limits/9/id')).toBe('limits');

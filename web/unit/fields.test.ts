@@ -38,6 +38,7 @@ test('paths have names', () => {
   expect(fieldName('limits/minute/rate')).toBe('minute rate');
   expect(fieldName('limits/minute')).toBe('limit minute');
   expect(fieldName('limits/minute/mode')).toBe('minute mode');
+  expect(fieldName('limits/second/max_debt')).toBe('second largest debt');
   expect(fieldName('unlimited')).toBe('unlimited');
   expect(fieldName('where.api_key')).toBe('only where api_key');
   expect(fieldName('defaults.user')).toBe('default tier of user');

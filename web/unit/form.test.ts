@@ -2,8 +2,9 @@
 import { expect, test } from 'vitest';
 import type { Client, Domain, Rule, Tier } from '../app/api/types.ts';
 import { faultsOf } from '../app/policy/faults.ts';
-import { asSent, formOf, newRow, valueOf } from '../app/policy/form.ts';
-import { edited, form, grammar, layered, row } from './samples.ts';
+import { differences } from '../app/policy/fields.ts';
+import { asSent, copyForm, formOf, newRow, valueOf } from '../app/policy/form.ts';
+import { edited, form, grammar, layered, row, withLimit } from './samples.ts';
 
 test('a tier survives the form', () => {
   expect(valueOf('tier', 'layered', form(), grammar)).toEqual(layered);
@@ -67,6 +68,30 @@ test('a burst goes only with an algorithm that has one', () => {
   const other = edited((form) => (row(form, 'second').algorithm = 'fixed_window'));
   expect(valueOf('tier', 'layered', other, grammar)?.limits?.[0]).not.toHaveProperty('burst');
   expect(row(asSent(other, grammar), 'second').burst).toBe('');
+});
+
+test('a largest debt survives an edit, and goes only with an algorithm that has one', () => {
+  const before = formOf('tier', withLimit('second', { max_debt: 0 }));
+  const owing = copyForm(before);
+  row(owing, 'second').rate = '20/s';
+  const second = () => valueOf('tier', 'layered', owing, grammar)?.limits?.[0];
+  expect(second()).toMatchObject({ limit: 20, max_debt: 0 });
+  row(owing, 'second').algorithm = 'fixed_window';
+  expect(second()).not.toHaveProperty('max_debt');
+  expect(differences(before, asSent(owing, grammar))).toContainEqual({
+    path: 'limits/second/max_debt',
+    limit: 'second',
+    field: 'max_debt',
+    from: '0',
+    to: null,
+  });
+});
+
+test('a largest debt that is no number is wrong where the algorithm has one', () => {
+  const typed = (id: string) => edited((form) => (row(form, id).fields['max_debt'] = 'many'));
+  expect(faultsOf('tier', typed('second'), grammar)).toEqual({ '1/max_debt': { why: 'debt' } });
+  expect(valueOf('tier', 'layered', typed('second'), grammar)).toBeNull();
+  expect(valueOf('tier', 'layered', typed('minute'), grammar)).toEqual(layered);
 });
 
 test('a rule, a client and the settings of a domain survive the form', () => {

@@ -5,7 +5,12 @@ import { formOf, type Form, type Grammar, type LimitRow } from '../app/policy/fo
 
 export const grammar: Grammar = {
   algorithms: [
-    { id: 'token_bucket', label: 'Token bucket', help: '', parameters: ['limit', 'period', 'burst'] },
+    {
+      id: 'token_bucket',
+      label: 'Token bucket',
+      help: '',
+      parameters: ['limit', 'period', 'burst', 'max_debt'],
+    },
     { id: 'fixed_window', label: 'Fixed window', help: '', parameters: ['limit', 'period'] },
   ],
   bounds: {

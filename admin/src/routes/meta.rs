@@ -98,13 +98,13 @@ async fn show(_: By<Viewer>, state: Data<State>) -> Json<Meta> {
             AlgorithmInfo {
                 id: Algorithm::TokenBucket,
                 label: "Token bucket",
-                parameters: &["limit", "period", "burst"],
+                parameters: &["limit", "period", "burst", "max_debt"],
                 help: "Refills steadily; an idle client may send a whole burst at once.",
             },
             AlgorithmInfo {
                 id: Algorithm::LeakyBucket,
                 label: "Leaky bucket",
-                parameters: &["limit", "period", "burst"],
+                parameters: &["limit", "period", "burst", "max_debt"],
                 help: "A queue that drains steadily: what is allowed is told how long to wait for its turn.",
             },
             AlgorithmInfo {

@@ -206,6 +206,6 @@ export function placeAt(form: Form, pointer: string): string | null {
   const [, at, name] = inLimits;
   const row = at === undefined ? undefined : form.limits[Number(at)];
   if (!row) return 'limits';
-  const shown = ['id', 'algorithm', 'burst', 'mode', 'sharing', 'on_failure'];
+  const shown = ['id', 'algorithm', 'burst', 'max_debt', 'mode', 'sharing', 'on_failure'];
   return `${row.key}/${name !== undefined && shown.includes(name) ? name : 'rate'}`;
 }

@@ -13,6 +13,7 @@ export interface Fault {
     | 'tag-twice'
     | 'burst-number'
     | 'burst-zero'
+    | 'debt'
     | 'algorithm'
     | 'no-limits'
     | 'many-limits'
@@ -69,7 +70,7 @@ function limitFaults(kind: Kind, form: Form, grammar: Grammar): Faults {
   if (form.limits.length > bounds.limits_max) faults['limits'] = { why: 'many-limits' };
   const idPattern = idPatternOf(bounds);
   for (const row of form.limits) {
-    const note = (field: RowField | 'on_failure', why: Fault['why']) =>
+    const note = (field: RowField | 'max_debt' | 'on_failure', why: Fault['why']) =>
       (faults[`${row.key}/${field}`] = { why });
     const id = row.id.trim();
     if (!idPattern.test(id)) note('id', 'id');
@@ -83,6 +84,8 @@ function limitFaults(kind: Kind, form: Form, grammar: Grammar): Faults {
       if (typeof burst === 'string') note('burst', 'burst-number');
       else if (burst === 0) note('burst', 'burst-zero');
     }
+    const debt = row.fields['max_debt'] ?? 0;
+    if (typeof debt !== 'number' && takes(grammar, row.algorithm, 'max_debt')) note('max_debt', 'debt');
     const failing = row.fields['on_failure'];
     if (typeof failing === 'object' && failing !== null && 'local' in failing) {
       const share = failing.local;

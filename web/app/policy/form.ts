@@ -140,12 +140,15 @@ export function takes(grammar: Grammar, algorithm: string, parameter: string): b
   return known?.parameters.includes(parameter) ?? false;
 }
 
-/** As it will be sent: a burst stands only where the algorithm has one. */
+/** As it will be sent: a burst and a largest debt stand only where the algorithm has them. */
 export function asSent(form: Form, grammar: Grammar): Form {
-  const limits = form.limits.map((row) =>
-    takes(grammar, row.algorithm, 'burst') ? row : { ...row, burst: '' },
-  );
-  return { ...form, limits };
+  return { ...form, limits: form.limits.map((row) => rowAsSent(row, grammar)) };
+}
+
+function rowAsSent(row: LimitRow, grammar: Grammar): LimitRow {
+  const fields = { ...row.fields };
+  if (!takes(grammar, row.algorithm, 'max_debt')) Reflect.deleteProperty(fields, 'max_debt');
+  return { ...row, burst: takes(grammar, row.algorithm, 'burst') ? row.burst : '', fields };
 }
 
 /** The document's object; null while the text has faults. */
@@ -159,9 +162,8 @@ export function valueOf<K extends Kind>(
   const fields = { ...form.fields };
   Reflect.deleteProperty(fields, RENAME);
   if (!isUnlimited(form) && (kind === 'tier' || kind === 'rule' || form.limits.length > 0)) {
-    fields[kind === 'client' ? 'override.limits' : 'limits'] = form.limits.map((row) =>
-      limitOf(row, grammar),
-    );
+    const limits = asSent(form, grammar).limits.map((row) => limitOf(row, grammar));
+    fields[kind === 'client' ? 'override.limits' : 'limits'] = limits;
   }
   return { ...identityOf(kind, id), ...nested(stated(fields, ABSENT[kind])) } as unknown as Objects[K];
 }
@@ -204,6 +206,6 @@ function limitOf(row: LimitRow, grammar: Grammar): Limit {
     ...stated(row.fields),
   };
   const burst = parseNumber(row.burst, grammar.bounds.number_max);
-  if (typeof burst === 'number' && takes(grammar, row.algorithm, 'burst')) limit.burst = burst;
+  if (typeof burst === 'number') limit.burst = burst;
   return limit;
 }

@@ -12,6 +12,7 @@ export const faults = {
   'tag-twice': 'A tag stands here twice',
   'burst-number': 'A whole number, or nothing',
   'burst-zero': 'At least 1, or nothing',
+  debt: 'A whole number from 0, or nothing',
   algorithm: 'Choose one',
   'no-limits': 'Add a limit, or tick Unlimited',
   'many-limits': 'More limits than the server takes',

@@ -141,7 +141,8 @@ export const inspector = {
       `${limit}: ${used} of ${of} used, all free by itself in ${free}; after: 0 of ${of}`,
     onNode: (node: string) => `on ${node}`,
     inStore: 'in the store, for all nodes',
-    after: 'After that everything is free at once. It cannot be undone. It is written to the audit log.',
+    after:
+      'After that everything is free at once; of a limit that counts everyone together, for everyone. It cannot be undone. It is written to the audit log.',
     nothing: 'Nothing of it is used: there is nothing to forget.',
     reason: 'Reason',
     reasonHint: 'why, for the audit log; may be left out',

@@ -58,6 +58,10 @@ export const tier = {
   rateHint: '6000 / 1m',
   burst: 'Burst',
   burstHint: 'the limit',
+  maxDebt: 'Largest debt',
+  maxDebtHint: 'the limit',
+  maxDebtHelp:
+    'Tokens above the burst that settlements of reservations may leave owed. More of an excess is not charged.',
   mode: 'Mode',
   modes: {
     enforce: 'enforce',
