@@ -151,7 +151,7 @@ impl Model {
     fn debt_room(&self, at: Nanos, side: Side) -> u128 {
         let Numbers { limit, period_ns, .. } = self.numbers;
         let most = u128::from(self.numbers.capacity()) + u128::from(self.numbers.debt_max());
-        // Whole tokens are charged, and who counts nanoseconds may lose three of them.
+        // Whole tokens are charged, and an implementation that counts nanoseconds may lose three of them.
         let lost = match side {
             Side::Least => 0,
             Side::Most => 1 + (3 * u128::from(limit)).div_ceil(u128::from(period_ns)),

@@ -77,7 +77,7 @@ impl Numbers {
             limit: self.limit.tokens(),
             period: periods[usize::from(self.period) % periods.len()].to_owned(),
             burst: self.burst.map(Cost::tokens),
-            max_debt: None,
+            max_debt: self.burst.map(Cost::tokens),
             mode: if self.is_shadow { Mode::Shadow } else { Mode::default() },
             sharing: if self.is_shared { Sharing::Strict } else { Sharing::default() },
             on_failure: self.is_shared.then(|| failures[usize::from(self.on_failure) % failures.len()]),

@@ -78,6 +78,15 @@ pub(crate) enum Held {
     Stored(Reserved),
 }
 
+impl Held {
+    fn actual_max(&self, multiple: u64) -> u64 {
+        match self {
+            Self::Here(reservation) => reservation.actual_max(multiple),
+            Self::Stored(reserved) => reserved.actual_max(multiple),
+        }
+    }
+}
+
 /// The reservations of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations(Mutex<Kept>);
@@ -97,15 +106,6 @@ struct Open {
     held: Held,
 }
 
-impl Held {
-    fn actual_max(&self, multiple: u64) -> u64 {
-        match self {
-            Self::Here(reservation) => reservation.actual_max(multiple),
-            Self::Stored(reserved) => reserved.actual_max(multiple),
-        }
-    }
-}
-
 impl Reservations {
     /// Is there room for another? Threads that ask at once may each take the last place.
     pub(crate) fn has_room(&self, now: Nanos) -> bool {
@@ -119,7 +119,7 @@ impl Reservations {
         self.lock().open.insert(id, Open { at: now, held });
     }
 
-    /// Returns the largest cost at which one is settled, by this multiple of its estimate; `None`: it is not open.
+    /// Returns the largest cost at which one is settled, by this multiple of its estimate; `None` where it is not open.
     pub(crate) fn actual_max(&self, id: &ReservationId, multiple: u64, now: Nanos) -> Option<u64> {
         let kept = self.lock();
         let open = kept.open.get(id).filter(|open| !is_over(open.at, now))?;

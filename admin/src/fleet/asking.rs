@@ -55,7 +55,7 @@ impl Fleet {
         self.ask_within(Duration::from_millis(DEADLINE_MS), store, names, ask).await
     }
 
-    /// Has what nodes share forget what the identities of a request have used: each store once, by way of one node that reaches
+    /// Has what nodes share forget what was used of the limits of a request: each store once, by way of one node that reaches
     /// it. `None`: no node has one.
     pub(crate) async fn clear(&self, store: &Store, request: &Question) -> Option<Told> {
         let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
