@@ -1,6 +1,10 @@
-//! Reads the body of a request: JSON text, within bounds of size and time, and of the room for all bodies.
+//! Reads the body of a request: JSON text, within bounds of size and time, and of the body budget.
 
-use std::time::Duration;
+use std::{
+    future::poll_fn,
+    task::{Poll, ready},
+    time::Duration,
+};
 
 use actix_web::{
     dev::Payload,
@@ -11,15 +15,16 @@ use actix_web::{
 use futures_util::StreamExt;
 
 use crate::{
+    body_budget::{BLOCK_BYTES, BodyPermit},
     error::{BODY_BYTES_MAX, Error},
-    room::{Part, Room},
 };
 
-/// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`.
+/// Reads a body that says that it is JSON, or nothing about itself; all of it has to come within `period`. Where it has to be
+/// waited for, what is beyond its first block needs a permit.
 pub(crate) async fn read(
     headers: &HeaderMap,
     payload: &mut Payload,
-    room: &Room,
+    permit: impl FnMut() -> BodyPermit,
     period: Duration,
 ) -> Result<Bytes, Error> {
     if let Some(given) = headers.get(header::CONTENT_TYPE)
@@ -36,17 +41,25 @@ pub(crate) async fn read(
     if announced > Some(BODY_BYTES_MAX) {
         return Err(Error::TooLarge);
     }
-    timeout(period, collect(payload, room.part())).await.unwrap_or(Err(Error::TooSlow))
+    timeout(period, collect(payload, permit)).await.unwrap_or(Err(Error::TooSlow))
 }
 
-async fn collect(payload: &mut Payload, mut part: Part<&Room>) -> Result<Bytes, Error> {
+async fn collect(payload: &mut Payload, mut permit: impl FnMut() -> BodyPermit) -> Result<Bytes, Error> {
+    let mut held: Option<BodyPermit> = None;
     let mut next = async |before: usize| {
-        let Some(chunk) = payload.next().await else { return Ok(None) };
+        let chunk = poll_fn(|context| match payload.poll_next_unpin(context) {
+            Poll::Pending if before > BLOCK_BYTES => {
+                let refusal = ready!(held.get_or_insert_with(&mut permit).poll_wait(before, context));
+                Poll::Ready(Err(Error::from(refusal)))
+            }
+            chunk => chunk.map(Ok),
+        });
+        let Some(chunk) = chunk.await? else { return Ok(None) };
         let chunk = chunk.map_err(|_| Error::BrokenOff)?;
         if before + chunk.len() > BODY_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        if part.grow(chunk.len()) { Ok(Some(chunk)) } else { Err(Error::Overload) }
+        Ok(Some(chunk))
     };
     let Some(first) = next(0).await? else { return Ok(Bytes::new()) };
     let Some(second) = next(first.len()).await? else { return Ok(first) };

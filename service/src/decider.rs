@@ -185,7 +185,7 @@ impl<C: Clock> Decider<C> {
         };
         if caught(|| self.engine.check_batch(requests, &mut Each(each))).is_none() {
             for request in &requests[told..] {
-                tell(self.undecided(request.parts().domain, Degraded::InternalError));
+                tell(self.undecided(request.parts().domain));
             }
         }
     }
@@ -223,8 +223,9 @@ impl<C: Clock> Decider<C> {
         self.settle_held(held, actual).ok_or(Unsettled::Panicked)
     }
 
-    /// What is answered where there is no decision: as the domain says for that case.
-    pub(crate) fn undecided(&self, domain: &str, reason: Degraded) -> Answer<'_> {
+    /// Returns the answer where something went wrong while it was decided: as the domain says for that case.
+    pub(crate) fn undecided(&self, domain: &str) -> Answer<'_> {
+        let reason = Degraded::InternalError;
         self.degraded.failed(reason);
         let is_allowed = self.engine.door_settings(domain).on_error == OnError::Open;
         let policy_version = self.engine.version();
@@ -407,7 +408,7 @@ impl<C: Clock> Decider<C> {
     fn told<'e>(&'e self, request: &Request<'_>, decided: Option<Decided<'e>>) -> Answer<'e> {
         match decided {
             Some(decided) => self.answer(decided),
-            None => self.undecided(request.parts().domain, Degraded::InternalError),
+            None => self.undecided(request.parts().domain),
         }
     }
 

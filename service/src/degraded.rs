@@ -20,7 +20,7 @@ use tidegate::{
 #[derive(Debug)]
 pub(crate) struct DegradedCounts {
     by_reason: Family<Reason, Counter>,
-    log: Seldom,
+    log: LogLimiter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -35,7 +35,7 @@ impl DegradedCounts {
         for reason in [Degraded::InternalError, Degraded::Overload] {
             drop(by_reason.get_or_create_owned(&Reason { reason: reason.name() }));
         }
-        Self { by_reason, log: Seldom::new() }
+        Self { by_reason, log: LogLimiter::new() }
     }
 
     /// One more, which is as the policy has it, such as a limit without its store.
@@ -69,26 +69,26 @@ impl DegradedCounts {
     }
 }
 
-/// A line of the log that is written once a second at most.
+/// A limiter of a line of the log, which is written once a second at most.
 #[derive(Debug)]
-struct Seldom<C = SystemClock> {
+pub(crate) struct LogLimiter<C = SystemClock> {
     limiter: Limiter<C>,
     left_out: AtomicU64,
 }
 
-impl Seldom {
-    fn new() -> Self {
+impl LogLimiter {
+    pub(crate) fn new() -> Self {
         Self::by(SystemClock::new())
     }
 }
 
-impl<C: Clock> Seldom<C> {
+impl<C: Clock> LogLimiter<C> {
     fn by(clock: C) -> Self {
         Self { limiter: Limiter::with_clock(Rate::per_second(1), clock), left_out: AtomicU64::new(0) }
     }
 
-    /// Is it time for another line? Then also how many were left out since the last one.
-    fn is_time(&self) -> Option<u64> {
+    /// Returns how many lines were left out since the last one, if it is time for another one.
+    pub(crate) fn is_time(&self) -> Option<u64> {
         if self.limiter.check().is_allowed() {
             Some(self.left_out.swap(0, Ordering::Relaxed))
         } else {
@@ -102,7 +102,7 @@ impl<C: Clock> Seldom<C> {
 /// Those of the main thread, which end it, always are.
 pub fn tell_panics_seldom() {
     let tell = panic::take_hook();
-    let log = Seldom::new();
+    let log = LogLimiter::new();
     panic::set_hook(Box::new(move |what| {
         if thread::current().name() == Some("main") {
             return tell(what);
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_line_comes_once_a_second_and_says_how_many_were_left_out() {
         let clock = ManualClock::at(1_700_000_000 * SECOND_NS);
-        let log = Seldom::by(clock.clone());
+        let log = LogLimiter::by(clock.clone());
         assert_eq!(log.is_time(), Some(0));
         assert!((0..1_000).all(|_| log.is_time().is_none()));
         clock.advance(SECOND_NS);

@@ -11,6 +11,7 @@ use tidegate_tls::Tls;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
+    body_budget::BodyBudget,
     decider::Decider,
     grpc::{self, Grpc},
     http::{self, Http},
@@ -19,7 +20,6 @@ use crate::{
     periods::Periods,
     refusals::{Errors, Refusals},
     resp::{self, Resp},
-    room::Room,
     running::Running,
     tokens::Tokens,
     traces::Traces,
@@ -68,7 +68,7 @@ pub struct Settings {
 pub(crate) struct Shared<C> {
     pub(crate) decider: Arc<Decider<C>>,
     pub(crate) metrics: Metrics,
-    pub(crate) room: Arc<Room>,
+    pub(crate) body_budget: Arc<BodyBudget>,
     pub(crate) watch: Arc<Watch<C>>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) traces: Option<Traces>,
@@ -120,13 +120,14 @@ impl<C: Clock> Doors<C> {
         let mut latencies = vec![of_http.clone()];
         latencies.extend(grpc.as_ref().map(|(_, of_grpc)| of_grpc.clone()));
         latencies.extend(resp.as_ref().map(|(_, of_resp)| of_resp.clone()));
-        let room = Arc::new(Room::default());
+        let body_budget = Arc::new(BodyBudget::new(&periods));
         let throttled = resp.as_ref().map(|(resp, of_resp)| resp.throttled(of_resp));
         let watch = Arc::new(Watch::new(Arc::clone(&decider), latencies.clone(), throttled.clone(), source));
-        let metrics = Metrics::new(&decider, &room, latencies, throttled.as_ref(), &watch, refusals);
+        let metrics = Metrics::new(&decider, &body_budget, latencies, throttled.as_ref(), &watch, refusals);
         let is_leaving = Arc::new(AtomicBool::new(false));
         let mut beside = JoinSet::new();
         beside.spawn(Arc::clone(&watch).follow(periods.health_sample));
+        beside.spawn(Arc::clone(&body_budget).follow());
         if let Some(tokens) = &tokens {
             beside.spawn(tokens.clone().follow(periods.files));
         }
@@ -135,7 +136,7 @@ impl<C: Clock> Doors<C> {
         let shared = Arc::new(Shared {
             decider,
             metrics,
-            room,
+            body_budget,
             watch: Arc::clone(&watch),
             tokens,
             traces,

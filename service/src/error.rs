@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate::{RequestError, algorithm::NUMBER_MAX};
 
 use crate::{
+    body_budget::BudgetRefusal,
     decider::Unsettled,
     reservations::Gone,
     retries::{BadRequestId, RequestId, Reused},
@@ -66,7 +67,7 @@ pub(crate) enum Error {
     MediaType(String),
     /// A compressed body.
     Encoding(String),
-    /// No room for the body among those that are being read.
+    /// The body budget has no room for the body.
     Overload,
     /// There is no decision, and whoever asked knows what to do then.
     Undecided,
@@ -97,6 +98,12 @@ impl From<Unsettled> for Error {
             Unsettled::AboveMax { actual, max } => Self::ActualAboveMax { actual, max },
             Unsettled::Panicked => Self::Internal,
         }
+    }
+}
+
+impl From<BudgetRefusal> for Error {
+    fn from(refusal: BudgetRefusal) -> Self {
+        if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
     }
 }
 
@@ -206,7 +213,9 @@ impl fmt::Display for Error {
                 write!(f, "Content-Type: `{given}` is not read here; send JSON as application/json")
             }
             Self::Encoding(given) => write!(f, "Content-Encoding: `{given}` is not read here; send the body as it is"),
-            Self::Overload => f.write_str("too many bodies are being read at once; nothing was changed, send it again"),
+            Self::Overload => {
+                f.write_str("too many long bodies are being read at once; nothing was changed, send it again")
+            }
             Self::Undecided => f.write_str("this could not be decided; the log of this server says why"),
             Self::Internal => f.write_str("something went wrong in here; the log of this server says what"),
             Self::Method { given, allowed } => write!(f, "{given} is not for this path; use {allowed}"),

@@ -4,9 +4,9 @@
 //!
 //! * What all doors share, and what knows no protocol: `decider` (the one way to the engine), with `retries` (what was
 //!   answered to request ids), `reservations` (those that are open) and `degraded` (answers that are not what they should
-//!   have been); `doors` (opens them), `lanes` (threads for connections that are no HTTP), `room` (for what is being read),
-//!   `tokens` (who may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals` (errors by kind), `metrics`, `watch`, `traces` (spans of
-//!   requests), `running` (until they have stopped).
+//!   have been); `doors` (opens them), `lanes` (threads for connections that are no HTTP), `body_budget` (memory for what
+//!   waits for its caller), `tokens` (who may ask), `periods` (how long listeners wait), `latency`, `health`, `refusals`
+//!   (errors by kind), `metrics`, `watch`, `traces` (spans of requests), `running` (until they have stopped).
 //! * [`http`]: checks as JSON over HTTP, health and metrics. Its parts, from the ground up: `error` (what is refused, and
 //!   how that is told), `wire` (bodies of requests), `answer` (of answers), `body` (reads one); headers of answers are those of
 //!   [`tidegate_middleware::headers`].
@@ -15,6 +15,7 @@
 
 mod answer;
 mod body;
+mod body_budget;
 mod decider;
 mod degraded;
 mod doors;
@@ -30,7 +31,6 @@ mod refusals;
 mod reservations;
 pub mod resp;
 mod retries;
-mod room;
 mod running;
 mod tokens;
 mod traces;

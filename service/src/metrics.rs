@@ -16,12 +16,12 @@ use prometheus_client::{
 use tidegate::{Engine, clock::Clock};
 
 use crate::{
+    body_budget::BodyBudget,
     decider::Decider,
     health::Fault,
     latency::{AllLatencies, DoorLatencies},
     refusals::{OfRefusals, Refusals},
     resp::Throttled,
-    room::Room,
     watch::Watch,
 };
 
@@ -40,7 +40,7 @@ impl Metrics {
     /// Those of all doors, of what decides there, and of its engine.
     pub(crate) fn new<C: Clock>(
         decider: &Arc<Decider<C>>,
-        room: &Arc<Room>,
+        body_budget: &Arc<BodyBudget>,
         latencies: Vec<DoorLatencies>,
         throttled: Option<&Throttled<C>>,
         watch: &Arc<Watch<C>>,
@@ -53,7 +53,7 @@ impl Metrics {
         if decider.store().is_some() {
             registry.register_collector(Box::new(OfStore(Arc::clone(decider))));
         }
-        registry.register_collector(Box::new(OfRoom(Arc::clone(room))));
+        registry.register_collector(Box::new(BodyBudgetCollector(Arc::clone(body_budget))));
         registry.register_collector(Box::new(AllLatencies(latencies)));
         registry.register_collector(Box::new(OfWatch(Arc::clone(watch))));
         registry.register_collector(Box::new(OfRefusals(Arc::clone(&refusals))));
@@ -311,15 +311,19 @@ impl<C: Clock> Collector for OfStore<C> {
     }
 }
 
-/// How full the room for bodies is.
+/// The collector of how full the body budget is, and of what it refused.
 #[derive(Debug)]
-struct OfRoom(Arc<Room>);
+struct BodyBudgetCollector(Arc<BodyBudget>);
 
-impl Collector for OfRoom {
+impl Collector for BodyBudgetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Bytes of bodies, and of long commands over the Redis protocol, that are being read";
+        let help = "Bytes of the body budget that are taken: by bodies and commands above 16 KiB that are not whole, and by \
+                    long answers that are not read";
         let taken = self.0.taken() as u64;
-        encoder.encode_descriptor("http_body_bytes", help, None, MetricType::Gauge)?.encode_gauge(&taken)
+        encoder.encode_descriptor("body_budget_bytes", help, None, MetricType::Gauge)?.encode_gauge(&taken)?;
+        let help = "Bodies, commands and answers that had no part of the body budget, or had it no longer, by reason";
+        let refused = self.0.refused().map(|(reason, count)| ([("reason", reason)], count));
+        counters(&mut encoder, "refused_bodies", help, refused)
     }
 }
 

@@ -29,8 +29,11 @@ pub struct Periods {
     pub discard: Duration,
     /// How long a stream of gRPC may go on with answers after its connection is told to end.
     pub stream_end: Duration,
-    /// How long the replies to a long command may wait to be read while their connection has part of the body budget.
+    /// How long the replies to a long command, or the answer to a batch over gRPC, may wait to be read while their connection
+    /// has part of the body budget.
     pub unread_replies: Duration,
+    /// How long a body or an answer holds part of the body budget until it may be dropped for another one.
+    pub body_grace: Duration,
     /// How long the question whether a token is an operator's may take.
     pub operator_answer: Duration,
     /// How long the answer to that question is believed; the next command after it asks again.
@@ -56,6 +59,7 @@ impl Default for Periods {
             discard: Duration::from_secs(2),
             stream_end: Duration::from_secs(5),
             unread_replies: Duration::from_mins(1),
+            body_grace: Duration::from_secs(1),
             operator_answer: Duration::from_secs(5),
             operator_trust: Duration::from_mins(1),
             files: Duration::from_secs(2),
@@ -83,6 +87,7 @@ mod tests {
             discard,
             stream_end,
             unread_replies,
+            body_grace,
             operator_answer,
             operator_trust,
             files,
@@ -95,6 +100,6 @@ mod tests {
         let five = [request, linger, stream_end, operator_answer, health_sample];
         assert_eq!(five.map(|period| period.as_millis()), [5_000; 5]);
         assert_eq!([discard, files].map(|period| period.as_millis()), [2_000; 2]);
-        assert_eq!(health_watch.as_millis(), 1_000);
+        assert_eq!([body_grace, health_watch].map(|period| period.as_millis()), [1_000; 2]);
     }
 }

@@ -4,7 +4,6 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,7 +15,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 
 use super::body::HEAD_BYTES;
-use crate::room::{Part, Room};
+use crate::body_budget::{BodyPermit, PermitPhase};
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -30,10 +29,10 @@ pub(super) type Told = Response<Answer>;
 
 /// Its body.
 pub(super) enum Answer {
-    /// A message that is to be sent, and then that all went well; and its part of the room until both are.
+    /// A message that is to be sent, and then that all went well; and its permit until both are.
     Message {
         bytes: Bytes,
-        _part: Option<Part<Arc<Room>>>,
+        _permit: Option<BodyPermit>,
     },
     Over,
     Made(tonic::body::Body),
@@ -86,14 +85,15 @@ pub(super) fn whole(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> Resul
     sent(bytes, None)
 }
 
-/// A message that was [begun](begun) and written, with its part of the room.
-pub(super) fn sent(mut bytes: BytesMut, mut part: Option<Part<Arc<Room>>>) -> Result<Told, Status> {
+/// A message that was [begun](begun) and written, with its permit.
+pub(super) fn sent(mut bytes: BytesMut, mut permit: Option<BodyPermit>) -> Result<Told, Status> {
     end_message(&mut bytes, 0, Ok::<_, Status>(()))?;
-    if let Some(part) = &mut part {
+    if let Some(permit) = &mut permit {
         // Where there is no more room it holds what it did: what was decided is told.
-        part.hold(bytes.capacity());
+        let _ = permit.hold(bytes.capacity());
+        permit.enter(PermitPhase::Answer);
     }
-    let mut told = Response::new(Answer::Message { bytes: bytes.freeze(), _part: part });
+    let mut told = Response::new(Answer::Message { bytes: bytes.freeze(), _permit: permit });
     told.headers_mut().insert(CONTENT_TYPE, GRPC);
     Ok(told)
 }

@@ -1,5 +1,5 @@
 //! The bodies of requests: messages, each after a head of five bytes that says how long it is; within bounds of size and time,
-//! and of the room for all bodies.
+//! and of the body budget.
 
 use std::{
     future::{Future, poll_fn},
@@ -16,9 +16,9 @@ use tonic::Status;
 
 use super::refuse;
 use crate::{
+    body_budget::BodyPermit,
     doors::Shared,
     error::{BODY_BYTES_MAX, Error},
-    room::{Part, Room},
 };
 
 /// Is it compressed, and its length.
@@ -29,9 +29,9 @@ pub(super) struct Body<C> {
     shared: Arc<Shared<C>>,
     incoming: Incoming,
     framing: Framing,
-    part: Part<Arc<Room>>,
-    /// Bytes of it: of one message all that came, of a stream those of the largest message that was waited for, since whoever
-    /// reads it keeps as much.
+    permit: BodyPermit,
+    /// Bytes that the permit is to hold: of one message all that came, of a stream those of the largest message that was waited
+    /// for, since its reader keeps as much.
     held: usize,
     /// One message is to come, now, and no more. Those of a stream may take their time to begin.
     is_one: bool,
@@ -41,28 +41,44 @@ pub(super) struct Body<C> {
 
 impl<C> Body<C> {
     /// Of a stream of messages, which come as they come.
-    pub(super) fn of_stream(incoming: Incoming, message_bytes_max: usize, shared: &Arc<Shared<C>>) -> Self {
-        let (shared, part) = (Arc::clone(shared), Part::of(Arc::clone(&shared.room)));
-        Self { shared, incoming, framing: Framing::of(message_bytes_max), part, held: 0, is_one: false, patience: None }
+    pub(super) fn of_stream(
+        incoming: Incoming,
+        message_bytes_max: usize,
+        shared: &Arc<Shared<C>>,
+        permit: BodyPermit,
+    ) -> Self {
+        let (shared, framing) = (Arc::clone(shared), Framing::of(message_bytes_max));
+        Self { shared, incoming, framing, permit, held: 0, is_one: false, patience: None }
     }
 
-    /// The body of one message, read to its end; and its part of the room, where it had to be waited for.
-    pub(super) async fn whole(incoming: Incoming, shared: &Arc<Shared<C>>) -> Result<(Bytes, Part<Arc<Room>>), Error> {
-        let mut body = Self { is_one: true, ..Self::of_stream(incoming, BODY_BYTES_MAX, shared) };
+    /// Reads the body of one message to its end. Returns it with its permit.
+    pub(super) async fn whole(
+        incoming: Incoming,
+        shared: &Arc<Shared<C>>,
+        permit: BodyPermit,
+    ) -> Result<(Bytes, BodyPermit), Error> {
+        let mut body = Self { is_one: true, ..Self::of_stream(incoming, BODY_BYTES_MAX, shared, permit) };
         let Some(first) = body.chunk().await? else { return Err(Error::BrokenOff) };
-        let Some(second) = body.chunk().await? else { return Ok((first, body.part)) };
+        let Some(second) = body.chunk().await? else { return Ok((first, body.permit)) };
         let mut whole = BytesMut::from(&first[..]);
         whole.extend_from_slice(&second);
         while let Some(chunk) = body.chunk().await? {
             whole.extend_from_slice(&chunk);
         }
-        Ok((whole.freeze(), body.part))
+        Ok((whole.freeze(), body.permit))
     }
 
-    /// What came is read, but for a message that has begun: no room is held for more.
+    /// Gives back what the permit holds, but for a message that has begun: the reader has answered what came before.
     pub(super) fn let_go(&mut self) {
         self.held = self.framing.begun();
-        self.part.hold(self.held);
+        // An error shows when more has to be waited for.
+        let _ = self.permit.hold(self.held);
+    }
+
+    /// Gives back all that the permit holds: nothing more is read, and what came of a message is thrown away.
+    pub(super) fn close(&mut self) {
+        self.framing.came = 0;
+        self.let_go();
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
@@ -91,17 +107,20 @@ impl<C> Body<C> {
                     }
                     return Poll::Ready(Ok(Some(chunk)));
                 }
-                Poll::Pending if self.is_one || self.framing.begun() > 0 => {
+                Poll::Pending => {
                     self.held = self.held.max(self.framing.begun());
-                    if !self.part.hold(self.held) {
-                        return Poll::Ready(Err(Error::Overload));
+                    if let Poll::Ready(refusal) = self.permit.poll_wait(self.held, context) {
+                        return Poll::Ready(Err(refusal.into()));
+                    }
+                    // The next message of a stream may take its time to begin.
+                    if !self.is_one && self.framing.begun() == 0 {
+                        return Poll::Pending;
                     }
                     let period = self.shared.periods.request;
                     let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(period)));
                     ready!(patience.as_mut().poll(context));
                     return Poll::Ready(Err(Error::TooSlow));
                 }
-                Poll::Pending => return Poll::Pending,
             }
         }
     }

@@ -2,8 +2,16 @@
 //! counted.
 
 use std::{
-    cell::Cell, convert::Infallible, future::Future, iter::once_with, net::SocketAddr, panic::AssertUnwindSafe,
-    pin::pin, rc::Rc, sync::Arc,
+    cell::Cell,
+    convert::Infallible,
+    future::{Future, poll_fn},
+    iter::once_with,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
 };
 
 use actix_web::web::Bytes;
@@ -47,12 +55,12 @@ use super::{
     wire,
 };
 use crate::{
+    body_budget::{BodyPermit, ConnectionShare, PermitPhase, Revocation},
     doors::Shared,
     error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
-    room::Part,
     traces::RequestSpan,
 };
 
@@ -62,6 +70,8 @@ const OWN_HEALTH: &str = "tidegate.v1.RateLimiterHealth";
 const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
+/// The call whose answer may be long.
+const BATCH: &str = "CheckRateLimitBatch";
 /// All of them, by whose names the standard health service is asked.
 pub(super) const SERVICES: [&str; 6] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION];
 
@@ -93,6 +103,13 @@ enum Shape {
     Stream,
 }
 
+impl Method {
+    /// Returns whether a call may hold part of the body budget while hyper does not poll it: while its answer is not read.
+    fn may_be_unpolled(&self) -> bool {
+        self.shape == Shape::Stream || self.name == BATCH
+    }
+}
+
 const fn unary(service: &'static str, access: Access, name: &'static str) -> Method {
     Method { service, name, access, shape: Shape::Unary }
 }
@@ -100,7 +117,7 @@ const fn unary(service: &'static str, access: Access, name: &'static str) -> Met
 /// The names differ, and are routes in metrics.
 const METHODS: [Method; 17] = [
     unary(LIMITER, Access::Token, "CheckRateLimit"),
-    unary(LIMITER, Access::Token, "CheckRateLimitBatch"),
+    unary(LIMITER, Access::Token, BATCH),
     Method { service: LIMITER, name: "CheckRateLimitStream", access: Access::Token, shape: Shape::Stream },
     unary(LIMITER, Access::Token, "Reserve"),
     unary(LIMITER, Access::Token, "Settle"),
@@ -165,18 +182,14 @@ const TOKEN: &str = "x-tidegate-token";
 
 /// Bytes of one stream that are written before they are sent.
 const SEND_BYTES: usize = 64 << 10;
-/// The answers of a batch may have so many times its bytes.
-const GROWTH: usize = 8;
-
-/// Marks a call of which there was no room to read more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Overloaded;
+/// The answers of a batch have so many times its bytes: that of a check of two short names is so much longer.
+const GROWTH: usize = 4;
+/// Bytes of ten thousand answers, the most of a batch, at some two hundred each.
+const ANSWERS_BYTES: usize = 2 << 20;
 
 /// The largest message of the reflection service, which keeps room for it as long as its stream is open.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// The head of a message without bytes.
-const EMPTY: Bytes = Bytes::from_static(&[0; HEAD_BYTES]);
 /// As much of a path as is quoted.
 const PATH_CHARACTERS_MAX: usize = 200;
 /// In a request of Envoy's.
@@ -229,9 +242,14 @@ impl<C: Clock> Door<C> {
     }
 
     /// Answers a call, whatever happens on the way.
-    async fn handle(&self, asked: Request<Incoming>, calls: &Rc<Calls<C>>) -> Told {
+    async fn handle(
+        &self,
+        asked: Request<Incoming>,
+        method: Option<&'static Method>,
+        permit: BodyPermit,
+        calls: &Rc<Calls<C>>,
+    ) -> Told {
         calls.moved.set(true);
-        let method = method(asked.uri().path());
         let route = method.map_or(OTHER, |method| method.name);
         let mut at = self.clock.now();
         let mut span = None;
@@ -239,7 +257,7 @@ impl<C: Clock> Door<C> {
             Ok(method) => {
                 span = self.span(method, asked.headers());
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
-                let told = self.routed(method, asked, span.clone(), &mut at);
+                let told = self.routed(method, (asked, permit), span.clone(), &mut at);
                 let told = AssertUnwindSafe(told).catch_unwind().await;
                 told.unwrap_or_else(|_| Err(refuse(&self.shared, &Error::Internal, None)))
             }
@@ -290,7 +308,7 @@ impl<C: Clock> Door<C> {
     async fn routed(
         &self,
         method: &Method,
-        asked: Request<Incoming>,
+        (asked, permit): (Request<Incoming>, BodyPermit),
         span: Option<RequestSpan>,
         at: &mut Nanos,
     ) -> Result<Told, Status> {
@@ -299,25 +317,23 @@ impl<C: Clock> Door<C> {
             head.extensions.insert(span);
         }
         if (method.service, method.shape) == (LIMITER, Shape::Stream) {
-            let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared);
+            let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
             return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
         }
         if method.shape == Shape::Stream {
-            let asked =
-                Request::from_parts(head, Either::Right(Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared)));
-            return Ok(self.made(method, asked).await);
+            let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
+            return Ok(self.made(method, Request::from_parts(head, Either::Right(body))).await);
         }
-        let read = Body::whole(body, &self.shared).await;
+        let read = Body::whole(body, &self.shared, permit).await;
         *at = self.clock.now();
-        let (read, part) = match read {
-            Err(Error::Overload) if KIND.deciding.contains(&method.name) => {
-                head.extensions.insert(Overloaded);
-                (EMPTY, Part::of(Arc::clone(&self.shared.room)))
-            }
-            read => read.map_err(|error| refuse(&self.shared, &error, None))?,
-        };
-        let message = &read[HEAD_BYTES.min(read.len())..];
         let refuse = |error| refuse(&self.shared, &error, None);
+        let (read, permit) = read.map_err(refuse)?;
+        let message = &read[HEAD_BYTES.min(read.len())..];
+        if method.name == BATCH {
+            return self.batch(message, permit).await;
+        }
+        // From here on the caller is not waited for.
+        drop(permit);
         let (limiter, about) = (&*self.limiter, &head.extensions);
         match (method.service, method.name) {
             (LIMITER, "CheckRateLimit") => {
@@ -327,16 +343,6 @@ impl<C: Clock> Door<C> {
             (LIMITER, "Reserve") => {
                 let answer = limiter.decide(message, Call::Reserve, about).await?;
                 answers::whole(0, |to| wire::reserved(&answer, to))
-            }
-            (LIMITER, "CheckRateLimitBatch") => {
-                let mut part = part;
-                if !part.hold(GROWTH * message.len()) {
-                    return Err(refuse(Error::Overload));
-                }
-                // A check of two short names has an answer four times as long.
-                let mut told = answers::begun(GROWTH / 2 * message.len());
-                limiter.batch(message, &mut told).await?;
-                answers::sent(told, Some(part))
             }
             (LIMITER, "Settle") => whole(&limiter.settle(&self::read(message)?)?),
             (LIMITER, "Refund") => whole(&limiter.refund(self::read(message)?)?),
@@ -348,12 +354,18 @@ impl<C: Clock> Door<C> {
                 }
                 whole(&self.envoy.decide(&self::read(message)?, about).await?)
             }
-            _ => {
-                let told = self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await;
-                drop(part);
-                Ok(told)
-            }
+            _ => Ok(self.made(method, Request::from_parts(head, Either::Left(Full::new(read)))).await),
         }
+    }
+
+    /// The answer to a batch, which holds part of the body budget until it is sent.
+    async fn batch(&self, message: &[u8], mut permit: BodyPermit) -> Result<Told, Status> {
+        let bytes = (GROWTH * message.len()).min(ANSWERS_BYTES);
+        permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
+        permit.enter(PermitPhase::Work);
+        let mut told = answers::begun(bytes);
+        self.limiter.batch(message, &mut told).await?;
+        answers::sent(told, Some(permit))
     }
 
     /// By the services as tonic makes them.
@@ -383,6 +395,9 @@ fn whole(message: &impl Message) -> Result<Told, Status> {
 /// What the calls of a connection share.
 struct Calls<C> {
     door: Rc<Door<C>>,
+    share: Arc<ConnectionShare>,
+    /// Of the call that hyper executes next, if that may be unpolled.
+    revocation: Cell<Option<Revocation>>,
     /// True: the connection is to end.
     leaving: watch::Receiver<bool>,
     /// Streams that are open, which may be quiet.
@@ -407,12 +422,22 @@ impl<C: Clock> lanes::Door for Door<C> {
     ) {
         let periods = self.shared.periods;
         let (tell, leaving) = watch::channel(false);
-        let calls = Rc::new(Calls { door: self, leaving, streams: Cell::new(0), moved: Cell::new(false) });
-        let service = service_fn(|asked| {
-            let calls = Rc::clone(&calls);
-            async move { Ok::<_, Infallible>(calls.door.handle(asked, &calls).await) }
+        let calls = Rc::new(Calls {
+            share: ConnectionShare::new(&self.shared.body_budget, peer.ip()),
+            door: self,
+            revocation: Cell::new(None),
+            leaving,
+            streams: Cell::new(0),
+            moved: Cell::new(false),
         });
-        let connection = http2::Builder::new(OnLane)
+        let service = service_fn(|asked: Request<Incoming>| {
+            let calls = Rc::clone(&calls);
+            let method = method(asked.uri().path());
+            let mut permit = BodyPermit::new(&calls.share);
+            calls.revocation.set(method.filter(|method| method.may_be_unpolled()).map(|_| permit.revocation()));
+            async move { Ok::<_, Infallible>(calls.door.handle(asked, method, permit, &calls).await) }
+        });
+        let connection = http2::Builder::new(OnLane(Rc::clone(&calls)))
             .timer(TokioTimer::new())
             .keep_alive_interval(periods.ping)
             .keep_alive_timeout(periods.ping_answer)
@@ -443,13 +468,34 @@ impl<C: Clock> lanes::Door for Door<C> {
     }
 }
 
-/// Runs calls beside their connection, on the same thread.
-#[derive(Clone, Copy, Debug)]
-struct OnLane;
+/// Runs the calls of a connection beside it, on the same thread.
+struct OnLane<C>(Rc<Calls<C>>);
 
-impl<F: Future<Output = ()> + 'static> Executor<F> for OnLane {
+impl<C> Clone for OnLane<C> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
+    /// Hyper executes a call as soon as the service was called.
     fn execute(&self, call: F) {
-        drop(spawn_local(call));
+        let Some(revocation) = self.0.revocation.take() else {
+            drop(spawn_local(call));
+            return;
+        };
+        let calls = Rc::clone(&self.0);
+        drop(spawn_local(async move {
+            let mut call = pin!(call);
+            let unseen = poll_fn(|context| match call.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => revocation.poll_unseen(context).map(Some),
+            });
+            if let Some(refusal) = unseen.await {
+                // Its caller reads no answer, so the stream is reset.
+                drop(refuse(&calls.door.shared, &refusal.into(), None));
+            }
+        }));
     }
 }
 

@@ -8,11 +8,10 @@ mod tell;
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use http::Extensions;
-use tidegate::{Decision, Degraded, Retry, clock::Clock};
+use tidegate::{Decision, Retry, clock::Clock};
 use tonic::Status;
 
 use super::{
-    door::Overloaded,
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
     refuse,
 };
@@ -33,14 +32,7 @@ impl<C: Clock> Envoy<C> {
         message: &RateLimitRequest,
         about: &Extensions,
     ) -> Result<RateLimitResponse, Status> {
-        let decider = &self.0.decider;
-        let told = match about.get::<Overloaded>() {
-            Some(Overloaded) => {
-                decider.degraded().failed(Degraded::Overload);
-                Err(Error::Overload)
-            }
-            None => decide(decider, message).await,
-        };
+        let told = decide(&self.0.decider, message).await;
         let (answer, response) = told.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use actix_web::web::BytesMut;
 use http::Extensions;
 use prost::encoding::{int32, uint64};
-use tidegate::{DEFAULT_DOMAIN, Degraded, algorithm::NUMBER_MAX, clock::Clock};
+use tidegate::{algorithm::NUMBER_MAX, clock::Clock};
 use tonic::Status;
 
 use super::{
-    door::Overloaded,
     proto::tidegate::v1::{RefundRequest, RefundResponse, SettleRequest, SettleResponse},
     refuse,
     wire::{self, Asked, Wrong, put_text, put_within},
@@ -32,15 +31,9 @@ pub(super) struct Limiter<C>(pub(super) Arc<Shared<C>>);
 impl<C: Clock> Limiter<C> {
     /// Decides a `RateLimitRequest`; `about`: what is known of the call.
     pub(super) async fn decide(&self, message: &[u8], call: Call, about: &Extensions) -> Result<Answer<'_>, Status> {
-        let decider = &self.0.decider;
-        let answer = if about.get::<Overloaded>().is_some() {
-            // Which domain it names was not read.
-            decider.undecided(DEFAULT_DOMAIN, Degraded::Overload)
-        } else {
-            let mut asked = Asked::default();
-            asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
-            asked.decide(decider, call).await.map_err(|error| refuse(&self.0, &error, None))?
-        };
+        let mut asked = Asked::default();
+        asked.read(message).map_err(|refusal| refusal.told(&self.0, None))?;
+        let answer = asked.decide(&self.0.decider, call).await.map_err(|error| refuse(&self.0, &error, None))?;
         if let Some(span) = about.get::<RequestSpan>() {
             span.decided(&answer);
         }

@@ -146,7 +146,12 @@ impl<C: Clock> Body for Exchange<C> {
             match this.body.poll_chunk(context) {
                 Poll::Ready(Ok(Some(chunk))) => this.came.extend_from_slice(&chunk),
                 Poll::Ready(Ok(None)) => this.end = End::Near(Ok(())),
-                Poll::Ready(Err(error)) => this.end = End::Near(Err(refuse(&this.limiter.0, &error, None))),
+                Poll::Ready(Err(error)) => {
+                    // What came of its last message is not kept until the end is sent.
+                    this.came = BytesMut::new();
+                    this.body.close();
+                    this.end = End::Near(Err(refuse(&this.limiter.0, &error, None)));
+                }
                 Poll::Pending if this.told.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }

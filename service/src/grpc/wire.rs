@@ -454,7 +454,7 @@ mod tests {
     use futures_util::FutureExt;
     use proptest::prelude::*;
     use prost::Message;
-    use tidegate::{Degraded, Engine, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
+    use tidegate::{Engine, Snapshot, algorithm::NUMBER_MAX, clock::ManualClock, formats::Format};
 
     use super::{
         super::proto::tidegate::v1::{
@@ -612,7 +612,7 @@ mod tests {
             for cost in costs {
                 let request = Request::new(&who).and_then(|request| request.cost(cost)).expect("valid");
                 let answers =
-                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default", Degraded::Overload))];
+                    [now(decider.check(&request, None)), now(decider.reserve(&request, None)), Ok(decider.undecided("default"))];
                 for answer in answers {
                     let answer = answer.expect("no id");
                     let mut written = BytesMut::new();

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     iter,
+    net::{IpAddr, Ipv4Addr},
     panic::AssertUnwindSafe,
     pin::Pin,
     rc::Rc,
@@ -23,7 +24,6 @@ use actix_web::{
 };
 use futures_util::FutureExt;
 use tidegate::{
-    DEFAULT_DOMAIN, Degraded,
     clock::{Clock, SystemClock},
     policy::DoorSettings,
     time::Nanos,
@@ -37,6 +37,7 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
+    body_budget::{BodyPermit, ConnectionShare},
     decider::Answer,
     doors::Shared,
     error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
@@ -177,7 +178,9 @@ impl<C: Clock> Door<C> {
 
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let read = body::read(came.head.headers(), &mut came.body, &self.shared.room, period).await;
+        let peer = came.head.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        let permit = || BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer));
+        let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
         came.at = self.clock.now();
         if read.is_ok() {
             came.body = Payload::None;
@@ -275,26 +278,20 @@ impl<C: Clock> Door<C> {
         body: Result<Bytes, Error>,
         span: Option<&RequestSpan>,
     ) -> HttpResponse {
-        let told = |answer: &Answer<'_>, settings| {
-            if let Some(span) = span {
-                span.decided(answer);
-            }
-            decision(answer, settings)
-        };
         let answer = match body {
-            // Which domain it names was not read.
-            Err(Error::Overload) => {
-                let answer = self.shared.decider.undecided(DEFAULT_DOMAIN, Degraded::Overload);
-                Ok(told(&answer, self.shared.decider.engine().door_settings(DEFAULT_DOMAIN)))
-            }
-            Err(error) => Err(error),
             Ok(body) => match body::text(&body) {
                 Ok(text) => {
                     let decided = wire::decide(&self.shared.decider, call, text).await;
-                    decided.map(|(answer, settings)| told(&answer, settings))
+                    decided.map(|(answer, settings)| {
+                        if let Some(span) = span {
+                            span.decided(&answer);
+                        }
+                        decision(&answer, settings)
+                    })
                 }
                 Err(error) => Err(error),
             },
+            Err(error) => Err(error),
         };
         self.answer(route, answer)
     }

@@ -2,6 +2,7 @@
 //! in one piece.
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
     pin::pin,
@@ -33,16 +34,14 @@ use super::{
     session::{Asked, Ran, Session, Status, Then, Waiting},
 };
 use crate::{
+    body_budget::{BLOCK_BYTES, BodyPermit, ConnectionShare, PermitPhase},
     doors::Shared,
     lanes::{self, Leave},
     latency::Latencies,
-    room::{Part, Room},
 };
 
 /// What a connection reads into at first.
 const INPUT_BYTES: usize = 4 << 10;
-/// What it may read into beside the room for long commands.
-const INPUT_BYTES_FREE: usize = 16 << 10;
 /// So many bytes of replies are written before more commands are run: a peer that does not read is not answered on.
 const REPLY_BYTES: usize = 16 << 10;
 /// The longest token that somebody else is asked about, and how all of them begin.
@@ -80,17 +79,22 @@ impl<C: Clock> lanes::Door for Door<C> {
         let mut conversation = Conversation::new(&self, peer);
         let is_ended_here = loop {
             let deadline = conversation.deadline();
-            let room = match conversation.make_room() {
-                Ok(room) => room,
-                Err(error) => {
-                    conversation.refuse(&error);
-                    break true;
+            let read = match conversation.make_room() {
+                Ok((room, permit)) => {
+                    let read = async {
+                        let read = read(&mut stream, room, &mut leave);
+                        match deadline {
+                            None => Ok(read.await),
+                            Some(deadline) => timeout_at(deadline, read).await.map_err(|_| Error::TooSlow),
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        refusal = poll_fn(|context| permit.poll_revoked(context)) => Err(Error::from(refusal)),
+                        read = read => read,
+                    }
                 }
-            };
-            let read = read(&mut stream, room, &mut leave);
-            let read = match deadline {
-                None => Ok(read.await),
-                Some(deadline) => timeout_at(deadline, read).await,
+                Err(error) => Err(error),
             };
             match read {
                 Ok(Some(Ok(1..))) => match conversation.answer_in_time(&mut stream).await {
@@ -100,8 +104,8 @@ impl<C: Clock> lanes::Door for Door<C> {
                 },
                 Ok(None) => break true,
                 Ok(Some(_)) => break false,
-                Err(_) => {
-                    conversation.refuse(&Error::TooSlow);
+                Err(error) => {
+                    conversation.refuse(&error);
                     break true;
                 }
             }
@@ -143,8 +147,8 @@ struct Conversation<'d, C> {
     session: Session<'d, C>,
     decoder: Decoder,
     input: Vec<u8>,
-    /// Of the room, for what the input has beyond [`INPUT_BYTES_FREE`].
-    part: Part<&'d Room>,
+    /// The permit for the input.
+    permit: BodyPermit,
     replies: Replies,
     /// When a command has to be whole that has begun.
     due: Option<Instant>,
@@ -168,58 +172,64 @@ impl<'d, C: Clock> Conversation<'d, C> {
             session: Session::new(door, peer),
             decoder: Decoder::default(),
             input: Vec::new(),
-            part: door.shared.room.part(),
+            permit: BodyPermit::new(&ConnectionShare::new(&door.shared.body_budget, peer.ip())),
             replies: Replies::default(),
             due: None,
         }
     }
 
-    /// Where to read into. An error: there is no room for a command of this length.
-    fn make_room(&mut self) -> Result<&mut Vec<u8>, Error> {
-        if self.input.len() <= INPUT_BYTES_FREE && self.has_part() {
-            self.input.shrink_to(INPUT_BYTES_FREE);
-            self.part = self.door.shared.room.part();
+    /// Returns what to read into, and the permit for it. An error: the body budget has no room for a command of this length.
+    fn make_room(&mut self) -> Result<(&mut Vec<u8>, &BodyPermit), Error> {
+        if self.input.len() <= BLOCK_BYTES && self.has_part() {
+            self.input.shrink_to(BLOCK_BYTES);
+            self.permit.hold(BLOCK_BYTES)?;
         }
         if self.input.len() == self.input.capacity() {
             let more = self.input.capacity().max(INPUT_BYTES);
-            if self.input.len() + more > INPUT_BYTES_FREE {
-                if !self.session.is_known() {
-                    return Err(Error::LongNoAuth);
-                }
-                if !self.part.grow(more) {
-                    return Err(Error::Overload);
-                }
+            if self.input.len() + more > BLOCK_BYTES && !self.session.is_known() {
+                return Err(Error::LongNoAuth);
             }
+            self.permit.hold(self.input.len() + more)?;
             self.input.reserve_exact(more);
         }
-        Ok(&mut self.input)
+        Ok((&mut self.input, &self.permit))
     }
 
-    /// Does it have some of the room?
+    /// Returns whether the input has part of the body budget.
     fn has_part(&self) -> bool {
-        self.input.capacity() > INPUT_BYTES_FREE
+        self.input.capacity() > BLOCK_BYTES
     }
 
     /// Reads no more.
     fn give_back(&mut self) {
         self.input = Vec::new();
-        self.part = self.door.shared.room.part();
+        // An error: it was revoked, and holds nothing.
+        let _ = self.permit.hold(0);
     }
 
     /// Until when what comes next is waited for; `None`: as long as the connection lives.
     fn deadline(&mut self) -> Option<Instant> {
         if self.input.is_empty() && !self.decoder.is_within() {
             self.due = None;
-        } else {
-            self.due.get_or_insert_with(|| Instant::now() + self.door.shared.periods.request);
+        } else if self.due.is_none() {
+            self.permit.enter(PermitPhase::Body);
+            self.due = Some(Instant::now() + self.door.shared.periods.request);
         }
         self.due
     }
 
-    /// The same as [`answer`](Self::answer). `None`: others have waited too long for what it has of the room.
+    /// The same as [`answer`](Self::answer). `None`: what it has of the body budget was revoked.
     async fn answer_in_time(&mut self, stream: &mut (impl AsyncWrite + Unpin)) -> Option<bool> {
-        let period = self.door.shared.periods.unread_replies;
-        if self.has_part() { timeout(period, self.answer(stream)).await.ok() } else { Some(self.answer(stream).await) }
+        if !self.has_part() {
+            return Some(self.answer(stream).await);
+        }
+        self.permit.enter(PermitPhase::Answer);
+        let revocation = self.permit.revocation();
+        tokio::select! {
+            biased;
+            answered = self.answer(stream) => Some(answered),
+            _ = poll_fn(|context| revocation.poll_unseen(context)) => None,
+        }
     }
 
     /// Runs the commands that have come, and writes the replies. False: it was the end.

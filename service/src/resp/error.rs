@@ -9,7 +9,10 @@ use super::{
     command::{ARGUMENTS_MAX, ProtocolError},
     throttle::Dialect,
 };
-use crate::retries::{BadRequestId, RequestId};
+use crate::{
+    body_budget::BudgetRefusal,
+    retries::{BadRequestId, RequestId},
+};
 
 /// Callers may send anything, and messages quote it: so much of it, in characters.
 const QUOTED_CHARACTERS_MAX: usize = 128;
@@ -21,7 +24,7 @@ pub(super) enum Error {
     Protocol(ProtocolError),
     /// A command that did not come to its end; the connection ends.
     TooSlow,
-    /// No room for the command among those that are being read; the connection ends.
+    /// The body budget has no room for the command; the connection ends.
     Overload,
     /// A command that is not known.
     Unknown(String),
@@ -79,6 +82,12 @@ pub(super) enum Error {
     Database,
     /// A panic.
     Internal,
+}
+
+impl From<BudgetRefusal> for Error {
+    fn from(refusal: BudgetRefusal) -> Self {
+        if refusal == BudgetRefusal::Overdue { Self::TooSlow } else { Self::Overload }
+    }
 }
 
 impl Error {

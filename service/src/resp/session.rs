@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, str, sync::Arc};
 
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use tidegate::{DEFAULT_DOMAIN, Decision, Degraded, Identity, Request, Retry, clock::Clock, time::Nanos};
+use tidegate::{DEFAULT_DOMAIN, Decision, Identity, Request, Retry, clock::Clock, time::Nanos};
 
 use super::{
     commands::{COMMANDS, Command, OTHER, Verb, find},
@@ -279,7 +279,7 @@ impl<'d, C: Clock> Session<'d, C> {
         let (is_allowed, answer) = if let Some(outcome) = caught(|| throttle.charge(&self.door.whole.throttle)) {
             (outcome.is_allowed(), throttle.answer(&outcome))
         } else {
-            let Answer { is_allowed, .. } = self.door.shared.decider.undecided(DEFAULT_DOMAIN, Degraded::InternalError);
+            let Answer { is_allowed, .. } = self.door.shared.decider.undecided(DEFAULT_DOMAIN);
             (is_allowed, throttle.undecided(is_allowed, Answer::CLOSED_WAIT))
         };
         to.array(answer.len());

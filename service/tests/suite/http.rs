@@ -12,10 +12,10 @@ mod refusals;
 mod reservations;
 mod retries;
 mod spans;
-mod support;
+pub(crate) mod support;
 
 /// Every user gets 100 a minute.
-const HUNDRED: &str = r#"
+pub(crate) const HUNDRED: &str = r#"
     [domains.default]
     defaults = { user = "free" }
     [[domains.default.tiers]]
@@ -24,6 +24,6 @@ const HUNDRED: &str = r#"
 "#;
 
 /// A check of one user at the usual cost.
-fn user(value: &str) -> String {
+pub(crate) fn user(value: &str) -> String {
     format!(r#"{{"identities":[{{"kind":"user","value":"{value}"}}]}}"#)
 }

@@ -1,6 +1,7 @@
 //! The listeners, over real sockets: the HTTP API, the gRPC API and the Redis protocol; and limits that a store shares, asked for
 //! at all of them.
 
+mod budget;
 mod grpc;
 mod http;
 mod process;

@@ -4,7 +4,7 @@ mod commands;
 mod connections;
 mod failures;
 mod listening;
-mod support;
+pub(crate) mod support;
 
 /// Every user gets 100 a minute.
 const HUNDRED: &str = r#"

@@ -165,7 +165,7 @@ async fn a_message_that_does_not_end_is_not_waited_for() {
     let codes = [told.0.0, told.1.0, told.2.0, told.3.0];
     assert_eq!(codes, [Code::DeadlineExceeded; 4]);
     // Bytes of messages that never came to their end are given back.
-    assert_eq!(server.metric("tidegate_http_body_bytes"), 0);
+    assert_eq!(server.metric("tidegate_body_budget_bytes"), 0);
 }
 
 #[tokio::test]
@@ -181,11 +181,11 @@ async fn an_answer_that_nobody_reads_has_its_part_of_the_room() {
     let request = request.body(Body::new(Full::new(body.into()))).expect("a request");
     std::future::poll_fn(|context| channel.poll_ready(context)).await.expect("it is open");
     let answer = channel.call(request).await.expect("an answer");
-    let held = server.metric("tidegate_http_body_bytes");
+    let held = server.metric("tidegate_body_budget_bytes");
     assert!((200_000..4_000_000).contains(&held), "{held}");
     drop(answer);
     let given_back = timeout(PATIENCE, async {
-        while server.metric("tidegate_http_body_bytes") > 0 {
+        while server.metric("tidegate_body_budget_bytes") > 0 {
             sleep(Duration::from_millis(10)).await;
         }
     });
@@ -251,7 +251,7 @@ async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
     std::future::poll_fn(|context| channel.poll_ready(context)).await.expect("it is open");
     send.send(first).await.expect("it is read");
     let mut answer = channel.call(request).await.expect("an answer").into_body();
-    let held = || server.metric("tidegate_http_body_bytes");
+    let held = || server.metric("tidegate_body_budget_bytes");
     let looked = timeout(PATIENCE, async {
         while held() < 100_000 {
             sleep(Duration::from_millis(10)).await;

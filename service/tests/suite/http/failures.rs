@@ -1,17 +1,11 @@
-//! What goes wrong inside: panics and overload are answered as the domain says, counted, and take down nothing.
+//! What goes wrong inside: panics are answered as the domain says, counted, and take down nothing.
 
-use std::{num::NonZeroU32, panic, sync::Once, time::Duration};
+use std::{num::NonZeroU32, panic, sync::Once};
 
 use serde_json::{Value, json};
 use tidegate::{Observed, Observer};
-use tidegate_service::{Periods, Settings};
-use tidegate_testkit::wait_until;
 
-use super::{
-    HUNDRED,
-    support::{Connection, Server},
-    user,
-};
+use super::{HUNDRED, support::Server, user};
 
 /// Panics at everybody of this name.
 pub(crate) struct Panics;
@@ -42,10 +36,7 @@ pub(crate) fn hush() {
 
 fn server(on_error: &str) -> Server {
     hush();
-    // Bodies that are not whole stay until the test ends them.
-    let periods = Periods { request: Duration::from_mins(10), ..Periods::default() };
-    let server = Server::listening(Settings { periods, ..Settings::default() });
-    server.publish(&HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{on_error}"), 1));
+    let server = Server::with(&HUNDRED.replacen("[domains.default]", &format!("[domains.default]\n{on_error}"), 1));
     server.engine.observe(NonZeroU32::MIN, Panics);
     server
 }
@@ -142,47 +133,4 @@ fn a_panic_anywhere_else_is_500_and_the_connection_goes_on() {
     }
     assert_eq!(server.metric(r#"tidegate_requests_total{door="http",route="/v1/refund",status="500"}"#), 100);
     assert_eq!(connection.post("/v1/refund", &body).status, 204);
-}
-
-const ROOM: u64 = 64 << 20;
-const BODY: u64 = 1 << 20;
-
-/// Large bodies that come but for their last byte: as many as there is room for, which leaves 64 bytes.
-fn crowd(server: &Server) -> Vec<Connection> {
-    let part = vec![b' '; BODY as usize - 1];
-    let head = format!("POST /v1/check HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {BODY}\r\n\r\n");
-    let come = |_| {
-        let mut connection = server.connect();
-        connection.write([head.as_bytes(), &part].concat());
-        connection
-    };
-    let crowd = (0..ROOM / BODY).map(come).collect();
-    wait_until_read(server, ROOM / BODY * (BODY - 1));
-    crowd
-}
-
-pub(crate) fn wait_until_read(server: &Server, bytes: u64) {
-    wait_until("bodies are read", || server.metric("tidegate_http_body_bytes") == bytes);
-}
-
-#[test]
-fn bodies_that_have_no_room_are_not_read_and_their_checks_answered_as_the_domain_says() {
-    for (on_error, status) in [("", 200), ("on_error = \"closed\"", 429)] {
-        let server = server(on_error);
-        let long = format!("{}{}", user("ada"), " ".repeat(64));
-        let crowd = crowd(&server);
-        for path in ["/v1/check", "/v1/reserve"] {
-            let answer = server.connect().post(path, &long);
-            assert_eq!((answer.status, answer.json()), (status, undecided(status == 200, "overload")), "{path}");
-        }
-        for path in ["/v1/check/batch", "/v1/settle", "/v1/refund"] {
-            let answer = server.connect().post(path, &long);
-            assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (503, Some("overload")), "{path}");
-        }
-        assert_eq!(server.check(&user("ada")).json()["remaining"], 99, "what fits is decided");
-        assert_eq!(server.metric(r#"tidegate_degraded_total{reason="overload"}"#), 2);
-        drop(crowd);
-        wait_until_read(&server, 0);
-        assert_eq!(server.check(&long).json()["remaining"], 98);
-    }
 }

@@ -15,6 +15,7 @@ use opentelemetry_sdk::{
     trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter},
 };
 use tidegate_service::{Periods, Settings, Traces};
+use tidegate_testkit::wait_until;
 
 use super::{
     failures::{self, Panics},
@@ -221,11 +222,12 @@ fn whoever_sends_a_request_says_whether_it_is_sampled() {
 #[test]
 fn a_request_that_is_given_up_has_a_span_too() {
     let mut traced = Traced::start();
-    let body = user("eve");
+    // So much of it shows in the metrics when it is read.
+    let body = format!("{}{}", user("eve"), " ".repeat(100_000));
     let whole = request("/v1/check", &sampled(), &body);
     let mut connection = traced.server.connect();
     connection.write(&whole[..whole.len() - 1]);
-    failures::wait_until_read(&traced.server, body.len() as u64 - 1);
+    wait_until("the body is read", || traced.server.metric("tidegate_body_budget_bytes") > 0);
     drop(connection);
     traced.server.stop().expect("it ends well");
     let span = traced.span();

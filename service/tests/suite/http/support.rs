@@ -108,7 +108,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server listens");
+        Self::over(TcpStream::connect(address).expect("the server listens"))
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(2 * PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Self { stream: BufReader::new(stream) }

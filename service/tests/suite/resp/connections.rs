@@ -200,16 +200,16 @@ fn a_peer_that_does_not_read_takes_no_memory() {
 
 #[test]
 fn long_commands_have_room_of_their_own_and_no_more() {
-    let server = server_with(Periods { request: LONG, discard: LONG, ..Periods::default() });
+    let server = server_with(Periods { request: LONG, discard: LONG, body_grace: LONG, ..Periods::default() });
     let long = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
     let (head, tail) = long.split_at(600_000);
-    // 64 MiB are there for all that are under way, and each has taken a MiB for its 600 kB.
+    // 8 MiB are there for all of one peer that are under way, and each has taken a MiB for its 600 kB.
     let begun = || {
         let connection = server.connect();
         let _ = connection.socket().write_all(head);
         connection
     };
-    let mut connections: Vec<_> = (0..80).map(|_| begun()).collect();
+    let mut connections: Vec<_> = (0..20).map(|_| begun()).collect();
     let refused = r#"tidegate_bad_requests_total{door="resp",code="overload"}"#;
     wait_until("one finds no room", || server.metric_if_counted(refused).is_some_and(|count| count > 0));
     let mut overload = 0;
@@ -221,7 +221,7 @@ fn long_commands_have_room_of_their_own_and_no_more() {
             other => unreachable!("{other:?}"),
         }
     }
-    assert!((1..80).contains(&overload), "{overload} of 80 had no room");
+    assert!((1..20).contains(&overload), "{overload} of 20 had no room");
     assert_eq!(server.metric(refused), overload);
     drop(connections);
     let mut connection = server.connect();
@@ -242,7 +242,7 @@ fn a_connection_that_goes_on_gives_its_room_back() {
         assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
     }
     // The last reply may be a little ahead.
-    wait_until("the room is given back", || server.metric("tidegate_http_body_bytes") == 0);
+    wait_until("the room is given back", || server.metric("tidegate_body_budget_bytes") == 0);
     connection.write("ING\r\n");
     assert_eq!(connection.reply(), Reply::Simple("PONG".to_owned()));
 }

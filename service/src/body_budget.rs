@@ -1,0 +1,513 @@
+//! The body budget: how many bytes of bodies may wait for their callers, and which of them end where others need the memory.
+//!
+//! What waits for its caller is a body that is not whole yet, or a long answer that is not read. All listeners share one
+//! budget. Each peer and each connection has a share of it, so that one caller cannot take what others need. The first 16 KiB of
+//! a body need none of it.
+//!
+//! A holder of part of the budget is never asked to give it back: the budget revokes its permit. A holder that is polled sees
+//! that and says why it ends; whatever runs one that is not polled drops it, see [`Revocation`].
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    hash::Hash,
+    mem,
+    net::{IpAddr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, sleep};
+
+use crate::{degraded::LogLimiter, error::BODY_BYTES_MAX, periods::Periods};
+
+/// Bytes of all listeners together. What reads a body may have twice the memory that it is charged for.
+const BUDGET_BYTES: usize = 64 << 20;
+/// Bytes of one peer: it takes eight to fill the budget.
+const PEER_BYTES: usize = BUDGET_BYTES / 8;
+/// Bytes of one connection: four of the largest bodies, and two such connections of a peer side by side.
+const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
+/// Bytes of a block. The budget is given out in blocks, so that it has few holders. The first block of a body is free.
+pub(crate) const BLOCK_BYTES: usize = 16 << 10;
+/// Bytes of the free blocks of one connection together, as many as a connection over gRPC buffers anyway. HTTP and the Redis
+/// protocol read one body at a time. The number of connections is bounded.
+const FREE_BYTES: usize = 16 * BLOCK_BYTES;
+/// Looks for overdue holders in the shortest period that a holder may have.
+const SWEEPS: u32 = 10;
+
+/// The reason why a body has no part of the budget, or has it no longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BudgetRefusal {
+    /// The share of its connection is taken, and nothing of it may be dropped yet.
+    Connection,
+    /// The same of the share of its peer.
+    Peer,
+    /// The same of the whole budget.
+    Budget,
+    /// Another one needed room, and this was the oldest holder.
+    Dropped,
+    /// The rest of the body did not come in time, or the answer was not read in time.
+    Overdue,
+}
+
+impl BudgetRefusal {
+    const ALL: [Self; 5] = [Self::Connection, Self::Peer, Self::Budget, Self::Dropped, Self::Overdue];
+
+    /// The name in metrics and in the log.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Peer => "peer",
+            Self::Budget => "budget",
+            Self::Dropped => "dropped",
+            Self::Overdue => "overdue",
+        }
+    }
+}
+
+/// The address by which peers are told apart: of IPv6 its first 64 bits, since one host has all addresses that begin so.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PeerNetwork(IpAddr);
+
+impl From<IpAddr> for PeerNetwork {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+            address => address,
+        })
+    }
+}
+
+/// The event that the holder of a permit waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PermitPhase {
+    /// The rest of a body.
+    Body,
+    /// The caller reads the answer.
+    Answer,
+    /// The work of this process: the holder is neither dropped nor overdue.
+    Work,
+}
+
+/// The bounds of a budget.
+#[derive(Clone, Copy, Debug)]
+struct BudgetLimits {
+    budget: usize,
+    peer: usize,
+    connection: usize,
+    /// How long a holder has waited when it may be dropped for another one.
+    grace: Duration,
+    /// How long a holder may wait for the rest of a body.
+    body: Duration,
+    /// How long a holder may wait until its answer is read.
+    answer: Duration,
+}
+
+impl BudgetLimits {
+    fn new(periods: &Periods) -> Self {
+        Self {
+            budget: BUDGET_BYTES,
+            peer: PEER_BYTES,
+            connection: CONNECTION_BYTES,
+            grace: periods.body_grace,
+            body: periods.request,
+            answer: periods.unread_replies,
+        }
+    }
+}
+
+/// A holder of part of the budget.
+#[derive(Debug)]
+struct BodyHolder {
+    peer: PeerNetwork,
+    connection: u64,
+    bytes: usize,
+    phase: PermitPhase,
+    /// When its phase began.
+    since: Instant,
+    state: Arc<PermitState>,
+}
+
+/// The record of who holds how much: plain data, to which the time is given.
+#[derive(Debug)]
+struct BudgetLedger {
+    limits: BudgetLimits,
+    taken: usize,
+    /// In the order in which they were charged first.
+    holders: BTreeMap<u64, BodyHolder>,
+    last_number: u64,
+    by_peer: HashMap<PeerNetwork, usize>,
+    by_connection: HashMap<u64, usize>,
+    /// How often each refusal was given, in the order of [`BudgetRefusal::ALL`].
+    refused: [u64; BudgetRefusal::ALL.len()],
+}
+
+impl BudgetLedger {
+    fn new(limits: BudgetLimits) -> Self {
+        Self {
+            limits,
+            taken: 0,
+            holders: BTreeMap::new(),
+            last_number: 0,
+            by_peer: HashMap::new(),
+            by_connection: HashMap::new(),
+            refused: [0; BudgetRefusal::ALL.len()],
+        }
+    }
+
+    /// Charges a new holder for the bytes that it is to have. Returns its number, and how many others were dropped for it.
+    fn admit(&mut self, holder: BodyHolder) -> Result<(u64, usize), BudgetRefusal> {
+        let bytes = holder.bytes;
+        let dropped = self.make_room((holder.peer, holder.connection), None, bytes, holder.since)?;
+        self.last_number += 1;
+        self.holders.insert(self.last_number, BodyHolder { bytes: 0, ..holder });
+        self.set_bytes(self.last_number, bytes);
+        Ok((self.last_number, dropped))
+    }
+
+    /// Charges a holder for `bytes` in all. Returns how many others were dropped for it.
+    fn resize(&mut self, number: u64, bytes: usize, now: Instant) -> Result<usize, BudgetRefusal> {
+        let Some(holder) = self.holders.get(&number) else { return Ok(0) };
+        let (of, more) = ((holder.peer, holder.connection), bytes.saturating_sub(holder.bytes));
+        let dropped = if more > 0 { self.make_room(of, Some(number), more, now)? } else { 0 };
+        self.set_bytes(number, bytes);
+        Ok(dropped)
+    }
+
+    /// Drops holders until there is room for `more` bytes of this peer and connection, for the holder `number` if there is one.
+    /// The oldest go first: those of the connection while its share is exceeded, then those of the peer, then any. Where that
+    /// would not be enough, none is dropped.
+    fn make_room(
+        &mut self,
+        (peer, connection): (PeerNetwork, u64),
+        number: Option<u64>,
+        more: usize,
+        now: Instant,
+    ) -> Result<usize, BudgetRefusal> {
+        let excess = |taken: Option<&usize>, bound: usize| (taken.unwrap_or(&0) + more).saturating_sub(bound);
+        let of_connection = excess(self.by_connection.get(&connection), self.limits.connection);
+        let of_peer = excess(self.by_peer.get(&peer), self.limits.peer);
+        let of_all = excess(Some(&self.taken), self.limits.budget);
+        let (mut dropped, mut freed) = (Vec::new(), 0);
+        // A step may drop whatever those before it may, so what they freed counts in it.
+        for (missing, bound, is_last) in [
+            (of_connection, BudgetRefusal::Connection, true),
+            (of_peer, BudgetRefusal::Peer, true),
+            (of_all, BudgetRefusal::Peer, false),
+            (of_all, BudgetRefusal::Budget, true),
+        ] {
+            for (&other, holder) in &self.holders {
+                if freed >= missing {
+                    break;
+                }
+                let is_within = match bound {
+                    BudgetRefusal::Connection => holder.connection == connection,
+                    BudgetRefusal::Peer => holder.peer == peer,
+                    _ => true,
+                };
+                let is_old = holder.phase != PermitPhase::Work && now >= holder.since + self.limits.grace;
+                if is_within && is_old && Some(other) != number && !dropped.contains(&other) {
+                    dropped.push(other);
+                    freed += holder.bytes;
+                }
+            }
+            if is_last && freed < missing {
+                self.count(bound);
+                return Err(bound);
+            }
+        }
+        for other in &dropped {
+            self.revoke(*other, BudgetRefusal::Dropped);
+        }
+        Ok(dropped.len())
+    }
+
+    /// Revokes what has waited for too long.
+    fn sweep(&mut self, now: Instant) {
+        let BudgetLimits { body, answer, .. } = self.limits;
+        let is_overdue = |holder: &BodyHolder| match holder.phase {
+            PermitPhase::Body => now >= holder.since + body,
+            PermitPhase::Answer => now >= holder.since + answer,
+            PermitPhase::Work => false,
+        };
+        let overdue = self.holders.iter().filter(|&(_, holder)| is_overdue(holder)).map(|(number, _)| *number);
+        for number in overdue.collect::<Vec<_>>() {
+            self.revoke(number, BudgetRefusal::Overdue);
+        }
+    }
+
+    /// Begins another phase of a holder, whose time begins anew.
+    fn enter(&mut self, number: u64, phase: PermitPhase, now: Instant) {
+        if let Some(holder) = self.holders.get_mut(&number).filter(|holder| holder.phase != phase) {
+            (holder.phase, holder.since) = (phase, now);
+        }
+    }
+
+    fn revoke(&mut self, number: u64, refusal: BudgetRefusal) {
+        if let Some(holder) = self.holders.get(&number) {
+            holder.state.revoke(refusal);
+            self.set_bytes(number, 0);
+            self.count(refusal);
+        }
+    }
+
+    /// Sets what a holder has; one that has nothing is no holder.
+    fn set_bytes(&mut self, number: u64, bytes: usize) {
+        let Some(holder) = self.holders.get_mut(&number) else { return };
+        let before = mem::replace(&mut holder.bytes, bytes);
+        let (peer, connection) = (holder.peer, holder.connection);
+        if bytes == 0 {
+            self.holders.remove(&number);
+        }
+        self.taken = self.taken - before + bytes;
+        set_share(&mut self.by_peer, peer, before, bytes);
+        set_share(&mut self.by_connection, connection, before, bytes);
+    }
+
+    fn count(&mut self, refusal: BudgetRefusal) {
+        self.refused[refusal as usize] += 1;
+    }
+}
+
+/// Replaces part of a share; one of no bytes is not kept.
+fn set_share<K: Copy + Eq + Hash>(shares: &mut HashMap<K, usize>, key: K, before: usize, bytes: usize) {
+    let share = shares.entry(key).or_default();
+    *share = *share - before + bytes;
+    if *share == 0 {
+        shares.remove(&key);
+    }
+}
+
+/// The body budget of all listeners of a process.
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    ledger: Mutex<BudgetLedger>,
+    sweep_period: Duration,
+    connections: AtomicU64,
+    log: LogLimiter,
+}
+
+impl BodyBudget {
+    pub(crate) fn new(periods: &Periods) -> Self {
+        Self {
+            ledger: Mutex::new(BudgetLedger::new(BudgetLimits::new(periods))),
+            sweep_period: periods.request.min(periods.unread_replies) / SWEEPS,
+            connections: AtomicU64::new(0),
+            log: LogLimiter::new(),
+        }
+    }
+
+    /// Revokes again and again what has waited for too long, whether it is polled or not.
+    pub(crate) async fn follow(self: Arc<Self>) -> Infallible {
+        loop {
+            sleep(self.sweep_period).await;
+            self.ledger().sweep(Instant::now());
+        }
+    }
+
+    /// Returns how many bytes are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.ledger().taken
+    }
+
+    /// Returns how often each refusal was given, by its name.
+    pub(crate) fn refused(&self) -> [(&'static str, u64); BudgetRefusal::ALL.len()] {
+        let refused = self.ledger().refused;
+        BudgetRefusal::ALL.map(|refusal| (refusal.name(), refused[refusal as usize]))
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, BudgetLedger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs that a bound is reached, once a second at most.
+    fn log_full(&self, peer: PeerNetwork, bound: &'static str, dropped: usize) {
+        if let Some(left_out) = self.log.is_time() {
+            tracing::warn!(peer = %peer.0, bound, dropped, left_out, "part of the body budget is full");
+        }
+    }
+}
+
+/// The share of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionShare {
+    budget: Arc<BodyBudget>,
+    peer: PeerNetwork,
+    number: u64,
+    /// Bytes of its bodies that are free.
+    free: AtomicUsize,
+}
+
+impl ConnectionShare {
+    pub(crate) fn new(budget: &Arc<BodyBudget>, peer: IpAddr) -> Arc<Self> {
+        let number = budget.connections.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { budget: Arc::clone(budget), peer: peer.into(), number, free: AtomicUsize::new(0) })
+    }
+
+    /// Replaces the free bytes of a body. Returns how many it has: all that it wants, as long as its connection has them.
+    fn set_free(&self, before: usize, wanted: usize) -> usize {
+        let mut has = before;
+        if wanted != before {
+            let set = |free: usize| {
+                has = wanted.min(FREE_BYTES - (free - before));
+                Some(free - before + has)
+            };
+            // It is never refused.
+            let _ = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        }
+        has
+    }
+}
+
+/// The state of a permit that its holder and the budget share: whether it was revoked.
+#[derive(Debug, Default)]
+struct PermitState {
+    refusal: OnceLock<BudgetRefusal>,
+    /// Whether the holder has seen that.
+    is_seen: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl PermitState {
+    fn revoke(&self, refusal: BudgetRefusal) {
+        // An error: it was revoked before.
+        let _ = self.refusal.set(refusal);
+        self.waker.wake();
+    }
+
+    /// Returns why the permit was revoked, which its holder has seen then.
+    fn see(&self) -> Option<BudgetRefusal> {
+        let refusal = *self.refusal.get()?;
+        self.is_seen.store(true, Ordering::Relaxed);
+        Some(refusal)
+    }
+}
+
+/// A part of the budget for what one body takes, or its answer. It is given back when the permit is dropped.
+#[derive(Debug)]
+pub(crate) struct BodyPermit {
+    connection: Arc<ConnectionShare>,
+    free: usize,
+    charged: usize,
+    /// Of the holder, while it is charged.
+    number: u64,
+    /// `None`: it was never charged, and has no [`Revocation`].
+    state: Option<Arc<PermitState>>,
+}
+
+impl BodyPermit {
+    /// A permit that holds nothing.
+    pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
+        Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None }
+    }
+
+    /// Holds `bytes` of a body in all from now on. An error: there is no room for them, or the permit was revoked.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetRefusal> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        self.free = self.connection.set_free(self.free, bytes.min(BLOCK_BYTES));
+        let charged = (bytes - self.free).next_multiple_of(BLOCK_BYTES);
+        if charged == self.charged { Ok(()) } else { self.charge(charged) }
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), BudgetRefusal> {
+        let (now, ConnectionShare { budget, peer, number: connection, .. }) = (Instant::now(), &*self.connection);
+        let state = self.state.get_or_insert_default();
+        let mut ledger = budget.ledger();
+        // It may have been revoked meanwhile.
+        if let Some(refusal) = state.see() {
+            return Err(refusal);
+        }
+        let charged = if self.charged > 0 {
+            ledger.resize(self.number, bytes, now).map(|dropped| (self.number, dropped))
+        } else {
+            let (peer, connection, state) = (*peer, *connection, Arc::clone(state));
+            ledger.admit(BodyHolder { peer, connection, bytes, phase: PermitPhase::Body, since: now, state })
+        };
+        drop(ledger);
+        match charged {
+            Ok((number, dropped)) => {
+                (self.number, self.charged) = (number, bytes);
+                if dropped > 0 {
+                    budget.log_full(*peer, BudgetRefusal::Dropped.name(), dropped);
+                }
+                Ok(())
+            }
+            Err(refusal) => {
+                budget.log_full(*peer, refusal.name(), 0);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Waits for the caller while the permit holds `bytes` of its body in all. Ready: there is no room for them, or the permit
+    /// was revoked.
+    pub(crate) fn poll_wait(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
+        match self.hold(bytes) {
+            Ok(()) => self.poll_revoked(context),
+            Err(refusal) => Poll::Ready(refusal),
+        }
+    }
+
+    /// Resolves when the permit was revoked.
+    pub(crate) fn poll_revoked(&self, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
+        if self.charged > 0
+            && let Some(state) = &self.state
+        {
+            state.waker.register(context.waker());
+        }
+        self.refusal().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Begins a phase, and its time, unless the permit is in it.
+    pub(crate) fn enter(&self, phase: PermitPhase) {
+        if self.charged > 0 {
+            self.connection.budget.ledger().enter(self.number, phase, Instant::now());
+        }
+    }
+
+    /// Returns what ends the holder of this permit where it is not polled.
+    pub(crate) fn revocation(&mut self) -> Revocation {
+        Revocation(Arc::clone(self.state.get_or_insert_default()))
+    }
+
+    /// Returns why the permit was revoked.
+    fn refusal(&self) -> Option<BudgetRefusal> {
+        self.state.as_ref()?.see()
+    }
+}
+
+impl Drop for BodyPermit {
+    fn drop(&mut self) {
+        self.connection.set_free(self.free, 0);
+        if self.charged > 0 {
+            self.connection.budget.ledger().set_bytes(self.number, 0);
+        }
+    }
+}
+
+/// A view of a permit for what runs its holder. A holder that is not polled, such as a call whose answer is not read, cannot
+/// see that its permit was revoked.
+#[derive(Debug)]
+pub(crate) struct Revocation(Arc<PermitState>);
+
+impl Revocation {
+    /// Resolves when the permit was revoked and its holder has not seen that. It is to be polled after the holder, by the same
+    /// task.
+    pub(crate) fn poll_unseen(&self, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
+        self.0.waker.register(context.waker());
+        match self.0.refusal.get() {
+            Some(refusal) if !self.0.is_seen.load(Ordering::Relaxed) => Poll::Ready(*refusal),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

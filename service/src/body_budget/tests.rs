@@ -1,0 +1,280 @@
+use std::{
+    net::Ipv4Addr,
+    task::{Wake, Waker},
+};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(1);
+const BODY: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(60);
+
+const LIMITS: BudgetLimits =
+    BudgetLimits { budget: 100, peer: 40, connection: 20, grace: GRACE, body: BODY, answer: ANSWER };
+
+fn peer(number: u8) -> PeerNetwork {
+    IpAddr::from([192, 0, 2, number]).into()
+}
+
+/// A ledger with a clock.
+struct Clocked {
+    ledger: BudgetLedger,
+    now: Instant,
+}
+
+impl Clocked {
+    fn new() -> Self {
+        Self { ledger: BudgetLedger::new(LIMITS), now: Instant::now() }
+    }
+
+    /// A new holder of a connection, whose hundreds are its peer. Returns its number, or why it was refused.
+    fn admit(&mut self, connection: u64, bytes: usize) -> Result<u64, BudgetRefusal> {
+        let peer = peer(u8::try_from(connection / 100).expect("a peer"));
+        let state = Arc::default();
+        let holder = BodyHolder { peer, connection, bytes, phase: PermitPhase::Body, since: self.now, state };
+        self.ledger.admit(holder).map(|(number, _)| number)
+    }
+
+    fn resize(&mut self, number: u64, bytes: usize) -> Result<usize, BudgetRefusal> {
+        self.ledger.resize(number, bytes, self.now)
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.ledger.holders.keys().copied().collect()
+    }
+}
+
+#[test]
+fn a_connection_a_peer_and_all_have_their_bounds() {
+    let mut budget = Clocked::new();
+    let first = budget.admit(101, 20).expect("room");
+    assert_eq!(budget.admit(101, 1), Err(BudgetRefusal::Connection));
+    assert_eq!(budget.resize(first, 21), Err(BudgetRefusal::Connection));
+    budget.admit(102, 20).expect("room");
+    assert_eq!(budget.admit(103, 1), Err(BudgetRefusal::Peer));
+    for connection in [201, 202, 301] {
+        budget.admit(connection, 20).expect("another peer has its share");
+    }
+    assert_eq!(budget.admit(401, 1), Err(BudgetRefusal::Budget));
+    assert_eq!((budget.ledger.taken, budget.ledger.refused), (100, [2, 1, 1, 0, 0]));
+    // What is given back is there for others.
+    budget.resize(first, 10).expect("it is less");
+    budget.admit(401, 10).expect("room");
+    budget.ledger.set_bytes(first, 0);
+    budget.admit(103, 10).expect("its peer has room, too");
+    assert_eq!(budget.ledger.taken, 100);
+}
+
+#[test]
+fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer_then_of_all() {
+    let mut budget = Clocked::new();
+    let [other, _, second, third] = [301, 101, 101, 102].map(|connection| budget.admit(connection, 10).expect("room"));
+    budget.now += GRACE;
+    // The connection has 20 of 20, the peer 30 of 40.
+    let fourth = budget.admit(101, 10).expect("the oldest of the connection makes room");
+    assert_eq!(budget.numbers(), [other, second, third, fourth]);
+    let fifth = budget.admit(103, 20).expect("the oldest of the peer makes room");
+    assert_eq!(budget.numbers(), [other, third, fourth, fifth]);
+    for connection in [201, 202] {
+        budget.admit(connection, 20).expect("room");
+    }
+    budget.now += GRACE;
+    let sixth = budget.admit(501, 20).expect("the oldest of all make room");
+    assert_eq!(budget.numbers()[0], third);
+    assert_eq!(budget.resize(sixth, 20), Ok(0), "it has that");
+    assert_eq!(budget.resize(fourth, 20), Ok(1), "the peer makes room");
+    assert_eq!(budget.resize(fourth, 21), Err(BudgetRefusal::Connection), "it is not dropped for itself");
+    assert_eq!(budget.ledger.refused, [1, 0, 0, 4, 0]);
+}
+
+#[test]
+fn a_peer_that_is_within_its_share_makes_room_for_itself_first() {
+    let mut budget = Clocked::new();
+    let others = [101, 102, 201, 202].map(|connection| budget.admit(connection, 20).expect("room"));
+    let own = budget.admit(301, 20).expect("room");
+    budget.now += GRACE;
+    budget.admit(302, 10).expect("room");
+    assert_eq!(budget.numbers()[..4], others);
+    assert!(!budget.numbers().contains(&own));
+}
+
+#[test]
+fn what_is_young_or_does_not_wait_for_its_caller_is_not_dropped() {
+    let mut budget = Clocked::new();
+    let working = budget.admit(101, 10).expect("room");
+    budget.ledger.enter(working, PermitPhase::Work, budget.now);
+    budget.now += GRACE;
+    let young = budget.admit(101, 10).expect("room");
+    assert_eq!(budget.admit(101, 1), Err(BudgetRefusal::Connection));
+    assert_eq!(budget.numbers(), [working, young]);
+    budget.now += GRACE;
+    // One is old enough, which is not enough.
+    assert_eq!(budget.admit(101, 11), Err(BudgetRefusal::Connection));
+    assert_eq!(budget.numbers(), [working, young], "none is dropped in vain");
+    // The time of another phase begins with it.
+    budget.ledger.enter(young, PermitPhase::Answer, budget.now);
+    assert_eq!(budget.admit(101, 1), Err(BudgetRefusal::Connection));
+    budget.now += GRACE;
+    budget.ledger.enter(young, PermitPhase::Answer, budget.now);
+    budget.admit(101, 1).expect("the phase was the same");
+}
+
+#[test]
+fn what_waits_for_too_long_is_revoked() {
+    let mut budget = Clocked::new();
+    let [body, answer, working] = [101, 201, 301].map(|connection| budget.admit(connection, 10).expect("room"));
+    budget.ledger.enter(answer, PermitPhase::Answer, budget.now);
+    budget.ledger.enter(working, PermitPhase::Work, budget.now);
+    let state = Arc::clone(&budget.ledger.holders[&body].state);
+    for (period, left) in [
+        (BODY - Duration::from_nanos(1), vec![body, answer, working]),
+        (Duration::from_nanos(1), vec![answer, working]),
+        (ANSWER - BODY, vec![working]),
+        (ANSWER, vec![working]),
+    ] {
+        budget.now += period;
+        budget.ledger.sweep(budget.now);
+        assert_eq!(budget.numbers(), left);
+    }
+    assert_eq!(state.see(), Some(BudgetRefusal::Overdue));
+    assert_eq!((budget.ledger.taken, budget.ledger.refused[4]), (10, 2));
+}
+
+proptest! {
+    #[test]
+    fn no_bound_is_exceeded_and_shares_add_up(
+        steps in prop::collection::vec((0_u64..12, 0_usize..25, 0_u64..1_500), 1..200)
+    ) {
+        let mut budget = Clocked::new();
+        for (choice, bytes, pause_ms) in steps {
+            budget.now += Duration::from_millis(pause_ms);
+            let numbers = budget.numbers();
+            let chosen = numbers.get(choice as usize).copied();
+            // Either may be refused.
+            if let Some(number) = chosen.filter(|_| choice % 3 > 0) {
+                let _ = budget.resize(number, bytes);
+            } else if choice == 0 {
+                budget.ledger.sweep(budget.now);
+            } else if bytes > 0 {
+                let _ = budget.admit(100 * (choice / 3) + choice, bytes);
+            }
+            let ledger = &budget.ledger;
+            let sum = |is_of: &dyn Fn(&BodyHolder) -> bool| {
+                ledger.holders.values().filter(|&holder| is_of(holder)).map(|holder| holder.bytes).sum::<usize>()
+            };
+            prop_assert_eq!(ledger.taken, sum(&|_| true));
+            prop_assert!(ledger.taken <= LIMITS.budget);
+            for (peer, taken) in &ledger.by_peer {
+                prop_assert_eq!(*taken, sum(&|holder| holder.peer == *peer));
+                prop_assert!((1..=LIMITS.peer).contains(taken));
+            }
+            for (connection, taken) in &ledger.by_connection {
+                prop_assert_eq!(*taken, sum(&|holder| holder.connection == *connection));
+                prop_assert!((1..=LIMITS.connection).contains(taken));
+            }
+            prop_assert_eq!(ledger.by_peer.values().sum::<usize>(), ledger.taken);
+            prop_assert!(ledger.holders.values().all(|holder| holder.bytes > 0));
+        }
+    }
+}
+
+#[test]
+fn peers_are_told_apart_by_address_and_by_64_bits_of_ipv6() {
+    let network = |address: &str| PeerNetwork::from(address.parse::<IpAddr>().expect("an address"));
+    assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+    assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+    assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+    assert_eq!(network("192.0.2.1"), network("::ffff:192.0.2.1"));
+}
+
+fn budget_with(periods: &Periods) -> (Arc<BodyBudget>, Arc<ConnectionShare>) {
+    let budget = Arc::new(BodyBudget::new(periods));
+    let connection = ConnectionShare::new(&budget, Ipv4Addr::LOCALHOST.into());
+    (budget, connection)
+}
+
+#[test]
+fn a_body_is_charged_by_blocks_beyond_its_first() {
+    let (budget, connection) = budget_with(&Periods::default());
+    let mut permit = BodyPermit::new(&connection);
+    for (bytes, blocks) in [(0, 0), (1, 0), (BLOCK_BYTES, 0), (BLOCK_BYTES + 1, 1), (3 * BLOCK_BYTES, 2), (10, 0)] {
+        permit.hold(bytes).expect("room");
+        assert_eq!(budget.taken(), blocks * BLOCK_BYTES, "{bytes}");
+    }
+    permit.hold(BODY_BYTES_MAX).expect("room");
+    assert_eq!(permit.hold(2 * CONNECTION_BYTES), Err(BudgetRefusal::Connection));
+    assert_eq!(budget.taken(), BODY_BYTES_MAX - BLOCK_BYTES, "it holds what it did");
+    drop(permit);
+    assert_eq!(budget.taken(), 0);
+    assert_eq!(budget.refused()[0], ("connection", 1));
+}
+
+#[test]
+fn the_free_blocks_of_a_connection_are_bounded() {
+    let (budget, connection) = budget_with(&Periods::default());
+    let begun = || {
+        let mut permit = BodyPermit::new(&connection);
+        permit.hold(BLOCK_BYTES).expect("room");
+        permit
+    };
+    let mut permits: Vec<_> = (0..FREE_BYTES / BLOCK_BYTES).map(|_| begun()).collect();
+    assert_eq!(budget.taken(), 0);
+    permits.push(begun());
+    assert_eq!(budget.taken(), BLOCK_BYTES);
+    drop(permits.swap_remove(0));
+    permits.push(begun());
+    assert_eq!(budget.taken(), BLOCK_BYTES, "a free one was given back");
+    let mut other = BodyPermit::new(&ConnectionShare::new(&budget, Ipv4Addr::LOCALHOST.into()));
+    other.hold(BLOCK_BYTES).expect("another connection has its own");
+    assert_eq!(budget.taken(), BLOCK_BYTES);
+    drop(permits);
+    assert_eq!((budget.taken(), connection.free.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[test]
+fn a_revoked_permit_holds_nothing_and_what_runs_its_holder_knows_until_that_has_seen_it() {
+    let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut first = BodyPermit::new(&connection);
+    let revocation = first.revocation();
+    assert_eq!(first.poll_wait(CONNECTION_BYTES / 2, context), Poll::Pending);
+    assert_eq!(revocation.poll_unseen(context), Poll::Pending);
+    let mut second = BodyPermit::new(&connection);
+    second.hold(CONNECTION_BYTES).expect("the other one makes room");
+    assert_eq!(budget.taken(), CONNECTION_BYTES - BLOCK_BYTES);
+    assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Dropped));
+    assert_eq!(first.poll_revoked(context), Poll::Ready(BudgetRefusal::Dropped));
+    assert_eq!(revocation.poll_unseen(context), Poll::Pending, "its holder ends by itself");
+    assert_eq!(first.hold(1), Err(BudgetRefusal::Dropped));
+    drop(first);
+    assert_eq!(budget.taken(), CONNECTION_BYTES - BLOCK_BYTES, "it had nothing to give back");
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_not_polled_is_revoked_when_its_time_is_over() {
+    let (budget, connection) = budget_with(&Periods::default());
+    let sweeping = tokio::spawn(Arc::clone(&budget).follow());
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let context = &mut Context::from_waker(&waker);
+    let mut permit = BodyPermit::new(&connection);
+    let revocation = permit.revocation();
+    assert_eq!(permit.poll_wait(BODY_BYTES_MAX, context), Poll::Pending);
+    assert_eq!(revocation.poll_unseen(context), Poll::Pending);
+    sleep(Periods::default().request * 2).await;
+    assert_eq!((budget.taken(), woken.0.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Overdue));
+    sweeping.abort();
+}
