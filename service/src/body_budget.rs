@@ -1,8 +1,8 @@
 //! The body budget: how many bytes of bodies may wait for their callers, and which of them end where others need the memory.
 //!
-//! What waits for its caller is a body that is not whole yet, or a long answer that is not read. All listeners share one
-//! budget. Each peer and each connection has a share of it, so that one caller cannot take what others need. The first 16 KiB of
-//! a body need none of it.
+//! What waits for its caller is a body that is not whole yet, the answer to a batch over gRPC that is not read, or a long command
+//! whose replies are not read. All listeners share one budget. Each peer and each connection has a share of it, so that one
+//! caller cannot take what others need. The first 16 KiB of a body need none of it.
 //!
 //! A holder of part of the budget is never asked to give it back: the budget revokes its permit. A holder that is polled sees
 //! that and says why it ends; whatever runs one that is not polled drops it, see [`Revocation`].
@@ -17,7 +17,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -37,7 +37,7 @@ pub(crate) const BLOCK_BYTES: usize = 16 << 10;
 /// Bytes of the free blocks of one connection together, as many as a connection over gRPC buffers anyway. HTTP and the Redis
 /// protocol read one body at a time. The number of connections is bounded.
 const FREE_BYTES: usize = 16 * BLOCK_BYTES;
-/// Looks for overdue holders in the shortest period that a holder may have.
+/// How many times the budget looks for overdue holders in the shortest period that a holder may have.
 const SWEEPS: u32 = 10;
 
 /// The reason why a body has no part of the budget, or has it no longer.
@@ -138,7 +138,7 @@ struct BodyHolder {
 struct BudgetLedger {
     limits: BudgetLimits,
     taken: usize,
-    /// In the order in which they were charged first.
+    /// The holders in the order in which they were first charged.
     holders: BTreeMap<u64, BodyHolder>,
     last_number: u64,
     by_peer: HashMap<PeerNetwork, usize>,
@@ -180,51 +180,78 @@ impl BudgetLedger {
     }
 
     /// Drops holders until there is room for `more` bytes of this peer and connection, for the holder `number` if there is one.
-    /// The oldest go first: those of the connection while its share is exceeded, then those of the peer, then any. Where that
-    /// would not be enough, none is dropped.
+    /// Returns how many were dropped; where that would not be enough, none is.
     fn make_room(
         &mut self,
-        (peer, connection): (PeerNetwork, u64),
+        of: (PeerNetwork, u64),
         number: Option<u64>,
         more: usize,
         now: Instant,
     ) -> Result<usize, BudgetRefusal> {
-        let excess = |taken: Option<&usize>, bound: usize| (taken.unwrap_or(&0) + more).saturating_sub(bound);
-        let of_connection = excess(self.by_connection.get(&connection), self.limits.connection);
-        let of_peer = excess(self.by_peer.get(&peer), self.limits.peer);
-        let of_all = excess(Some(&self.taken), self.limits.budget);
-        let (mut dropped, mut freed) = (Vec::new(), 0);
-        // A step may drop whatever those before it may, so what they freed counts in it.
-        for (missing, bound, is_last) in [
-            (of_connection, BudgetRefusal::Connection, true),
-            (of_peer, BudgetRefusal::Peer, true),
-            (of_all, BudgetRefusal::Peer, false),
-            (of_all, BudgetRefusal::Budget, true),
-        ] {
+        match self.victims(of, number, more, now) {
+            Ok(victims) => {
+                for victim in &victims {
+                    self.revoke(*victim, BudgetRefusal::Dropped);
+                }
+                Ok(victims.len())
+            }
+            Err(refusal) => {
+                self.count(refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Returns the holders that have to go for that. The oldest go first: those of the connection while its share is exceeded,
+    /// then those of the peer. Where the budget is exceeded, those of the peer that has most go first, if it has more than this
+    /// peer would have, so that many peers cannot keep out one that has little; then those of this peer, then any.
+    ///
+    /// One that has not waited for the grace is spared, unless its peer has most.
+    fn victims(
+        &self,
+        (peer, connection): (PeerNetwork, u64),
+        number: Option<u64>,
+        more: usize,
+        now: Instant,
+    ) -> Result<Vec<u64>, BudgetRefusal> {
+        let excess = |taken: usize, bound: usize| (taken + more).saturating_sub(bound);
+        let taken = self.by_peer.get(&peer).copied().unwrap_or_default();
+        let of_connection = self.by_connection.get(&connection).copied().unwrap_or_default();
+        let of_connection = excess(of_connection, self.limits.connection);
+        let of_peer = excess(taken, self.limits.peer);
+        let of_all = excess(self.taken, self.limits.budget);
+        let (mut victims, mut freed) = (Vec::new(), 0);
+        if of_connection + of_peer + of_all == 0 {
+            return Ok(victims);
+        }
+        let largest = self.by_peer.iter().max_by_key(|&(_, taken)| *taken);
+        let largest = largest.filter(|&(_, largest)| *largest > taken + more).map(|(peer, _)| *peer);
+        // What was chosen before counts: it is part of each wider choice.
+        let mut choose = |missing: usize, may_go: &dyn Fn(&BodyHolder) -> bool| {
             for (&other, holder) in &self.holders {
                 if freed >= missing {
                     break;
                 }
-                let is_within = match bound {
-                    BudgetRefusal::Connection => holder.connection == connection,
-                    BudgetRefusal::Peer => holder.peer == peer,
-                    _ => true,
-                };
-                let is_old = holder.phase != PermitPhase::Work && now >= holder.since + self.limits.grace;
-                if is_within && is_old && Some(other) != number && !dropped.contains(&other) {
-                    dropped.push(other);
+                let is_left = Some(other) != number && holder.phase != PermitPhase::Work && !victims.contains(&other);
+                if is_left && may_go(holder) {
+                    victims.push(other);
                     freed += holder.bytes;
                 }
             }
-            if is_last && freed < missing {
-                self.count(bound);
-                return Err(bound);
-            }
+            freed >= missing
+        };
+        let is_old = |holder: &BodyHolder| now >= holder.since + self.limits.grace;
+        let is_old_of_peer = |holder: &BodyHolder| holder.peer == peer && is_old(holder);
+        if !choose(of_connection, &|holder| holder.connection == connection && is_old(holder)) {
+            return Err(BudgetRefusal::Connection);
         }
-        for other in &dropped {
-            self.revoke(*other, BudgetRefusal::Dropped);
+        if !choose(of_peer, &is_old_of_peer) {
+            return Err(BudgetRefusal::Peer);
         }
-        Ok(dropped.len())
+        let is_enough = (largest.is_some() && choose(of_all, &|holder| Some(holder.peer) == largest))
+            || choose(of_all, &is_old_of_peer)
+            || choose(of_all, &is_old);
+        if is_enough { Ok(victims) } else { Err(BudgetRefusal::Budget) }
     }
 
     /// Revokes what has waited for too long.
@@ -368,7 +395,7 @@ impl ConnectionShare {
 #[derive(Debug, Default)]
 struct PermitState {
     refusal: OnceLock<BudgetRefusal>,
-    /// Whether the holder has seen that.
+    /// Whether the holder has seen that, and ends by itself.
     is_seen: AtomicBool,
     waker: AtomicWaker,
 }
@@ -379,13 +406,6 @@ impl PermitState {
         let _ = self.refusal.set(refusal);
         self.waker.wake();
     }
-
-    /// Returns why the permit was revoked, which its holder has seen then.
-    fn see(&self) -> Option<BudgetRefusal> {
-        let refusal = *self.refusal.get()?;
-        self.is_seen.store(true, Ordering::Relaxed);
-        Some(refusal)
-    }
 }
 
 /// A part of the budget for what one body takes, or its answer. It is given back when the permit is dropped.
@@ -394,7 +414,7 @@ pub(crate) struct BodyPermit {
     connection: Arc<ConnectionShare>,
     free: usize,
     charged: usize,
-    /// Of the holder, while it is charged.
+    /// The number of the holder, while it is charged.
     number: u64,
     /// `None`: it was never charged, and has no [`Revocation`].
     state: Option<Arc<PermitState>>,
@@ -421,8 +441,8 @@ impl BodyPermit {
         let state = self.state.get_or_insert_default();
         let mut ledger = budget.ledger();
         // It may have been revoked meanwhile.
-        if let Some(refusal) = state.see() {
-            return Err(refusal);
+        if let Some(refusal) = state.refusal.get() {
+            return Err(*refusal);
         }
         let charged = if self.charged > 0 {
             ledger.resize(self.number, bytes, now).map(|dropped| (self.number, dropped))
@@ -447,12 +467,16 @@ impl BodyPermit {
     }
 
     /// Waits for the caller while the permit holds `bytes` of its body in all. Ready: there is no room for them, or the permit
-    /// was revoked.
+    /// was revoked, and its holder is to end.
     pub(crate) fn poll_wait(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
-        match self.hold(bytes) {
-            Ok(()) => self.poll_revoked(context),
-            Err(refusal) => Poll::Ready(refusal),
+        let refusal = match self.hold(bytes) {
+            Ok(()) => ready!(self.poll_revoked(context)),
+            Err(refusal) => refusal,
+        };
+        if let Some(state) = &self.state {
+            state.is_seen.store(true, Ordering::Relaxed);
         }
+        Poll::Ready(refusal)
     }
 
     /// Resolves when the permit was revoked.
@@ -479,7 +503,7 @@ impl BodyPermit {
 
     /// Returns why the permit was revoked.
     fn refusal(&self) -> Option<BudgetRefusal> {
-        self.state.as_ref()?.see()
+        self.state.as_ref()?.refusal.get().copied()
     }
 }
 
@@ -498,8 +522,8 @@ impl Drop for BodyPermit {
 pub(crate) struct Revocation(Arc<PermitState>);
 
 impl Revocation {
-    /// Resolves when the permit was revoked and its holder has not seen that. It is to be polled after the holder, by the same
-    /// task.
+    /// Resolves when the permit was revoked and its holder does not end by itself. The task that polls the holder is to poll
+    /// this.
     pub(crate) fn poll_unseen(&self, context: &mut Context<'_>) -> Poll<BudgetRefusal> {
         self.0.waker.register(context.waker());
         match self.0.refusal.get() {

@@ -57,7 +57,7 @@ fn a_connection_a_peer_and_all_have_their_bounds() {
     for connection in [201, 202, 301] {
         budget.admit(connection, 20).expect("another peer has its share");
     }
-    assert_eq!(budget.admit(401, 1), Err(BudgetRefusal::Budget));
+    assert_eq!(budget.admit(302, 20), Err(BudgetRefusal::Budget));
     assert_eq!((budget.ledger.taken, budget.ledger.refused), (100, [2, 1, 1, 0, 0]));
     // What is given back is there for others.
     budget.resize(first, 10).expect("it is less");
@@ -68,7 +68,7 @@ fn a_connection_a_peer_and_all_have_their_bounds() {
 }
 
 #[test]
-fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer_then_of_all() {
+fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer() {
     let mut budget = Clocked::new();
     let [other, _, second, third] = [301, 101, 101, 102].map(|connection| budget.admit(connection, 10).expect("room"));
     budget.now += GRACE;
@@ -77,27 +77,29 @@ fn the_oldest_is_dropped_first_of_its_connection_then_of_its_peer_then_of_all() 
     assert_eq!(budget.numbers(), [other, second, third, fourth]);
     let fifth = budget.admit(103, 20).expect("the oldest of the peer makes room");
     assert_eq!(budget.numbers(), [other, third, fourth, fifth]);
-    for connection in [201, 202] {
-        budget.admit(connection, 20).expect("room");
-    }
     budget.now += GRACE;
-    let sixth = budget.admit(501, 20).expect("the oldest of all make room");
-    assert_eq!(budget.numbers()[0], third);
-    assert_eq!(budget.resize(sixth, 20), Ok(0), "it has that");
+    assert_eq!(budget.resize(fifth, 20), Ok(0), "it has that");
     assert_eq!(budget.resize(fourth, 20), Ok(1), "the peer makes room");
     assert_eq!(budget.resize(fourth, 21), Err(BudgetRefusal::Connection), "it is not dropped for itself");
-    assert_eq!(budget.ledger.refused, [1, 0, 0, 4, 0]);
+    assert_eq!(budget.ledger.refused, [1, 0, 0, 3, 0]);
 }
 
 #[test]
-fn a_peer_that_is_within_its_share_makes_room_for_itself_first() {
+fn where_all_is_taken_the_peer_that_has_most_makes_room_then_the_same_peer_then_any() {
     let mut budget = Clocked::new();
-    let others = [101, 102, 201, 202].map(|connection| budget.admit(connection, 20).expect("room"));
-    let own = budget.admit(301, 20).expect("room");
+    let [_, first, second, third, fourth] =
+        [101, 102, 201, 301, 401].map(|connection| budget.admit(connection, 20).expect("room"));
+    let fifth = budget.admit(501, 10).expect("another peer has more, and makes room at any age");
+    assert_eq!(budget.numbers(), [first, second, third, fourth, fifth]);
+    let sixth = budget.admit(502, 10).expect("there is room");
+    // Each of the five peers has 20, and none has waited for the grace.
+    assert_eq!(budget.admit(503, 10), Err(BudgetRefusal::Budget));
     budget.now += GRACE;
-    budget.admit(302, 10).expect("room");
-    assert_eq!(budget.numbers()[..4], others);
-    assert!(!budget.numbers().contains(&own));
+    let seventh = budget.admit(503, 10).expect("the same peer makes room");
+    assert_eq!(budget.numbers(), [first, second, third, fourth, sixth, seventh]);
+    let eighth = budget.admit(504, 20).expect("what the peer has is not enough, so the oldest of all goes as well");
+    assert_eq!(budget.numbers(), [second, third, fourth, seventh, eighth]);
+    assert_eq!(budget.ledger.refused, [0, 0, 1, 4, 0]);
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn what_waits_for_too_long_is_revoked() {
         budget.ledger.sweep(budget.now);
         assert_eq!(budget.numbers(), left);
     }
-    assert_eq!(state.see(), Some(BudgetRefusal::Overdue));
+    assert_eq!(state.refusal.get(), Some(&BudgetRefusal::Overdue));
     assert_eq!((budget.ledger.taken, budget.ledger.refused[4]), (10, 2));
 }
 
@@ -244,10 +246,10 @@ fn a_revoked_permit_holds_nothing_and_what_runs_its_holder_knows_until_that_has_
     let mut second = BodyPermit::new(&connection);
     second.hold(CONNECTION_BYTES).expect("the other one makes room");
     assert_eq!(budget.taken(), CONNECTION_BYTES - BLOCK_BYTES);
-    assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Dropped));
-    assert_eq!(first.poll_revoked(context), Poll::Ready(BudgetRefusal::Dropped));
-    assert_eq!(revocation.poll_unseen(context), Poll::Pending, "its holder ends by itself");
     assert_eq!(first.hold(1), Err(BudgetRefusal::Dropped));
+    assert_eq!(revocation.poll_unseen(context), Poll::Ready(BudgetRefusal::Dropped));
+    assert_eq!(first.poll_wait(1, context), Poll::Ready(BudgetRefusal::Dropped));
+    assert_eq!(revocation.poll_unseen(context), Poll::Pending, "its holder ends by itself");
     drop(first);
     assert_eq!(budget.taken(), CONNECTION_BYTES - BLOCK_BYTES, "it had nothing to give back");
 }
