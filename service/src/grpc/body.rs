@@ -30,9 +30,10 @@ pub(super) struct Body<C> {
     incoming: Incoming,
     framing: Framing,
     permit: BodyPermit,
-    /// Bytes that the permit is to hold: of one message all that came, of a stream those of the largest message that was waited
-    /// for, since its reader keeps as much.
+    /// Bytes that the permit is to hold: of one message all that came, of a stream those of the message that is waited for.
     held: usize,
+    /// Bytes that it is to hold besides: those that the reader of a stream keeps.
+    kept: usize,
     /// One message is to come, now, and no more. Those of a stream may take their time to begin.
     is_one: bool,
     /// Runs from when a message begins until it is whole, however often something of it comes.
@@ -48,7 +49,7 @@ impl<C> Body<C> {
         permit: BodyPermit,
     ) -> Self {
         let (shared, framing) = (Arc::clone(shared), Framing::of(message_bytes_max));
-        Self { shared, incoming, framing, permit, held: 0, is_one: false, patience: None }
+        Self { shared, incoming, framing, permit, held: 0, kept: 0, is_one: false, patience: None }
     }
 
     /// Reads the body of one message to its end. Returns it with its permit.
@@ -68,17 +69,18 @@ impl<C> Body<C> {
         Ok((whole.freeze(), body.permit))
     }
 
-    /// Gives back what the permit holds, but for a message that has begun: the reader has answered what came before.
-    pub(super) fn let_go(&mut self) {
-        self.held = self.framing.begun();
-        // An error shows when more has to be waited for.
-        let _ = self.permit.hold(self.held);
+    /// Holds `bytes`, which the reader keeps, beside those of the message that is waited for. An error: there is no room for them,
+    /// or the permit was revoked.
+    pub(super) fn keep(&mut self, bytes: usize) -> Result<(), Error> {
+        self.kept = bytes;
+        self.permit.hold(self.held + self.kept).map_err(Error::from)
     }
 
     /// Gives back all that the permit holds: nothing more is read, and what came of a message is thrown away.
     pub(super) fn close(&mut self) {
-        self.framing.came = 0;
-        self.let_go();
+        (self.framing.came, self.held, self.kept) = (0, 0, 0);
+        // An error: it was revoked, and holds nothing.
+        let _ = self.permit.hold(0);
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
@@ -103,13 +105,16 @@ impl<C> Body<C> {
                         self.framing.is_one()?;
                         self.held += chunk.len();
                     } else if self.framing.ended > before {
-                        self.patience = None;
+                        // The next message has its own time, and its own place in the budget.
+                        (self.held, self.patience) = (0, None);
+                        // An error shows when more is to be held.
+                        let _ = self.permit.hold(0);
                     }
                     return Poll::Ready(Ok(Some(chunk)));
                 }
                 Poll::Pending => {
                     self.held = self.held.max(self.framing.begun());
-                    if let Poll::Ready(refusal) = self.permit.poll_wait(self.held, context) {
+                    if let Poll::Ready(refusal) = self.permit.poll_wait(self.held + self.kept, context) {
                         return Poll::Ready(Err(refusal.into()));
                     }
                     // The next message of a stream may take its time to begin.

@@ -182,10 +182,8 @@ const TOKEN: &str = "x-tidegate-token";
 
 /// Bytes of one stream that are written before they are sent.
 const SEND_BYTES: usize = 64 << 10;
-/// The answers of a batch have so many times its bytes: that of a check of two short names is so much longer.
-const GROWTH: usize = 4;
-/// Bytes of ten thousand answers, the most of a batch, at some two hundred each.
-const ANSWERS_BYTES: usize = 2 << 20;
+/// Bytes that most answers in a batch fit into.
+const ANSWER_BYTES: usize = 200;
 
 /// The largest message of the reflection service, which keeps room for it as long as its stream is open.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
@@ -360,7 +358,7 @@ impl<C: Clock> Door<C> {
 
     /// The answer to a batch, which holds part of the body budget until it is sent.
     async fn batch(&self, message: &[u8], mut permit: BodyPermit) -> Result<Told, Status> {
-        let bytes = (GROWTH * message.len()).min(ANSWERS_BYTES);
+        let bytes = ANSWER_BYTES * wire::count(message, wire::REQUESTS).min(CHECKS_MAX);
         permit.hold(bytes).map_err(|refusal| refuse(&self.shared, &refusal.into(), None))?;
         permit.enter(PermitPhase::Work);
         let mut told = answers::begun(bytes);
@@ -396,7 +394,7 @@ fn whole(message: &impl Message) -> Result<Told, Status> {
 struct Calls<C> {
     door: Rc<Door<C>>,
     share: Arc<ConnectionShare>,
-    /// Of the call that hyper executes next, if that may be unpolled.
+    /// The revocation of the call that hyper executes next, if that call may be unpolled.
     revocation: Cell<Option<Revocation>>,
     /// True: the connection is to end.
     leaving: watch::Receiver<bool>,
@@ -478,7 +476,7 @@ impl<C> Clone for OnLane<C> {
 }
 
 impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
-    /// Hyper executes a call as soon as the service was called.
+    /// Runs a call; hyper executes it as soon as the service was called.
     fn execute(&self, call: F) {
         let Some(revocation) = self.0.revocation.take() else {
             drop(spawn_local(call));
@@ -487,9 +485,14 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
         let calls = Rc::clone(&self.0);
         drop(spawn_local(async move {
             let mut call = pin!(call);
-            let unseen = poll_fn(|context| match call.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(None),
-                Poll::Pending => revocation.poll_unseen(context).map(Some),
+            let unseen = poll_fn(|context| {
+                // A call that is polled after the revocation ends by itself, and says why.
+                let was_revoked = revocation.poll_unseen(context).is_ready();
+                match call.as_mut().poll(context) {
+                    Poll::Ready(()) => Poll::Ready(None),
+                    Poll::Pending if was_revoked => revocation.poll_unseen(context).map(Some),
+                    Poll::Pending => Poll::Pending,
+                }
             });
             if let Some(refusal) = unseen.await {
                 // Its caller reads no answer, so the stream is reset.

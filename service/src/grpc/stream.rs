@@ -24,13 +24,15 @@ use super::{
     limiter::Limiter,
     refuse,
 };
-use crate::decider::TOGETHER;
+use crate::{decider::TOGETHER, error::Error};
 
 /// Answers that are ready together leave together, up to so many bytes.
 const TOGETHER_BYTES: usize = 32 << 10;
 
 /// A stream on which large messages came keeps no more memory than this.
 const KEPT_BYTES: usize = 64 << 10;
+/// Bytes of messages that wait for a store, beyond which no more are read.
+const WAITING_BYTES: usize = 64 << 10;
 
 /// The body of the answer to a stream.
 pub(super) struct Exchange<C> {
@@ -39,8 +41,10 @@ pub(super) struct Exchange<C> {
     /// What came and is not answered.
     came: BytesMut,
     told: BytesMut,
-    /// Answers that wait for a store.
-    waiting: FuturesOrdered<BoxFuture<'static, Result<BytesMut, Status>>>,
+    /// Answers that wait for a store, each with the length of its message, which it keeps.
+    waiting: FuturesOrdered<BoxFuture<'static, Result<(BytesMut, usize), Status>>>,
+    /// Bytes of the messages of those.
+    waiting_bytes: usize,
     end: End,
 }
 
@@ -60,6 +64,7 @@ impl<C: Clock> Exchange<C> {
             came: BytesMut::new(),
             told: BytesMut::new(),
             waiting: FuturesOrdered::new(),
+            waiting_bytes: 0,
             end: End::Open,
         }
     }
@@ -72,7 +77,9 @@ impl<C: Clock> Exchange<C> {
             while self.told.len() < TOGETHER_BYTES
                 && let Poll::Ready(Some(told)) = self.waiting.poll_next_unpin(context)
             {
-                self.told.extend_from_slice(&told?);
+                let (told, message_bytes) = told?;
+                self.told.extend_from_slice(&told);
+                self.waiting_bytes -= message_bytes;
             }
             if self.waiting.len() == before {
                 return Ok(());
@@ -86,17 +93,18 @@ impl<C: Clock> Exchange<C> {
         let mut answered = Ok(());
         while answered.is_ok()
             && self.told.len() < TOGETHER_BYTES
-            && self.waiting.len() < TOGETHER
+            && !self.is_waiting()
             // Compressed ones, and those that are too long, do not come this far.
             && let Some((&[_, length @ ..], after)) = rest.split_first_chunk::<HEAD_BYTES>()
             && let Some((message, after)) = after.split_at_checked(u32::from_be_bytes(length) as usize)
         {
             if waits {
                 let (limiter, message) = (Arc::clone(&self.limiter), Bytes::copy_from_slice(message));
+                self.waiting_bytes += message.len();
                 let told = async move {
                     let mut told = BytesMut::new();
                     framed(&limiter, &message, &mut told).await?;
-                    Ok(told)
+                    Ok((told, message.len()))
                 };
                 self.waiting.push_back(told.boxed());
             } else {
@@ -110,8 +118,25 @@ impl<C: Clock> Exchange<C> {
         if self.came.capacity() > KEPT_BYTES && left < KEPT_BYTES {
             self.came = BytesMut::from(&self.came[..]);
         }
-        self.body.let_go();
-        answered
+        let kept = self.body.keep(self.waiting_bytes);
+        answered?;
+        kept.map_err(|error| refuse(&self.limiter.0, &error, None))
+    }
+
+    /// Returns whether so much waits for a store that nothing more is read.
+    fn is_waiting(&self) -> bool {
+        self.waiting.len() >= TOGETHER || self.waiting_bytes >= WAITING_BYTES
+    }
+
+    fn drop_waiting(&mut self) {
+        (self.waiting, self.waiting_bytes) = (FuturesOrdered::new(), 0);
+    }
+
+    /// Ends with an error when all answers are out. Nothing that came is kept until then.
+    fn fail(&mut self, status: Status) {
+        self.came = BytesMut::new();
+        self.body.close();
+        self.end = End::Near(Err(status));
     }
 }
 
@@ -129,15 +154,15 @@ impl<C: Clock> Body for Exchange<C> {
         let this = &mut *self;
         while matches!(this.end, End::Open) || !this.waiting.is_empty() {
             if let Err(status) = this.answer(context) {
-                this.waiting = FuturesOrdered::new();
-                this.end = End::Near(Err(status));
+                this.drop_waiting();
+                this.fail(status);
                 break;
             }
             if this.told.len() >= TOGETHER_BYTES {
                 break;
             }
             // Nothing more is read, but what waits.
-            if this.waiting.len() >= TOGETHER || !matches!(this.end, End::Open) {
+            if this.is_waiting() || !matches!(this.end, End::Open) {
                 if this.told.is_empty() && !this.waiting.is_empty() {
                     return Poll::Pending;
                 }
@@ -147,10 +172,12 @@ impl<C: Clock> Body for Exchange<C> {
                 Poll::Ready(Ok(Some(chunk))) => this.came.extend_from_slice(&chunk),
                 Poll::Ready(Ok(None)) => this.end = End::Near(Ok(())),
                 Poll::Ready(Err(error)) => {
-                    // What came of its last message is not kept until the end is sent.
-                    this.came = BytesMut::new();
-                    this.body.close();
-                    this.end = End::Near(Err(refuse(&this.limiter.0, &error, None)));
+                    if matches!(error, Error::Overload | Error::TooSlow) {
+                        // What waits may have no part of the body budget any more.
+                        this.drop_waiting();
+                    }
+                    let status = refuse(&this.limiter.0, &error, None);
+                    this.fail(status);
                 }
                 Poll::Pending if this.told.is_empty() => return Poll::Pending,
                 Poll::Pending => break,

@@ -25,7 +25,7 @@ use crate::{
 /// The identities of one request, the identifier among them.
 const IDENTITIES_MAX: usize = 8;
 /// Fields, by their numbers.
-const REQUESTS: u32 = 1;
+pub(super) const REQUESTS: u32 = 1;
 const IDENTITIES: u32 = 8;
 
 /// Why a request is not decided.

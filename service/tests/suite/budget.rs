@@ -400,14 +400,31 @@ async fn the_oldest_of_a_peer_is_dropped_for_its_next_body_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn small_bodies_are_read_while_the_budget_is_full_and_long_ones_are_refused() {
+async fn eight_peers_that_fill_the_budget_make_room_for_one_that_has_less() {
     let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut crowd = Vec::new();
     for host in 20..28 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 8).await);
     }
-    // Less than two blocks are left.
-    crowd.extend(server.begin_bodies(HOSTILE, 1).await);
+    let mut good = Vec::new();
+    for _ in 0..4 {
+        good.push(server.begin_body(GOOD, "/v1/check", MIB).await);
+    }
+    assert!(good.iter_mut().all(|connection| connection.send(" ").status == 200), "each has room");
+    assert!(server.refused("dropped") > 0);
+    assert_eq!(server.refused("budget"), 0);
+    drop(crowd);
+}
+
+#[tokio::test]
+async fn small_bodies_are_read_while_the_budget_is_full_and_long_ones_are_refused() {
+    let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let mut crowd = Vec::new();
+    for host in 20..35 {
+        crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 4).await);
+    }
+    // No other peer has as much, so none makes room for this one. Less than two blocks are left.
+    crowd.extend(server.begin_bodies(GOOD, 5).await);
 
     for path in ["/v1/check", "/v1/reserve", "/v1/check/batch", "/v1/settle", "/v1/refund"] {
         let mut connection = server.begin_body(GOOD, path, 4 * BLOCK).await;
