@@ -78,7 +78,7 @@ impl From<IpAddr> for PeerNetwork {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-            address => address,
+            address @ IpAddr::V4(_) => address,
         })
     }
 }

@@ -66,7 +66,10 @@ impl Answer<'_> {
 pub(crate) enum Unsettled {
     Gone(Gone),
     /// The cost is above the most that this reservation can be settled at; it stays open.
-    AboveMax { actual: u64, max: u64 },
+    AboveMax {
+        actual: u64,
+        max: u64,
+    },
     /// Something went wrong on the way; it is settled, as far as it was.
     Panicked,
 }

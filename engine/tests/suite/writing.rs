@@ -128,8 +128,8 @@ fn limit() -> impl Strategy<Value = Limit> {
         Just(OnFailure::Local(f64::MIN_POSITIVE)),
     ];
     let mode = prop::sample::select(&[Mode::Enforce, Mode::Shadow][..]);
-    let more = || option::of(number());
-    (text(), algorithm, number(), period, more(), more(), mode, sharing, option::of(on_failure)).prop_map(
+    let extra = || option::of(number());
+    (text(), algorithm, number(), period, extra(), extra(), mode, sharing, option::of(on_failure)).prop_map(
         |(id, algorithm, limit, period, burst, max_debt, mode, sharing, on_failure)| Limit {
             id,
             algorithm,

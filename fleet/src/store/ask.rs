@@ -20,10 +20,7 @@ pub(super) enum Wish {
     /// That a charge is taken back.
     GiveBack(Receipt),
     /// Tokens that are charged whether they fit or not, as far as at most `max_debt` are owed above the capacity then.
-    Overcharge {
-        tokens: u64,
-        max_debt: u64,
-    },
+    Overcharge { tokens: u64, max_debt: u64 },
     /// Tokens to spend later.
     Lease(LeaseAsk),
     /// Tokens that were spent: whether they fit or not, and once only.
@@ -282,7 +279,8 @@ impl Part {
         let force = |tokens, max_debt| match meter.forced(held.word, now, tokens, max_debt).filter(|_| !is_other) {
             // The script refuses where more is owed than was known here, and then this begins again with what it found.
             Some(add)
-                if add.is_instant || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
+                if add.is_instant
+                    || self.found.is_some() && meter.tail(held.word).saturating_add(tokens) <= add.most =>
             {
                 Deed::add(&held, add, self.lease_ns)
             }
