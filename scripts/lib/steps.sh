@@ -89,8 +89,8 @@ step() {
   timeout "${step_minutes}m" tail --follow --lines=+1 --sleep-interval=0.2 --pid="$current" "$log" &
   printing=$!
   if ! wait "$printing"; then
-    echo "error: stopped after $step_minutes minutes" | tee -a "$log"
     end_step
+    echo "error: stopped after $step_minutes minutes" | tee -a "$log"
   fi
   wait "$current"
   status=$?
@@ -161,7 +161,9 @@ nextest() {
     }
     END { print passed + 0, failed + 0 }'
 }
-failures_of_nextest() { sed 's/\x1b\[[0-9;]*m//g' "$1" | sed -n '/^ *Summary \[/,$p' | grep -E '^ +[A-Z][A-Z +-]* \[|^error'; }
+failures_of_nextest() {
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | sed -n '/^ *Summary \[/,$p; /^error: stopped/p' | grep -E '^ +[A-Z][A-Z +-]* \[|^error' | sort -u
+}
 
 # dashboard: the report that the last line `report: FILE` names. A test that passes only when it is tried again has failed.
 dashboard() {

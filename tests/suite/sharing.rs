@@ -197,7 +197,7 @@ struct Fault {
     ends: f64,
     /// So many bursts are forgotten.
     forgets: f64,
-    /// Whether it answers while nobody takes it to be there.
+    /// Whether it goes on answering, too late, while it counts as away.
     answers_late: bool,
 }
 
