@@ -6,7 +6,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Seek, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -45,6 +45,10 @@ impl DataFolder {
         let mut marker = String::new();
         folder.lock.read_to_string(&mut marker).map_err(broken)?;
         if folder.database().try_exists().map_err(broken)? {
+            // SQLite does not say which file it cannot open.
+            for path in folder.database_files() {
+                File::open(&path).map_or_else(|why| check_denied(&path, &why), |_| Ok(()))?;
+            }
             return Ok(folder);
         }
         if !marker.is_empty() {
@@ -70,7 +74,9 @@ impl DataFolder {
             return Err(StartError::WritableByAll(path.to_owned()));
         }
         let is_open = mode & OF_OTHERS != 0;
-        let lock = private().truncate(false).open(path.join(LOCK)).map_err(broken)?;
+        let lock = path.join(LOCK);
+        let lock =
+            private().truncate(false).open(&lock).or_else(|why| check_denied(&lock, &why).and(Err(broken(why))))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), lock, database_lock: None, is_new: false, is_open }),
             Err(TryLockError::WouldBlock) => Err(StartError::InUse(path.to_owned())),
@@ -124,12 +130,15 @@ impl DataFolder {
         self.lock.sync_all()
     }
 
+    /// The database and the files that `SQLite` keeps beside it while it is open.
+    fn database_files(&self) -> [PathBuf; 4] {
+        ["", "-wal", "-shm", "-journal"].map(|suffix| self.path.join(format!("{DATABASE}{suffix}")))
+    }
+
     /// Takes the rights of other users away from the database and the files beside it: older builds left their modes to the
     /// umask, and a copy has the mode that it was made with.
     pub(crate) fn narrow(&self) {
-        let database = ["", "-wal", "-shm", "-journal"].map(|suffix| format!("{DATABASE}{suffix}"));
-        for name in database.iter().map(String::as_str).chain([LOCK]) {
-            let path = self.path.join(name);
+        for path in self.database_files().into_iter().chain([self.path.join(LOCK)]) {
             let Ok(mode) = fs::metadata(&path).map(|about| about.permissions().mode()) else { continue };
             if mode & OF_OTHERS == 0 {
                 continue;
@@ -172,6 +181,16 @@ pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(PRIVATE);
     options
+}
+
+/// Fails where a file that is there could not be opened for want of permission.
+fn check_denied(path: &Path, why: &io::Error) -> Result<(), StartError> {
+    match fs::metadata(path) {
+        Ok(about) if why.kind() == io::ErrorKind::PermissionDenied => {
+            Err(StartError::Closed { path: path.to_owned(), owner: about.uid(), mode: about.mode() & 0o777 })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes a folder that only its owner can look into, where it is absent: password hashes are in it.

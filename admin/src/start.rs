@@ -29,6 +29,15 @@ pub enum StartError {
     },
     /// The folder had a database, and has it no more.
     Missing(PathBuf),
+    /// A file of the data folder may not be opened by the user that runs the server.
+    Closed {
+        /// The file.
+        path: PathBuf,
+        /// The number of the user that it belongs to.
+        owner: u32,
+        /// What its mode allows.
+        mode: u32,
+    },
     /// The database may not be written.
     ReadOnly(String),
     /// The server of the database takes no changes.
@@ -132,6 +141,15 @@ impl fmt::Display for StartError {
                  name an empty folder with --data",
                 path.display()
             ),
+            Self::Closed { path, owner, mode } => {
+                let folder = path.parent().unwrap_or(path).display();
+                write!(
+                    f,
+                    "{} may not be opened: it belongs to user {owner} and has the mode {mode:o}; run Tidegate as that user, or \
+                     give the whole folder to the one that runs it: chown -R USER {folder}",
+                    path.display()
+                )
+            }
             Self::ReadOnly(database) => {
                 write!(f, "database {database} is read-only; make it and its folder writable")
             }

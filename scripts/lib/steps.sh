@@ -38,15 +38,21 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # in_memory: keeps data folders and databases of tests in memory where there is room, since most of what they wait for is the
-# disk. The folder goes away with the steps.
+# disk. The folder goes away with the steps; that of a run that was killed, when the next one starts: nothing locks it any more.
 in_memory() {
-  local folder=$state gib
+  local folder=$state gib old lock
+  for old in /dev/shm/tidegate-tests.*; do
+    [ ! -O "$old" ] || flock --nonblock "$old" rm -rf "$old"
+  done
   gib=$(($(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo 2>/dev/null || echo 0) >> 20))
   # Tests run binaries there too.
   if [ "$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && [ "$gib" -ge 6 ] &&
     ! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts; then
-    memory=$(mktemp -d -p /dev/shm) || return
+    memory=$(mktemp -d -p /dev/shm tidegate-tests.XXXXXX) && exec {lock}<"$memory" && flock "$lock" || return
     folder=$memory
+    echo "files of tests: in memory"
+  else
+    echo "files of tests: on disk, which is slower; in memory they need 8 GiB of /dev/shm and 6 GiB of free memory"
   fi
   # PostgreSQL runs as another user.
   chmod 711 "$folder" && mkdir -m 1777 "$folder/tmp" && export TMPDIR=$folder/tmp
@@ -83,8 +89,8 @@ step() {
   timeout "${step_minutes}m" tail --follow --lines=+1 --sleep-interval=0.2 --pid="$current" "$log" &
   printing=$!
   if ! wait "$printing"; then
-    echo "stopped after $step_minutes minutes"
     end_step
+    echo "error: stopped after $step_minutes minutes" | tee -a "$log"
   fi
   wait "$current"
   status=$?
@@ -103,7 +109,7 @@ step() {
 # times as long as one in the foreground.
 beside() {
   (
-    trap 'end_step; exit 143' TERM
+    trap 'end_step; exit 143' TERM HUP
     lane=$1
     lanes=()
     step_minutes=$((3 * step_minutes))
@@ -155,7 +161,9 @@ nextest() {
     }
     END { print passed + 0, failed + 0 }'
 }
-failures_of_nextest() { sed 's/\x1b\[[0-9;]*m//g' "$1" | sed -n '/^ *Summary \[/,$p' | grep -E '^ +[A-Z][A-Z +-]* \[|^error'; }
+failures_of_nextest() {
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | sed -n '/^ *Summary \[/,$p; /^error: stopped/p' | grep -E '^ +[A-Z][A-Z +-]* \[|^error' | sort -u
+}
 
 # dashboard: the report that the last line `report: FILE` names. A test that passes only when it is tried again has failed.
 dashboard() {
@@ -165,7 +173,7 @@ dashboard() {
   ' "$(sed -n 's/^report: //p' "$2" | tail -n 1)" 2>/dev/null || echo 0 0
 }
 # Playwright ends with them; Vitest marks each.
-failures_of_dashboard() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -E '^ +\[[a-z]+\] › |^ *FAIL |^Error: ' | sort -u; }
+failures_of_dashboard() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -E '^ +\[[a-z]+\] › |^ *FAIL |^[Ee]rror: ' | sort -u; }
 
 # npm_tests SCRIPT REPORT: a script of the dashboard that runs tests and writes this report.
 npm_tests() {

@@ -506,10 +506,10 @@ fn production_is_what_the_settings_say() {
     }
 }
 
-/// Somebody else's database, in a folder of ours, with a mode that lets its owner write: only who is not root can be kept
-/// from writing.
+/// A database of another user, in a folder of the server's own: one that may not be opened, and one whose mode would let its
+/// owner write. Root can open and write both, so the server runs as another user.
 #[test]
-fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
+fn a_database_of_another_user_is_not_opened_whatever_its_mode_says() {
     const NOBODY: u32 = 65_534;
     let folder = TempDir::new().expect("a folder");
     let data = folder.path().join("data");
@@ -518,26 +518,28 @@ fn a_database_that_may_not_be_written_is_not_opened_whatever_its_mode_says() {
         return;
     }
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
-    for path in [data.clone(), data.join("tidegate.lock")] {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("we are root");
-    }
-    let database = data.join("tidegate.db");
-    fs::set_permissions(&database, Permissions::from_mode(0o644)).expect("it is ours");
+    let give = |path| chown(path, Some(NOBODY), Some(NOBODY)).expect("we are root");
+    give(data.clone());
     // Where that user may not look into the folder of the binary, it runs a copy.
     let copy = folder.path().join("tidegate");
     fs::copy(binary(), &copy).expect("it is there");
-    let output = Command::new(&copy)
-        .args(SERVE)
-        .arg("--data")
-        .arg(&data)
-        .env_clear()
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("is read-only"), "{said}");
+    let assert_refused = |because: &str| {
+        let mut command = Command::new(&copy);
+        command.args(SERVE).arg("--data").arg(&data).env_clear().uid(NOBODY).gid(NOBODY);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(because), "{said}");
+    };
+    let files = ["tidegate.db-shm", "tidegate.db-wal", "tidegate.db"].map(|name| data.join(name));
+    assert_refused("tidegate.lock may not be opened: it belongs to user 0 and has the mode 600");
+    give(data.join("tidegate.lock"));
+    for file in files {
+        // A server that is killed leaves all three.
+        assert_refused("may not be opened: it belongs to user 0 and has the mode 600");
+        fs::set_permissions(file, Permissions::from_mode(0o644)).expect("it is ours");
+    }
+    assert_refused("is read-only");
 }
 
 /// Each command that serves raises its soft limit to the hard one, and says where that is still too low.

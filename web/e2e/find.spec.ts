@@ -21,6 +21,7 @@ readOnly('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', a
 
   await admin.keyboard.press('Control+k');
   await box.fill('sign-in');
+  await expect(lines.first()).toContainText('sign-in');
   await box.press('ArrowDown');
   await box.press('ArrowUp');
   await box.press('Enter');
@@ -73,23 +74,28 @@ readOnly('a key of a kind that is not known yet is taken at its word', async ({ 
   go();
 });
 
-readOnly('Enter waits for the tiers and rules that the text may name', async ({ admin }) => {
-  await admin.goto('/');
-  await expectLive(admin);
-  let go = () => {};
-  const held = new Promise<void>((resolve) => (go = resolve));
-  await admin.route(/\/api\/v1\/rules\?/, async (route) => {
-    await held;
-    await route.continue();
+for (const [list, text, heading] of [
+  ['tiers', 'pro', 'Tier pro'],
+  ['rules', 'sign-in', 'Rule sign-in'],
+] as const) {
+  readOnly(`Enter waits for the ${list} that the text may name`, async ({ admin }) => {
+    await admin.goto('/');
+    await expectLive(admin);
+    let go = () => {};
+    const held = new Promise<void>((resolve) => (go = resolve));
+    await admin.route(`**/api/v1/${list}?*`, async (route) => {
+      await held;
+      await route.continue();
+    });
+    await admin.keyboard.press('Control+k');
+    const box = admin.getByRole('combobox', { name: 'Find' });
+    await box.fill(text);
+    await box.press('Enter');
+    await expect(box).toBeVisible();
+    go();
+    await expect(admin.getByRole('heading', { name: heading })).toBeFocused();
   });
-  await admin.keyboard.press('Control+k');
-  const box = admin.getByRole('combobox', { name: 'Find' });
-  await box.fill('sign-in');
-  await box.press('Enter');
-  await expect(box).toBeVisible();
-  go();
-  await expect(admin.getByRole('heading', { name: 'Rule sign-in' })).toBeFocused();
-});
+}
 
 test('a key that is pasted leads to the Inspector, whatever else there is of the name', async ({ admin }) => {
   await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
