@@ -27,10 +27,10 @@ use super::{
 use crate::{decider::TOGETHER, error::Error};
 
 /// Answers that are ready together leave together, up to so many bytes.
-const TOGETHER_BYTES: usize = 32 << 10;
+const TOGETHER_BYTES: usize = 16 << 10;
 
 /// A stream on which large messages came keeps no more memory than this.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = 32 << 10;
 /// Bytes of messages that wait for a store, beyond which no more are read.
 const WAITING_BYTES: usize = 64 << 10;
 

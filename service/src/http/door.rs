@@ -37,7 +37,7 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
-    body_budget::{BodyPermit, ConnectionShare},
+    body_budget::{BodyPermit, ConnectionShare, PermitPhase},
     decider::Answer,
     doors::Shared,
     error::{Error, ErrorBody, HEAD_BYTES_MAX, Told},
@@ -162,7 +162,7 @@ impl<C: Clock> Door<C> {
     async fn routed(&self, route: &'static str, came: &mut Came, span: Option<&RequestSpan>) -> HttpResponse {
         match (route, came.head.method()) {
             (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), self.body(came).await, span).await,
-            (BATCH, &Method::POST) => self.batch(self.body(came).await).await,
+            (BATCH, &Method::POST) => self.batch(self.body(came).await, peer(&came.head)).await,
             (RESERVE, &Method::POST) => self.decide((RESERVE, Call::Reserve), self.body(came).await, span).await,
             (SETTLE, &Method::POST) => self.settle(SETTLE, wire::settlement, self.body(came).await),
             (REFUND, &Method::POST) => self.settle(REFUND, wire::refund, self.body(came).await),
@@ -178,8 +178,8 @@ impl<C: Clock> Door<C> {
 
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
-        let peer = came.head.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-        let permit = || BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer));
+        let peer = peer(&came.head);
+        let permit = || self.permit(peer);
         let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
         came.at = self.clock.now();
         if read.is_ok() {
@@ -188,17 +188,26 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    async fn batch(&self, body: Result<Bytes, Error>) -> HttpResponse {
+    /// A permit for a body from this peer, or for the answer to it: a connection has one at a time.
+    fn permit(&self, peer: IpAddr) -> BodyPermit {
+        BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer))
+    }
+
+    async fn batch(&self, body: Result<Bytes, Error>, peer: IpAddr) -> HttpResponse {
         let answer = match body {
-            Ok(body) => self.batched(&body).await,
+            Ok(body) => self.batched(&body, peer).await,
             Err(error) => Err(error),
         };
         self.answer(BATCH, answer)
     }
 
-    async fn batched(&self, body: &[u8]) -> Result<HttpResponse, Error> {
+    /// The answer to a batch, which holds part of the body budget until it is sent. Nothing is decided without that.
+    async fn batched(&self, body: &[u8], peer: IpAddr) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
-        let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
+        let (bytes, mut permit) = (DECISION_BYTES * checks.len(), self.permit(peer));
+        permit.hold(bytes)?;
+        permit.enter(PermitPhase::Work);
+        let mut text = Vec::with_capacity(bytes);
         text.extend_from_slice(br#"{"decisions":["#);
         let decider = &self.shared.decider;
         let mut place = 0;
@@ -217,7 +226,8 @@ impl<C: Clock> Door<C> {
         };
         decider.each(checks, |check| wire::decide(decider, Call::Check, check), tell).await;
         text.extend_from_slice(b"]}");
-        Ok(json(StatusCode::OK, text))
+        let held = HeldAnswer::new(permit, text);
+        Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, JSON)).body(held))
     }
 
     /// Alive; and what is wrong, if anything is.
@@ -389,6 +399,37 @@ impl MessageBody for Unread {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         Pin::new(&mut self.answer).poll_next(context)
     }
+}
+
+/// The body of an answer that is kept with its permit. It ends early where that is revoked, which ends the connection.
+struct HeldAnswer {
+    permit: BodyPermit,
+    bytes: u64,
+}
+
+impl HeldAnswer {
+    fn new(mut permit: BodyPermit, answer: Vec<u8>) -> Self {
+        let bytes = answer.len() as u64;
+        permit.keep(answer);
+        Self { permit, bytes }
+    }
+}
+
+impl MessageBody for HeldAnswer {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.bytes)
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        Poll::Ready(self.permit.take_piece().map(Ok))
+    }
+}
+
+/// The address of the peer.
+fn peer(request: &Request) -> IpAddr {
+    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())
 }
 
 fn json(status: StatusCode, text: Vec<u8>) -> HttpResponse {

@@ -8,3 +8,4 @@ mod http;
 mod process;
 mod resp;
 mod store;
+mod unread;
