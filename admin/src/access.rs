@@ -14,7 +14,7 @@ use std::{
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
-    body::MessageBody,
+    body::{BodySize, BoxBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{
         Method,
@@ -25,8 +25,9 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::address,
+    addresses::{address, host_network},
     api::{Part, Permit},
+    body_budget::{FREE_BYTES, HeldBody},
     objects::Kind,
     problem::Problem,
     request_id::request_id,
@@ -227,17 +228,32 @@ pub(crate) struct Written;
 /// The guard.
 pub(crate) async fn guard(
     request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let response = next.call(request).await?;
+    let response = next.call(request).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
     if let Some(problem) = problem.filter(|problem| is_refusal(problem) && !is_written) {
-        write(response.request(), found.who.ok().as_deref(), &problem.to_string());
+        write(response.request(), found.who.as_deref().ok(), &problem.to_string());
     }
-    Ok(response)
+    // Strangers get short answers, and files that all share. Of what was changed it is told in any case.
+    let is_held = found.who.is_ok() && is_safe(response.request().method());
+    Ok(if is_held { held(response) } else { response })
+}
+
+/// Has a long answer hold its part of the memory for answers until it is sent, or refuses it.
+fn held(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let BodySize::Sized(bytes) = response.response().body().size() else { return response };
+    let Some(state) = response.request().app_data::<web::Data<State>>().cloned() else { return response };
+    if bytes <= FREE_BYTES as u64 {
+        return response;
+    }
+    match state.answers.answer_permit(host_network(response.request()), bytes as usize) {
+        Ok(permit) => response.map_body(|_, body| BoxBody::new(HeldBody::new(body, permit))),
+        Err(problem) => response.error_response(problem),
+    }
 }
 
 /// Is it for the audit log? Who shows nothing at all is not.

@@ -1,21 +1,29 @@
-//! Memory for the bodies of requests: so many bytes in all, and a share of them for each client address.
+//! Memory for the bodies of requests, and for answers that are not read: so many bytes in all, and a share of them for each
+//! client address.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     mem,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use actix_web::{
+    body::{BodySize, BoxBody, MessageBody},
+    web::Bytes,
 };
 
 use crate::problem::Problem;
 
 /// The longest body that takes nothing of the budget.
-const FREE_BYTES: usize = 16 << 10;
+pub(crate) const FREE_BYTES: usize = 16 << 10;
 /// Bytes of all longer bodies together. What reads a body may have twice the memory that it is charged for.
 const BYTES_MAX: usize = 64 << 20;
 /// Bytes of those of one address.
 const ADDRESS_BYTES_MAX: usize = 8 << 20;
 
-/// The memory that bodies take, and may take.
+/// The memory that bodies, or answers, take and may take.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBudget(Mutex<TakenBytes>);
 
@@ -37,6 +45,25 @@ impl BodyBudget {
     /// Returns the permit of a body from this address, of which nothing has come yet.
     pub(crate) fn permit(self: &Arc<Self>, address: String) -> BodyPermit {
         BodyPermit { budget: Arc::clone(self), address, bytes: 0 }
+    }
+
+    /// Takes memory for an answer to this address, or refuses it. One that is longer than what is left is not refused: an export
+    /// may be longer than a share.
+    pub(crate) fn answer_permit(self: &Arc<Self>, address: String, bytes: usize) -> Result<BodyPermit, Problem> {
+        let mut taken = self.taken();
+        let of_address = taken.by_address.get(&address).copied().unwrap_or_default();
+        if of_address >= ADDRESS_BYTES_MAX {
+            return Err(Problem::Overload(
+                "Answers to this address that are not read take 8 MiB already, its share. Read them first.",
+            ));
+        }
+        if taken.all >= BYTES_MAX {
+            return Err(Problem::Overload("Answers that are not read take 64 MiB already. Ask again later."));
+        }
+        taken.all += bytes;
+        taken.by_address.insert(address.clone(), of_address + bytes);
+        drop(taken);
+        Ok(BodyPermit { budget: Arc::clone(self), address, bytes })
     }
 
     fn taken(&self) -> MutexGuard<'_, TakenBytes> {
@@ -85,6 +112,30 @@ impl Drop for BodyPermit {
     }
 }
 
+/// A long answer, with its part of the budget until it is sent.
+pub(crate) struct HeldBody {
+    body: BoxBody,
+    _permit: BodyPermit,
+}
+
+impl HeldBody {
+    pub(crate) fn new(body: BoxBody, permit: BodyPermit) -> Self {
+        Self { body, _permit: permit }
+    }
+}
+
+impl MessageBody for HeldBody {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +170,22 @@ mod tests {
         assert!(matches!(of(8), Err(Problem::Overload(why)) if why.contains("64 MiB")));
         drop(held);
         assert!(of(8).is_ok());
+    }
+
+    #[test]
+    fn a_long_answer_is_held_where_something_is_left() {
+        let budget: Arc<BodyBudget> = Arc::default();
+        let answer = |number: usize, bytes| budget.answer_permit(format!("192.0.2.{number}"), bytes);
+        let mut held = vec![answer(1, ADDRESS_BYTES_MAX - 1).expect("nothing is held")];
+        held.push(answer(1, 2 * ADDRESS_BYTES_MAX).expect("a byte is left"));
+        assert!(matches!(answer(1, 1), Err(Problem::Overload(why)) if why.contains("8 MiB")));
+        held.extend(
+            (2..=7).map(|number| answer(number, ADDRESS_BYTES_MAX).expect("another address has its own share")),
+        );
+        assert!(matches!(answer(8, 1), Err(Problem::Overload(why)) if why.contains("64 MiB")));
+        drop(held);
+        let taken = budget.taken();
+        assert_eq!((taken.all, taken.by_address.len()), (0, 0));
     }
 
     #[test]
