@@ -1,15 +1,13 @@
 //! The connections of a listener: counted by peer, and refused beyond a cap.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, hash_map::Entry},
     fmt,
     io::{Read, Write},
     mem,
     net::{IpAddr, Shutdown, TcpStream},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -194,11 +192,9 @@ impl ConnectionLimiter {
         let (peer, is_authenticated) = (PeerNetwork::from(address), !self.has_authentication);
         let admitted = self.counts().admit(peer, &self.caps, is_authenticated);
         match admitted {
-            Ok(()) => Ok(ConnectionPermit {
-                limiter: Arc::clone(self),
-                peer,
-                is_authenticated: AtomicBool::new(is_authenticated),
-            }),
+            Ok(()) => {
+                Ok(ConnectionPermit { limiter: Arc::clone(self), peer, is_authenticated: Cell::new(is_authenticated) })
+            }
             Err(refusal) => {
                 self.refuse(peer, refusal);
                 Err(refusal)
@@ -238,13 +234,13 @@ impl ConnectionLimiter {
 pub struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     peer: PeerNetwork,
-    is_authenticated: AtomicBool,
+    is_authenticated: Cell<bool>,
 }
 
 impl ConnectionPermit {
     /// Counts the connection as one that has authenticated, from now on.
     pub fn authenticate(&self) {
-        if !self.is_authenticated.swap(true, Ordering::Relaxed) {
+        if !self.is_authenticated.replace(true) {
             self.limiter.counts().authenticate(self.peer);
         }
     }
@@ -252,7 +248,7 @@ impl ConnectionPermit {
     /// Returns whether the connection has authenticated, or need not.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated.load(Ordering::Relaxed)
+        self.is_authenticated.get()
     }
 
     /// Counts, and logs, that the connection is closed because it did not authenticate in time.
@@ -263,8 +259,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let is_authenticated = self.is_authenticated();
-        self.limiter.counts().close(self.peer, is_authenticated);
+        self.limiter.counts().close(self.peer, self.is_authenticated());
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use actix_http::{
-    Extensions, HttpService, Protocol, Request, Response,
+    Extensions, HttpService, KeepAlive, Protocol, Request, Response,
     body::{BodySize, BoxBody, MessageBody},
     error::DispatchError,
 };
@@ -22,6 +22,7 @@ use actix_web::{
     dev::{AppConfig, Server},
     web::Bytes,
 };
+use futures_util::TryFutureExt as _;
 use rustls::ServerConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsAcceptor;
@@ -32,6 +33,8 @@ use crate::{
     write_deadline::WriteDeadline,
 };
 
+/// Connections beyond the cap of a listener that its threads have at once, so as to refuse them. More wait.
+const REFUSALS_MAX: usize = 1_000;
 /// What a peer is told whose connection is refused, unless it speaks TLS.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
@@ -39,8 +42,8 @@ const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r
 /// Bytes of an answer that are handed out at a time.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// How long a listener waits for its peers. All but `handshake` and `unread` are a second at least, since actix-http measures by
-/// a clock that is half a second slow.
+/// How long a listener waits for its peers. `request_head` and `linger` are a second at least, since actix-http measures them
+/// by a clock that is half a second slow.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpPeriods {
     /// How long a connection may rest, without a request and without reading an answer, before it is closed.
@@ -79,7 +82,7 @@ impl HttpListener {
     pub fn serve<F, I, S, B, C>(self, factory: F, on_connect: C) -> io::Result<Server>
     where
         F: Fn() -> I + Clone + Send + 'static,
-        I: IntoServiceFactory<S, Request> + 'static,
+        I: IntoServiceFactory<S, Request>,
         S: ServiceFactory<Request, Config = AppConfig> + 'static,
         S::Error: Into<Response<BoxBody>> + 'static,
         S::InitError: fmt::Debug,
@@ -96,8 +99,8 @@ impl HttpListener {
         });
         let server = Server::build()
             .workers(workers)
-            // Of each thread. Connections at a cap are taken, too, and refused by the thread that gets them.
-            .max_concurrent_connections(2 * connections.caps().listener)
+            // Of each thread, which refuses those that it gets beyond a cap.
+            .max_concurrent_connections((connections.caps().listener + REFUSALS_MAX).div_ceil(workers))
             .disable_signals()
             .shutdown_timeout(drain.as_secs());
         let stopping = server.graceful_shutdown_signal();
@@ -113,16 +116,14 @@ impl HttpListener {
                 if let Some(guard) = &guard {
                     guard.follow_body(&mut request);
                 }
-                let answer = service.call(request);
-                async move {
-                    answer.await.map(|answer| {
-                        let answer: Response<B> = answer.into();
-                        answer.map_body(|_, body| TimedBody { body: body.boxed(), rest: Bytes::new(), _guard: guard })
-                    })
-                }
+                service.call(request).map_ok(|answer| {
+                    let answer: Response<B> = answer.into();
+                    answer.map_body(|_, body| TimedBody { body: body.boxed(), rest: Bytes::new(), _guard: guard })
+                })
             });
             let http = HttpService::<TimedStream, _, TimedBody>::build()
-                .keep_alive(periods.idle)
+                // The stream measures how long a connection may rest.
+                .keep_alive(KeepAlive::Os)
                 .client_request_timeout(periods.request_head)
                 .client_disconnect_timeout(periods.linger)
                 .graceful_shutdown_signal(move || {

@@ -29,10 +29,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 
 /// The requests of a connection: how long the next one may take to come, and whether more is read.
 ///
-/// actix-http has a timer for a connection's first head, and one for the time after an answer, which it stops at the next byte
-/// and begins again whenever the connection's task is woken. So it has none for the rest of a later head; this timer is for that,
-/// and for the time after an answer as well. A head that comes together with the request before it does not show here: it has as
-/// long as a connection may rest.
+/// actix-http has a timer for a connection's first head, and none for the rest of a later one: that for the time between requests
+/// it stops at the first byte, and begins again whenever the connection's task is woken. This one is for all that comes after the
+/// first request. A head that comes together with the request before it does not show here: it has as long as a connection may
+/// rest.
 ///
 /// Nor does actix-http stop reading while an answer waits for the peer, or for the server. So more is read only where a head is
 /// waited for, or more of a body.
@@ -186,7 +186,7 @@ pub(crate) struct TimedStream {
 
 impl TimedStream {
     pub(crate) fn new(stream: Box<dyn ByteStream>, permit: ConnectionPermit, periods: HttpPeriods) -> Self {
-        let alarm = Box::pin(sleep(periods.request_head));
+        let alarm = Box::pin(sleep(periods.idle));
         let requests = RequestTracker::new(periods);
         Self { stream, requests, alarm, ahead: 0, has_parsed: false, is_blocked: false, _permit: permit }
     }
@@ -249,8 +249,8 @@ impl TimedStream {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            // Where there is none it looks again later: a request ends without a word to the stream.
-            let next = deadline.unwrap_or(now + self.requests.periods.request_head);
+            // Where there is none it looks again later, and not too late: a request ends without a word to the stream.
+            let next = deadline.unwrap_or(now + self.requests.periods.idle);
             if self.alarm.is_elapsed() || self.alarm.deadline() > next {
                 self.alarm.as_mut().reset(next);
             }

@@ -233,7 +233,7 @@ async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
         sleep(period).await;
     }
     if permit.is_authenticated() {
-        pending().await
+        pending::<()>().await;
     }
 }
 

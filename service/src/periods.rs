@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// The periods of the listeners. The defaults are what a server runs with and what the documentation states; tests choose
-/// shorter ones, or longer ones for what must not happen while they look. Those of HTTP connections (`idle`, `request_head` and
-/// `linger`) are a second at least, since actix-http measures them by a clock that is half a second slow.
+/// shorter ones, or longer ones for what must not happen while they look. Those of HTTP connections that actix-http measures
+/// (`request_head` and `linger`) are a second at least, since its clock is half a second slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Periods {
     /// How long a connection may rest before it is closed: over HTTP without a request, over gRPC without a call or an open

@@ -151,6 +151,26 @@ fn sigterm_says_not_ready_before_it_stops() {
     assert_eq!(served.wait(), Some(0));
 }
 
+#[test]
+fn a_cap_of_connections_that_is_reached_is_logged() {
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log");
+    let mut command = command();
+    command.args(SERVE).arg("--data").arg(folder.path().join("data"));
+    command.args(["--connections-per-peer", "1", "--admin-connections-per-peer", "1"]);
+    command.stderr(fs::File::create(&log).expect("room for a file"));
+    let served = Served::started(command);
+    for (listener, url) in [("http", &served.checks), ("admin", &served.admin)] {
+        let address = url.strip_prefix("http://").expect("an address");
+        let _held = [(); 2].map(|()| TcpStream::connect(address).expect("it listens"));
+        wait_until("the refusal is logged", || {
+            let logged = fs::read_to_string(&log).expect("text");
+            let of_listener = format!("listener=\"{listener}\"");
+            logged.lines().any(|line| line.contains(&of_listener) && line.contains("peer=127.0.0.1 reason=\"peer\""))
+        });
+    }
+}
+
 /// Ten thousand connections are answered; one more is refused until another ends.
 #[test]
 fn ten_thousand_connections_are_served_and_no_more() {

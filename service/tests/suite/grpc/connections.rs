@@ -375,7 +375,7 @@ fn runtime() -> Runtime {
 fn connections_that_rest_are_closed(periods: Periods) {
     let (server, runtime) = (server_with(periods), runtime());
     resting_connections_are_closed(
-        (periods.idle, Duration::ZERO),
+        periods.idle,
         || Connection::to(&server, &runtime),
         Connection::is_alive,
         Connection::wait_for_close,

@@ -130,7 +130,7 @@ fn a_later_head_that_does_not_come_ends_the_connection() {
 
 #[test]
 fn a_head_that_begins_with_the_request_before_has_as_long_as_a_connection_may_rest() {
-    let server = server_with(Periods { request_head: LONG, idle: Duration::from_secs(2), ..Periods::default() });
+    let server = server_with(Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
     let mut connection = server.connect();
     let check = request("/v1/check", "", user("ada"));
     let answer = connection.send([&check[..], b"POST /v1/check HTTP/1.1\r\nHo"].concat());
@@ -166,10 +166,8 @@ fn it_says_that_it_is_leaving_before_it_goes() {
 fn connections_that_rest_are_closed(periods: Periods) {
     let server = server_with(periods);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
-    // The clock of actix-http is up to half a second slow, and more where its thread stands still.
-    let early = Duration::from_secs(1);
     resting_connections_are_closed(
-        (periods.idle, early),
+        periods.idle,
         || server.connect(),
         |connection| connection.send_or_end(&check).is_ok_and(|answer| answer.status == 200),
         |mut connection| connection.is_closed(),
@@ -178,7 +176,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
 
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(Periods { idle: Duration::from_secs(4), ..Periods::default() });
+    connections_that_rest_are_closed(Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
 /// Tests of the real periods.

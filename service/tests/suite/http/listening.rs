@@ -16,7 +16,7 @@ use rustls::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tidegate_service::{Periods, Settings, Tokens};
+use tidegate_service::{ConnectionCaps, Periods, Settings, Tokens};
 use tidegate_testkit::{PATIENCE, certificate::Authority, wait_until};
 use tidegate_tls::{Tls, TlsFiles};
 
@@ -136,6 +136,13 @@ impl Caller {
     }
 }
 
+/// The certificate of a server, whose files are in this folder.
+fn tls_in(folder: &TempDir, authority: &Authority) -> Tls {
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    authority.write(&certificate, &key);
+    Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good")
+}
+
 fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("room for a file");
 }
@@ -174,11 +181,8 @@ fn callers_show_a_certificate_of_whoever_signs_theirs_now() {
 
 #[test]
 fn it_answers_over_tls_and_not_without() {
-    let folder = TempDir::new().expect("a folder");
-    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
-    let authority = Authority::new();
-    authority.write(&certificate, &key);
-    let tls = Tls::open(TlsFiles { certificate, key, clients: None }).expect("they are good");
+    let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
+    let tls = tls_in(&folder, &authority);
     let server = Server::listening(Settings { tls: Some(tls), ..Settings::default() });
     server.publish(HUNDRED);
     assert_eq!(Caller::knowing(&authority, None).check(server.address), Some("200".to_owned()));
@@ -189,4 +193,30 @@ fn it_answers_over_tls_and_not_without() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[test]
+fn a_connection_has_its_place_before_its_handshake_and_gives_it_back_when_that_fails() {
+    let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
+    let periods = Periods { handshake: Duration::from_mins(10), ..Periods::default() };
+    let (tls, connections) = (Some(tls_in(&folder, &authority)), ConnectionCaps::new(10, 2));
+    let server = Server::listening(Settings { tls, periods, connections, ..Settings::default() });
+    server.publish(HUNDRED);
+    let caller = Caller::knowing(&authority, None);
+    let silent = [(); 2].map(|()| TcpStream::connect(server.address).expect("it listens"));
+    wait_until("they have places", || caller.check(server.address).is_none());
+    for mut connection in &silent {
+        connection.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is read");
+    }
+    wait_until("their places are given back", || caller.check(server.address).is_some());
+}
+
+#[test]
+fn a_handshake_that_does_not_come_ends_the_connection() {
+    let (folder, authority) = (TempDir::new().expect("a folder"), Authority::new());
+    let periods = Periods { handshake: Duration::from_millis(300), ..Periods::default() };
+    let server = Server::listening(Settings { tls: Some(tls_in(&folder, &authority)), periods, ..Settings::default() });
+    let mut silent = TcpStream::connect(server.address).expect("it listens");
+    silent.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    assert_eq!(silent.read(&mut [0]).expect("an end"), 0);
 }

@@ -302,7 +302,7 @@ fn it_leaves_when_the_delay_is_over() {
 fn connections_that_rest_are_closed(periods: Periods) {
     let server = server_with(periods);
     resting_connections_are_closed(
-        (periods.idle, Duration::ZERO),
+        periods.idle,
         || server.connect(),
         Connection::is_alive,
         |mut connection| connection.is_closed(),
