@@ -9,8 +9,6 @@ use tidegate_middleware::address::{self, Forwarding};
 
 use crate::server::State;
 
-/// Bits of an IPv6 address that are counted as one address.
-const HOST_BITS: u8 = 64;
 /// Where proxies write for whom they ask.
 const FORWARDING: Forwarding = Forwarding::XForwardedFor;
 
@@ -30,11 +28,6 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         Some(Host::Ipv6(address)) => IpAddr::from(address).to_canonical().is_loopback(),
         None => false,
     }
-}
-
-/// Whom the sender of a request is counted with where memory is shared: of IPv6, its first 64 bits.
-pub(crate) fn host_network(request: &HttpRequest) -> String {
-    network(&address(request), HOST_BITS)
 }
 
 /// Whom an address is counted with: of IPv6 its network of so many bits.

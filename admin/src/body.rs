@@ -26,7 +26,7 @@ use tokio::time;
 
 use crate::{
     access::OpenCall,
-    addresses::host_network,
+    addresses::{address, network},
     body_budget::BodyPermit,
     problem::{FieldError, Problem},
     server::State,
@@ -40,6 +40,8 @@ const BYTES_MAX: usize = wire::BODY_BYTES_MAX;
 const OPEN_BYTES_MAX: usize = 8 << 10;
 /// The largest body with files in it: a hundred thousand clients are some ten megabytes.
 const FILE_BYTES_MAX: usize = 32 << 20;
+/// Bits of an IPv6 address that are counted as one address.
+const NETWORK_BITS: u8 = 64;
 
 /// No page of another site can send these types without asking first.
 const JSON: &[&str] = &["application/json"];
@@ -160,7 +162,7 @@ fn bytes(
     let bytes_max = if is_open { OPEN_BYTES_MAX } else { BYTES_MAX };
     let body = unread(request, payload, media, bytes_max);
     let state = request.app_data::<Data<State>>().cloned();
-    let address = host_network(request);
+    let address = network(&address(request), NETWORK_BITS);
     async move {
         let body = body?;
         let state = state.ok_or_else(|| Problem::Internal("the state is missing".to_owned()))?;

@@ -18,9 +18,14 @@ use tokio::{
 
 use crate::{connections::ConnectionPermit, http_listener::HttpPeriods};
 
-/// Bytes that are read beyond the request that is being answered. actix-http reads up to 128 KiB, and parses all requests in
-/// them at once: the shortest ones have 18 bytes, and take more than 7,000 bytes of memory each.
-const READ_AHEAD_BYTES: usize = 1 << 10;
+/// Bytes that are read at a time, and that may be read before they are waited for.
+const READ_BYTES: usize = 16 << 10;
+/// Requests that are handed out at a time. actix-http parses all that it is handed at once, and a request may take 30 kB of
+/// memory.
+const REQUESTS_MAX: usize = 8;
+/// Bytes that are handed out together whatever is in them. Most requests are shorter, and are not looked through. The shortest
+/// ones have 14 bytes, and take more than 7,000 bytes of memory each.
+const SHORT_BYTES: usize = 512;
 
 /// A connection, with TLS or without.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
@@ -34,8 +39,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 /// first request. A head that comes together with the request before it does not show here: it has as long as a connection may
 /// rest.
 ///
-/// Nor does actix-http stop reading while an answer waits for the peer, or for the server. So more is read only where a head is
-/// waited for, or more of a body.
+/// Nor does actix-http stop reading while an answer waits for the peer, or for the server. So it is handed more only where a head
+/// is waited for, or more of a body.
 #[derive(Debug)]
 pub(crate) struct RequestTracker {
     periods: HttpPeriods,
@@ -49,7 +54,7 @@ pub(crate) struct RequestTracker {
     head: Cell<Option<Instant>>,
     /// Whether the request that is being answered waits for more of its body.
     awaits_body: Cell<bool>,
-    /// How many bytes of its body may still come, where its head says that.
+    /// How many bytes of that body are still to come, where its head says that.
     body_bytes: Cell<usize>,
     /// The task of the connection, while it wants to read and may not.
     reader: RefCell<Option<Waker>>,
@@ -134,8 +139,8 @@ impl RequestGuard {
         let length = request.head().headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
         if let Payload::H1 { payload } = request.take_payload() {
-            self.0.body_bytes.set(length.unwrap_or(0));
-            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests: Rc::clone(&self.0) });
+            let (requests, left) = (Rc::clone(&self.0), length.unwrap_or(0));
+            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left });
             *request.payload() = Payload::Stream { payload };
         }
     }
@@ -151,6 +156,8 @@ impl Drop for RequestGuard {
 struct TrackedPayload {
     payload: h1::Payload,
     requests: Rc<RequestTracker>,
+    /// How many bytes of it were not taken yet, where its head says how many it has.
+    left: usize,
 }
 
 impl Stream for TrackedPayload {
@@ -158,6 +165,12 @@ impl Stream for TrackedPayload {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = Pin::new(&mut self.payload).poll_next(context);
+        match &polled {
+            Poll::Ready(Some(Ok(bytes))) => self.left = self.left.saturating_sub(bytes.len()),
+            Poll::Ready(_) => {}
+            // All that was handed out of it was taken.
+            Poll::Pending => self.requests.body_bytes.set(self.left),
+        }
         self.requests.await_body(polled.is_pending());
         polled
     }
@@ -175,10 +188,10 @@ pub(crate) struct TimedStream {
     requests: Rc<RequestTracker>,
     /// Wakes the task of the connection at its deadline, or before that.
     alarm: Pin<Box<Sleep>>,
-    /// Bytes that were read since something was waited for: [`READ_AHEAD_BYTES`] at most.
-    ahead: usize,
-    /// Whether the task was told to wait since it read last: it has parsed what it read.
-    has_parsed: bool,
+    /// Bytes that were read and not handed out.
+    ahead: Bytes,
+    /// Whether the task has not parsed what it was handed last: it does when it is told to wait.
+    is_unparsed: bool,
     /// Whether a write waits for the peer.
     is_blocked: bool,
     _permit: ConnectionPermit,
@@ -188,50 +201,61 @@ impl TimedStream {
     pub(crate) fn new(stream: Box<dyn ByteStream>, permit: ConnectionPermit, periods: HttpPeriods) -> Self {
         let alarm = Box::pin(sleep(periods.idle));
         let requests = RequestTracker::new(periods);
-        Self { stream, requests, alarm, ahead: 0, has_parsed: false, is_blocked: false, _permit: permit }
+        Self { stream, requests, alarm, ahead: Bytes::new(), is_unparsed: false, is_blocked: false, _permit: permit }
     }
 
     pub(crate) fn requests(&self) -> &Rc<RequestTracker> {
         &self.requests
     }
 
-    /// Returns how many bytes may be read at once, and whether they are of a body whose length is known. `None`: none, and the
-    /// task is woken when that changes.
-    fn room(&mut self, context: &Context<'_>) -> Option<(usize, bool)> {
-        let is_needed = !self.is_blocked && self.requests.is_waiting();
-        if is_needed && mem::take(&mut self.has_parsed) {
-            self.ahead = 0;
-        }
-        let body_bytes = self.requests.body_bytes.get();
-        if is_needed && body_bytes > 0 && self.ahead < READ_AHEAD_BYTES {
-            return Some((body_bytes, true));
-        }
-        let room = READ_AHEAD_BYTES - self.ahead;
-        if room > 0 {
-            return Some((room, false));
+    /// Returns whether the task can go on with more than it was handed.
+    fn is_needed(&self) -> bool {
+        !self.is_blocked && self.requests.is_waiting()
+    }
+
+    /// Reads what comes, and hands out what the task can go on with. Where that is nothing, the task is woken when it changes.
+    fn poll_part(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let is_needed = self.is_needed();
+        let body_bytes = if is_needed { self.requests.body_bytes.get() } else { 0 };
+        let part_bytes = |came: &[u8], is_unparsed: bool| match body_bytes {
+            0 if !is_needed || is_unparsed => 0,
+            0 => heads_end(came),
+            _ => came.len().min(body_bytes),
+        };
+        let bytes = if self.ahead.is_empty() {
+            let before = buffer.filled().len();
+            ready!(poll_read_within(&mut self.stream, context, buffer, body_bytes.max(READ_BYTES)))?;
+            let came = &buffer.filled()[before..];
+            if came.is_empty() {
+                // The end of the stream.
+                return Poll::Ready(Ok(()));
+            }
+            let bytes = part_bytes(came, self.is_unparsed);
+            self.ahead = Bytes::copy_from_slice(&came[bytes..]);
+            buffer.set_filled(before + bytes);
+            bytes
+        } else {
+            let came = &self.ahead[..self.ahead.len().min(buffer.remaining())];
+            let bytes = part_bytes(came, self.is_unparsed);
+            buffer.put_slice(&self.ahead.split_to(bytes));
+            bytes
+        };
+        if bytes > 0 {
+            if body_bytes > 0 {
+                self.requests.body_bytes.set(body_bytes - bytes);
+            } else {
+                self.is_unparsed = true;
+            }
+            self.requests.has_read();
+            return Poll::Ready(Ok(()));
         }
         if is_needed {
-            // What has come is parsed first.
+            // What was handed out is parsed first.
             context.waker().wake_by_ref();
         } else {
             *self.requests.reader.borrow_mut() = Some(context.waker().clone());
         }
-        None
-    }
-
-    /// Notes that so many bytes were read of the room that there was.
-    fn has_read(&mut self, bytes: usize, is_of_body: bool) {
-        if is_of_body {
-            let left = self.requests.body_bytes.get() - bytes;
-            self.requests.body_bytes.set(left);
-            // What comes after the body is parsed with it.
-            self.ahead = if left == 0 { READ_AHEAD_BYTES } else { self.ahead };
-        } else {
-            self.ahead += bytes;
-        }
-        if bytes > 0 {
-            self.requests.has_read();
-        }
+        Poll::Pending
     }
 
     /// Notes whether a write waits for the peer, and fails one whose time is over.
@@ -269,23 +293,38 @@ impl TimedStream {
     }
 }
 
-/// Reads at most so many bytes, and returns how many they are.
+/// Reads at most so many bytes.
 fn poll_read_within(
     stream: &mut Box<dyn ByteStream>,
     context: &mut Context<'_>,
     buffer: &mut ReadBuf<'_>,
-    room: usize,
-) -> Poll<io::Result<usize>> {
-    let before = buffer.filled().len();
-    if room >= buffer.remaining() {
-        ready!(Pin::new(stream).poll_read(context, buffer))?;
-        return Poll::Ready(Ok(buffer.filled().len() - before));
+    bytes_max: usize,
+) -> Poll<io::Result<()>> {
+    if bytes_max >= buffer.remaining() {
+        return Pin::new(stream).poll_read(context, buffer);
     }
-    let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+    let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
     ready!(Pin::new(stream).poll_read(context, &mut part))?;
     let bytes = part.filled().len();
     buffer.advance(bytes);
-    Poll::Ready(Ok(bytes))
+    Poll::Ready(Ok(()))
+}
+
+/// Returns how many of these bytes may be parsed together: all where they are few, else as far as [`REQUESTS_MAX`] heads end.
+fn heads_end(bytes: &[u8]) -> usize {
+    if bytes.len() <= SHORT_BYTES {
+        return bytes.len();
+    }
+    let (mut end, mut blank_lines) = (0, 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        end += line.len();
+        // Each head ends with one. Those of a body count, too: the rest of it is handed out next.
+        blank_lines += usize::from(matches!(line, b"\n" | b"\r\n"));
+        if blank_lines == REQUESTS_MAX {
+            break;
+        }
+    }
+    end
 }
 
 impl AsyncRead for TimedStream {
@@ -295,15 +334,9 @@ impl AsyncRead for TimedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let polled = match this.room(context) {
-            Some((room, is_of_body)) => {
-                let polled = poll_read_within(&mut this.stream, context, buffer, room);
-                polled.map_ok(|bytes| this.has_read(bytes, is_of_body))
-            }
-            None => Poll::Pending,
-        };
+        let polled = this.poll_part(context, buffer);
         if polled.is_pending() {
-            this.has_parsed = true;
+            this.is_unparsed = false;
             if this.is_overdue(context) {
                 // The end of the stream: actix-http closes the connection as when the peer has closed its side.
                 return Poll::Ready(Ok(()));
@@ -350,14 +383,20 @@ mod tests {
     use super::*;
     use crate::connections::{ConnectionCaps, ConnectionLimiter};
 
-    /// A peer that sends always, and reads while it is told to.
+    /// The shortest request.
+    const REQUEST: &[u8] = b"G / HTTP/1.1\n\n";
+    /// Bytes of as many requests as are handed out at a time.
+    const PART: usize = REQUESTS_MAX * REQUEST.len();
+
+    /// A peer that sends these bytes again and again, and reads while it is told to.
     struct Peer {
+        sends: &'static [u8],
         is_reading: Rc<Cell<bool>>,
     }
 
     impl AsyncRead for Peer {
         fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            buffer.put_slice(&vec![b'a'; buffer.remaining()]);
+            buffer.put_slice(&self.sends.repeat(buffer.remaining() / self.sends.len()));
             Poll::Ready(Ok(()))
         }
     }
@@ -393,14 +432,14 @@ mod tests {
     }
 
     impl Connection {
-        fn new() -> Self {
+        fn new(sends: &'static [u8]) -> Self {
             let minute = Duration::from_mins(1);
             let periods =
                 HttpPeriods { idle: minute, handshake: minute, request_head: minute, unread: minute, linger: minute };
             let permit =
                 ConnectionLimiter::new("test", ConnectionCaps::default(), false).admit(Ipv4Addr::LOCALHOST.into());
             let is_reading = Rc::default();
-            let peer = Box::new(Peer { is_reading: Rc::clone(&is_reading) });
+            let peer = Box::new(Peer { sends, is_reading: Rc::clone(&is_reading) });
             let stream = TimedStream::new(peer, permit.expect("it is the first"), periods);
             Self { stream, is_reading, woken: Arc::default() }
         }
@@ -437,49 +476,72 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn little_is_read_ahead_of_the_request_that_is_answered() {
-        let mut connection = Connection::new();
+    async fn few_requests_are_handed_out_at_a_time_and_none_while_one_is_answered() {
+        let mut connection = Connection::new(REQUEST);
         for _ in 0..3 {
-            assert_eq!(connection.read(), (READ_AHEAD_BYTES, true), "a head is waited for");
+            assert_eq!(connection.read(), (PART, true), "a head is waited for");
         }
         let request = connection.stream.requests().begin();
-        assert_eq!(connection.read(), (0, false), "what came is enough");
+        assert_eq!(connection.read(), (0, false));
         drop(request);
         assert!(connection.is_woken());
-        assert_eq!(connection.read(), (READ_AHEAD_BYTES, true), "the next head is waited for");
+        assert_eq!(connection.read(), (PART, true), "the next head is waited for");
 
-        let mut other = Connection::new();
+        let mut other = Connection::new(REQUEST);
         let _request = other.stream.requests().begin();
-        assert_eq!(other.read(), (READ_AHEAD_BYTES, false), "also where nothing had been read ahead");
+        assert_eq!(other.read(), (0, false));
+        assert_eq!(other.stream.ahead.len() / REQUEST.len(), READ_BYTES / REQUEST.len(), "so much is read ahead");
     }
 
     #[tokio::test]
-    async fn a_body_is_read_as_far_as_it_is_waited_for() {
-        let mut connection = Connection::new();
+    async fn a_body_is_handed_out_as_far_as_it_is_waited_for() {
+        const BODY: usize = 2_000 * REQUEST.len();
+        let mut connection = Connection::new(REQUEST);
         let guard = connection.stream.requests().begin();
-        let (_sender, payload) = h1::Payload::create(false);
+        let (mut sender, payload) = h1::Payload::create(false);
         let payload: Payload = Payload::H1 { payload };
         let mut request = Request::with_payload(payload);
-        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(5_000_u64));
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(BODY));
         guard.follow_body(&mut request);
-        assert_eq!(connection.read(), (READ_AHEAD_BYTES, false), "it is not waited for");
+        assert_eq!(connection.read(), (0, false), "it is not waited for");
+        // Its beginning came with the head.
+        sender.feed_data(Bytes::from_static(REQUEST));
         let (mut body, waker) = (request.take_payload(), connection.waker());
-        assert!(Pin::new(&mut body).poll_next(&mut Context::from_waker(&waker)).is_pending());
+        let mut poll = || Pin::new(&mut body).poll_next(&mut Context::from_waker(&waker));
+        assert!(poll().is_ready() && poll().is_pending());
         assert!(connection.is_woken());
-        assert_eq!(connection.read(), (5_000, true), "its length is known");
-        assert_eq!(connection.read(), (READ_AHEAD_BYTES, true), "as where it is not");
+        let rest = BODY - REQUEST.len();
+        assert_eq!(connection.read(), (rest + PART, true), "the rest of it, and requests after it");
+        assert_eq!(connection.read(), (PART, true), "as where its length is not known");
         drop(body);
         assert_eq!(connection.read(), (0, false), "it is not waited for any more");
     }
 
     #[tokio::test]
-    async fn little_is_read_of_a_peer_that_reads_nothing() {
-        let mut connection = Connection::new();
+    async fn nothing_is_handed_out_while_the_peer_reads_nothing() {
+        let mut connection = Connection::new(REQUEST);
         assert!(!connection.is_written());
-        assert_eq!(connection.read(), (READ_AHEAD_BYTES, false));
         assert_eq!(connection.read(), (0, false));
         connection.is_reading.set(true);
         assert!(connection.is_written() && connection.is_woken());
-        assert_eq!(connection.read(), (READ_AHEAD_BYTES, true));
+        assert_eq!(connection.read(), (PART, true));
+    }
+
+    #[tokio::test]
+    async fn a_long_head_is_read_as_fast_as_it_comes() {
+        let mut connection = Connection::new(b"a");
+        for _ in 0..3 {
+            assert_eq!(connection.read(), (READ_BYTES, true));
+        }
+    }
+
+    #[test]
+    fn few_bytes_are_handed_out_whatever_is_in_them() {
+        for (requests, end) in [(1, REQUEST.len()), (36, 36 * REQUEST.len()), (37, PART)] {
+            assert_eq!(heads_end(&REQUEST.repeat(requests)), end);
+        }
+        let check = [&b"POST /v1/check HTTP/1.1\r\ncontent-length: 1000\r\n\r\n"[..], &[b' '; 1_000]].concat();
+        assert_eq!(heads_end(&check), check.len());
+        assert_eq!(heads_end(&check.repeat(2 * REQUESTS_MAX)), REQUESTS_MAX * check.len() - 1_000);
     }
 }
