@@ -34,7 +34,7 @@ const BUDGET_BYTES: usize = 64 << 20;
 /// Bytes of one peer: it takes eight to fill the budget.
 const PEER_BYTES: usize = BUDGET_BYTES / 8;
 /// Bytes of one connection: four of the largest bodies, and two such connections of a peer side by side.
-const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
+pub(crate) const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
 /// Bytes of a block. The budget is given out in blocks, so that it has few holders. The first block of a body is free.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
 /// Bytes of the free blocks of one connection together, as many as a connection over gRPC buffers anyway. HTTP and the Redis
@@ -358,12 +358,29 @@ pub(crate) struct ConnectionShare {
     number: u64,
     /// Bytes of its bodies that are free.
     free: AtomicUsize,
+    /// Streams of gRPC that are open on it.
+    streams: AtomicUsize,
 }
 
 impl ConnectionShare {
     pub(crate) fn new(budget: &Arc<BodyBudget>, peer: IpAddr) -> Arc<Self> {
         let number = budget.connections.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { budget: Arc::clone(budget), peer: peer.into(), number, free: AtomicUsize::new(0) })
+        let (budget, peer) = (Arc::clone(budget), peer.into());
+        Arc::new(Self { budget, peer, number, free: AtomicUsize::new(0), streams: AtomicUsize::new(0) })
+    }
+
+    /// Returns how many streams are open.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Counts a stream until [`close_stream`](Self::close_stream).
+    pub(crate) fn open_stream(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close_stream(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Replaces the free bytes of a body. Returns how many it has: all that it wants, as long as its connection has them.
@@ -421,6 +438,11 @@ impl BodyPermit {
     /// A permit that holds nothing.
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
         Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None }
+    }
+
+    /// Returns the share of its connection.
+    pub(crate) fn connection(&self) -> &ConnectionShare {
+        &self.connection
     }
 
     /// Holds `bytes` of a body in all from now on. An error: there is no room for them, or the permit was revoked.

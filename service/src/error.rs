@@ -18,8 +18,8 @@ use crate::{
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// The most checks in one batch.
 pub(crate) const CHECKS_MAX: usize = 10_000;
-/// The most streams that are open at once on a connection over gRPC.
-pub(crate) const STREAMS_MAX: usize = 16;
+/// Streams on a connection over gRPC beside which no other one of the reflection service begins.
+pub(crate) const REFLECTION_STREAMS_MAX: usize = 16;
 /// The largest head of a request: its path and its headers, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -55,7 +55,7 @@ pub(crate) enum Error {
     Request { field: String, error: RequestError },
     /// So many checks in one batch.
     TooManyChecks(usize),
-    /// A stream beyond those that a connection may have.
+    /// A stream of the reflection service on a connection that has too many streams for that.
     TooManyStreams,
     /// A head above the bound.
     HeadTooLarge,
@@ -204,8 +204,8 @@ impl fmt::Display for Error {
             }
             Self::TooManyStreams => write!(
                 f,
-                "{STREAMS_MAX} streams are open on this connection, as many as may be; send on those, or open another \
-                 connection"
+                "{REFLECTION_STREAMS_MAX} streams or more are open on this connection, too many for one of the reflection \
+                 service; ask on another connection"
             ),
             Self::HeadTooLarge => {
                 write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")

@@ -59,9 +59,9 @@ use super::{
     wire,
 };
 use crate::{
-    body_budget::{BodyPermit, BudgetRefusal, ConnectionShare, PermitPhase, Revocation},
+    body_budget::{BodyPermit, BudgetRefusal, CONNECTION_BYTES, ConnectionShare, PermitPhase, Revocation},
     doors::Shared,
-    error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX, STREAMS_MAX},
+    error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
@@ -113,6 +113,11 @@ impl Method {
     /// Returns whether a call may take much memory while hyper does not poll it: while its answer is not read.
     fn may_be_unpolled(&self) -> bool {
         self.shape != Shape::Unary || self.name == BATCH || LONG.contains(&self.name)
+    }
+
+    /// Returns whether it is a stream whose answers are written by tonic, and may be long.
+    fn is_reflection(&self) -> bool {
+        self.shape == Shape::Stream && self.service != LIMITER
     }
 }
 
@@ -259,7 +264,7 @@ impl<C: Clock> Door<C> {
         let mut at = self.clock.now();
         let mut span = None;
         let told = match admit(&self.shared, method, &asked) {
-            Ok(method) if method.shape != Shape::Unary && calls.streams.get() >= STREAMS_MAX => {
+            Ok(method) if method.is_reflection() && calls.share.streams() >= REFLECTION_STREAMS_MAX => {
                 Err(refuse(&self.shared, &Error::TooManyStreams, None))
             }
             Ok(method) => {
@@ -278,14 +283,14 @@ impl<C: Clock> Door<C> {
             self.ended(route, (code.unwrap_or(Code::Ok), is_counted), took, span);
             return told;
         }
-        calls.streams.update(|streams| streams + 1);
+        calls.share.open_stream();
         let (mut leaving, calls) = (calls.leaving.clone(), Rc::clone(calls));
         // An error: the connection is gone.
         let leaving = async move { drop(leaving.wait_for(|is_leaving| *is_leaving).await) };
         let unread = unread.unwrap_or_default();
         told.map(|made| {
             answers::stream(made, leaving, self.shared.periods.stream_end, unread, move |code, is_counted| {
-                calls.streams.update(|streams| streams - 1);
+                calls.share.close_stream();
                 calls.moved.set(true);
                 calls.door.ended(route, (code, is_counted), took, span);
             })
@@ -332,7 +337,7 @@ impl<C: Clock> Door<C> {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
             return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), body)));
         }
-        if method.shape == Shape::Stream {
+        if method.is_reflection() {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
             return Ok(self.made(method, Request::from_parts(head, Either::Right(body))).await);
         }
@@ -394,7 +399,8 @@ impl<C: Clock> Door<C> {
         let answer = if bytes.is_empty() {
             Answer::Over
         } else {
-            permit.hold(bytes.len()).map_err(refuse)?;
+            // It may be longer than the share of a connection.
+            permit.hold(bytes.len().min(CONNECTION_BYTES)).map_err(refuse)?;
             permit.enter(PermitPhase::Answer);
             Answer::Message { bytes, _permit: Some(permit) }
         };
@@ -433,8 +439,6 @@ struct Calls<C> {
     unpolled: Cell<Option<(Revocation, UnreadSince)>>,
     /// True: the connection is to end.
     leaving: watch::Receiver<bool>,
-    /// Streams that are open, which may be quiet.
-    streams: Cell<usize>,
     /// Has a call begun since the last look?
     moved: Cell<bool>,
 }
@@ -442,7 +446,7 @@ struct Calls<C> {
 impl<C> Calls<C> {
     /// Returns whether a call has begun since the last look, or a stream is open.
     fn were_used(&self) -> bool {
-        self.moved.take() || self.streams.get() > 0
+        self.moved.take() || self.share.streams() > 0
     }
 }
 
@@ -461,7 +465,6 @@ impl<C: Clock> lanes::Door for Door<C> {
             door: self,
             unpolled: Cell::new(None),
             leaving,
-            streams: Cell::new(0),
             moved: Cell::new(false),
         });
         let service = service_fn(|asked: Request<Incoming>| {

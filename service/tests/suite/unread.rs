@@ -19,8 +19,9 @@ use crate::{
 };
 
 const METRICS: &str = "/tidegate.v1.RateLimiterHealth/GetMetrics";
-/// The most streams of a connection.
-const STREAMS_MAX: usize = 16;
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+/// The most calls that are open on a connection.
+const CALLS_MAX: usize = 128;
 
 /// Periods in which nothing ends but what is not read for this one.
 fn unread_for(unread_replies: Duration) -> Periods {
@@ -92,18 +93,22 @@ async fn batches_over_http_whose_answers_are_not_read_leave_other_peers_their_qu
 }
 
 #[tokio::test]
-async fn a_connection_has_so_many_streams() {
+async fn all_calls_of_a_connection_may_be_streams_of_checks() {
     let server = Server::with(unread_for(LONG));
-    let mut calls = server.calls_from(HOSTILE, 0).await;
-    let mut open = Vec::new();
-    for _ in 0..STREAMS_MAX {
-        open.push(call(&mut calls, STREAM, unfinished(padded_check(0))).await);
+    let mut calls = server.calls_from(HOSTILE, 65_535).await;
+    let mut streams = Vec::new();
+    for _ in 0..CALLS_MAX - 1 {
+        streams.push(call(&mut calls, STREAM, unfinished(padded_check(0))).await.into_body());
     }
-    let refused = call(&mut calls, STREAM, unfinished(padded_check(0))).await;
+    let refused = call(&mut calls, REFLECTION, unfinished(Vec::new())).await;
     assert_eq!(end_of(refused).await, (Code::ResourceExhausted, "too_many_streams".to_owned()));
-    let mut other = server.calls_from(HOSTILE, 65_535).await;
-    let mut stream = call(&mut other, STREAM, unfinished(padded_check(0))).await.into_body();
-    assert!(is_answered(&mut stream).await, "another connection has its own");
+    let mut last = call(&mut calls, STREAM, unfinished(padded_check(0).repeat(1_000))).await.into_body();
+    for stream in &mut streams {
+        assert!(is_answered(stream).await);
+    }
+    let first = timeout(PATIENCE, last.frame()).await.expect("in time").expect("a part").expect("it is no error");
+    let bytes = first.into_data().expect("answers").len();
+    assert!((2 << 10..4 << 10).contains(&bytes), "each has its part of what is sent at a time: {bytes}");
     server.gives_others_their_quota().await;
 }
 
