@@ -25,7 +25,7 @@ use actix_web::{
 };
 
 use crate::{
-    addresses::{address, host_network},
+    addresses::address,
     api::{Part, Permit},
     body_budget::{FREE_BYTES, HeldBody},
     objects::Kind,
@@ -238,19 +238,22 @@ pub(crate) async fn guard(
     if let Some(problem) = problem.filter(|problem| is_refusal(problem) && !is_written) {
         write(response.request(), found.who.as_deref().ok(), &problem.to_string());
     }
-    // Strangers get short answers, and files that all share. Of what was changed it is told in any case.
-    let is_held = found.who.is_ok() && is_safe(response.request().method());
-    Ok(if is_held { held(response) } else { response })
+    // Strangers get short answers, and one that all share. What was changed is told in any case.
+    let is_held = is_safe(response.request().method());
+    Ok(match found.who {
+        Ok(who) if is_held => held(response, &who.behind),
+        _ => response,
+    })
 }
 
 /// Has a long answer hold its part of the memory for answers until it is sent, or refuses it.
-fn held(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+fn held(response: ServiceResponse<BoxBody>, user: &str) -> ServiceResponse<BoxBody> {
     let BodySize::Sized(bytes) = response.response().body().size() else { return response };
     let Some(state) = response.request().app_data::<web::Data<State>>().cloned() else { return response };
     if bytes <= FREE_BYTES as u64 {
         return response;
     }
-    match state.answers.answer_permit(host_network(response.request()), bytes as usize) {
+    match state.answers.answer_permit(user, bytes as usize) {
         Ok(permit) => response.map_body(|_, body| BoxBody::new(HeldBody::new(body, permit))),
         Err(problem) => response.error_response(problem),
     }

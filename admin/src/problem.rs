@@ -457,8 +457,9 @@ impl Code {
                 503,
                 "overload",
                 "There is no memory for it",
-                "Bodies that are being sent from this address or from all, or long answers that are not read there, take as much memory \
-                 as they may. Send fewer at a time, and read the answers. The header `Retry-After` says in how many seconds to come again.",
+                "Bodies that are being sent from this address or from all, or long answers to this user or to all that are not read, \
+                 take as much memory as they may. Send fewer at a time, and read the answers. The header `Retry-After` says in how many \
+                 seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
