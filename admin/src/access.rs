@@ -14,7 +14,7 @@ use std::{
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
-    body::MessageBody,
+    body::{BodySize, BoxBody, MessageBody},
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{
         Method,
@@ -27,6 +27,7 @@ use actix_web::{
 use crate::{
     addresses::address,
     api::{Part, Permit},
+    body_budget::{FREE_BYTES, HeldBody},
     objects::Kind,
     problem::Problem,
     request_id::request_id,
@@ -227,17 +228,35 @@ pub(crate) struct Written;
 /// The guard.
 pub(crate) async fn guard(
     request: ServiceRequest,
-    next: Next<impl MessageBody>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
     let found = find(&request).await;
     request.extensions_mut().insert(found.clone());
-    let response = next.call(request).await?;
+    let response = next.call(request).await?.map_into_boxed_body();
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let is_written = response.request().extensions().contains::<Written>();
     if let Some(problem) = problem.filter(|problem| is_refusal(problem) && !is_written) {
-        write(response.request(), found.who.ok().as_deref(), &problem.to_string());
+        write(response.request(), found.who.as_deref().ok(), &problem.to_string());
     }
-    Ok(response)
+    // Strangers get short answers, and one that all share. What was changed is told in any case.
+    let is_held = is_safe(response.request().method());
+    Ok(match found.who {
+        Ok(who) if is_held => held(response, &who.behind),
+        _ => response,
+    })
+}
+
+/// Has a long answer hold its part of the memory for answers until it is sent, or refuses it.
+fn held(response: ServiceResponse<BoxBody>, user: &str) -> ServiceResponse<BoxBody> {
+    let BodySize::Sized(bytes) = response.response().body().size() else { return response };
+    let Some(state) = response.request().app_data::<web::Data<State>>().cloned() else { return response };
+    if bytes <= FREE_BYTES as u64 {
+        return response;
+    }
+    match state.answers.answer_permit(user, bytes as usize) {
+        Ok(permit) => response.map_body(|_, body| BoxBody::new(HeldBody::new(body, permit))),
+        Err(problem) => response.error_response(problem),
+    }
 }
 
 /// Is it for the audit log? Who shows nothing at all is not.

@@ -1,42 +1,70 @@
-//! Memory for the bodies of requests: so many bytes in all, and a share of them for each client address.
+//! Memory for the bodies of requests, and for answers that are not read: so many bytes in all, and a share of them for each
+//! client address, or for each user.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     mem,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use actix_web::{
+    body::{BodySize, BoxBody, MessageBody},
+    web::Bytes,
 };
 
 use crate::problem::Problem;
 
 /// The longest body that takes nothing of the budget.
-const FREE_BYTES: usize = 16 << 10;
+pub(crate) const FREE_BYTES: usize = 16 << 10;
 /// Bytes of all longer bodies together. What reads a body may have twice the memory that it is charged for.
 const BYTES_MAX: usize = 64 << 20;
-/// Bytes of those of one address.
-const ADDRESS_BYTES_MAX: usize = 8 << 20;
+/// Bytes of those of one address, or user.
+const SHARE_BYTES: usize = 8 << 20;
+/// The most bytes that an answer is counted as: a user can read two of any length at a time.
+const ANSWER_BYTES_MAX: usize = SHARE_BYTES / 2;
 
-/// The memory that bodies take, and may take.
+/// What a body is refused with where a share is taken, or all.
+const BODIES: [&str; 2] = [
+    "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
+    "Bodies that are being sent take 64 MiB already. Send it again later.",
+];
+/// The same of answers.
+const ANSWERS: [&str; 2] = [
+    "Long answers to you and your tokens that are not read take 8 MiB already, your share. Read them first.",
+    "Long answers that are not read take 64 MiB already. Ask again later.",
+];
+
+/// The memory that bodies, or answers, take and may take.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBudget(Mutex<TakenBytes>);
 
 #[derive(Debug, Default)]
 struct TakenBytes {
     all: usize,
-    by_address: HashMap<String, usize>,
+    shares: HashMap<String, usize>,
 }
 
-/// The part of the budget that one body takes, given back when it is dropped.
+/// The part of the budget that one body or answer takes, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BodyPermit {
     budget: Arc<BodyBudget>,
-    address: String,
+    /// The address or the user whose share it is part of.
+    owner: String,
     bytes: usize,
 }
 
 impl BodyBudget {
     /// Returns the permit of a body from this address, of which nothing has come yet.
     pub(crate) fn permit(self: &Arc<Self>, address: String) -> BodyPermit {
-        BodyPermit { budget: Arc::clone(self), address, bytes: 0 }
+        BodyPermit { budget: Arc::clone(self), owner: address, bytes: 0 }
+    }
+
+    /// Takes memory for an answer to this user, or refuses it.
+    pub(crate) fn answer_permit(self: &Arc<Self>, user: &str, bytes: usize) -> Result<BodyPermit, Problem> {
+        let mut permit = self.permit(user.to_owned());
+        permit.take(bytes.min(ANSWER_BYTES_MAX), ANSWERS).map(|()| permit)
     }
 
     fn taken(&self) -> MutexGuard<'_, TakenBytes> {
@@ -51,20 +79,21 @@ impl BodyPermit {
         if bytes <= self.bytes.max(FREE_BYTES) {
             return Ok(());
         }
-        let more = bytes - self.bytes;
+        self.take(bytes - self.bytes, BODIES)
+    }
+
+    fn take(&mut self, more: usize, [share_is_taken, all_is_taken]: [&'static str; 2]) -> Result<(), Problem> {
         let mut taken = self.budget.taken();
-        let of_address = taken.by_address.get(&self.address).copied().unwrap_or_default() + more;
-        if of_address > ADDRESS_BYTES_MAX {
-            return Err(Problem::Overload(
-                "Bodies that are being sent from this address take 8 MiB already, its share. Send fewer at a time.",
-            ));
+        let share = taken.shares.get(&self.owner).copied().unwrap_or_default() + more;
+        if share > SHARE_BYTES {
+            return Err(Problem::Overload(share_is_taken));
         }
         if taken.all + more > BYTES_MAX {
-            return Err(Problem::Overload("Bodies that are being sent take 64 MiB already. Send it again later."));
+            return Err(Problem::Overload(all_is_taken));
         }
         taken.all += more;
-        taken.by_address.insert(self.address.clone(), of_address);
-        self.bytes = bytes;
+        taken.shares.insert(self.owner.clone(), share);
+        self.bytes += more;
         Ok(())
     }
 }
@@ -76,12 +105,36 @@ impl Drop for BodyPermit {
         }
         let mut taken = self.budget.taken();
         taken.all -= self.bytes;
-        if let Entry::Occupied(mut of_address) = taken.by_address.entry(mem::take(&mut self.address)) {
-            *of_address.get_mut() -= self.bytes;
-            if *of_address.get() == 0 {
-                of_address.remove();
+        if let Entry::Occupied(mut share) = taken.shares.entry(mem::take(&mut self.owner)) {
+            *share.get_mut() -= self.bytes;
+            if *share.get() == 0 {
+                share.remove();
             }
         }
+    }
+}
+
+/// A long answer, with its part of the budget until it is sent.
+pub(crate) struct HeldBody {
+    body: BoxBody,
+    _permit: BodyPermit,
+}
+
+impl HeldBody {
+    pub(crate) fn new(body: BoxBody, permit: BodyPermit) -> Self {
+        Self { body, _permit: permit }
+    }
+}
+
+impl MessageBody for HeldBody {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
     }
 }
 
@@ -108,17 +161,35 @@ mod tests {
         held.push(body(&budget, "192.0.2.1", BODY_BYTES).expect("the room was given back"));
         drop(held);
         let taken = budget.taken();
-        assert_eq!((taken.all, taken.by_address.len()), (0, 0));
+        assert_eq!((taken.all, taken.shares.len()), (0, 0));
     }
 
     #[test]
     fn all_addresses_together_have_a_bound() {
         let budget = Arc::default();
-        let of = |address: usize| body(&budget, &format!("192.0.2.{address}"), ADDRESS_BYTES_MAX);
+        let of = |address: usize| body(&budget, &format!("192.0.2.{address}"), SHARE_BYTES);
         let held: Vec<BodyPermit> = (0..8).map(|address| of(address).expect("there is room")).collect();
         assert!(matches!(of(8), Err(Problem::Overload(why)) if why.contains("64 MiB")));
         drop(held);
         assert!(of(8).is_ok());
+    }
+
+    #[test]
+    fn a_user_reads_two_answers_of_any_length_at_a_time() {
+        let budget: Arc<BodyBudget> = Arc::default();
+        let answer = |user: &str, bytes| budget.answer_permit(user, bytes);
+        let mut held: Vec<BodyPermit> = (0..2).map(|_| answer("ana", BYTES_MAX).expect("there is room")).collect();
+        assert!(matches!(answer("ana", 1), Err(Problem::Overload(why)) if why.contains("8 MiB")));
+        held.pop();
+        held.push(answer("ana", BODY_BYTES).expect("room was given back"));
+        held.push(answer("ana", ANSWER_BYTES_MAX - BODY_BYTES).expect("short ones take what they are long"));
+        for user in ["ben", "eva", "ida", "max", "noa", "pia", "tom"] {
+            held.extend((0..2).map(|_| answer(user, BYTES_MAX).expect("another user has their own share")));
+        }
+        assert!(matches!(answer("zoe", 1), Err(Problem::Overload(why)) if why.contains("64 MiB")));
+        drop(held);
+        let taken = budget.taken();
+        assert_eq!((taken.all, taken.shares.len()), (0, 0));
     }
 
     #[test]
@@ -130,7 +201,7 @@ mod tests {
             permit.grow_to(bytes).expect("there is room");
         }
         assert_eq!(budget.taken().all, BODY_BYTES);
-        assert!(permit.grow_to(ADDRESS_BYTES_MAX + 1).is_err());
+        assert!(permit.grow_to(SHARE_BYTES + 1).is_err());
         assert_eq!(budget.taken().all, BODY_BYTES, "what is refused takes nothing");
     }
 }

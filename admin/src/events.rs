@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
+use actix_web::web::Bytes;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -37,11 +38,11 @@ pub(crate) struct Event {
     pub(crate) sequence: u64,
     pub(crate) name: &'static str,
     /// A JSON object.
-    data: LazyLock<String, Writing>,
+    data: LazyLock<Bytes, Writing>,
 }
 
-/// Writes what an event says when somebody needs it.
-type Writing = Box<dyn FnOnce() -> String + Send>;
+/// Writes what an event says when a stream needs it.
+type Writing = Box<dyn FnOnce() -> Bytes + Send>;
 
 /// All of it.
 #[derive(Debug)]
@@ -121,16 +122,22 @@ impl FromStr for Topic {
 }
 
 impl Event {
-    /// As the stream carries it, under this id.
-    pub(crate) fn text(&self, id: &str, is_gap: bool) -> String {
+    /// Returns its parts as the stream carries them, under this id. All streams share what it says.
+    pub(crate) fn parts(&self, id: &str, is_gap: bool) -> [Bytes; 3] {
         let (name, data) = (self.name, &*self.data);
-        match data.strip_suffix('}') {
+        let head = format!("event: {name}\nid: {id}\ndata: ").into();
+        match data.strip_suffix(b"}") {
             Some(rest) if is_gap => {
-                let comma = if rest.ends_with('{') { "" } else { "," };
-                format!("event: {name}\nid: {id}\ndata: {rest}{comma}\"gap\":true}}\n\n")
+                let comma = if rest.ends_with(b"{") { "" } else { "," };
+                [head, data.slice(..rest.len()), format!("{comma}\"gap\":true}}\n\n").into()]
             }
-            _ => format!("event: {name}\nid: {id}\ndata: {data}\n\n"),
+            _ => [head, data.clone(), Bytes::from_static(b"\n\n")],
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self, id: &str, is_gap: bool) -> String {
+        String::from_utf8(self.parts(id, is_gap).concat()).expect("text")
     }
 }
 
@@ -260,9 +267,9 @@ impl Posted {
     }
 }
 
-fn json(data: &impl Serialize) -> String {
+fn json(data: &impl Serialize) -> Bytes {
     // Plain data with text keys: it is always JSON, on one line.
-    serde_json::to_string(data).unwrap_or_default()
+    serde_json::to_vec(data).unwrap_or_default().into()
 }
 
 #[cfg(test)]
@@ -348,6 +355,6 @@ mod tests {
         post(STATES_MAX + 1);
         assert_eq!(texts(0), ["{\"whole\":33,\"gap\":true}\n\n"], "too many for a reader that is slow");
         let (state, _) = events.state(&[Topic::Node]);
-        assert_eq!((state.len(), state[0].sequence, state[0].data.as_str()), (1, 33, "{\"whole\":33}"));
+        assert_eq!((state.len(), state[0].sequence, &state[0].data[..]), (1, 33, &b"{\"whole\":33}"[..]));
     }
 }

@@ -28,6 +28,7 @@ use self::{asking::Asking, clock::Ahead, past::Past, pushed::Pushing, rows::Figu
 pub(crate) use self::{
     asking::Outcome,
     past::NodeSecond,
+    pushed::cut,
     rows::{NodeDetails, NodeRow, Overshoot, Trouble},
     stream::events,
 };

@@ -1,9 +1,9 @@
 //! Tidegate's control plane: who may sign in, what is published, and the dashboard that shows it.
 //!
 //! [`Admin`] is opened from [`Settings`] and served. From the ground up: `start` (what can go wrong then), `secrets`,
-//! `problem`, `body_budget`, `spool` and `body` (how bodies are read, and what requests are refused for), `folder` and `store`
+//! `problem`, `body_budget`, `spool` and `body` (how bodies are read, how much of them and of answers is held, and what requests are refused for), `folder` and `store`
 //! (what lies on the disk), `objects`, `policy_file`, `published` and `publisher` (the policy and the one way to change it), `figures` (what the engine counts),
-//! `roles`, `passwords`, `totp`, `people`, `addresses`, `tries`, `cookies`, `browsers`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `shared_body` and `routes` (the REST calls), `server`; `local`
+//! `roles`, `passwords`, `totp`, `people`, `addresses`, `tries`, `cookies`, `browsers`, `setup`, `seen`, `beside`, `refusals`, `oidc` and `access` (people), `routes` (the REST calls), `server`; `local`
 //! (people, for commands).
 
 mod access;
@@ -51,7 +51,6 @@ mod secrets;
 mod seen;
 mod server;
 mod setup;
-mod shared_body;
 mod sign_ins;
 mod simulate;
 mod spool;

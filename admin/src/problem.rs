@@ -98,7 +98,7 @@ pub(crate) enum Problem {
     NotEnded(&'static str),
     /// No room for another run.
     Busy(&'static str),
-    /// The memory for bodies is taken; the words say whose share of it, and the way out.
+    /// The memory for bodies, or for answers, is taken; the words say whose share of it, and the way out.
     Overload(&'static str),
     /// So much is kept that something has to be removed first.
     Full(String),
@@ -482,9 +482,10 @@ impl Code {
             Self::Overload => (
                 503,
                 "overload",
-                "There is no memory for the body",
-                "Bodies that are being sent, from this address or from all, take as much memory as they may. Send fewer at a time. The \
-                 header `Retry-After` says in how many seconds to come again.",
+                "There is no memory for it",
+                "Bodies that are being sent from this address or from all, or long answers to this user or to all that are not read, \
+                 take as much memory as they may. Send fewer at a time, and read the answers. The header `Retry-After` says in how many \
+                 seconds to come again.",
             ),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

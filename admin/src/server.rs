@@ -164,6 +164,9 @@ pub struct Periods {
     pub body_timeout: Duration,
     /// How long a body with files in it may take to come.
     pub file_timeout: Duration,
+    /// How long a caller may read nothing of an answer before its connection ends; and how long the reader of an event stream may
+    /// take for what it was told.
+    pub unread_answers: Duration,
 }
 
 impl Default for Periods {
@@ -177,6 +180,7 @@ impl Default for Periods {
             request_head: Duration::from_secs(10),
             body_timeout: Duration::from_secs(5),
             file_timeout: Duration::from_mins(1),
+            unread_answers: Duration::from_mins(1),
         }
     }
 }
@@ -234,6 +238,8 @@ pub(crate) struct State {
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) heavy: Heavy,
     pub(crate) bodies: Arc<BodyBudget>,
+    /// The memory for long answers until they are sent.
+    pub(crate) answers: Arc<BodyBudget>,
     pub(crate) spool: Arc<Spool>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) runs: Arc<Runs>,
@@ -381,6 +387,7 @@ impl Admin {
             recorder,
             heavy: Heavy::default(),
             bodies: Arc::default(),
+            answers: Arc::default(),
             spool: Arc::new(spool),
             uploads: Arc::new(uploads),
             runs: Arc::new(runs),
@@ -465,7 +472,7 @@ impl Admin {
         let state = self.state.clone();
         let connections = Connections::default();
         let mut open = connections.watch();
-        let Periods { request_head, drain, .. } = self.state.fleet.periods;
+        let Periods { request_head, drain, unread_answers, .. } = self.state.fleet.periods;
         let listener = HttpListener {
             socket: self.listener,
             tls: self.tls.as_ref().map(Tls::config).transpose()?,
@@ -475,6 +482,7 @@ impl Admin {
                 idle: IDLE_TIMEOUT,
                 handshake: HANDSHAKE_TIMEOUT,
                 request_head,
+                unread: unread_answers,
                 linger: LINGER_TIMEOUT,
             },
             drain,
@@ -743,10 +751,11 @@ mod tests {
             request_head,
             body_timeout,
             file_timeout,
+            unread_answers,
         } = Periods::default();
         let of_nodes = [node_read_timeout, node_name_timeout, node_heartbeat, look_timeout];
         assert_eq!(of_nodes.map(|period| period.as_millis()), [20_000, 3_000, 10_000, 20_000]);
-        let of_requests = [drain, Oidc::PATIENCE, request_head, body_timeout, file_timeout];
-        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 10_000, 5_000, 60_000]);
+        let of_requests = [drain, Oidc::PATIENCE, request_head, body_timeout, file_timeout, unread_answers];
+        assert_eq!(of_requests.map(|period| period.as_millis()), [5_000, 10_000, 10_000, 5_000, 60_000, 60_000]);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -29,7 +29,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     connections::{ConnectionLimiter, refuse},
-    timed_stream::{ByteStream, RequestGuard, RequestTimer, TimedStream},
+    timed_stream::{ByteStream, RequestGuard, RequestTracker, TimedStream},
+    write_deadline::WriteDeadline,
 };
 
 /// Connections beyond the cap of a listener that its threads have at once, so as to refuse them. More wait.
@@ -37,6 +38,9 @@ const REFUSALS_MAX: usize = 1_000;
 /// What a peer is told whose connection is refused, unless it speaks TLS.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\r\ntoo many connections\n";
+
+/// Bytes of an answer that are handed out at a time.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// How long a listener waits for its peers. `request_head` and `linger` are a second at least, since actix-http measures them
 /// by a clock that is half a second slow.
@@ -49,6 +53,8 @@ pub struct HttpPeriods {
     /// How long the head of a request may take: of the first one from the beginning of the connection, of later ones from
     /// their first byte.
     pub request_head: Duration,
+    /// How long a peer may read nothing of what waits for it.
+    pub unread: Duration,
     /// How long a connection that is being closed has for the rest of a request.
     pub linger: Duration,
 }
@@ -105,11 +111,14 @@ impl HttpListener {
                 fn_service(move |socket: TcpStream| accept(socket, Arc::clone(&connections), tls.clone(), periods));
             // No service asks for the address or the name of its server.
             let service = map_config::<I, S, Request, _, ()>(factory(), |()| AppConfig::default());
-            let timed = apply_fn_factory(service, |request: Request, service: &S::Service| {
-                let guard = request.conn_data::<Rc<RequestTimer>>().map(RequestTimer::begin);
+            let timed = apply_fn_factory(service, |mut request: Request, service: &S::Service| {
+                let guard = request.conn_data::<Rc<RequestTracker>>().map(RequestTracker::begin);
+                if let Some(guard) = &guard {
+                    guard.follow_body(&mut request);
+                }
                 service.call(request).map_ok(|answer| {
                     let answer: Response<B> = answer.into();
-                    answer.map_body(|_, body| TimedBody { body: body.boxed(), _guard: guard })
+                    answer.map_body(|_, body| TimedBody { body: body.boxed(), rest: Bytes::new(), _guard: guard })
                 })
             });
             let http = HttpService::<TimedStream, _, TimedBody>::build()
@@ -149,6 +158,7 @@ async fn accept(
         }
     };
     socket.set_nodelay(true)?;
+    let socket = WriteDeadline::new(socket, periods.unread);
     let stream: Box<dyn ByteStream> = match tls {
         None => Box::new(socket),
         Some(tls) => Box::new(timeout(periods.handshake, tls.accept(socket)).await.map_err(io::Error::from)??),
@@ -156,9 +166,12 @@ async fn accept(
     Ok((TimedStream::new(stream, permit, periods), Protocol::Http1, Some(peer)))
 }
 
-/// The body of an answer, to a request that is being answered until it is dropped.
+/// The body of an answer, to a request that is being answered until it is dropped. It is handed out in pieces: actix-http copies
+/// what it is handed, and asks for more as long as the copies have less than 32 KiB.
 struct TimedBody {
     body: BoxBody,
+    /// What is left of the part that the body gave last.
+    rest: Bytes,
     _guard: Option<RequestGuard>,
 }
 
@@ -170,6 +183,32 @@ impl MessageBody for TimedBody {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(context)
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_next(context)) {
+                Some(Ok(part)) => self.rest = part,
+                end => return Poll::Ready(end),
+            }
+        }
+        let bytes = self.rest.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(self.rest.split_to(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_is_handed_out_in_pieces() {
+        let body = BoxBody::new(vec![7_u8; 2 * PIECE_BYTES - 1]);
+        let mut body = TimedBody { body, rest: Bytes::new(), _guard: None };
+        assert_eq!(body.size(), BodySize::Sized(2 * PIECE_BYTES as u64 - 1));
+        let mut pieces = Vec::new();
+        while let Some(piece) = poll_fn(|context| Pin::new(&mut body).poll_next(context)).await {
+            pieces.push(piece.expect("it does not fail").len());
+        }
+        assert_eq!(pieces, [PIECE_BYTES, PIECE_BYTES - 1]);
     }
 }

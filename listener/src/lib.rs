@@ -1,12 +1,14 @@
 //! The connections of a listener. Both servers use it, which do not know each other.
 //!
 //! Its parts, from the ground up: `peer` (what tells peers apart), `connections` (counts connections, and refuses those beyond
-//! a cap), `timed_stream` (ends a connection whose next request does not come in time), `http_listener` (HTTP/1.1 on all of that).
+//! a cap), `write_deadline` (fails writes that the peer does not read), `timed_stream` (ends a connection whose next request does
+//! not come in time, and reads little ahead), `http_listener` (HTTP/1.1 on all of that).
 
 mod connections;
 mod http_listener;
 mod peer;
 mod timed_stream;
+mod write_deadline;
 
 pub use connections::{
     CONNECTIONS_MAX, ConnectionCaps, ConnectionCollector, ConnectionLimiter, ConnectionPermit, ConnectionRefusal,
@@ -14,3 +16,4 @@ pub use connections::{
 };
 pub use http_listener::{HttpListener, HttpPeriods};
 pub use peer::PeerNetwork;
+pub use write_deadline::WriteDeadline;

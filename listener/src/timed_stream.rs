@@ -1,13 +1,16 @@
-//! A connection over HTTP that ends when its next request does not come in time.
+//! A connection over HTTP that ends when its next request does not come in time, and of which little is read ahead.
 
 use std::{
-    cell::Cell,
-    io,
+    cell::{Cell, RefCell},
+    io, mem,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker, ready},
 };
 
+use actix_http::{BoxedPayloadStream, Payload, Request, error::PayloadError, h1};
+use actix_web::{http::header::CONTENT_LENGTH, web::Bytes};
+use futures_util::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -15,19 +18,31 @@ use tokio::{
 
 use crate::{connections::ConnectionPermit, http_listener::HttpPeriods};
 
+/// Bytes that are read at a time, and that may be read before they are waited for.
+const READ_BYTES: usize = 16 << 10;
+/// Requests that are handed out at a time. actix-http parses all that it is handed at once, and a request may take 30 kB of
+/// memory.
+const REQUESTS_MAX: usize = 8;
+/// Bytes that are handed out together whatever is in them. Most requests are shorter, and are not looked through. The shortest
+/// ones have 14 bytes, and take more than 7,000 bytes of memory each.
+const SHORT_BYTES: usize = 512;
+
 /// A connection, with TLS or without.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream for S {}
 
-/// The time that a connection has for its next request.
+/// The requests of a connection: how long the next one may take to come, and whether more is read.
 ///
 /// actix-http has a timer for a connection's first head, and none for the rest of a later one: that for the time between requests
 /// it stops at the first byte, and begins again whenever the connection's task is woken. This one is for all that comes after the
 /// first request. A head that comes together with the request before it does not show here: it has as long as a connection may
 /// rest.
+///
+/// Nor does actix-http stop reading while an answer waits for the peer, or for the server. So it is handed more only where a head
+/// is waited for, or more of a body.
 #[derive(Debug)]
-pub(crate) struct RequestTimer {
+pub(crate) struct RequestTracker {
     periods: HttpPeriods,
     /// Whether a first request has come.
     has_begun: Cell<bool>,
@@ -37,9 +52,15 @@ pub(crate) struct RequestTimer {
     since: Cell<Instant>,
     /// When the next head's first byte came, or part of the last answer was written after that.
     head: Cell<Option<Instant>>,
+    /// Whether the request that is being answered waits for more of its body.
+    awaits_body: Cell<bool>,
+    /// How many bytes of that body are still to come, where its head says that.
+    body_bytes: Cell<usize>,
+    /// The task of the connection, while it wants to read and may not.
+    reader: RefCell<Option<Waker>>,
 }
 
-impl RequestTimer {
+impl RequestTracker {
     fn new(periods: HttpPeriods) -> Rc<Self> {
         Rc::new(Self {
             periods,
@@ -47,6 +68,9 @@ impl RequestTimer {
             answering: Cell::new(0),
             since: Cell::new(Instant::now()),
             head: Cell::new(None),
+            awaits_body: Cell::new(false),
+            body_bytes: Cell::new(0),
+            reader: RefCell::default(),
         })
     }
 
@@ -61,6 +85,26 @@ impl RequestTimer {
         self.answering.update(|answering| answering - 1);
         self.since.set(Instant::now());
         self.head.set(None);
+        self.body_bytes.set(0);
+        self.wake_reader();
+    }
+
+    /// Notes whether the request that is being answered waits for more of its body.
+    fn await_body(&self, awaits_body: bool) {
+        if !self.awaits_body.replace(awaits_body) && awaits_body {
+            self.wake_reader();
+        }
+    }
+
+    /// Returns whether nothing goes on before more is read.
+    fn is_waiting(&self) -> bool {
+        self.answering.get() == 0 || self.awaits_body.get()
+    }
+
+    fn wake_reader(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
     }
 
     fn has_read(&self) {
@@ -87,7 +131,20 @@ impl RequestTimer {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(crate) struct RequestGuard(Rc<RequestTimer>);
+pub(crate) struct RequestGuard(Rc<RequestTracker>);
+
+impl RequestGuard {
+    /// Follows how the body of the request is read.
+    pub(crate) fn follow_body(&self, request: &mut Request) {
+        let length = request.head().headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.trim().parse().ok());
+        if let Payload::H1 { payload } = request.take_payload() {
+            let (requests, left) = (Rc::clone(&self.0), length.unwrap_or(0));
+            let payload: BoxedPayloadStream = Box::pin(TrackedPayload { payload, requests, left });
+            *request.payload() = Payload::Stream { payload };
+        }
+    }
+}
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
@@ -95,23 +152,118 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A connection that has its place until it is dropped, and ends when its next request does not come in time.
+/// The body of a request that is being answered.
+struct TrackedPayload {
+    payload: h1::Payload,
+    requests: Rc<RequestTracker>,
+    /// How many bytes of it were not taken yet, where its head says how many it has.
+    left: usize,
+}
+
+impl Stream for TrackedPayload {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = Pin::new(&mut self.payload).poll_next(context);
+        match &polled {
+            Poll::Ready(Some(Ok(bytes))) => self.left = self.left.saturating_sub(bytes.len()),
+            Poll::Ready(_) => {}
+            // All that was handed out of it was taken.
+            Poll::Pending => self.requests.body_bytes.set(self.left),
+        }
+        self.requests.await_body(polled.is_pending());
+        polled
+    }
+}
+
+impl Drop for TrackedPayload {
+    fn drop(&mut self) {
+        self.requests.await_body(false);
+    }
+}
+
+/// A connection that has its place until it is dropped, ends when its next request does not come in time, and reads little ahead.
 pub(crate) struct TimedStream {
     stream: Box<dyn ByteStream>,
-    requests: Rc<RequestTimer>,
+    requests: Rc<RequestTracker>,
     /// Wakes the task of the connection at its deadline, or before that.
     alarm: Pin<Box<Sleep>>,
+    /// Bytes that were read and not handed out.
+    ahead: Bytes,
+    /// Whether the task has not parsed what it was handed last: it does when it is told to wait.
+    is_unparsed: bool,
+    /// Whether a write waits for the peer.
+    is_blocked: bool,
     _permit: ConnectionPermit,
 }
 
 impl TimedStream {
     pub(crate) fn new(stream: Box<dyn ByteStream>, permit: ConnectionPermit, periods: HttpPeriods) -> Self {
         let alarm = Box::pin(sleep(periods.idle));
-        Self { stream, requests: RequestTimer::new(periods), alarm, _permit: permit }
+        let requests = RequestTracker::new(periods);
+        Self { stream, requests, alarm, ahead: Bytes::new(), is_unparsed: false, is_blocked: false, _permit: permit }
     }
 
-    pub(crate) fn requests(&self) -> &Rc<RequestTimer> {
+    pub(crate) fn requests(&self) -> &Rc<RequestTracker> {
         &self.requests
+    }
+
+    /// Returns whether the task can go on with more than it was handed.
+    fn is_needed(&self) -> bool {
+        !self.is_blocked && self.requests.is_waiting()
+    }
+
+    /// Reads what comes, and hands out what the task can go on with. Where that is nothing, the task is woken when it changes.
+    fn poll_part(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let is_needed = self.is_needed();
+        let body_bytes = if is_needed { self.requests.body_bytes.get() } else { 0 };
+        let part_bytes = |came: &[u8], is_unparsed: bool| match body_bytes {
+            0 if !is_needed || is_unparsed => 0,
+            0 => heads_end(came),
+            _ => came.len().min(body_bytes),
+        };
+        let bytes = if self.ahead.is_empty() {
+            let before = buffer.filled().len();
+            ready!(poll_read_within(&mut self.stream, context, buffer, body_bytes.max(READ_BYTES)))?;
+            let came = &buffer.filled()[before..];
+            if came.is_empty() {
+                // The end of the stream.
+                return Poll::Ready(Ok(()));
+            }
+            let bytes = part_bytes(came, self.is_unparsed);
+            self.ahead = Bytes::copy_from_slice(&came[bytes..]);
+            buffer.set_filled(before + bytes);
+            bytes
+        } else {
+            let came = &self.ahead[..self.ahead.len().min(buffer.remaining())];
+            let bytes = part_bytes(came, self.is_unparsed);
+            buffer.put_slice(&self.ahead.split_to(bytes));
+            bytes
+        };
+        if bytes > 0 {
+            if body_bytes > 0 {
+                self.requests.body_bytes.set(body_bytes - bytes);
+            } else {
+                self.is_unparsed = true;
+            }
+            self.requests.has_read();
+            return Poll::Ready(Ok(()));
+        }
+        if is_needed {
+            // What was handed out is parsed first.
+            context.waker().wake_by_ref();
+        } else {
+            *self.requests.reader.borrow_mut() = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Notes whether a write waits for the peer, and fails one whose time is over.
+    fn written<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if mem::replace(&mut self.is_blocked, polled.is_pending()) && !self.is_blocked {
+            self.requests.wake_reader();
+        }
+        self.in_time(polled, context)
     }
 
     /// Returns whether the deadline is over; otherwise the task is woken at it, or before that.
@@ -141,20 +293,54 @@ impl TimedStream {
     }
 }
 
+/// Reads at most so many bytes.
+fn poll_read_within(
+    stream: &mut Box<dyn ByteStream>,
+    context: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+    bytes_max: usize,
+) -> Poll<io::Result<()>> {
+    if bytes_max >= buffer.remaining() {
+        return Pin::new(stream).poll_read(context, buffer);
+    }
+    let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
+    ready!(Pin::new(stream).poll_read(context, &mut part))?;
+    let bytes = part.filled().len();
+    buffer.advance(bytes);
+    Poll::Ready(Ok(()))
+}
+
+/// Returns how many of these bytes may be parsed together: all where they are few, else as far as [`REQUESTS_MAX`] heads end.
+fn heads_end(bytes: &[u8]) -> usize {
+    if bytes.len() <= SHORT_BYTES {
+        return bytes.len();
+    }
+    let (mut end, mut blank_lines) = (0, 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        end += line.len();
+        // Each head ends with one. Those of a body count, too: the rest of it is handed out next.
+        blank_lines += usize::from(matches!(line, b"\n" | b"\r\n"));
+        if blank_lines == REQUESTS_MAX {
+            break;
+        }
+    }
+    end
+}
+
 impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if polled.is_pending() && self.is_overdue(context) {
-            // The end of the stream: actix-http closes the connection as when the peer has closed its side.
-            return Poll::Ready(Ok(()));
-        }
-        if buffer.filled().len() > before {
-            self.requests.has_read();
+        let this = &mut *self;
+        let polled = this.poll_part(context, buffer);
+        if polled.is_pending() {
+            this.is_unparsed = false;
+            if this.is_overdue(context) {
+                // The end of the stream: actix-http closes the connection as when the peer has closed its side.
+                return Poll::Ready(Ok(()));
+            }
         }
         polled
     }
@@ -166,16 +352,196 @@ impl AsyncWrite for TimedStream {
         if matches!(polled, Poll::Ready(Ok(1..))) {
             self.requests.has_written();
         }
-        self.in_time(polled, context)
+        self.written(polled, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.in_time(polled, context)
+        self.written(polled, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
         self.in_time(polled, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::Ipv4Addr,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::Wake,
+        time::Duration,
+    };
+
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+    use crate::connections::{ConnectionCaps, ConnectionLimiter};
+
+    /// The shortest request.
+    const REQUEST: &[u8] = b"G / HTTP/1.1\n\n";
+    /// Bytes of as many requests as are handed out at a time.
+    const PART: usize = REQUESTS_MAX * REQUEST.len();
+
+    /// A peer that sends these bytes again and again, and reads while it is told to.
+    struct Peer {
+        sends: &'static [u8],
+        is_reading: Rc<Cell<bool>>,
+    }
+
+    impl AsyncRead for Peer {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            buffer.put_slice(&self.sends.repeat(buffer.remaining() / self.sends.len()));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Peer {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if self.is_reading.get() { Poll::Ready(Ok(bytes.len())) } else { Poll::Pending }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Connection {
+        stream: TimedStream,
+        is_reading: Rc<Cell<bool>>,
+        woken: Arc<Woken>,
+    }
+
+    impl Connection {
+        fn new(sends: &'static [u8]) -> Self {
+            let minute = Duration::from_mins(1);
+            let periods =
+                HttpPeriods { idle: minute, handshake: minute, request_head: minute, unread: minute, linger: minute };
+            let permit =
+                ConnectionLimiter::new("test", ConnectionCaps::default(), false).admit(Ipv4Addr::LOCALHOST.into());
+            let is_reading = Rc::default();
+            let peer = Box::new(Peer { sends, is_reading: Rc::clone(&is_reading) });
+            let stream = TimedStream::new(peer, permit.expect("it is the first"), periods);
+            Self { stream, is_reading, woken: Arc::default() }
+        }
+
+        fn waker(&self) -> Waker {
+            Waker::from(Arc::clone(&self.woken))
+        }
+
+        /// Returns whether its task was woken since the last look.
+        fn is_woken(&self) -> bool {
+            self.woken.0.swap(0, Ordering::Relaxed) > 0
+        }
+
+        /// Reads until there is nothing more. Returns how many bytes were read, and whether the task is to go on at once.
+        fn read(&mut self) -> (usize, bool) {
+            let waker = self.waker();
+            let (mut bytes, mut room) = (0, vec![0; 64 << 10]);
+            loop {
+                let mut buffer = ReadBuf::new(&mut room);
+                match Pin::new(&mut self.stream).poll_read(&mut Context::from_waker(&waker), &mut buffer) {
+                    Poll::Ready(read) => {
+                        read.expect("the peer is there");
+                        bytes += buffer.filled().len();
+                    }
+                    Poll::Pending => return (bytes, self.is_woken()),
+                }
+            }
+        }
+
+        fn is_written(&mut self) -> bool {
+            let waker = self.waker();
+            Pin::new(&mut self.stream).poll_write(&mut Context::from_waker(&waker), b"a").is_ready()
+        }
+    }
+
+    #[tokio::test]
+    async fn few_requests_are_handed_out_at_a_time_and_none_while_one_is_answered() {
+        let mut connection = Connection::new(REQUEST);
+        for _ in 0..3 {
+            assert_eq!(connection.read(), (PART, true), "a head is waited for");
+        }
+        let request = connection.stream.requests().begin();
+        assert_eq!(connection.read(), (0, false));
+        drop(request);
+        assert!(connection.is_woken());
+        assert_eq!(connection.read(), (PART, true), "the next head is waited for");
+
+        let mut other = Connection::new(REQUEST);
+        let _request = other.stream.requests().begin();
+        assert_eq!(other.read(), (0, false));
+        assert_eq!(other.stream.ahead.len() / REQUEST.len(), READ_BYTES / REQUEST.len(), "so much is read ahead");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_handed_out_as_far_as_it_is_waited_for() {
+        const BODY: usize = 2_000 * REQUEST.len();
+        let mut connection = Connection::new(REQUEST);
+        let guard = connection.stream.requests().begin();
+        let (mut sender, payload) = h1::Payload::create(false);
+        let payload: Payload = Payload::H1 { payload };
+        let mut request = Request::with_payload(payload);
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(BODY));
+        guard.follow_body(&mut request);
+        assert_eq!(connection.read(), (0, false), "it is not waited for");
+        // Its beginning came with the head.
+        sender.feed_data(Bytes::from_static(REQUEST));
+        let (mut body, waker) = (request.take_payload(), connection.waker());
+        let mut poll = || Pin::new(&mut body).poll_next(&mut Context::from_waker(&waker));
+        assert!(poll().is_ready() && poll().is_pending());
+        assert!(connection.is_woken());
+        let rest = BODY - REQUEST.len();
+        assert_eq!(connection.read(), (rest + PART, true), "the rest of it, and requests after it");
+        assert_eq!(connection.read(), (PART, true), "as where its length is not known");
+        drop(body);
+        assert_eq!(connection.read(), (0, false), "it is not waited for any more");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_handed_out_while_the_peer_reads_nothing() {
+        let mut connection = Connection::new(REQUEST);
+        assert!(!connection.is_written());
+        assert_eq!(connection.read(), (0, false));
+        connection.is_reading.set(true);
+        assert!(connection.is_written() && connection.is_woken());
+        assert_eq!(connection.read(), (PART, true));
+    }
+
+    #[tokio::test]
+    async fn a_long_head_is_read_as_fast_as_it_comes() {
+        let mut connection = Connection::new(b"a");
+        for _ in 0..3 {
+            assert_eq!(connection.read(), (READ_BYTES, true));
+        }
+    }
+
+    #[test]
+    fn few_bytes_are_handed_out_whatever_is_in_them() {
+        for (requests, end) in [(1, REQUEST.len()), (36, 36 * REQUEST.len()), (37, PART)] {
+            assert_eq!(heads_end(&REQUEST.repeat(requests)), end);
+        }
+        let check = [&b"POST /v1/check HTTP/1.1\r\ncontent-length: 1000\r\n\r\n"[..], &[b' '; 1_000]].concat();
+        assert_eq!(heads_end(&check), check.len());
+        assert_eq!(heads_end(&check.repeat(2 * REQUESTS_MAX)), REQUESTS_MAX * check.len() - 1_000);
     }
 }

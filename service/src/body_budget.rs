@@ -1,11 +1,12 @@
 //! The body budget: how many bytes of bodies may wait for their callers, and which of them end where others need the memory.
 //!
-//! What waits for its caller is a body that is not whole yet, the answer to a batch over gRPC that is not read, or a long command
-//! whose replies are not read. All listeners share one budget. Each peer and each connection has a share of it, so that one
-//! caller cannot take what others need. The first 16 KiB of a body need none of it.
+//! What waits for its caller is a body that is not whole yet, a long answer that is not read, or a long command whose replies
+//! are not read. All listeners share one budget. Each peer and each connection has a share of it, so that one caller cannot take
+//! what others need. The first 16 KiB of a body need none of it.
 //!
 //! A holder of part of the budget is never asked to give it back: the budget revokes its permit. A holder that is polled sees
-//! that and says why it ends; whatever runs one that is not polled drops it, see [`Revocation`].
+//! that and says why it ends; whatever runs one that is not polled drops it, see [`Revocation`]. An answer that is kept with its
+//! permit, see [`BodyPermit::keep`], goes with the permit.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use actix_web::web::Bytes;
 use futures_util::task::AtomicWaker;
 use tidegate_listener::PeerNetwork;
 use tokio::time::{Instant, sleep};
@@ -32,7 +34,7 @@ const BUDGET_BYTES: usize = 64 << 20;
 /// Bytes of one peer: it takes eight to fill the budget.
 const PEER_BYTES: usize = BUDGET_BYTES / 8;
 /// Bytes of one connection: four of the largest bodies, and two such connections of a peer side by side.
-const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
+pub(crate) const CONNECTION_BYTES: usize = 4 * BODY_BYTES_MAX;
 /// Bytes of a block. The budget is given out in blocks, so that it has few holders. The first block of a body is free.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
 /// Bytes of the free blocks of one connection together, as many as a connection over gRPC buffers anyway. HTTP and the Redis
@@ -356,12 +358,29 @@ pub(crate) struct ConnectionShare {
     number: u64,
     /// Bytes of its bodies that are free.
     free: AtomicUsize,
+    /// Streams of gRPC that are open on it.
+    streams: AtomicUsize,
 }
 
 impl ConnectionShare {
     pub(crate) fn new(budget: &Arc<BodyBudget>, peer: IpAddr) -> Arc<Self> {
         let number = budget.connections.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { budget: Arc::clone(budget), peer: peer.into(), number, free: AtomicUsize::new(0) })
+        let (budget, peer) = (Arc::clone(budget), peer.into());
+        Arc::new(Self { budget, peer, number, free: AtomicUsize::new(0), streams: AtomicUsize::new(0) })
+    }
+
+    /// Returns how many streams are open.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Counts a stream until [`close_stream`](Self::close_stream).
+    pub(crate) fn open_stream(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close_stream(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn peer(&self) -> PeerNetwork {
@@ -390,13 +409,20 @@ struct PermitState {
     /// Whether the holder has seen that, and ends by itself.
     is_seen: AtomicBool,
     waker: AtomicWaker,
+    /// What is left of an answer that is kept with the permit.
+    answer: Mutex<Bytes>,
 }
 
 impl PermitState {
     fn revoke(&self, refusal: BudgetRefusal) {
         // An error: it was revoked before.
         let _ = self.refusal.set(refusal);
+        *self.answer() = Bytes::new();
         self.waker.wake();
+    }
+
+    fn answer(&self) -> MutexGuard<'_, Bytes> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -416,6 +442,11 @@ impl BodyPermit {
     /// A permit that holds nothing.
     pub(crate) fn new(connection: &Arc<ConnectionShare>) -> Self {
         Self { connection: Arc::clone(connection), free: 0, charged: 0, number: 0, state: None }
+    }
+
+    /// Returns the share of its connection.
+    pub(crate) fn connection(&self) -> &ConnectionShare {
+        &self.connection
     }
 
     /// Holds `bytes` of a body in all from now on. An error: there is no room for them, or the permit was revoked.
@@ -486,6 +517,26 @@ impl BodyPermit {
         if self.charged > 0 {
             self.connection.budget.ledger().enter(self.number, phase, Instant::now());
         }
+    }
+
+    /// Keeps an answer until it is taken, or the permit is revoked. Where there is no room for all of it the permit holds what it
+    /// did: what was decided is told.
+    pub(crate) fn keep(&mut self, answer: Vec<u8>) {
+        let _ = self.hold(answer.capacity());
+        self.enter(PermitPhase::Answer);
+        let state = self.state.get_or_insert_default();
+        *state.answer() = answer.into();
+        // It may have been revoked meanwhile.
+        if state.refusal.get().is_some() {
+            *state.answer() = Bytes::new();
+        }
+    }
+
+    /// Takes the next piece of the answer that is kept. `None`: there is no more, or the permit was revoked.
+    pub(crate) fn take_piece(&self) -> Option<Bytes> {
+        let mut answer = self.state.as_ref()?.answer();
+        let bytes = answer.len().min(BLOCK_BYTES);
+        Some(answer.split_to(bytes)).filter(|piece| !piece.is_empty())
     }
 
     /// Returns what ends the holder of this permit where it is not polled.

@@ -19,6 +19,8 @@ use crate::{
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// The most checks in one batch.
 pub(crate) const CHECKS_MAX: usize = 10_000;
+/// Streams on a connection over gRPC beside which no other one of the reflection service begins.
+pub(crate) const REFLECTION_STREAMS_MAX: usize = 16;
 /// The largest head of a request: its path and its headers, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -56,6 +58,8 @@ pub(crate) enum Error {
     Request { field: String, error: RequestError },
     /// So many checks in one batch.
     TooManyChecks(usize),
+    /// A stream of the reflection service on a connection that has too many streams for that.
+    TooManyStreams,
     /// A head above the bound.
     HeadTooLarge,
     /// None of the tokens that this server asks for, by the setting that names their file.
@@ -147,6 +151,7 @@ impl Error {
             Self::RequestId(_) => (StatusCode::BAD_REQUEST, "bad_request_id"),
             Self::Reused(_) => (StatusCode::BAD_REQUEST, "request_id_reused"),
             Self::TooManyChecks(_) => (StatusCode::BAD_REQUEST, "too_many_checks"),
+            Self::TooManyStreams => (StatusCode::TOO_MANY_REQUESTS, "too_many_streams"),
             Self::BrokenOff => (StatusCode::BAD_REQUEST, "broken_off"),
             Self::Reservation(Gone::Unknown) => (StatusCode::NOT_FOUND, "unknown_reservation"),
             Self::Path(_) => (StatusCode::NOT_FOUND, "not_found"),
@@ -231,6 +236,11 @@ impl fmt::Display for Error {
             Self::TooManyChecks(count) => {
                 write!(f, "checks: {count} in one batch; at most {CHECKS_MAX} fit, send the others in another")
             }
+            Self::TooManyStreams => write!(
+                f,
+                "{REFLECTION_STREAMS_MAX} streams or more are open on this connection, too many for one of the reflection \
+                 service; ask on another connection"
+            ),
             Self::HeadTooLarge => {
                 write!(f, "the path and the headers have more than {HEAD_BYTES_MAX} bytes; send fewer or shorter ones")
             }

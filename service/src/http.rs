@@ -41,8 +41,8 @@ impl Http {
         let Self { listener: socket, authorize } = self;
         let (shared, latencies) = (Arc::clone(shared), latencies.clone());
         let address = socket.local_addr()?;
-        let Periods { idle, handshake, request_head, linger, .. } = shared.periods;
-        let periods = HttpPeriods { idle, handshake, request_head, linger };
+        let Periods { idle, handshake, request_head, unread_replies: unread, linger, .. } = shared.periods;
+        let periods = HttpPeriods { idle, handshake, request_head, unread, linger };
         let factory = move || {
             let door = Rc::new(Door {
                 shared: Arc::clone(&shared),

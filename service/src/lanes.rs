@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustls::ServerConfig;
-use tidegate_listener::{ConnectionLimiter, ConnectionPermit, refuse};
+use tidegate_listener::{ConnectionLimiter, ConnectionPermit, WriteDeadline, refuse};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
@@ -176,6 +176,7 @@ async fn connection<D: Door>(
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
     let moved = Rc::new(Cell::new(false));
+    let socket = WriteDeadline::new(socket, periods.unread_replies);
     let socket = Watched { socket, moved: Rc::clone(&moved) };
     let (tell, leave) = oneshot::channel();
     let permit = Rc::new(permit);
@@ -238,7 +239,7 @@ async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
 
 /// A socket that notes when something is sent.
 struct Watched {
-    socket: TcpStream,
+    socket: WriteDeadline<TcpStream>,
     moved: Rc<Cell<bool>>,
 }
 

@@ -32,8 +32,8 @@ pub struct Periods {
     pub discard: Duration,
     /// How long a stream of gRPC may go on with answers after its connection is told to end.
     pub stream_end: Duration,
-    /// How long the replies to a long command, or the answer to a batch over gRPC, may wait to be read while their connection
-    /// has part of the body budget.
+    /// How long a peer may read nothing of what is written to it before its connection ends; and how long a long answer, or the
+    /// replies to a long command, may hold part of the body budget until they are read.
     pub unread_replies: Duration,
     /// How long a body or an answer holds part of the body budget until it may be dropped for another one.
     pub body_grace: Duration,

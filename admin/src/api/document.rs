@@ -70,6 +70,9 @@ const GUIDE: [(&str, &[&str]); 6] = [
             "An address under `/api/v1` that is not listed here answers 404 `not_found`, a method that a path does not take 405 \
              `method_not_allowed` with the header `Allow`. A request whose head cannot be read (a bad line or header, or one that \
              is too long) is answered 400 without a body, and the connection is closed.",
+            "A `GET` by a session or a token whose answer has more than 16 KiB is answered 503 `overload` while long answers that \
+             are not read take the memory for those of its user, or of all. A connection of which nothing is read for a minute is \
+             closed.",
         ],
     ),
 ];

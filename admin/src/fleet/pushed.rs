@@ -147,8 +147,8 @@ impl Differs {
     }
 }
 
-/// In pieces.
-pub(super) fn cut(text: &Bytes) -> impl Iterator<Item = Bytes> {
+/// Cuts a text into pieces.
+pub(crate) fn cut(text: &Bytes) -> impl Iterator<Item = Bytes> {
     (0..text.len()).step_by(PIECE).map(|start| text.slice(start..text.len().min(start + PIECE)))
 }
 

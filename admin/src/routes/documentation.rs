@@ -11,7 +11,6 @@ use crate::{
     access::Anyone,
     api::{Api, DOCUMENT, STYLE},
     server::State,
-    shared_body::SharedBody,
 };
 
 pub(super) fn calls(api: &mut Api) {
@@ -27,11 +26,11 @@ pub(super) fn pages(config: &mut web::ServiceConfig) {
 }
 
 async fn openapi(_: Anyone, state: Data<State>) -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::json()).body(SharedBody(state.document.json.clone()))
+    HttpResponse::Ok().content_type(ContentType::json()).body(state.document.json.clone())
 }
 
 async fn page(_: Anyone, state: Data<State>) -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::html()).body(SharedBody(state.document.page.clone()))
+    HttpResponse::Ok().content_type(ContentType::html()).body(state.document.page.clone())
 }
 
 async fn style(_: Anyone) -> HttpResponse {

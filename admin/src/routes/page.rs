@@ -38,8 +38,6 @@ fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
 
     use actix_web::{http::header, web::Bytes};
 
-    use crate::shared_body::SharedBody;
-
     let path = request.path().trim_start_matches('/');
     let asset = match tidegate_web::asset(path) {
         Some(asset) if !path.is_empty() => asset,
@@ -70,8 +68,8 @@ fn answer(request: &HttpRequest) -> Result<HttpResponse, Problem> {
         }
         _ => asset.bytes,
     };
-    Ok(response.body(SharedBody(match bytes {
+    Ok(response.body(match bytes {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),
         Cow::Owned(bytes) => bytes.into(),
-    })))
+    }))
 }

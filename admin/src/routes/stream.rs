@@ -1,5 +1,5 @@
 //! The event stream: the state of each topic first, then what happens. A reader that is slow misses states, is told so, and
-//! gets the newest; the server never waits for it.
+//! gets the newest; the server never waits for it. One that is slower still is cut off.
 
 use std::{collections::VecDeque, convert::Infallible, future::pending, rc::Rc, str::FromStr, time::Duration};
 
@@ -27,6 +27,7 @@ use crate::{
     api::{Api, LastEventId},
     connections::Connection,
     events::{Told, Topic},
+    fleet::cut,
     problem::Problem,
     query::Query,
     roles::{Need, Role, Viewer},
@@ -62,7 +63,8 @@ that were forgotten (`removed`); first the rows of all, with `whole` |
 
 With `key`, which takes the role of an operator, also the decisions about that identity as nodes make them: `decision`, four times a second at most, the newest 50 since the last such event, numbered, and how many more there were (`missed`); first those that are known, where somebody watches already. `key` says since when, and of which nodes not all is seen: each has since when it is asked in `nodes`, and is among `silent` or `failed` where it does not answer.
 
-A reader that is too slow for `metrics` and other states gets the newest, with `gap`; of `node` the rows of all. One that comes back with \
+A reader that is too slow for `metrics` and other states gets the newest, with `gap`; of `node` the rows of all. One that takes \
+longer than a minute for what it is told is cut off. One that comes back with \
 `Last-Event-ID`, as browsers do, or with `last_event_id` is told all that it missed if that is still known, else the state anew; `resumed` in `hello` \
 says which.";
 
@@ -102,7 +104,7 @@ async fn open(
     }
     let reader = Reader::new(state, by.who(), asked, watched, last);
     let events = stream::unfold(reader, async |mut reader| {
-        reader.next().await.map(|event| (Ok::<_, Infallible>(Bytes::from(event)), reader))
+        reader.next().await.map(|piece| (Ok::<_, Infallible>(piece), reader))
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
@@ -166,7 +168,12 @@ struct Reader {
     heartbeat: Interval,
     /// Number up to which it was told everything.
     seen: u64,
-    waiting: VecDeque<String>,
+    /// Events that are to be sent, each in its parts.
+    waiting: VecDeque<Vec<Bytes>>,
+    /// What is left to send of the event that has begun.
+    pieces: VecDeque<Bytes>,
+    /// Since when there is something to send.
+    since: Instant,
     is_over: bool,
 }
 
@@ -208,10 +215,12 @@ impl Reader {
             topics: asked.topics,
             seen: 0,
             waiting: VecDeque::new(),
+            pieces: VecDeque::new(),
+            since: Instant::now(),
             is_over: false,
         };
         reader.news.borrow_and_update();
-        reader.waiting.push_back(format!("retry: {RETRY_MS}\n\n"));
+        reader.waiting.push_back(vec![format!("retry: {RETRY_MS}\n\n").into()]);
         let missed = last.and_then(|seen| Some((seen, reader.state.events.missed(seen, &reader.topics)?)));
         if let Some((seen, (told, newest))) = missed {
             reader.seen = seen;
@@ -224,7 +233,7 @@ impl Reader {
             // Whoever loses the stream before the last of them has not seen the state.
             let ids = (1..=events.len()).map(|place| if place == events.len() { newest } else { 0 });
             for (event, id) in events.iter().zip(ids) {
-                reader.waiting.push_back(event.text(&reader.state.events.id(id), false));
+                reader.waiting.push_back(event.parts(&reader.state.events.id(id), false).into());
             }
             reader.seen = newest;
         }
@@ -237,15 +246,21 @@ impl Reader {
     }
 
     /// The next piece of the stream; `None` at its end.
-    async fn next(&mut self) -> Option<String> {
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // In the middle of an event nothing else can be said.
+            if let Some(piece) = self.pieces.pop_front() {
+                let is_slow = self.since.elapsed() > self.state.fleet.periods.unread_answers;
+                return (!is_slow).then_some(piece);
+            }
             if *self.stopping.borrow() && !self.is_over {
                 // Whoever comes back finds another process, which tells the state anew.
                 self.waiting.clear();
                 self.end("shutting down");
             }
             if let Some(event) = self.waiting.pop_front() {
-                return Some(event);
+                self.pieces = event.iter().flat_map(cut).collect();
+                continue;
             }
             if self.is_over {
                 return None;
@@ -259,6 +274,8 @@ impl Reader {
                 _ = self.session_ended.changed() => Happened::SessionEnd,
                 _ = self.heartbeat.tick() => Happened::Heartbeat,
             };
+            // The reader is given time from when there is something to read.
+            self.since = Instant::now();
             match happened {
                 Happened::News => {
                     let (told, newest) = self.state.events.since(self.seen, &self.topics);
@@ -273,7 +290,7 @@ impl Reader {
                 Happened::SessionEnd | Happened::Heartbeat => match access::still(&self.state, &self.who).await {
                     Ok(Some(reason)) => self.end(reason),
                     // Or the database has trouble, not the reader.
-                    Ok(None) | Err(_) => self.waiting.push_back(": alive\n\n".to_owned()),
+                    Ok(None) | Err(_) => self.waiting.push_back(vec![Bytes::from_static(b": alive\n\n")]),
                 },
                 Happened::Stop => {}
             }
@@ -283,7 +300,7 @@ impl Reader {
     /// Tells of events, up to a number.
     fn tell(&mut self, told: Vec<Told>, newest: u64) {
         for Told { event, is_gap } in told {
-            self.waiting.push_back(event.text(&self.state.events.id(event.sequence), is_gap));
+            self.waiting.push_back(event.parts(&self.state.events.id(event.sequence), is_gap).into());
         }
         self.seen = newest;
     }
@@ -310,7 +327,7 @@ impl Reader {
     /// What this reader alone is told.
     fn say(&mut self, name: &str, data: &serde_json::Value) {
         let id = self.state.events.id(self.seen);
-        self.waiting.push_back(format!("event: {name}\nid: {id}\ndata: {data}\n\n"));
+        self.waiting.push_back(vec![format!("event: {name}\nid: {id}\ndata: {data}\n\n").into()]);
     }
 
     /// Tells of decisions about the key that it looks at.

@@ -1,13 +1,15 @@
-//! Connections: how many an address may have, and how long the head of a request may take.
+//! Connections: how many an address may have, how long the head of a request may take, and how long an answer may wait to be read.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpStream,
+    thread,
     time::Duration,
 };
 
+use serde_json::json;
 use tidegate_admin::ConnectionCaps;
-use tidegate_testkit::wait_until;
+use tidegate_testkit::{PATIENCE, wait_until};
 
 use crate::{
     bodies::{HOSTILE, OTHER, connect},
@@ -40,6 +42,28 @@ fn an_address_has_its_connections_and_leaves_others_theirs() {
     assert!(held.iter().all(is_answered), "those that were taken go on");
     drop(held);
     wait_until("their places are given back", || is_answered(&connect(&server, HOSTILE)));
+}
+
+#[test]
+fn a_caller_that_asks_and_reads_nothing_is_dropped() {
+    let folder = Folder::new();
+    let server = Server::start_with(folder.home(), |settings| settings.periods.unread_answers = Duration::from_secs(2));
+    let (script, _) = server.administrator().script(&json!({ "role": "viewer" }));
+    let asked =
+        format!("GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", script.bearer);
+    let mut stream = connect(&server, HOSTILE);
+    stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
+    let asking = thread::spawn(move || {
+        loop {
+            if let Err(error) = stream.write_all(asked.as_bytes()) {
+                return error.kind();
+            }
+        }
+    });
+    assert!(is_answered(&connect(&server, OTHER)));
+    let end = asking.join().expect("no panic");
+    assert!(matches!(end, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{end}");
+    assert_eq!(script.get("/api/v1/openapi.json").status, 200);
 }
 
 #[test]

@@ -245,6 +245,29 @@ fn a_revoked_permit_holds_nothing_and_what_runs_its_holder_knows_until_that_has_
     assert_eq!(budget.taken(), CONNECTION_BYTES - BLOCK_BYTES, "it had nothing to give back");
 }
 
+#[test]
+fn an_answer_is_kept_until_it_is_taken_or_its_permit_is_revoked() {
+    const ANSWER_BYTES: usize = 3 * BLOCK_BYTES - 1;
+    let (budget, connection) = budget_with(&Periods { body_grace: Duration::ZERO, ..Periods::default() });
+    let keep = || {
+        let mut permit = BodyPermit::new(&connection);
+        permit.hold(BLOCK_BYTES).expect("room");
+        permit.enter(PermitPhase::Work);
+        permit.keep(vec![7; ANSWER_BYTES]);
+        permit
+    };
+    let (read, unread) = (keep(), keep());
+    assert_eq!(budget.taken(), 4 * BLOCK_BYTES);
+    let pieces: Vec<usize> = std::iter::from_fn(|| read.take_piece()).map(|piece| piece.len()).collect();
+    assert_eq!(pieces, [BLOCK_BYTES, BLOCK_BYTES, BLOCK_BYTES - 1]);
+    drop(read);
+    assert_eq!(budget.taken(), 2 * BLOCK_BYTES);
+    assert!(unread.take_piece().is_some());
+    let mut other = BodyPermit::new(&connection);
+    other.hold(CONNECTION_BYTES).expect("the oldest makes room");
+    assert!(unread.take_piece().is_none() && unread.state.as_ref().is_some_and(|state| state.answer().is_empty()));
+}
+
 /// Counts how often it was woken.
 #[derive(Default)]
 struct Woken(AtomicUsize);

@@ -2,8 +2,10 @@
 //! stream is told how it ended when it has ended, and ends when its connection is to.
 
 use std::{
+    cell::Cell,
     future::Future,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -11,7 +13,7 @@ use std::{
 use actix_web::web::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::{Code, Status};
 
 use super::body::HEAD_BYTES;
@@ -39,9 +41,28 @@ pub(super) enum Answer {
     Stream(Box<Stream>),
 }
 
+/// Since when the last part of a stream waits for the peer to read; `None`: it does not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnreadSince(Rc<Cell<Option<Instant>>>);
+
+impl UnreadSince {
+    /// Resolves when a part of the stream has waited for this period.
+    pub(super) async fn lasts(&self, period: Duration) {
+        loop {
+            let now = Instant::now();
+            let end = self.0.get().unwrap_or(now) + period;
+            if end <= now {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+}
+
 /// Messages as they come.
 pub(super) struct Stream {
     made: Answer,
+    unread: UnreadSince,
     /// Resolves when the connection is to end.
     leaving: Pin<Box<dyn Future<Output = ()>>>,
     /// How long it may go on then, if there is always something to say.
@@ -105,16 +126,17 @@ pub(super) fn exchange(body: impl Body<Data = Bytes, Error = Status> + Send + 's
     told
 }
 
-/// The body of a stream, which is to end when `leaving` resolves, within `end_period`; `ended` is told with which code it did, and whether that was counted
-/// as a refusal.
+/// The body of a stream, which is to end when `leaving` resolves, within `end_period`. `unread` is told while a part of it waits
+/// for the peer; `ended` is told with which code it did, and whether that was counted as a refusal.
 pub(super) fn stream(
     made: Answer,
     leaving: impl Future<Output = ()> + 'static,
     end_period: Duration,
+    unread: UnreadSince,
     ended: impl FnOnce(Code, bool) + 'static,
 ) -> Answer {
     let ended = Ended(Some(Box::new(ended)));
-    Answer::Stream(Box::new(Stream { made, leaving: Box::pin(leaving), end_period, last_words: None, ended }))
+    Answer::Stream(Box::new(Stream { made, unread, leaving: Box::pin(leaving), end_period, last_words: None, ended }))
 }
 
 /// How a call ended, by its trailers or by its head.
@@ -161,6 +183,8 @@ impl Body for Answer {
 
 impl Stream {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        // hyper asks for the next part when the peer lets some of the one before come.
+        self.unread.0.set(None);
         if self.last_words.is_none() && self.leaving.as_mut().poll(context).is_ready() {
             self.last_words = Some(Box::pin(sleep(self.end_period)));
         }
@@ -171,6 +195,8 @@ impl Stream {
                 if let Some(trailers) = frame.trailers_ref() {
                     let is_counted = trailers.contains_key(super::status::CODE);
                     self.ended.tell(code(trailers).unwrap_or(Code::Ok), is_counted);
+                } else {
+                    self.unread.0.set(Some(Instant::now()));
                 }
             }
             Poll::Ready(Some(Err(status))) => self.ended.tell(status.code(), false),

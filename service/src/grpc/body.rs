@@ -69,6 +69,11 @@ impl<C> Body<C> {
         Ok((whole.freeze(), body.permit))
     }
 
+    /// Returns how many streams are open on the connection.
+    pub(super) fn streams(&self) -> usize {
+        self.permit.connection().streams()
+    }
+
     /// Holds `bytes`, which the reader keeps, beside those of the message that is waited for. An error: there is no room for them,
     /// or the permit was revoked.
     pub(super) fn keep(&mut self, bytes: usize) -> Result<(), Error> {

@@ -16,8 +16,11 @@ use std::{
 
 use actix_web::web::Bytes;
 use futures_util::{FutureExt, future::LocalBoxFuture};
-use http::{HeaderMap, Request, Response, header::CONTENT_TYPE};
-use http_body_util::{Either, Full};
+use http::{
+    HeaderMap, Request, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prost::Message;
@@ -38,7 +41,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::{
     admin::Admin,
-    answers::{self, Answer, Told, code},
+    answers::{self, Answer, Told, UnreadSince, code},
     body::{Body, HEAD_BYTES},
     config::Config,
     envoy::Envoy,
@@ -56,10 +59,10 @@ use super::{
     wire,
 };
 use crate::{
-    body_budget::{BodyPermit, ConnectionShare, PermitPhase, Revocation},
+    body_budget::{BodyPermit, BudgetRefusal, CONNECTION_BYTES, ConnectionShare, PermitPhase, Revocation},
     callers::Caller,
     doors::Shared,
-    error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX},
+    error::{BODY_BYTES_MAX, CHECKS_MAX, Error, HEAD_BYTES_MAX, REFLECTION_STREAMS_MAX},
     lanes::{self, Leave},
     latency::{DoorKind, DoorLatencies, Latencies},
     retries::Call,
@@ -75,8 +78,10 @@ const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 /// The same service under the name of its earlier version, which many tools ask for alone.
 const REFLECTION_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
-/// The call whose answer may be long.
+/// The batch of checks.
 const BATCH: &str = "CheckRateLimitBatch";
+/// Other calls of one message whose answers may be long.
+const LONG: [&str; 2] = ["GetMetrics", "ListRateLimits"];
 /// All of them, by whose names the standard health service is asked.
 pub(super) const SERVICES: [&str; 7] = [LIMITER, CONFIG, OWN_HEALTH, ENVOY, HEALTH, REFLECTION, REFLECTION_ALPHA];
 
@@ -114,9 +119,14 @@ enum Shape {
 }
 
 impl Method {
-    /// Returns whether a call may hold part of the body budget while hyper does not poll it: while its answer is not read.
+    /// Returns whether a call may take much memory while hyper does not poll it: while its answer is not read.
     fn may_be_unpolled(&self) -> bool {
-        self.shape == Shape::Stream || self.name == BATCH
+        self.shape != Shape::Unary || self.name == BATCH || LONG.contains(&self.name)
+    }
+
+    /// Returns whether it is a stream whose answers are written by tonic, and may be long.
+    fn is_reflection(&self) -> bool {
+        self.shape == Shape::Stream && self.service != LIMITER
     }
 }
 
@@ -200,7 +210,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 const TOKEN: &str = "x-tidegate-token";
 
 /// Bytes of one stream that are written before they are sent.
-const SEND_BYTES: usize = 64 << 10;
+const SEND_BYTES: usize = 16 << 10;
 /// Bytes that most answers in a batch fit into.
 const ANSWER_BYTES: usize = 200;
 
@@ -261,12 +271,16 @@ impl<C: Clock> Door<C> {
         method: Option<&'static Method>,
         permit: BodyPermit,
         calls: &Rc<Calls<C>>,
+        unread: Option<UnreadSince>,
     ) -> Told {
         calls.moved.set(true);
         let route = method.map_or(OTHER, |method| method.name);
         let mut at = self.clock.now();
         let mut span = None;
         let told = match admit(&self.shared, method, &asked, calls.share.peer()) {
+            Ok((method, _)) if method.is_reflection() && calls.share.streams() >= REFLECTION_STREAMS_MAX => {
+                Err(refuse(&self.shared, &Error::TooManyStreams, None))
+            }
             Ok((method, caller)) => {
                 span = self.span(method, asked.headers());
                 // What a call leaves behind is its own, and the parts of the door are safe: see `decider::caught`.
@@ -283,13 +297,14 @@ impl<C: Clock> Door<C> {
             self.ended(route, (code.unwrap_or(Code::Ok), is_counted), took, span);
             return told;
         }
-        calls.streams.update(|streams| streams + 1);
+        calls.share.open_stream();
         let (mut leaving, calls) = (calls.leaving.clone(), Rc::clone(calls));
         // An error: the connection is gone.
         let leaving = async move { drop(leaving.wait_for(|is_leaving| *is_leaving).await) };
+        let unread = unread.unwrap_or_default();
         told.map(|made| {
-            answers::stream(made, leaving, self.shared.periods.stream_end, move |code, is_counted| {
-                calls.streams.update(|streams| streams - 1);
+            answers::stream(made, leaving, self.shared.periods.stream_end, unread, move |code, is_counted| {
+                calls.share.close_stream();
                 calls.moved.set(true);
                 calls.door.ended(route, (code, is_counted), took, span);
             })
@@ -328,6 +343,10 @@ impl<C: Clock> Door<C> {
         at: &mut Nanos,
     ) -> Result<Told, Status> {
         let (mut head, body) = asked.into_parts();
+        // The admin server is asked with it. What else is there may take much memory while the caller is waited for.
+        let is_for_admin = matches!(method.access, Access::Admin | Access::Reset);
+        let authorization = head.headers.remove(AUTHORIZATION).filter(|_| is_for_admin);
+        head.headers = authorization.into_iter().map(|value| (AUTHORIZATION, value)).collect();
         if let Some(span) = span {
             head.extensions.insert(span);
         }
@@ -335,7 +354,7 @@ impl<C: Clock> Door<C> {
             let body = Body::of_stream(body, BODY_BYTES_MAX, &self.shared, permit);
             return Ok(answers::exchange(Exchange::new(Arc::clone(&self.limiter), caller, body)));
         }
-        if method.shape == Shape::Stream {
+        if method.is_reflection() {
             let body = Body::of_stream(body, QUESTION_BYTES_MAX, &self.shared, permit);
             return Ok(self.made(method, Request::from_parts(head, Either::Right(body))).await);
         }
@@ -351,6 +370,9 @@ impl<C: Clock> Door<C> {
         }
         if method.name == BATCH {
             return self.batch(message, &caller, permit).await;
+        }
+        if LONG.contains(&method.name) {
+            return self.long(method, Request::from_parts(head, Either::Left(Full::new(read))), permit).await;
         }
         // From here on the caller is not waited for.
         drop(permit);
@@ -386,6 +408,25 @@ impl<C: Clock> Door<C> {
         let mut told = answers::begun(bytes);
         self.limiter.batch(message, caller, &mut told).await?;
         answers::sent(told, Some(permit))
+    }
+
+    /// The answer of a service as tonic makes them to one message, which holds part of the body budget until it is sent.
+    async fn long(&self, method: &Method, asked: Asked<C>, mut permit: BodyPermit) -> Result<Told, Status> {
+        let refuse = |refusal: BudgetRefusal| refuse(&self.shared, &refusal.into(), None);
+        // What came is no body any more that its caller is waited for.
+        permit.hold(0).map_err(refuse)?;
+        let (head, body) = self.made(method, asked).await.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        // A refusal is all in the head.
+        let answer = if bytes.is_empty() {
+            Answer::Over
+        } else {
+            // It may be longer than the share of a connection.
+            permit.hold(bytes.len().min(CONNECTION_BYTES)).map_err(refuse)?;
+            permit.enter(PermitPhase::Answer);
+            Answer::Message { bytes, _permit: Some(permit) }
+        };
+        Ok(Response::from_parts(head, answer))
     }
 
     /// By the services as tonic makes them.
@@ -435,12 +476,10 @@ fn whole(message: &impl Message) -> Result<Told, Status> {
 struct Calls<C> {
     door: Rc<Door<C>>,
     share: Arc<ConnectionShare>,
-    /// The revocation of the call that hyper executes next, if that call may be unpolled.
-    revocation: Cell<Option<Revocation>>,
+    /// What ends the call that hyper executes next, if that call may be unpolled.
+    unpolled: Cell<Option<(Revocation, UnreadSince)>>,
     /// True: the connection is to end.
     leaving: watch::Receiver<bool>,
-    /// Streams that are open, which may be quiet.
-    streams: Cell<usize>,
     /// Has a call begun since the last look?
     moved: Cell<bool>,
 }
@@ -448,7 +487,7 @@ struct Calls<C> {
 impl<C> Calls<C> {
     /// Returns whether a call has begun since the last look, or a stream is open.
     fn were_used(&self) -> bool {
-        self.moved.take() || self.streams.get() > 0
+        self.moved.take() || self.share.streams() > 0
     }
 }
 
@@ -465,17 +504,17 @@ impl<C: Clock> lanes::Door for Door<C> {
         let calls = Rc::new(Calls {
             share: ConnectionShare::new(&self.shared.body_budget, peer.ip()),
             door: self,
-            revocation: Cell::new(None),
+            unpolled: Cell::new(None),
             leaving,
-            streams: Cell::new(0),
             moved: Cell::new(false),
         });
         let service = service_fn(|asked: Request<Incoming>| {
             let calls = Rc::clone(&calls);
             let method = method(asked.uri().path());
             let mut permit = BodyPermit::new(&calls.share);
-            calls.revocation.set(method.filter(|method| method.may_be_unpolled()).map(|_| permit.revocation()));
-            async move { Ok::<_, Infallible>(calls.door.handle(asked, method, permit, &calls).await) }
+            let unread = method.filter(|method| method.may_be_unpolled()).map(|_| UnreadSince::default());
+            calls.unpolled.set(unread.clone().map(|unread| (permit.revocation(), unread)));
+            async move { Ok::<_, Infallible>(calls.door.handle(asked, method, permit, &calls, unread).await) }
         });
         let connection = http2::Builder::new(OnLane(Rc::clone(&calls)))
             .timer(TokioTimer::new())
@@ -520,7 +559,7 @@ impl<C> Clone for OnLane<C> {
 impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
     /// Runs a call; hyper executes it as soon as the service was called.
     fn execute(&self, call: F) {
-        let Some(revocation) = self.0.revocation.take() else {
+        let Some((revocation, unread)) = self.0.unpolled.take() else {
             drop(spawn_local(call));
             return;
         };
@@ -536,7 +575,12 @@ impl<C: Clock, F: Future<Output = ()> + 'static> Executor<F> for OnLane<C> {
                     Poll::Pending => Poll::Pending,
                 }
             });
-            if let Some(refusal) = unseen.await {
+            let refusal = tokio::select! {
+                biased;
+                refusal = unseen => refusal,
+                () = unread.lasts(calls.door.shared.periods.unread_replies) => Some(BudgetRefusal::Overdue),
+            };
+            if let Some(refusal) = refusal {
                 // Its caller reads no answer, so the stream is reset.
                 drop(refuse(&calls.door.shared, &refusal.into(), None));
             }

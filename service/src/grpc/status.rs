@@ -37,7 +37,9 @@ fn grpc(status: StatusCode) -> Code {
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::Unimplemented,
         StatusCode::REQUEST_TIMEOUT => Code::DeadlineExceeded,
         StatusCode::CONFLICT => Code::FailedPrecondition,
-        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => Code::ResourceExhausted,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS => {
+            Code::ResourceExhausted
+        }
         StatusCode::INTERNAL_SERVER_ERROR => Code::Internal,
         StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
         _ => Code::InvalidArgument,

@@ -26,11 +26,13 @@ use super::{
 };
 use crate::{callers::Caller, decider::TOGETHER, error::Error};
 
-/// Answers that are ready together leave together, up to so many bytes.
-const TOGETHER_BYTES: usize = 32 << 10;
+/// Answers that are ready together leave together, up to so many bytes: with the last of them, they fit into a frame of HTTP/2.
+const TOGETHER_BYTES: usize = 15 << 10;
+/// Bytes of answers that leave together on all streams of a connection: while many are open, each has its part of them.
+const CONNECTION_BYTES: usize = 256 << 10;
 
-/// A stream on which large messages came keeps no more memory than this.
-const KEPT_BYTES: usize = 64 << 10;
+/// Bytes that were answered, and whose memory is kept for what comes next.
+const KEPT_BYTES: usize = 2 << 10;
 /// Bytes of messages that wait for a store, beyond which no more are read.
 const WAITING_BYTES: usize = 64 << 10;
 
@@ -42,6 +44,8 @@ pub(super) struct Exchange<C> {
     /// What came and is not answered.
     came: BytesMut,
     told: BytesMut,
+    /// Bytes of answers that leave together.
+    told_bytes_max: usize,
     /// Answers that wait for a store, each with the length of its message, which it keeps.
     waiting: FuturesOrdered<BoxFuture<'static, Result<(BytesMut, usize), Status>>>,
     /// Bytes of the messages of those.
@@ -65,6 +69,7 @@ impl<C: Clock> Exchange<C> {
             body,
             came: BytesMut::new(),
             told: BytesMut::new(),
+            told_bytes_max: TOGETHER_BYTES,
             waiting: FuturesOrdered::new(),
             waiting_bytes: 0,
             end: End::Open,
@@ -76,7 +81,7 @@ impl<C: Clock> Exchange<C> {
         loop {
             self.begin()?;
             let before = self.waiting.len();
-            while self.told.len() < TOGETHER_BYTES
+            while self.told.len() < self.told_bytes_max
                 && let Poll::Ready(Some(told)) = self.waiting.poll_next_unpin(context)
             {
                 let (told, message_bytes) = told?;
@@ -94,7 +99,7 @@ impl<C: Clock> Exchange<C> {
         let mut rest = &self.came[..];
         let mut answered = Ok(());
         while answered.is_ok()
-            && self.told.len() < TOGETHER_BYTES
+            && self.told.len() < self.told_bytes_max
             && !self.is_waiting()
             // Compressed ones, and those that are too long, do not come this far.
             && let Some((&[_, length @ ..], after)) = rest.split_first_chunk::<HEAD_BYTES>()
@@ -116,10 +121,11 @@ impl<C: Clock> Exchange<C> {
             }
             rest = after;
         }
-        let left = rest.len();
-        self.came.advance(self.came.len() - left);
-        if self.came.capacity() > KEPT_BYTES && left < KEPT_BYTES {
-            self.came = BytesMut::from(&self.came[..]);
+        let answered_bytes = self.came.len() - rest.len();
+        if rest.is_empty() || answered_bytes > KEPT_BYTES {
+            self.came = BytesMut::from(rest);
+        } else {
+            self.came.advance(answered_bytes);
         }
         let kept = self.body.keep(self.waiting_bytes);
         answered?;
@@ -160,13 +166,14 @@ impl<C: Clock> Body for Exchange<C> {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        this.told_bytes_max = TOGETHER_BYTES.min(CONNECTION_BYTES / this.body.streams().max(1));
         while matches!(this.end, End::Open) || !this.waiting.is_empty() {
             if let Err(status) = this.answer(context) {
                 this.drop_waiting();
                 this.fail(status);
                 break;
             }
-            if this.told.len() >= TOGETHER_BYTES {
+            if this.told.len() >= this.told_bytes_max {
                 break;
             }
             // Nothing more is read, but what waits.

@@ -38,7 +38,7 @@ use super::Authorize;
 use crate::{
     answer::{self, DECISION_BYTES},
     body,
-    body_budget::{BodyPermit, ConnectionShare},
+    body_budget::{BodyPermit, ConnectionShare, PermitPhase},
     callers::Caller,
     decider::Answer,
     doors::Shared,
@@ -171,7 +171,7 @@ impl<C: Clock> Door<C> {
     ) -> HttpResponse {
         match (route, came.head.method()) {
             (CHECK, &Method::POST) => self.decide((CHECK, Call::Check), caller, self.body(came).await, span).await,
-            (BATCH, &Method::POST) => self.batch(caller, self.body(came).await).await,
+            (BATCH, &Method::POST) => self.batch(caller, self.body(came).await, peer(&came.head)).await,
             (RESERVE, &Method::POST) => {
                 self.decide((RESERVE, Call::Reserve), caller, self.body(came).await, span).await
             }
@@ -190,7 +190,7 @@ impl<C: Clock> Door<C> {
     async fn body(&self, came: &mut Came) -> Result<Bytes, Error> {
         let period = self.shared.periods.request;
         let peer = peer(&came.head);
-        let permit = || BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer));
+        let permit = || self.permit(peer);
         let read = body::read(came.head.headers(), &mut came.body, permit, period).await;
         came.at = self.clock.now();
         if read.is_ok() {
@@ -199,17 +199,26 @@ impl<C: Clock> Door<C> {
         read
     }
 
-    async fn batch(&self, caller: &Caller, body: Result<Bytes, Error>) -> HttpResponse {
+    /// A permit for a body from this peer, or for the answer to it: a connection has one at a time.
+    fn permit(&self, peer: IpAddr) -> BodyPermit {
+        BodyPermit::new(&ConnectionShare::new(&self.shared.body_budget, peer))
+    }
+
+    async fn batch(&self, caller: &Caller, body: Result<Bytes, Error>, peer: IpAddr) -> HttpResponse {
         let answer = match body {
-            Ok(body) => self.batched(caller, &body).await,
+            Ok(body) => self.batched(caller, &body, peer).await,
             Err(error) => Err(error),
         };
         self.answer(BATCH, answer)
     }
 
-    async fn batched(&self, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Error> {
+    /// The answer to a batch, which holds part of the body budget until it is sent. Nothing is decided without that.
+    async fn batched(&self, caller: &Caller, body: &[u8], peer: IpAddr) -> Result<HttpResponse, Error> {
         let checks = wire::batch(body::text(body)?)?;
-        let mut text = Vec::with_capacity(DECISION_BYTES * checks.len());
+        let (bytes, mut permit) = (DECISION_BYTES * checks.len(), self.permit(peer));
+        permit.hold(bytes)?;
+        permit.enter(PermitPhase::Work);
+        let mut text = Vec::with_capacity(bytes);
         text.extend_from_slice(br#"{"decisions":["#);
         let decider = &self.shared.decider;
         let mut place = 0;
@@ -228,7 +237,8 @@ impl<C: Clock> Door<C> {
         };
         decider.each(checks, |check| wire::decide(decider, Call::Check, caller, check), tell).await;
         text.extend_from_slice(b"]}");
-        Ok(json(StatusCode::OK, text))
+        let held = HeldAnswer::new(permit, text);
+        Ok(HttpResponse::Ok().insert_header((CONTENT_TYPE, JSON)).body(held))
     }
 
     /// Alive; and what is wrong, if anything is.
@@ -421,6 +431,32 @@ impl MessageBody for Unread {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         Pin::new(&mut self.answer).poll_next(context)
+    }
+}
+
+/// The body of an answer that is kept with its permit. It ends early where that is revoked, which ends the connection.
+struct HeldAnswer {
+    permit: BodyPermit,
+    bytes: u64,
+}
+
+impl HeldAnswer {
+    fn new(mut permit: BodyPermit, answer: Vec<u8>) -> Self {
+        let bytes = answer.len() as u64;
+        permit.keep(answer);
+        Self { permit, bytes }
+    }
+}
+
+impl MessageBody for HeldAnswer {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.bytes)
+    }
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        Poll::Ready(self.permit.take_piece().map(Ok))
     }
 }
 

@@ -55,7 +55,7 @@ use crate::{
 /// A period longer than any test.
 pub(crate) const LONG: Duration = Duration::from_mins(10);
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 /// The bytes by which the budget is given out, and which each body has for free.
 const BLOCK: usize = 16 << 10;
 /// The part of the budget that a body of nearly a mebibyte holds. The share of a peer is enough for eight of them.
@@ -69,7 +69,7 @@ pub(crate) const GOOD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 const RESERVE: &str = "/tidegate.v1.RateLimiter/Reserve";
 const BATCH: &str = "/tidegate.v1.RateLimiter/CheckRateLimitBatch";
-const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
+pub(crate) const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A server with all listeners, which ends with the test.
@@ -89,7 +89,7 @@ impl Deref for Server {
 }
 
 impl Server {
-    fn with(periods: Periods) -> Self {
+    pub(crate) fn with(periods: Periods) -> Self {
         Self::listening(Settings { periods, ..Settings::default() })
     }
 
@@ -112,12 +112,12 @@ impl Server {
     }
 
     /// Returns how many bytes of the budget are taken.
-    fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         usize::try_from(self.metric("tidegate_body_budget_bytes")).expect("a number of bytes")
     }
 
     /// Returns how many bodies were refused for this reason.
-    fn refused(&self, reason: &str) -> u64 {
+    pub(crate) fn refused(&self, reason: &str) -> u64 {
         self.metric(&format!(r#"tidegate_refused_bodies_total{{reason="{reason}"}}"#))
     }
 
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// A client of HTTP/2 that lets so many bytes of each answer come unasked.
-    async fn calls_from(&self, source: Ipv4Addr, window_bytes: u32) -> SendRequest<Body> {
+    pub(crate) async fn calls_from(&self, source: Ipv4Addr, window_bytes: u32) -> SendRequest<Body> {
         let stream = TokioIo::new(connect(source, self.grpc).await);
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(window_bytes);
@@ -230,12 +230,12 @@ fn head(length: usize) -> Vec<u8> {
     [&[0], &u32::try_from(length).expect("it is short").to_be_bytes()[..]].concat()
 }
 
-fn framed(message: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     [&head(message.len())[..], message].concat()
 }
 
 /// A check on a stream, with so many bytes that mean nothing.
-fn padded_check(padding: usize) -> Vec<u8> {
+pub(crate) fn padded_check(padding: usize) -> Vec<u8> {
     let asked = CheckStreamRequest { correlation_id: 1, request: Some(check_of("mallory")) };
     let mut message = asked.encode_to_vec();
     prost::encoding::bytes::encode(99, &vec![7; padding], &mut message);
@@ -243,12 +243,12 @@ fn padded_check(padding: usize) -> Vec<u8> {
 }
 
 /// A body that begins with these bytes and does not end.
-fn unfinished(bytes: Vec<u8>) -> Body {
+pub(crate) fn unfinished(bytes: Vec<u8>) -> Body {
     let first = tokio_stream::once(Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))));
     Body::new(StreamBody::new(first.chain(tokio_stream::pending())))
 }
 
-async fn call(calls: &mut SendRequest<Body>, path: &str, body: Body) -> Response<Incoming> {
+pub(crate) async fn call(calls: &mut SendRequest<Body>, path: &str, body: Body) -> Response<Incoming> {
     calls.ready().await.expect("it is open");
     let request = Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
     let request = request.header("te", "trailers").body(body).expect("a request");
@@ -256,7 +256,7 @@ async fn call(calls: &mut SendRequest<Body>, path: &str, body: Body) -> Response
 }
 
 /// The code of a call, and the stable code of its refusal.
-async fn end_of(answer: Response<Incoming>) -> (Code, String) {
+pub(crate) async fn end_of(answer: Response<Incoming>) -> (Code, String) {
     let (head, body) = answer.into_parts();
     let body = timeout(PATIENCE, body.collect()).await.expect("in time").expect("an end");
     let trailers = body.trailers().cloned().unwrap_or_default();

@@ -9,3 +9,4 @@ mod http;
 mod process;
 mod resp;
 mod store;
+mod unread;

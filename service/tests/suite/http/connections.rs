@@ -44,6 +44,15 @@ fn a_connection_is_kept_and_requests_may_come_ahead_of_answers() {
 }
 
 #[test]
+fn many_requests_that_come_ahead_of_answers_are_answered_in_order() {
+    let server = Server::with(HUNDRED);
+    let mut connection = server.connect();
+    connection.write(request("/v1/check", "", user("ada")).repeat(300));
+    let statuses: Vec<u16> = (0..300).map(|_| connection.answer().status).collect();
+    assert_eq!(statuses, [vec![200; 100], vec![429; 200]].concat());
+}
+
+#[test]
 fn many_connections_at_once_are_admitted_exactly_the_limit() {
     const CONNECTIONS: usize = 8;
     const CHECKS: usize = 250;
