@@ -7,3 +7,4 @@ mod http;
 mod process;
 mod resp;
 mod store;
+mod tokens;
