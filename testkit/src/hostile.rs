@@ -61,16 +61,16 @@ fn connect_by(to: SocketAddr, prepare: impl FnOnce(&TcpSocket)) -> TcpStream {
 ///
 /// Nothing listens there, or the server does not end the connection within [`PATIENCE`].
 #[must_use]
-pub fn say(to: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
+pub fn exchange(to: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = connect(to);
     // Errors: the server has ended the connection before it had all.
     let _ = stream.write_all(bytes.as_ref());
     let _ = stream.shutdown(Shutdown::Write);
-    let mut said = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut said) {
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it is not ended: {}", said.escape_ascii());
+    let mut received = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut received) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it is not ended: {}", received.escape_ascii());
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 /// Attacks again and again, once at least, until a caller beside it has asked for all that it wants.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 use tidegate_testkit::{
-    hostile::{ADDRESS, beside, say},
+    hostile::{ADDRESS, beside, exchange},
     wait_until,
 };
 
@@ -23,8 +23,8 @@ fn gets_answers(user: &Client) {
 }
 
 /// The statuses of all answers.
-fn statuses(said: &str) -> Vec<u16> {
-    said.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().expect("a status")).collect()
+fn statuses(received: &str) -> Vec<u16> {
+    received.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().expect("a status")).collect()
 }
 
 #[test]
@@ -64,12 +64,12 @@ fn no_spelling_of_a_path_passes_by_the_guard() {
     ];
     let attack = || {
         for target in targets {
-            let said = say(address(&server), format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n"));
-            let [status] = statuses(&said)[..] else { unreachable!("{target}: {said}") };
+            let received = exchange(address(&server), format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n"));
+            let [status] = statuses(&received)[..] else { unreachable!("{target}: {received}") };
             // Where the dashboard is built in, other paths answer its page.
-            let is_page = status == 200 && said.contains("\r\ncontent-type: text/html");
-            assert!(is_page || [400, 401, 404].contains(&status), "{target}: {said}");
-            assert!(!said.contains("root:x:"), "{target}: {said}");
+            let is_page = status == 200 && received.contains("\r\ncontent-type: text/html");
+            assert!(is_page || [400, 401, 404].contains(&status), "{target}: {received}");
+            assert!(!received.contains("root:x:"), "{target}: {received}");
         }
     };
     beside(|| gets_answers(&ana), attack);
@@ -103,20 +103,21 @@ fn a_credential_counts_only_where_it_belongs() {
     ];
     let attack = || {
         for form in &forms {
-            let said = say(address(&server), format!("GET /api/v1/tiers HTTP/1.1\r\nhost: x\r\n{form}\r\n\r\n"));
-            assert_eq!(statuses(&said), [401], "{form}: {said}");
+            let received =
+                exchange(address(&server), format!("GET /api/v1/tiers HTTP/1.1\r\nhost: x\r\n{form}\r\n\r\n"));
+            assert_eq!(statuses(&received), [401], "{form}: {received}");
         }
         // One session, and what changes need of another.
         let head = format!("host: x\r\ncookie: {}\r\nx-csrf-token: {csrf}", ben.cookie());
-        let said = say(address(&server), format!("DELETE /api/v1/session HTTP/1.1\r\n{head}\r\n\r\n"));
-        assert_eq!(statuses(&said), [403], "{said}");
+        let received = exchange(address(&server), format!("DELETE /api/v1/session HTTP/1.1\r\n{head}\r\n\r\n"));
+        assert_eq!(statuses(&received), [403], "{received}");
     };
     beside(|| gets_answers(&ana), attack);
     gets_answers(&ben);
 }
 
 #[test]
-fn no_request_hides_in_another() {
+fn no_request_is_smuggled_in_another() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let hidden = "GET /api/v1/setup HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -147,17 +148,17 @@ fn no_request_hides_in_another() {
     ];
     let attack = || {
         for (form, status) in &forms {
-            let said = say(address(&server), format!("{form}{hidden}"));
-            assert_eq!(statuses(&said), [*status], "{form:?}: {said}");
+            let received = exchange(address(&server), format!("{form}{hidden}"));
+            assert_eq!(statuses(&received), [*status], "{form:?}: {received}");
         }
     };
     beside(|| gets_answers(&ana), attack);
     // One that does not hide is answered.
-    assert_eq!(statuses(&say(address(&server), hidden.repeat(2))), [404, 404]);
+    assert_eq!(statuses(&exchange(address(&server), hidden.repeat(2))), [404, 404]);
 }
 
 #[test]
-fn whom_a_stranger_names_is_not_whom_its_tries_are_counted_as() {
+fn an_address_that_a_stranger_names_does_not_hide_its_tries() {
     let (_folder, server) = fresh();
     let ana = server.administrator();
     let body = json!({ "name": "eve", "password": "wrong" }).to_string();
@@ -165,9 +166,9 @@ fn whom_a_stranger_names_is_not_whom_its_tries_are_counted_as() {
         let named =
             format!("x-forwarded-for: 203.0.113.{n}\r\nforwarded: for=203.0.113.{n}\r\nx-real-ip: 203.0.113.{n}");
         let head = format!("host: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{named}", body.len());
-        let said = say(address(&server), format!("POST /api/v1/session HTTP/1.1\r\n{head}\r\n\r\n{body}"));
-        let [status] = statuses(&said)[..] else { unreachable!("{said}") };
-        assert!([401, 429].contains(&status), "{said}");
+        let received = exchange(address(&server), format!("POST /api/v1/session HTTP/1.1\r\n{head}\r\n\r\n{body}"));
+        let [status] = statuses(&received)[..] else { unreachable!("{received}") };
+        assert!([401, 429].contains(&status), "{received}");
         status
     };
     let caller = || {

@@ -8,7 +8,7 @@ use tidegate_service::{Settings, Tokens};
 pub(crate) const TOKEN: &str = "morning-star-0001";
 
 /// Values that a server must not take for [`TOKEN`].
-pub(crate) const NO_TOKENS: [&str; 9] = [
+pub(crate) const FALSE_TOKENS: [&str; 9] = [
     "evening-star-0002",
     "morning-star-000",
     "morning-star-00011",
@@ -23,7 +23,7 @@ pub(crate) const NO_TOKENS: [&str; 9] = [
 ];
 
 /// Settings of a server that asks for [`TOKEN`].
-pub(crate) fn asking_for_a_token() -> Settings {
+pub(crate) fn settings_with_token() -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, format!("# of the gateway\n{TOKEN}\n")).expect("room for a file");

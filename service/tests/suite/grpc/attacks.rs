@@ -31,7 +31,7 @@ use super::{
     HUNDRED,
     support::{Server, user},
 };
-use crate::tokens::{NO_TOKENS, TOKEN, asking_for_a_token};
+use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
 const CHECK: &str = "/tidegate.v1.RateLimiter/CheckRateLimit";
 /// The user whose quota is exact. What an attack charges it is missing there.
@@ -197,7 +197,7 @@ fn floods() -> [(&'static str, Vec<u8>, u32); 7] {
 }
 
 #[test]
-fn a_flood_ends_its_connection_alone() {
+fn a_flood_ends_only_its_own_connection() {
     let server = Server::with(HUNDRED);
     let floods = floods();
     let attack = || {
@@ -213,7 +213,7 @@ fn a_flood_ends_its_connection_alone() {
 
 /// The server acknowledges each of these frames before it reads on. A connection without a call is not kept, either.
 #[test]
-fn a_flood_that_does_not_read_its_acknowledgements_is_not_read_on_and_ends() {
+fn a_flood_whose_acknowledgements_are_not_read_stops_and_ends() {
     /// More than the system holds of both.
     const BYTES_MAX: usize = 64 << 20;
     let periods = Periods { idle: Duration::from_secs(2), linger: Duration::from_secs(1), ..Periods::default() };
@@ -244,7 +244,7 @@ fn a_flood_that_does_not_read_its_acknowledgements_is_not_read_on_and_ends() {
 }
 
 #[test]
-fn what_other_versions_of_http_may_read_otherwise_is_no_call() {
+fn a_call_that_http_1_would_read_differently_is_refused() {
     let server = Server::with(HUNDRED);
     let message = |name| frame(DATA, END_STREAM, 1, &check_of(name));
     let length = check_of(GRACE).len().to_string();
@@ -298,8 +298,8 @@ async fn refusal(channel: &mut Channel, path: &str, headers: &[(&str, &str)]) ->
 }
 
 #[test]
-fn no_spelling_of_a_path_passes_by_the_token_and_what_is_like_it_is_none() {
-    let server = Server::listening(HUNDRED, asking_for_a_token());
+fn no_spelling_of_a_path_or_a_token_passes_by_the_token() {
+    let server = Server::listening(HUNDRED, settings_with_token());
     let paths = [
         (CHECK, Code::Unauthenticated),
         ("/tidegate.v1.RateLimiter/CheckRateLimit?/grpc.health.v1.Health/Check", Code::Unauthenticated),
@@ -317,14 +317,14 @@ fn no_spelling_of_a_path_passes_by_the_token_and_what_is_like_it_is_none() {
         ("/tidegate.v1.RateLimiter/Check", Code::Unimplemented),
         ("/grpc.health.v1.Health/CheckRateLimit", Code::Unimplemented),
     ];
-    let (bearer, wrong) = (format!("Bearer {TOKEN}"), format!("Bearer {}", NO_TOKENS[0]));
+    let (bearer, wrong) = (format!("Bearer {TOKEN}"), format!("Bearer {}", FALSE_TOKENS[0]));
     let (two, basic, cookie) =
         (format!("{bearer}, {wrong}"), format!("Basic {TOKEN}"), format!("x-tidegate-token={TOKEN}"));
-    let bearers = NO_TOKENS.map(|like| format!("Bearer {like}"));
+    let bearers = FALSE_TOKENS.map(|like| format!("Bearer {like}"));
     let mut headers = vec![
         // Of several the first counts.
         vec![("authorization", &*wrong), ("authorization", &*bearer)],
-        vec![("x-tidegate-token", NO_TOKENS[0]), ("x-tidegate-token", TOKEN)],
+        vec![("x-tidegate-token", FALSE_TOKENS[0]), ("x-tidegate-token", TOKEN)],
         vec![("authorization", &*two)],
         vec![("authorization", &*basic)],
         vec![("authorization", TOKEN)],
@@ -333,7 +333,7 @@ fn no_spelling_of_a_path_passes_by_the_token_and_what_is_like_it_is_none() {
         // In base64, as gRPC writes values that are no text.
         vec![("x-tidegate-token-bin", "bW9ybmluZy1zdGFyLTAwMDE")],
     ];
-    headers.extend(NO_TOKENS.map(|like| vec![("x-tidegate-token", like)]));
+    headers.extend(FALSE_TOKENS.map(|like| vec![("x-tidegate-token", like)]));
     headers.extend(bearers.iter().map(|like| vec![("authorization", &**like)]));
     let runtime = runtime();
     let from_there = endpoint(server.address).local_address(Some(hostile::ADDRESS.into()));

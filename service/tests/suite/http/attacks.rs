@@ -3,14 +3,14 @@
 
 use std::net::SocketAddr;
 
-use tidegate_testkit::hostile::{beside, connect, say};
+use tidegate_testkit::hostile::{beside, connect, exchange};
 
 use super::{
     HUNDRED,
     support::{Connection, Server, authorize, request},
     user,
 };
-use crate::tokens::{NO_TOKENS, TOKEN, asking_for_a_token};
+use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
 /// The user whose quota is exact. What an attack charges it is missing there.
 const GRACE: &str = "grace";
@@ -27,13 +27,13 @@ fn gets_its_quota(address: SocketAddr) {
 }
 
 /// The statuses of all answers.
-fn statuses(said: &str) -> Vec<u16> {
-    said.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().expect("a status")).collect()
+fn statuses(received: &str) -> Vec<u16> {
+    received.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].parse().expect("a status")).collect()
 }
 
 #[test]
 fn no_spelling_of_a_path_passes_by_the_token() {
-    let server = Server::listening(asking_for_a_token());
+    let server = Server::listening(settings_with_token());
     server.publish(HUNDRED);
     let targets = [
         ("/v1/check", 401),
@@ -69,8 +69,8 @@ fn no_spelling_of_a_path_passes_by_the_token() {
     let attack = || {
         for (target, status) in targets {
             let head = format!("POST {target} HTTP/1.1\r\nHost: tidegate\r\nContent-Length: {}\r\n\r\n", body.len());
-            let said = say(server.address, head + &body);
-            assert_eq!(statuses(&said), [status], "{target:?}: {said}");
+            let received = exchange(server.address, head + &body);
+            assert_eq!(statuses(&received), [status], "{target:?}: {received}");
         }
     };
     beside(|| gets_its_quota(server.address), attack);
@@ -78,10 +78,10 @@ fn no_spelling_of_a_path_passes_by_the_token() {
 }
 
 #[test]
-fn what_is_like_a_token_is_none() {
-    let server = Server::listening(asking_for_a_token());
+fn a_value_that_resembles_a_token_is_refused() {
+    let server = Server::listening(settings_with_token());
     server.publish(HUNDRED);
-    let wrong = NO_TOKENS[0];
+    let wrong = FALSE_TOKENS[0];
     let mut headers = vec![
         "X-Tidegate-Token:".to_owned(),
         // Of several the first counts.
@@ -97,7 +97,7 @@ fn what_is_like_a_token_is_none() {
         format!("X_Tidegate_Token: {TOKEN}"),
         format!("Cookie: x-tidegate-token={TOKEN}"),
     ];
-    for like in NO_TOKENS {
+    for like in FALSE_TOKENS {
         headers.extend([format!("X-Tidegate-Token: {like}"), format!("Authorization: Bearer {like}")]);
     }
     let body = user(GRACE);
@@ -110,8 +110,8 @@ fn what_is_like_a_token_is_none() {
     requests.push(format!("{head}\r\n\r\n{chunks}").into_bytes());
     let attack = || {
         for request in &requests {
-            let said = say(server.address, request);
-            assert_eq!(statuses(&said), [401], "{}: {said}", request.escape_ascii());
+            let received = exchange(server.address, request);
+            assert_eq!(statuses(&received), [401], "{}: {received}", request.escape_ascii());
         }
     };
     beside(|| gets_its_quota(server.address), attack);
@@ -216,34 +216,34 @@ fn bodies_that_are_no_requests(length: usize) -> [(String, u16); 6] {
 }
 
 #[test]
-fn no_request_hides_in_another() {
+fn no_request_is_smuggled_in_another() {
     let server = Server::with(HUNDRED);
     let hidden = request("/v1/check", "", user(GRACE));
     let refused = ambiguous_heads().into_iter().chain(ambiguous_chunks()).map(|form| (form, 400));
     let forms: Vec<(String, u16)> = refused.chain(bodies_that_are_no_requests(hidden.len())).collect();
     let attack = || {
         for (form, status) in &forms {
-            let said = say(server.address, [form.as_bytes(), &hidden].concat());
-            assert_eq!(statuses(&said), [*status], "{form:?}: {said}");
+            let received = exchange(server.address, [form.as_bytes(), &hidden].concat());
+            assert_eq!(statuses(&received), [*status], "{form:?}: {received}");
         }
     };
     beside(|| gets_its_quota(server.address), attack);
     // One that does not hide is answered.
     let two = request("/v1/check", "", user("mallory")).repeat(2);
-    assert_eq!(statuses(&say(server.address, two)), [200, 200]);
+    assert_eq!(statuses(&exchange(server.address, two)), [200, 200]);
     assert_eq!(server.engine.totals().allowed, 102);
 }
 
 #[test]
-fn a_head_that_is_too_much_ends_its_connection_alone() {
+fn an_oversized_head_ends_only_its_own_connection() {
     let server = Server::with(HUNDRED);
     let much = "x".repeat(70_000);
-    // The parser panics at a name that long, in the task of its connection.
+    // The first name is longer than the types of HTTP hold.
     let headers = [format!("{much}: a\r\n"), format!("X: {much}\r\n"), "X: a\r\n".repeat(200), much.repeat(3)];
     let attack = || {
         for headers in &headers {
-            let said = say(server.address, request("/v1/check", headers, user(GRACE)));
-            assert!(statuses(&said).iter().all(|status| [400, 431].contains(status)), "{headers:.20}: {said}");
+            let received = exchange(server.address, request("/v1/check", headers, user(GRACE)));
+            assert!(statuses(&received).iter().all(|status| [400, 431].contains(status)), "{headers:.20}: {received}");
         }
     };
     beside(|| gets_its_quota(server.address), attack);
@@ -251,7 +251,7 @@ fn a_head_that_is_too_much_ends_its_connection_alone() {
 }
 
 #[test]
-fn whom_a_stranger_names_is_not_whom_it_is_counted_as() {
+fn an_address_that_a_stranger_names_is_not_counted() {
     const VICTIM: &str = "192.0.2.7";
     let server = Server::asked_by_proxies(&HUNDRED.replace("user", "ip"), authorize(&["ip=address"], &["127.0.0.1"]));
     let ask = |connection: &mut Connection, headers: &str| {

@@ -3,13 +3,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use tidegate_service::{Periods, Settings};
-use tidegate_testkit::hostile::{self, beside, say};
+use tidegate_testkit::hostile::{self, beside, exchange};
 
 use super::{
     HUNDRED,
     support::{Connection, Reply, Server, array, ok},
 };
-use crate::tokens::{NO_TOKENS, TOKEN, asking_for_a_token};
+use crate::tokens::{FALSE_TOKENS, TOKEN, settings_with_token};
 
 /// A period longer than any test.
 const LONG: Duration = Duration::from_mins(10);
@@ -33,7 +33,7 @@ fn gets_its_quota(address: SocketAddr, token: Option<&str>) {
 }
 
 #[test]
-fn a_count_that_is_no_count_ends_its_connection_alone() {
+fn an_invalid_count_ends_only_its_own_connection() {
     let server = Server::with(HUNDRED);
     let counts = [
         "*1048577",
@@ -78,8 +78,8 @@ fn a_count_that_is_no_count_ends_its_connection_alone() {
     let attack = || {
         for (form, why) in &forms {
             // What comes behind is no command any more.
-            let said = say(server.address, [form.as_bytes(), &array(&CHECK)].concat());
-            assert_eq!(said, format!("-ERR Protocol error: {why}\r\n"), "{form:?}");
+            let received = exchange(server.address, [form.as_bytes(), &array(&CHECK)].concat());
+            assert_eq!(received, format!("-ERR Protocol error: {why}\r\n"), "{form:?}");
         }
     };
     beside(|| gets_its_quota(server.address, None), attack);
@@ -87,7 +87,7 @@ fn a_count_that_is_no_count_ends_its_connection_alone() {
 }
 
 #[test]
-fn what_is_announced_and_does_not_come_takes_no_room() {
+fn an_argument_that_is_announced_and_does_not_come_takes_no_room() {
     const CONNECTIONS: usize = 50;
     // They do not end meanwhile.
     let periods = Periods { request: LONG, ..Periods::default() };
@@ -106,10 +106,10 @@ fn what_is_announced_and_does_not_come_takes_no_room() {
 }
 
 #[test]
-fn what_is_like_a_token_is_none() {
-    let server = Server::listening(HUNDRED, asking_for_a_token(), None);
+fn a_value_that_resembles_a_token_is_refused() {
+    let server = Server::listening(HUNDRED, settings_with_token(), None);
     let mut logins: Vec<Vec<u8>> = Vec::new();
-    for like in NO_TOKENS.into_iter().chain(["", "default"]) {
+    for like in FALSE_TOKENS.into_iter().chain(["", "default"]) {
         logins.push(array(&["AUTH", like]));
         logins.push(array(&["AUTH", "default", like]));
         logins.push(array(&["HELLO", "3", "AUTH", "default", like]));
@@ -120,9 +120,9 @@ fn what_is_like_a_token_is_none() {
     let attack = || {
         for login in &logins {
             // What comes with it does not pass, be it before or behind.
-            let said = say(server.address, [&array(&CHECK)[..], login, &array(&CHECK)].concat());
-            let replies: Vec<&str> = said.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
-            assert_eq!(replies, ["-NOAUTH", "-WRONGPASS", "-NOAUTH"], "{}: {said}", login.escape_ascii());
+            let received = exchange(server.address, [&array(&CHECK)[..], login, &array(&CHECK)].concat());
+            let replies: Vec<&str> = received.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
+            assert_eq!(replies, ["-NOAUTH", "-WRONGPASS", "-NOAUTH"], "{}: {received}", login.escape_ascii());
         }
     };
     beside(|| gets_its_quota(server.address, Some(TOKEN)), attack);
