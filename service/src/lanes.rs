@@ -23,7 +23,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     runtime,
     sync::{mpsc, oneshot, watch},
-    task::{JoinSet, LocalSet, spawn_local},
+    task::{JoinSet, LocalSet, coop, spawn_local},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +34,9 @@ use crate::periods::Periods;
 const IDLE_LOOKS: u32 = 12;
 /// After a connection that could not be taken: the system has no more descriptors, say.
 const BREATH: Duration = Duration::from_millis(100);
+/// Bytes that cost one unit of the budget that tokio gives a task for a turn. The budget has 128 units, so a turn reads 64 KiB.
+/// Tokio itself takes one unit for each read, whatever it brings: turns would be of 1 MiB.
+const UNIT_BYTES: usize = 512;
 
 /// What a lane does with its connections.
 pub(crate) trait Door: Sized + 'static {
@@ -237,25 +240,32 @@ async fn unauthenticated(permit: &ConnectionPermit, period: Duration) {
     }
 }
 
-/// A socket that notes when something is sent.
-struct Watched {
-    socket: WriteDeadline<TcpStream>,
+/// A socket that notes when something is sent. Its reads are paid for by the byte, so that a connection that always has more to
+/// read leaves the others of its lane their turns.
+struct Watched<S> {
+    socket: S,
     moved: Rc<Cell<bool>>,
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
         self.moved.set(true);
+        for _ in 0..(buffer.filled().len() - before) / UNIT_BYTES {
+            // Pending: the budget is spent, and the next read waits for the next turn.
+            let Poll::Ready(unit) = coop::poll_proceed(context) else { break };
+            unit.made_progress();
+        }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
         self.moved.set(true);
@@ -282,5 +292,46 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, mem};
+
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_always_has_more_to_read_reads_64_kib_a_turn() {
+        const SENT_BYTES: usize = 1 << 20;
+        let (mut sender, socket) = duplex(SENT_BYTES);
+        sender.write_all(&vec![0; SENT_BYTES]).await.expect("there is room");
+        drop(sender);
+        let mut socket = Watched { socket, moved: Rc::default() };
+        let (mut turns, mut turn, mut room) = (Vec::new(), 0, [0_u8; 8 << 10]);
+        poll_fn(|context| {
+            loop {
+                let mut part = ReadBuf::new(&mut room);
+                match Pin::new(&mut socket).poll_read(context, &mut part) {
+                    Poll::Ready(read) => {
+                        read.expect("it does not fail");
+                        turn += part.filled().len();
+                        if part.filled().is_empty() {
+                            return Poll::Ready(());
+                        }
+                    }
+                    Poll::Pending => {
+                        turns.push(mem::take(&mut turn));
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await;
+        assert_eq!(turns.iter().sum::<usize>() + turn, SENT_BYTES);
+        // Not much less, either: a long message is to be read in few turns.
+        assert!(turns.iter().all(|bytes| (48 << 10..=64 << 10).contains(bytes)), "{turns:?}");
     }
 }

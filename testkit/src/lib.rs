@@ -1,5 +1,5 @@
 //! Servers, ports and certificates for the tests of all crates: Redis or Valkey, alone or as a cluster; Envoy and other proxies;
-//! a proxy that delays and drops answers; databases on a `PostgreSQL` server.
+//! a proxy that delays and drops answers; databases on a `PostgreSQL` server; a hostile caller.
 //!
 //! Tests only: what does not work panics with the reason. Each guard releases what it holds when it is dropped, and helper
 //! processes also end when the test process is killed (see [`process`]).
@@ -7,6 +7,7 @@
 pub mod certificate;
 pub mod cluster;
 pub mod fault_proxy;
+pub mod hostile;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -2,6 +2,7 @@
 
 mod access;
 mod alerts;
+mod attacks;
 mod audit;
 mod bodies;
 mod browsers;

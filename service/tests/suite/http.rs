@@ -1,5 +1,6 @@
 //! The HTTP door, over real sockets: what is answered, what is refused, how connections are treated, what is counted.
 
+mod attacks;
 mod authorize;
 mod batches;
 mod browsers;

@@ -9,4 +9,5 @@ mod http;
 mod process;
 mod resp;
 mod store;
+mod tokens;
 mod unread;

@@ -1,5 +1,6 @@
 //! The door of the Redis protocol, over real sockets: what is answered, what is refused, how connections are treated.
 
+mod attacks;
 mod commands;
 mod connections;
 mod failures;
