@@ -351,7 +351,7 @@ impl Memory {
             (
                 "table_full",
                 sample.overflow_charges,
-                "Keys find no room in the engine's table, and share buckets: give it more with max_keys",
+                "New keys find no room in the engine's table and may be denied: give it more with max_keys",
             ),
             ("unknown_domain", sample.unknown_domain(), "Requests name a domain that the policy does not have"),
             ("without_store", sample.degraded(), "Limits that nodes share are decided by each node alone"),

@@ -1,6 +1,6 @@
-//! How often somebody may try to sign in, or show a token that is none: limited by our own engine, by network, by address, and
-//! by address and name. Where its table is full of keys that count, newcomers share eight buckets of each limit: nobody comes
-//! through uncounted, and whoever has a place keeps it.
+//! Limits tries to sign in, and tokens that are none: by our own engine, by network, by address, and by address and name.
+//! Where a limit has its share of the table in live keys, newcomers get one of its eight overflow buckets or are denied: none
+//! comes through uncounted, and a key that has a place keeps it.
 
 use std::time::Duration;
 

@@ -10,9 +10,8 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Account, Buckets, Charged, overflow_slot},
+    account::{Account, Buckets, Charged},
     algorithm::Meter,
-    bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
@@ -23,10 +22,11 @@ use crate::{
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
     request::Request,
     ring::Spare,
+    shares::TableShares,
     snapshot::{Charge, Plan, Snapshot},
     tally::{Counts, NoLimit, Share, Tally, Totals},
     time::Nanos,
-    word::{Held, Slot},
+    word::Held,
 };
 
 /// How many keys an engine has room for unless told otherwise.
@@ -128,7 +128,8 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
-        let buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
+        let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
+        buckets.table.share(TableShares::default());
         Self {
             rated: LiveLimit::alone(None),
             buckets,
@@ -139,11 +140,24 @@ impl<C: Clock> Engine<C> {
         }
     }
 
+    /// Sets how much of the table the keys of one limit and those of one domain may take, from the next publish on.
+    ///
+    /// ```
+    /// use tidegate::{Engine, TableShares};
+    ///
+    /// let engine = Engine::new().with_shares(TableShares { limit_percent: 40, domain_percent: 60 });
+    /// ```
+    #[must_use]
+    pub fn with_shares(mut self, shares: TableShares) -> Self {
+        self.buckets.table.share(shares);
+        self
+    }
+
     /// Makes a policy that of every check that begins from now on, and answers its version: one more than that of the
     /// policy before, counted from 1, unless the [`Publish`] names another.
     ///
     /// What was used stays used, limit by limit, by full name: 100 used of 100, raised to 1,000, leaves 900; or as
-    /// [`Publish::carrying`] says. The engine remembers every name that it ever had, about 200 bytes each, up to a million.
+    /// [`Publish::carrying`] says. The engine remembers every name that it ever had, about 250 bytes each, up to a million.
     ///
     /// Where it has sliding window logs of a size that the engine has not met yet, their rings are allocated first, at most
     /// 32 MiB for each power of two up to 4,096; they stay.
@@ -178,7 +192,9 @@ impl<C: Clock> Engine<C> {
         version: u64,
     ) -> Result<(), PublishError> {
         let buckets = &self.buckets;
-        let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry)?;
+        let shares = &buckets.table.shares;
+        let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry, shares)?;
+        shares.come_into_force(live.limits.len(), live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
@@ -223,14 +239,6 @@ impl<C: Clock> Engine<C> {
         table.sweep(|limit| changed.contains_key(&limit), convert);
         let generation = |limit| changed.get(&limit).map(|limit| limit.generation);
         self.buckets.leases.revoke(table, || self.buckets.clock.now(), generation);
-        for &limit in changed.keys() {
-            for cell in self.buckets.registry.overflows(limit) {
-                // Empty ones too, so that no check which began before the sweep writes into one after it.
-                update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    Next::Write(overflow_slot(limit, convert(limit, slot.held(), &mut None)), ())
-                });
-            }
-        }
     }
 
     /// The clock that it reads.
@@ -251,11 +259,41 @@ impl<C: Clock> Engine<C> {
         Order(self.buckets.version.load())
     }
 
-    /// How often an overflow bucket was charged, because the table had no slot for a key: if this grows, the engine needs
-    /// more `max_keys`.
+    /// How often a check or a peek brought a new key for which the table had no slot: it took an overflow bucket of its limit,
+    /// or was denied. If this grows, the engine needs more `max_keys`, or the limit a larger [share](TableShares).
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
-        self.buckets.overflow_charges.count()
+        self.buckets.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets of its limit had live keys too. It was told to come again
+    /// when the first bucket that it could have is idle.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.buckets.denied_without_room()
+    }
+
+    /// Limits of the present policy's tiers and rules whose overflow buckets all have live keys: a new key of theirs is denied
+    /// if the table has no slot for it.
+    #[must_use]
+    pub fn drained_limits(&self) -> Vec<LimitIndex> {
+        let (live, now) = (self.live.load(), self.buckets.clock.now());
+        let limits = live.limits.iter().filter(|limit| limit.tally.is_some());
+        let drained = limits.filter(|limit| self.buckets.table.shares.is_drained(limit.index, now));
+        drained.map(|limit| LimitIndex(limit.index)).collect()
+    }
+
+    /// How many slots of the table, and overflow buckets of its own, the keys of a limit hold: those of its live keys, and
+    /// those of idle ones that no other key has taken yet.
+    #[must_use]
+    pub fn slots_held(&self, limit: LimitIndex) -> u64 {
+        self.buckets.table.shares.held(limit.0)
+    }
+
+    /// How many slots the table has: one and a half for each of `max_keys`.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.buckets.table.slots()
     }
 
     /// How full the table is, from 0 to 1: the part of its slots that hold a live key, estimated from a few thousand of them. It

@@ -1,4 +1,4 @@
-//! What outlives snapshots: the names of limits, their overflow buckets, and how their numbers changed.
+//! What outlives snapshots: the names of limits, and how their numbers changed.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -8,16 +8,14 @@ use crate::{
     lease::without_reserve,
     publish::Publish,
     ring::{Lost, Rings, Spare},
+    shares::Shares,
     snapshot::{CompiledLimit, Snapshot},
-    sync::Cell128,
-    table::{Key, Table},
+    sync::Gauge,
+    table::Table,
     tally::Place,
     time::Nanos,
     word::{Generation, Held, LIMITS_MAX, RingWord},
 };
-
-/// Overflow buckets of a limit: where keys go for which the table has no slot.
-const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 1 } else { 8 };
 
 /// The last index is not for policies, whose indices are given from 0 upwards: see [`LiveLimit::alone`].
 const NAMES_MAX: usize = LIMITS_MAX - 1;
@@ -49,7 +47,6 @@ struct Registered {
     name: Box<str>,
     /// Number under which its decisions are counted; `None` for a limit of a single client.
     tally: Option<u32>,
-    overflow: [Cell128; OVERFLOW_BUCKETS],
 }
 
 impl fmt::Debug for Registry {
@@ -61,7 +58,7 @@ impl fmt::Debug for Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        let alone = Registered { name: OVERRIDE.into(), tally: None, overflow: Default::default() };
+        let alone = Registered { name: OVERRIDE.into(), tally: None };
         Self { limits: boxcar::Vec::new(), alone }
     }
 
@@ -72,16 +69,6 @@ impl Registry {
     /// Number under which the decisions of `limit` are counted, if they are.
     pub(crate) fn tally(&self, limit: u32) -> Option<u32> {
         self.of(limit).tally
-    }
-
-    /// The overflow bucket of a key of `limit`.
-    pub(crate) fn overflow(&self, limit: u32, key: Key) -> &Cell128 {
-        &self.overflows(limit)[key.bits().spread() % OVERFLOW_BUCKETS]
-    }
-
-    /// All overflow buckets of `limit`.
-    pub(crate) fn overflows(&self, limit: u32) -> &[Cell128] {
-        &self.of(limit).overflow
     }
 
     fn of(&self, limit: u32) -> &Registered {
@@ -297,6 +284,8 @@ pub(crate) struct Ledger {
     limits: HashMap<Box<str>, Entry>,
     /// How many of them are counted one by one.
     tallied: u32,
+    /// Slots of the table that the limits of a domain hold, by its name.
+    domains: HashMap<Box<str>, Arc<Gauge>>,
 }
 
 #[derive(Debug)]
@@ -360,6 +349,7 @@ impl Ledger {
         version: u64,
         hasher: &KeyHasher,
         registry: &Registry,
+        shares: &Shares,
     ) -> Result<Live, PublishError> {
         self.has_room_for(&snapshot)?;
         let mut owner = 0;
@@ -371,9 +361,12 @@ impl Ledger {
             let entry = self.limits.entry(limit.name.clone()).or_insert_with(|| {
                 let tally = (!limit.is_of_a_client()).then_some(self.tallied);
                 self.tallied += u32::from(tally.is_some());
-                let registered = Registered { name: limit.name.clone(), tally, overflow: Default::default() };
+                let domain = limit.name.split('/').next().unwrap_or_default();
+                let place = shares.add(self.domains.entry(domain.into()).or_default());
+                let index = registry.limits.push(Registered { name: limit.name.clone(), tally });
+                debug_assert_eq!(place, index);
                 Entry {
-                    index: registry.limits.push(registered) as u32,
+                    index: index as u32,
                     hash: hasher.name(&limit.name),
                     meter: limit.meter,
                     generation: Generation::default(),

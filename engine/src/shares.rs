@@ -1,0 +1,322 @@
+//! Shares of the table: how many slots the keys of each limit and of each domain hold, how many they may hold, and the overflow
+//! buckets that each limit has to itself.
+//!
+//! # What a slot counts for
+//!
+//! A slot counts for the limit of its key, and for that limit's domain, from the claim on until another key takes the slot or
+//! the slot is emptied: also while the key is idle. The thread whose swap changes the owner of a slot changes the counts right
+//! after it, and no other thread does. So each count is the number of slots whose tag names the limit, but for threads that are
+//! just between the two. A check of a key that has its slot neither reads nor writes a count.
+//!
+//! # Why a flood takes no more than its share
+//!
+//! Where a limit or its domain holds its share, a new key may take two kinds of places: an idle slot that the limit (the
+//! domain) holds already, which leaves its count as it is, and an overflow bucket of its limit. Only the latter raises a count,
+//! by eight a limit at most. A thread that read the count before others raised it may raise it once more, so a limit holds at
+//! most its share, its overflow buckets, and one slot for each thread that checks at that moment.
+//!
+//! # Why a limit is not denied what it holds and does not use
+//!
+//! Idle slots count. A thread that brings a new key of a limit without slots to spare first empties the idle ones among the
+//! next few slots of the table ([`RECLAIMED`]), which loses nothing: an idle key is the same as an absent one. So a limit of
+//! whose slots the part p is idle is turned away with a probability of at most (1 - p)^256 where no candidate of the key is
+//! idle either, and one whose slots are all idle never.
+
+use std::sync::Arc;
+
+use crate::{
+    bucket::Swap,
+    sync::{Cell128, Counter, Gauge},
+    time::Nanos,
+    word::Slot,
+};
+
+/// The most overflow buckets of a limit.
+pub(crate) const OVERFLOW_BUCKETS_MAX: usize = 8;
+
+/// Overflow buckets of a limit. Models of loom say themselves how many they walk through.
+pub(crate) const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 0 } else { OVERFLOW_BUCKETS_MAX };
+
+/// So many slots are looked through for idle ones when a limit or a domain holds its share.
+pub(crate) const RECLAIMED: usize = 256;
+
+/// A limit and a domain may hold so many slots in any case: as many as a key has in its two lines.
+const SLOTS_MIN: u64 = 8;
+
+/// How much of an engine's table the keys of one limit, and those of one domain, may take, in per cent of its slots.
+///
+/// The table has 1.5 slots for each of `max_keys`, so two thirds of it are `max_keys`. A share of less than that leaves a
+/// limit less room than `max_keys` says; one of more leaves the others less while the limit is flooded with keys. Where a
+/// policy has a single domain, that may take all of the table, and so may its only limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableShares {
+    /// Of one limit: from 1 to 100.
+    pub limit_percent: u8,
+    /// Of all limits of one domain: from 1 to 100.
+    pub domain_percent: u8,
+}
+
+impl TableShares {
+    /// Each may take all.
+    pub const WHOLE: Self = Self { limit_percent: 100, domain_percent: 100 };
+}
+
+/// 70 % for a limit, 75 % for a domain.
+impl Default for TableShares {
+    fn default() -> Self {
+        Self { limit_percent: 70, domain_percent: 75 }
+    }
+}
+
+/// What each limit and each domain holds and may hold.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    /// By the index of the limit. Grows only, is read without a lock.
+    limits: boxcar::Vec<LimitShare>,
+    /// Of the limit that no policy has.
+    alone: LimitShare,
+    /// What a limit and a domain may hold where there are others.
+    among_others: [u64; 2],
+    /// What a limit may hold now.
+    limit_max: Gauge,
+    /// What a domain may hold now.
+    domain_max: Gauge,
+    overflowed: Counter,
+    refused: Counter,
+}
+
+#[derive(Debug)]
+struct LimitShare {
+    held: Gauge,
+    /// Slots that all limits of the domain hold.
+    domain: Arc<Gauge>,
+    overflow: Box<[Cell128]>,
+}
+
+impl LimitShare {
+    fn new(domain: Arc<Gauge>, buckets: usize) -> Self {
+        Self { held: Gauge::default(), domain, overflow: (0..buckets).map(|_| Cell128::default()).collect() }
+    }
+
+    fn count(&self, slots: i64) {
+        self.held.add(slots);
+        self.domain.add(slots);
+    }
+}
+
+/// What holds its share, so that a new key takes only slots that it holds already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shortage {
+    Limit,
+    Domain,
+}
+
+impl Shares {
+    /// Each limit may hold all slots. The limit that no policy has has so many overflow buckets.
+    pub(crate) fn new(overflow_buckets: usize) -> Self {
+        let shares = Self {
+            limits: boxcar::Vec::new(),
+            alone: LimitShare::new(Arc::default(), overflow_buckets),
+            among_others: [u64::MAX; 2],
+            limit_max: Gauge::default(),
+            domain_max: Gauge::default(),
+            overflowed: Counter::default(),
+            refused: Counter::default(),
+        };
+        shares.come_into_force(0, 0);
+        shares
+    }
+
+    /// Sets what a limit and a domain may hold of a table with so many slots, from the next policy on.
+    pub(crate) fn set(&mut self, shares: TableShares, slots: usize) {
+        self.among_others = [shares.limit_percent, shares.domain_percent].map(|percent| part(slots, percent));
+    }
+
+    /// A policy of so many limits and domains comes into force.
+    pub(crate) fn come_into_force(&self, limits: usize, domains: usize) {
+        let [limit, domain] = self.among_others;
+        self.limit_max.set(if limits > 1 { limit } else { u64::MAX });
+        self.domain_max.set(if domains > 1 { domain } else { u64::MAX });
+    }
+
+    /// Adds the limit with the next index; one caller at a time. `domain` counts for all limits of its domain.
+    pub(crate) fn add(&self, domain: &Arc<Gauge>) -> usize {
+        self.limits.push(LimitShare::new(Arc::clone(domain), OVERFLOW_BUCKETS))
+    }
+
+    fn of(&self, limit: u32) -> &LimitShare {
+        self.limits.get(limit as usize).unwrap_or(&self.alone)
+    }
+
+    /// Returns how many slots and overflow buckets the keys of `limit` hold, live or idle.
+    pub(crate) fn held(&self, limit: u32) -> u64 {
+        self.of(limit).held.get()
+    }
+
+    /// Counts that a slot which was `before` is `after`.
+    pub(crate) fn passed(&self, before: Slot, after: Slot) {
+        let (before, after) = (before.owner(), after.owner());
+        if before == after {
+            return;
+        }
+        if let Some(limit) = before {
+            self.of(limit).count(-1);
+        }
+        if let Some(limit) = after {
+            self.of(limit).count(1);
+        }
+    }
+
+    /// Returns whether new keys of `limit` may take only some slots.
+    pub(crate) fn shortage(&self, limit: u32) -> Option<Shortage> {
+        let share = self.of(limit);
+        if share.held.get() >= self.limit_max.get() {
+            return Some(Shortage::Limit);
+        }
+        (share.domain.get() >= self.domain_max.get()).then_some(Shortage::Domain)
+    }
+
+    /// Returns whether a new key of `limit` may take a slot of the table, were it idle.
+    pub(crate) fn may_take(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
+        let Some(shortage) = shortage else { return true };
+        let is_of_domain = |owner| Arc::ptr_eq(&self.of(owner).domain, &self.of(limit).domain);
+        slot.owner().is_some_and(|owner| owner == limit || (shortage == Shortage::Domain && is_of_domain(owner)))
+    }
+
+    /// The overflow buckets of `limit`.
+    pub(crate) fn overflow(&self, limit: u32) -> &[Cell128] {
+        &self.of(limit).overflow
+    }
+
+    /// The overflow buckets of all limits that `concerns`.
+    pub(crate) fn overflows(&self, concerns: impl Fn(u32) -> bool) -> impl Iterator<Item = &Cell128> {
+        let limits = self.limits.iter().filter(move |(limit, _)| concerns(*limit as u32));
+        limits.flat_map(|(_, share)| share.overflow.iter())
+    }
+
+    /// Returns whether every overflow bucket of `limit` is in use at `now`: a new key that finds no slot is denied.
+    pub(crate) fn is_drained(&self, limit: u32, now: Nanos) -> bool {
+        self.overflow(limit).iter().all(|cell| !Swap::load(cell).is_free(now))
+    }
+
+    /// Counts a key that was put into an overflow bucket.
+    pub(crate) fn count_overflowed(&self) {
+        self.overflowed.next();
+    }
+
+    /// Counts a check or a look for whose key there was no bucket.
+    pub(crate) fn count_refused(&self) {
+        self.refused.next();
+    }
+
+    /// How often a key was put into an overflow bucket.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.count()
+    }
+
+    /// How often there was no bucket for a key.
+    #[inline(always)]
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.count()
+    }
+}
+
+/// So many of `slots` are `percent` of them, or as many as anything may hold.
+fn part(slots: usize, percent: u8) -> u64 {
+    if percent >= 100 { u64::MAX } else { (slots as u64 * u64::from(percent) / 100).max(SLOTS_MIN) }
+}
+
+#[cfg(all(test, not(engine_loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::word::{Held, KeyBits};
+
+    /// Five limits, two of one domain and three of the other; and one that no policy has.
+    fn shares() -> (Shares, [Arc<Gauge>; 2]) {
+        let (shares, domains) = (Shares::new(OVERFLOW_BUCKETS), [(); 2].map(|()| Arc::default()));
+        for limit in 0..5 {
+            assert_eq!(shares.add(&domains[usize::from(limit > 1)]), limit);
+        }
+        (shares, domains)
+    }
+
+    fn slot(limit: Option<u32>) -> Slot {
+        limit.map_or(Slot::EMPTY, |limit| Slot::active(KeyBits::new(limit, 7), Held::default()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_count_is_the_number_of_slots_that_name_the_limit(
+            changes in proptest::collection::vec((0..20_usize, proptest::option::of(0..6_u32)), 0..200),
+        ) {
+            let (shares, domains) = shares();
+            let mut slots = [None; 20];
+            for (place, after) in changes {
+                shares.passed(slot(slots[place]), slot(after));
+                slots[place] = after;
+            }
+            let held = |limits: std::ops::Range<u32>| {
+                slots.iter().flatten().filter(|limit| limits.contains(*limit)).count() as u64
+            };
+            for limit in 0..6 {
+                prop_assert_eq!(shares.held(limit), held(limit..limit + 1));
+            }
+            prop_assert_eq!(domains.map(|domain| domain.get()), [held(0..2), held(2..5)]);
+        }
+
+        #[test]
+        fn a_part_is_what_it_says_and_never_less_than_a_few(slots in 8..3_000_000_000_usize, percent in 1..100_u8) {
+            let part = part(slots, percent);
+            prop_assert!(part >= SLOTS_MIN && part <= slots as u64);
+            let exact = slots as f64 * f64::from(percent) / 100.0;
+            prop_assert!(part == SLOTS_MIN || (exact - part as f64).abs() <= 1.0);
+        }
+
+        #[test]
+        fn only_what_holds_its_share_is_bounded(
+            held in proptest::array::uniform5(0..40_u32), limit in 0..5_u32, owner in proptest::option::of(0..5_u32),
+        ) {
+            let (mut shares, _) = shares();
+            shares.set(TableShares { limit_percent: 20, domain_percent: 40 }, 100);
+            shares.come_into_force(5, 2);
+            for (limit, held) in held.iter().enumerate() {
+                (0..*held).for_each(|_| shares.passed(Slot::EMPTY, slot(Some(limit as u32))));
+            }
+            let domain = if limit < 2 { 0..2 } else { 2..5 };
+            let of_domain: u32 = domain.clone().map(|limit| held[limit as usize]).sum();
+            let shortage = match (held[limit as usize] >= 20, of_domain >= 40) {
+                (true, _) => Some(Shortage::Limit),
+                (false, true) => Some(Shortage::Domain),
+                (false, false) => None,
+            };
+            prop_assert_eq!(shares.shortage(limit), shortage);
+            let may = match shortage {
+                Some(Shortage::Limit) => owner == Some(limit),
+                Some(Shortage::Domain) => owner.is_some_and(|owner| domain.contains(&owner)),
+                None => true,
+            };
+            prop_assert_eq!(shares.may_take(limit, shortage, slot(owner)), may);
+        }
+    }
+
+    #[test]
+    fn what_is_alone_may_hold_all() {
+        let (mut shares, _) = shares();
+        shares.set(TableShares::default(), 15_000);
+        (0..14_000).for_each(|_| shares.passed(Slot::EMPTY, slot(Some(0))));
+        for (limits, domains, shortage) in
+            [(1, 1, None), (2, 1, Some(Shortage::Limit)), (5, 2, Some(Shortage::Limit)), (0, 0, None)]
+        {
+            shares.come_into_force(limits, domains);
+            assert_eq!(shares.shortage(0), shortage, "{limits} limits, {domains} domains");
+        }
+        shares.come_into_force(5, 2);
+        assert_eq!(shares.shortage(1), Some(Shortage::Domain), "its neighbour took what is the domain's");
+        assert_eq!(shares.shortage(2), None);
+        shares.set(TableShares::WHOLE, 15_000);
+        shares.come_into_force(5, 2);
+        assert_eq!(shares.shortage(0), None);
+    }
+}
