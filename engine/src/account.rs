@@ -26,7 +26,7 @@ use crate::{
     word::{Held, Slot},
 };
 
-/// How long a key without a bucket is told to wait where none of those that it could have says when it is idle.
+/// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
 const NO_ROOM_NS: u64 = SECOND_NS;
 
 /// All buckets, and what it takes to charge them.

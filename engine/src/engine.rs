@@ -194,7 +194,8 @@ impl<C: Clock> Engine<C> {
         let buckets = &self.buckets;
         let shares = &buckets.table.shares;
         let mut live = ledger.bind(publish, version, &buckets.hasher, &buckets.registry, shares)?;
-        shares.come_into_force(live.limits.len(), live.snapshot.domains.len());
+        let of_many = live.limits.iter().filter(|limit| limit.tally.is_some()).count();
+        shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
@@ -266,8 +267,8 @@ impl<C: Clock> Engine<C> {
         self.buckets.overflow_charges()
     }
 
-    /// How often such a key was denied, because the overflow buckets of its limit had live keys too. It was told to come again
-    /// when the first bucket that it could have is idle.
+    /// How often such a key was denied, because the overflow buckets of its limit had live keys too. The decision says when the
+    /// first bucket that it could have is idle.
     #[must_use]
     pub fn denied_without_room(&self) -> u64 {
         self.buckets.denied_without_room()
@@ -283,8 +284,8 @@ impl<C: Clock> Engine<C> {
         drained.map(|limit| LimitIndex(limit.index)).collect()
     }
 
-    /// How many slots of the table, and overflow buckets of its own, the keys of a limit hold: those of its live keys, and
-    /// those of idle ones that no other key has taken yet.
+    /// How many slots of the table the keys of a limit hold: those of its live keys, and those of idle ones that no other key
+    /// has taken yet. Overflow buckets are not counted.
     #[must_use]
     pub fn slots_held(&self, limit: LimitIndex) -> u64 {
         self.buckets.table.shares.held(limit.0)

@@ -3,19 +3,27 @@
 //!
 //! # What a slot counts for
 //!
-//! A slot counts for the limit of its key, and for that limit's domain, from the claim on until another key takes the slot or
-//! the slot is emptied: also while the key is idle. The thread whose swap changes the owner of a slot changes the counts right
-//! after it, and no other thread does. So each count is the number of slots whose tag names the limit, but for threads that are
-//! just between the two. A check of a key that has its slot neither reads nor writes a count.
+//! A slot of the table counts for the limit of its key, and for that limit's domain, from the claim on until another key takes
+//! the slot or the slot is emptied: also while the key is idle. The thread whose swap changes the owner of a slot changes the
+//! counts right after it, and no other thread does. So each count is the number of slots whose tag names the limit, but for
+//! threads that are just between the two. A check of a key that has its slot neither reads nor writes a count. Overflow buckets
+//! are not counted.
 //!
 //! # Why a flood takes no more than its share
 //!
-//! Where a limit or its domain holds its share, a new key may take two kinds of places: an idle slot that the limit (the
-//! domain) holds already, which leaves its count as it is, and an overflow bucket of its limit. Only the latter raises a count,
-//! by eight a limit at most. A thread that read the count before others raised it may raise it once more, so a limit holds at
-//! most its share, its overflow buckets, and one slot for each thread that checks at that moment.
+//! Where a limit or its domain holds its share, a new key may take an idle slot that the limit (the domain) holds already, which
+//! leaves its count as it is, or an overflow bucket of its limit. A thread that read the count before others raised it may raise
+//! it once more, so a limit holds at most its share and one slot for each thread that checks at that moment.
 //!
-//! # Why a limit is not denied what it holds and does not use
+//! # What is left where several limits are flooded
+//!
+//! The shares of several limits, or domains, add up to more than the table, and one request may bring keys of several. So some
+//! slots are kept: once all others are held, which takes two limits at least, a limit takes one only while it holds less than
+//! an equal part of those that are kept, for each of the limits but two. A limit that holds so little is not bounded by the
+//! share of its domain either. When its keys are idle their slots become empty before another limit gets them, and are kept
+//! again.
+//!
+//! # Why a limit is not denied what is held and not used
 //!
 //! Idle slots count. A thread that brings a new key of a limit without slots to spare first empties the idle ones among the
 //! next few slots of the table ([`RECLAIMED`]), which loses nothing: an idle key is the same as an absent one. So a limit of
@@ -43,11 +51,19 @@ pub(crate) const RECLAIMED: usize = 256;
 /// A limit and a domain may hold so many slots in any case: as many as a key has in its two lines.
 const SLOTS_MIN: u64 = 8;
 
+/// All limits together hold at least so many per cent before one is bounded by what the others hold. At this load one new key
+/// in five hundred finds no candidate, at 90 % one in thirty.
+const TABLE_PERCENT: u8 = 85;
+
 /// How much of an engine's table the keys of one limit, and those of one domain, may take, in per cent of its slots.
 ///
 /// The table has 1.5 slots for each of `max_keys`, so two thirds of it are `max_keys`. A share of less than that leaves a
 /// limit less room than `max_keys` says; one of more leaves the others less while the limit is flooded with keys. Where a
 /// policy has a single domain, that may take all of the table, and so may its only limit.
+///
+/// Several limits that are flooded at once have a share each. So where a policy has more than two, 15 % of the slots are kept
+/// for limits that hold little: each takes an equal part of them, where two limits hold the others. Above a share of 70 % of a
+/// limit, half of what it leaves is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableShares {
     /// Of one limit: from 1 to 100.
@@ -75,12 +91,20 @@ pub(crate) struct Shares {
     limits: boxcar::Vec<LimitShare>,
     /// Of the limit that no policy has.
     alone: LimitShare,
-    /// What a limit and a domain may hold where there are others.
-    among_others: [u64; 2],
+    /// Slots that any limit holds.
+    held: Gauge,
+    /// What a limit, a domain, and all limits together may hold where there are several.
+    among_others: [u64; 3],
+    /// Slots that are kept for limits that hold little.
+    kept: u64,
+    /// What a limit may hold now, whatever its domain and all limits together hold.
+    limit_min: Gauge,
     /// What a limit may hold now.
     limit_max: Gauge,
     /// What a domain may hold now.
     domain_max: Gauge,
+    /// What all limits together may hold now, but for those below `limit_min`.
+    table_max: Gauge,
     overflowed: Counter,
     refused: Counter,
 }
@@ -104,11 +128,13 @@ impl LimitShare {
     }
 }
 
-/// What holds its share, so that a new key takes only slots that it holds already.
+/// What holds its share, so that a new key takes only slots that its limit, or its domain, holds already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortage {
     Limit,
     Domain,
+    /// All limits together.
+    Table,
 }
 
 impl Shares {
@@ -117,26 +143,36 @@ impl Shares {
         let shares = Self {
             limits: boxcar::Vec::new(),
             alone: LimitShare::new(Arc::default(), overflow_buckets),
-            among_others: [u64::MAX; 2],
+            held: Gauge::default(),
+            among_others: [u64::MAX; 3],
+            kept: 0,
+            limit_min: Gauge::default(),
             limit_max: Gauge::default(),
             domain_max: Gauge::default(),
+            table_max: Gauge::default(),
             overflowed: Counter::default(),
             refused: Counter::default(),
         };
-        shares.come_into_force(0, 0);
+        shares.come_into_force(0, 0, 0);
         shares
     }
 
     /// Sets what a limit and a domain may hold of a table with so many slots, from the next policy on.
     pub(crate) fn set(&mut self, shares: TableShares, slots: usize) {
-        self.among_others = [shares.limit_percent, shares.domain_percent].map(|percent| part(slots, percent));
+        let TableShares { limit_percent, domain_percent } = shares;
+        let table_percent = TABLE_PERCENT.max(u8::midpoint(limit_percent, 100));
+        self.among_others = [limit_percent, domain_percent, table_percent].map(|percent| part(slots, percent));
+        self.kept = (slots as u64).saturating_sub(self.among_others[2]);
     }
 
-    /// A policy of so many limits and domains comes into force.
-    pub(crate) fn come_into_force(&self, limits: usize, domains: usize) {
-        let [limit, domain] = self.among_others;
-        self.limit_max.set(if limits > 1 { limit } else { u64::MAX });
-        self.domain_max.set(if domains > 1 { domain } else { u64::MAX });
+    /// A policy of so many limits, `of_many` of which are not of a single client, and domains comes into force.
+    pub(crate) fn come_into_force(&self, limits: usize, of_many: usize, domains: usize) {
+        let [limit, domain, table] = self.among_others;
+        let bound = |is_bounded: bool, share: u64| if is_bounded { share } else { u64::MAX };
+        self.limit_min.set(self.kept / of_many.saturating_sub(2).max(1) as u64);
+        self.limit_max.set(bound(limits > 1, limit));
+        self.domain_max.set(bound(domains > 1, domain));
+        self.table_max.set(bound(limits > 2, table));
     }
 
     /// Adds the limit with the next index; one caller at a time. `domain` counts for all limits of its domain.
@@ -148,12 +184,12 @@ impl Shares {
         self.limits.get(limit as usize).unwrap_or(&self.alone)
     }
 
-    /// Returns how many slots and overflow buckets the keys of `limit` hold, live or idle.
+    /// Returns how many slots of the table the keys of `limit` hold, live or idle.
     pub(crate) fn held(&self, limit: u32) -> u64 {
         self.of(limit).held.get()
     }
 
-    /// Counts that a slot which was `before` is `after`.
+    /// Counts that a slot of the table which was `before` is `after`.
     pub(crate) fn passed(&self, before: Slot, after: Slot) {
         let (before, after) = (before.owner(), after.owner());
         if before == after {
@@ -165,22 +201,44 @@ impl Shares {
         if let Some(limit) = after {
             self.of(limit).count(1);
         }
+        self.held.add(i64::from(after.is_some()) - i64::from(before.is_some()));
     }
 
-    /// Returns whether new keys of `limit` may take only some slots.
+    /// Returns why new keys of `limit` may take only some slots, if it is so.
     pub(crate) fn shortage(&self, limit: u32) -> Option<Shortage> {
         let share = self.of(limit);
-        if share.held.get() >= self.limit_max.get() {
-            return Some(Shortage::Limit);
+        let held = share.held.get();
+        if held >= self.limit_max.get() {
+            Some(Shortage::Limit)
+        } else if held < self.limit_min.get() {
+            None
+        } else if share.domain.get() >= self.domain_max.get() {
+            Some(Shortage::Domain)
+        } else {
+            (self.held.get() >= self.table_max.get()).then_some(Shortage::Table)
         }
-        (share.domain.get() >= self.domain_max.get()).then_some(Shortage::Domain)
     }
 
-    /// Returns whether a new key of `limit` may take a slot of the table, were it idle.
+    /// Returns whether a new key of `limit` may take a slot of the table, were it idle. Never one of a limit outside of what is
+    /// short, which would then find fewer of its own.
     pub(crate) fn may_take(&self, limit: u32, shortage: Option<Shortage>, slot: Slot) -> bool {
-        let Some(shortage) = shortage else { return true };
-        let is_of_domain = |owner| Arc::ptr_eq(&self.of(owner).domain, &self.of(limit).domain);
-        slot.owner().is_some_and(|owner| owner == limit || (shortage == Shortage::Domain && is_of_domain(owner)))
+        match shortage {
+            None => true,
+            Some(Shortage::Limit | Shortage::Table) => slot.owner() == Some(limit),
+            Some(Shortage::Domain) => slot.owner().is_some_and(|owner| self.are_of_one_domain(owner, limit)),
+        }
+    }
+
+    /// Returns whether an idle slot of the table is to be emptied for a new key of `limit`.
+    pub(crate) fn may_empty(&self, limit: u32, shortage: Shortage, slot: Slot) -> bool {
+        match shortage {
+            Shortage::Limit | Shortage::Domain => self.may_take(limit, Some(shortage), slot),
+            Shortage::Table => slot.owner().is_some(),
+        }
+    }
+
+    fn are_of_one_domain(&self, one: u32, other: u32) -> bool {
+        Arc::ptr_eq(&self.of(one).domain, &self.of(other).domain)
     }
 
     /// The overflow buckets of `limit`.
@@ -263,6 +321,7 @@ mod tests {
             for limit in 0..6 {
                 prop_assert_eq!(shares.held(limit), held(limit..limit + 1));
             }
+            prop_assert_eq!(shares.held.get(), held(0..6));
             prop_assert_eq!(domains.map(|domain| domain.get()), [held(0..2), held(2..5)]);
         }
 
@@ -280,20 +339,22 @@ mod tests {
         ) {
             let (mut shares, _) = shares();
             shares.set(TableShares { limit_percent: 20, domain_percent: 40 }, 100);
-            shares.come_into_force(5, 2);
+            shares.come_into_force(5, 5, 2);
             for (limit, held) in held.iter().enumerate() {
                 (0..*held).for_each(|_| shares.passed(Slot::EMPTY, slot(Some(limit as u32))));
             }
             let domain = if limit < 2 { 0..2 } else { 2..5 };
             let of_domain: u32 = domain.clone().map(|limit| held[limit as usize]).sum();
-            let shortage = match (held[limit as usize] >= 20, of_domain >= 40) {
-                (true, _) => Some(Shortage::Limit),
-                (false, true) => Some(Shortage::Domain),
-                (false, false) => None,
+            // Of 100 slots 15 are kept, five for each of three limits.
+            let shortage = match held[limit as usize] {
+                20.. => Some(Shortage::Limit),
+                0..5 => None,
+                _ if of_domain >= 40 => Some(Shortage::Domain),
+                _ => (held.iter().sum::<u32>() >= 85).then_some(Shortage::Table),
             };
             prop_assert_eq!(shares.shortage(limit), shortage);
             let may = match shortage {
-                Some(Shortage::Limit) => owner == Some(limit),
+                Some(Shortage::Limit | Shortage::Table) => owner == Some(limit),
                 Some(Shortage::Domain) => owner.is_some_and(|owner| domain.contains(&owner)),
                 None => true,
             };
@@ -309,14 +370,18 @@ mod tests {
         for (limits, domains, shortage) in
             [(1, 1, None), (2, 1, Some(Shortage::Limit)), (5, 2, Some(Shortage::Limit)), (0, 0, None)]
         {
-            shares.come_into_force(limits, domains);
+            shares.come_into_force(limits, limits, domains);
             assert_eq!(shares.shortage(0), shortage, "{limits} limits, {domains} domains");
         }
-        shares.come_into_force(5, 2);
+        shares.come_into_force(5, 5, 2);
+        assert_eq!([1, 2].map(|limit| shares.shortage(limit)), [None; 2], "they hold nothing");
+        for limit in [1, 2] {
+            (0..15_000 * 15 / 100 / 3).for_each(|_| shares.passed(Slot::EMPTY, slot(Some(limit))));
+        }
         assert_eq!(shares.shortage(1), Some(Shortage::Domain), "its neighbour took what is the domain's");
-        assert_eq!(shares.shortage(2), None);
+        assert_eq!(shares.shortage(2), Some(Shortage::Table), "another domain took what is not kept");
         shares.set(TableShares::WHOLE, 15_000);
-        shares.come_into_force(5, 2);
+        shares.come_into_force(5, 5, 2);
         assert_eq!(shares.shortage(0), None);
     }
 }

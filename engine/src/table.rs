@@ -351,7 +351,7 @@ impl Table {
                     }
                 });
                 if let Some(claim) = claim {
-                    self.shares.passed(claim, Slot::EMPTY);
+                    self.passed(cell, claim, Slot::EMPTY);
                 }
                 self.put_back(left);
                 spare.into_iter().for_each(Spare::keep);
@@ -461,7 +461,7 @@ impl Table {
         scan
     }
 
-    /// Empties idle slots of a limit that holds its share, or of all limits of such a domain, among the next few of the table.
+    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share.
     #[cold]
     fn reclaim(&self, limit: u32, shortage: Shortage, now: Nanos) {
         let count = RECLAIMED.min(self.cells.len());
@@ -469,7 +469,7 @@ impl Table {
         for place in 0..count {
             let cell = &self.cells[first.wrapping_add(place) % self.cells.len()];
             let slot: Slot = Swap::load(cell);
-            if self.shares.may_take(limit, Some(shortage), slot)
+            if self.shares.may_empty(limit, shortage, slot)
                 && slot.is_free(now)
                 && self.hand_over(cell, slot, Slot::EMPTY)
             {
@@ -482,9 +482,16 @@ impl Table {
     fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot) -> bool {
         let is_done = cell.swap(before, after).is_ok();
         if is_done {
-            self.shares.passed(before, after);
+            self.passed(cell, before, after);
         }
         is_done
+    }
+
+    /// Counts that a slot has another owner, if it is the table's.
+    fn passed(&self, cell: &Cell128, before: Slot, after: Slot) {
+        if self.cells.as_ptr_range().contains(&std::ptr::from_ref(cell)) {
+            self.shares.passed(before, after);
+        }
     }
 
     /// Gives the key a bucket with what `transition` writes: see the head of this file. `None` when it turned out to have one.

@@ -163,7 +163,7 @@ impl<C: Clock> Collector for OfEngine<C> {
         }
 
         let limits = engine.limit_counts();
-        let help = "Slots of the table and overflow buckets that the keys of a limit hold, live or idle";
+        let help = "Slots of the table that the keys of a limit hold, live or idle";
         let mut slots = encoder.encode_descriptor("limit_slots", help, None, MetricType::Gauge)?;
         for &(limit, _) in &limits {
             let name = engine.limit_name(limit);

@@ -78,10 +78,14 @@ fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Re
     table.update(key, now, || now, &mut Met::default(), write)
 }
 
-/// So many slots of the table, and buckets of the limit's own, name it.
+/// So many slots of the table name the limit.
 fn named(table: &Table, limit: u32) -> u64 {
-    let slots = table.cells.iter().chain(table.shares.overflow(limit)).map(Swap::load);
-    slots.filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
+    table.cells.iter().map(Swap::load).filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
+}
+
+/// So many of these keys of a limit find a bucket, live until `idle`.
+fn found(table: &Table, limit: u32, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> u64 {
+    names.filter(|name| touch_of(table, limit, *name, now, idle).is_ok()).count() as u64
 }
 
 #[test]
@@ -103,15 +107,15 @@ fn eight_new_keys_find_overflow_buckets_and_the_next_is_told_when_one_is_idle() 
     assert_eq!(touch_of(&table, 7, 17, 1_001, 5_000), Ok(()));
 }
 
-/// Limits of two domains in a table of 1,000 keys; the first two are of one.
+/// Six limits of two domains in a table of 1,000 keys; the first two are of one.
 fn shared() -> Table {
     let mut table = Table::new(1_000);
     table.share(TableShares::default());
     let domains: [Arc<Gauge>; 2] = [(); 2].map(|()| Arc::default());
-    for domain in [0, 0, 1] {
+    for domain in [0, 0, 1, 1, 1, 1] {
         table.shares.add(&domains[domain]);
     }
-    table.shares.come_into_force(3, 2);
+    table.shares.come_into_force(6, 6, 2);
     table
 }
 
@@ -119,22 +123,38 @@ fn shared() -> Table {
 fn a_flood_of_one_limit_or_domain_takes_its_share_and_no_more() {
     let table = shared();
     let slots = table.slots() as u64;
-    // More keys than the table has slots, then as many of the other limit of the domain.
-    let refused = (0..2 * slots).filter(|name| touch_of(&table, 0, *name, 0, 1_000).is_err()).count() as u64;
-    let (limit_max, domain_max) = (slots * 70 / 100, slots * 75 / 100);
-    assert!((limit_max..=limit_max + 8).contains(&named(&table, 0)), "its share, and its overflow buckets");
-    assert_eq!(refused, 2 * slots - named(&table, 0));
-    for name in 0..2 * slots {
-        let _ = touch_of(&table, 1, name, 0, 1_000);
-    }
-    let of_domain = named(&table, 0) + named(&table, 1);
-    assert!((domain_max..=domain_max + 16).contains(&of_domain), "{of_domain} of {slots}");
+    // More keys than the table has slots, then as many of the other limit of the domain. Each has its overflow buckets too.
+    assert_eq!(found(&table, 0, 0..2 * slots, 0, 1_000), slots * 70 / 100 + 8);
+    assert_eq!(named(&table, 0), slots * 70 / 100);
+    assert_eq!(found(&table, 1, 0..2 * slots, 0, 1_000), slots * 5 / 100 + 8);
+    assert_eq!(named(&table, 0) + named(&table, 1), slots * 75 / 100);
     // The others find what is left.
-    let found = (0..100).filter(|name| touch_of(&table, 2, *name, 0, 1_000).is_ok()).count();
-    assert_eq!(found, 100);
+    assert_eq!(found(&table, 2, 0..100, 0, 1_000), 100);
     for limit in 0..3 {
         assert_eq!(table.shares.held(limit), named(&table, limit), "limit {limit}");
     }
+}
+
+/// A limit of each domain is flooded, and one that holds little is not.
+#[test]
+fn a_limit_that_holds_little_has_room_whatever_is_flooded() {
+    let table = shared();
+    let slots = table.slots() as u64;
+    let (table_max, kept_for_each) = (slots * 85 / 100, slots * 15 / 100 / 4);
+    for flooded in [0, 2] {
+        found(&table, flooded, 0..2 * slots, 0, 1_000);
+    }
+    assert_eq!(named(&table, 0) + named(&table, 2), table_max);
+    assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 0..100, 0, 500)));
+    // The others do not get the slots of its keys when those are idle: its next keys do.
+    for flooded in [0, 2] {
+        found(&table, flooded, 2 * slots..4 * slots, 500, 1_000);
+    }
+    assert_eq!(named(&table, 0) + named(&table, 2), table_max);
+    assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 100..200, 500, 1_000)));
+    // Where all are idle, any limit has their room.
+    let new = slots * 60 / 100;
+    assert!(found(&table, 2, 4 * slots..4 * slots + new, 1_000, 2_000) >= new * 99 / 100);
 }
 
 /// What a limit holds and does not use, it may use again: at once, whatever its share.
@@ -142,13 +162,11 @@ fn a_flood_of_one_limit_or_domain_takes_its_share_and_no_more() {
 fn a_limit_that_holds_its_share_of_idle_slots_has_room() {
     let table = shared();
     let slots = table.slots() as u64;
-    for name in 0..2 * slots {
-        let _ = touch_of(&table, 0, name, 0, 1_000);
-    }
+    found(&table, 0, 0..2 * slots, 0, 1_000);
     assert_eq!(table.shares.shortage(0), Some(Shortage::Limit));
     // All are idle: nearly as many new keys as the limit may have find a place.
     let new = slots * 60 / 100;
-    let found = (0..new).filter(|name| touch_of(&table, 0, 10_000_000 + name, 1_000, 2_000).is_ok()).count() as u64;
+    let found = found(&table, 0, 2 * slots..2 * slots + new, 1_000, 2_000);
     assert!(found >= new * 99 / 100, "{found} of {new}");
     assert_eq!(table.shares.held(0), named(&table, 0));
 }
