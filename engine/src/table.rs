@@ -429,8 +429,9 @@ impl Table {
         })
     }
 
-    /// Reads every candidate once. Free: of the line where fewer are live, the place that has been idle for the longest; where
-    /// that is even, of both lines. So a key that is idle for a moment keeps its slot while there are others to take.
+    /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
+    /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
+    /// others to take.
     fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
         let limit = key.bits.limit();
         let mut shortage = self.shares.shortage(limit);
@@ -441,20 +442,32 @@ impl Table {
         let may_take = |slot| self.shares.may_take(limit, shortage, slot);
         let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
         let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
-        let mut free_most = 0;
-        for line in self.candidates(key.hash) {
+        let lines = self.lines();
+        let near = places(key.hash, lines.len());
+        let own = near.map(|place| {
+            let line = &lines[place];
             let turned = (0..WAYS).map(|way| &line[(key.bits.spread() + way) % WAYS]);
-            let (free_here, oldest) = scan.read(turned, key, now, may_take);
-            let is_older =
-                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
-            if free_here > free_most || (free_here == free_most && oldest.is_some_and(is_older)) {
-                (free_most, scan.free) = (free_here, oldest);
+            scan.read(turned, key, now, may_take)
+        });
+        // Of the block of each: how many are free, and one of them that is beside.
+        let mut blocks = own.map(|(free, _)| (free, None));
+        for place in beside(near, lines.len()) {
+            let (free, oldest) = scan.read(lines[place].iter(), key, now, may_take);
+            for (near, block) in near.iter().zip(&mut blocks) {
+                if near / BLOCK == place / BLOCK {
+                    *block = (block.0 + free, block.1.or(oldest));
+                }
             }
         }
-        for line in self.beside(key.hash) {
-            let (_, oldest) = scan.read(line.iter(), key, now, may_take);
-            scan.free = scan.free.or(oldest);
+        let mut most = (0, 0);
+        for ((free, oldest), (in_block, _)) in own.into_iter().zip(blocks) {
+            let is_older =
+                |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
+            if (free, in_block) > most || ((free, in_block) == most && oldest.is_some_and(is_older)) {
+                (most, scan.free) = ((free, in_block), oldest);
+            }
         }
+        scan.free = scan.free.or_else(|| blocks.into_iter().max_by_key(|(free, _)| *free)?.1);
         let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_| true);
         scan.is_overflow = scan.free.is_none();
         scan.free = scan.free.or(oldest);
