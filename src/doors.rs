@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use tidegate::{Engine, RatedLimiter, clock::SystemClock};
+use tidegate::{Engine, RatedLimiter, TableShares, clock::SystemClock};
 use tidegate_fleet::{
     store::Shared,
     wire::{DoorAddress, Process},
@@ -46,6 +46,15 @@ pub(crate) struct DoorArguments {
     #[arg(long, value_name = "N", env = "TIDEGATE_MAX_KEYS", default_value_t = tidegate::DEFAULT_MAX_KEYS,
         value_parser = max_keys)]
     max_keys: usize,
+    /// Keys of one limit take at most so many per cent of the table, where the policy has several limits; two thirds of the table
+    /// are `--max-keys`.
+    #[arg(long, value_name = "PERCENT", env = "TIDEGATE_LIMIT_SHARE",
+        default_value_t = TableShares::default().limit_percent, value_parser = clap::value_parser!(u8).range(1..=100))]
+    limit_share: u8,
+    /// Keys of all limits of one domain take at most so many per cent of the table, where the policy has several domains.
+    #[arg(long, value_name = "PERCENT", env = "TIDEGATE_DOMAIN_SHARE",
+        default_value_t = TableShares::default().domain_percent, value_parser = clap::value_parser!(u8).range(1..=100))]
+    domain_share: u8,
     /// A reservation is settled at so many times its estimate at most, or at one burst of the largest limit that it met, where
     /// that is more; a larger cost is refused, so that one wrong one does not deny what many share.
     #[arg(long, value_name = "N", env = "TIDEGATE_SETTLE_MULTIPLE", default_value_t = DEFAULT_SETTLE_MULTIPLE,
@@ -106,7 +115,9 @@ impl DoorArguments {
     }
 
     pub(crate) fn engine(&self) -> Arc<Engine> {
-        Arc::new(Engine::with_clock(self.max_keys, SystemClock::with_step(self.clock_step)))
+        let shares = TableShares { limit_percent: self.limit_share, domain_percent: self.domain_share };
+        let clock = SystemClock::with_step(self.clock_step);
+        Arc::new(Engine::with_clock(self.max_keys, clock).with_shares(shares))
     }
 
     fn workers(&self) -> usize {

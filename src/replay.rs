@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReplayArguments, no_color: bool) -> Result<Ended, 
     };
     let ended = if report.overflow_charges > 0 {
         complain(format_args!(
-            "warning: more counters than fit were live at once, so some clients shared one and were denied too often \
+            "warning: more counters than fit were live at once, so some clients may have been denied for want of one \
              ({} charges); give room with --max-keys",
             report.overflow_charges
         ));

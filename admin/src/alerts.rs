@@ -380,7 +380,7 @@ impl Memory {
             (
                 "table_full",
                 sample.overflow_charges,
-                "Keys find no room in the engine's table, and share buckets: give it more with max_keys",
+                "New keys find no room in the engine's table and may be denied: give it more with max_keys",
             ),
             (
                 "reservations_refused",

@@ -1,8 +1,8 @@
 //! How often a caller may try to sign in, or show a token that is none: limited by our own engines. Strangers are limited by
-//! network, by address, by address and name, and by name. Where their table is full of keys that count, newcomers share eight
-//! buckets of each limit: none comes through uncounted, and a key that has a place keeps it. Browsers that are known, and
-//! people who are signed in, are counted apart, each by itself; those of one name also together, so that a user with many
-//! browsers or sessions takes no more of what hashes passwords than their share.
+//! network, by address, by address and name, and by name. Where a limit has its share of their table in keys that count,
+//! newcomers get one of its eight overflow buckets or are denied: none comes through uncounted, and a key that has a place keeps
+//! it. Browsers that are known, and people who are signed in, are counted apart, each by itself; those of one name also
+//! together, so that a user with many browsers or sessions takes no more of what hashes passwords than their share.
 
 use std::{
     collections::HashMap,

@@ -2,13 +2,13 @@
 
 mod leased;
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use crossbeam_utils::CachePadded;
 
 use crate::{
     algorithm::{Meter, Receipt, Verdict},
-    bucket::{Next, Swap, update},
+    bucket::{Next, Swap},
     clock::Clock,
     decision::{DecidedBy, Decision, Outcome, Shadows},
     hash::{IdentityHash, KeyHasher},
@@ -19,12 +19,15 @@ use crate::{
     ring::Spare,
     sliding_log::{SlidingLog, State, Stepped},
     snapshot::{Charge, Stored},
-    sync::{Cell64, Cell128, Counter},
+    sync::{Cell64, Counter},
     table::{Full, Key, Met, Seen, Table},
     tally::Place,
-    time::Nanos,
-    word::{Held, KeyBits, Slot},
+    time::{Nanos, SECOND_NS},
+    word::{Held, Slot},
 };
+
+/// How long a key without a bucket has to wait where none of those that it could have says when it is idle.
+const NO_ROOM_NS: u64 = SECOND_NS;
 
 /// All buckets, and what it takes to charge them.
 #[derive(Debug)]
@@ -37,7 +40,6 @@ pub(crate) struct Buckets<C> {
     pub(crate) registry: Registry,
     /// Version of the newest snapshot; that is in place before its version is.
     pub(crate) version: CachePadded<Cell64>,
-    pub(crate) overflow_charges: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) moves: Moves,
     pub(crate) leases: Leases,
@@ -52,16 +54,22 @@ impl<C> Buckets<C> {
             table: Table::new(max_keys),
             registry: Registry::new(),
             version: CachePadded::new(Cell64::new(0)),
-            overflow_charges: Counter::default(),
             give_backs: Counter::default(),
             moves: Moves::new(),
             leases,
         }
     }
-}
 
-pub(crate) fn overflow_slot(limit: u32, held: Held) -> Slot {
-    Slot::active(KeyBits::new(limit, 0), held)
+    /// How often a new key found no slot in the table: it took an overflow bucket, or was denied.
+    pub(crate) fn overflow_charges(&self) -> u64 {
+        self.table.shares.overflowed() + self.denied_without_room()
+    }
+
+    /// How often there was no bucket for a key.
+    #[inline(always)]
+    pub(crate) fn denied_without_room(&self) -> u64 {
+        self.table.shares.refused()
+    }
 }
 
 /// One limit of a check, with the key that it counts.
@@ -112,8 +120,10 @@ enum Missed {
 /// Where a bucket was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Site {
+    /// In the table, or among the overflow buckets.
     Slot,
-    Overflow,
+    /// Nowhere: there was no room for one.
+    NoRoom,
     /// In the store that nodes share.
     Store,
     /// It should have been in the store, which did not answer.
@@ -272,7 +282,27 @@ impl<'l> Account<'l> {
         // As a first touch: what was used at an older time may have been forgotten since.
         let now = if held.is_some() { now } else { buckets.clock.now() };
         let word = self.word(buckets, held)?;
-        Ok(self.step(word, now, Site::Slot))
+        let charged = self.step(word, now, Site::Slot);
+        Ok(if held.is_some() { charged } else { self.if_there_is_room(buckets, charged) })
+    }
+
+    /// What a look at a key without a bucket comes to: a charge that it admits takes one.
+    #[cold]
+    fn if_there_is_room<C>(&self, buckets: &Buckets<C>, charged: Charged) -> Charged {
+        if !charged.is_admitted() {
+            return charged;
+        }
+        let room = buckets.table.find_room(self.key, charged.now);
+        room.map_or_else(|full| self.without_room(buckets, charged.now, full), |()| charged)
+    }
+
+    /// Denies a key for which there is no bucket, until the first is idle that it could have; as if all were used.
+    #[cold]
+    fn without_room<C>(&self, buckets: &Buckets<C>, now: Nanos, Full { idle_at }: Full) -> Charged {
+        buckets.table.shares.count_refused();
+        let wait_ns = if idle_at == Nanos::MAX { NO_ROOM_NS } else { idle_at.saturating_sub(now).max(1) };
+        let word = self.limit.meter.map_or(0, |meter| meter.overcharge(0, now, meter.capacity()));
+        Charged { verdict: Verdict::Later { wait_ns }, word, now, site: Site::NoRoom }
     }
 
     /// Apart, as [`charge_log`](Self::charge_log).
@@ -283,8 +313,13 @@ impl<'l> Account<'l> {
         log: &SlidingLog<'b>,
         now: Nanos,
     ) -> Result<Charged, Newer> {
-        let looked = log.look(now, || buckets.clock.now(), |held, spare| self.log_state(buckets, held, spare))?;
-        Ok(Charged::in_slot(looked))
+        let is_absent = Cell::new(false);
+        let state = |held: Option<Held>, spare: &mut Option<Spare<'b>>| {
+            is_absent.set(held.is_none());
+            self.log_state(buckets, held, spare)
+        };
+        let charged = Charged::in_slot(log.look(now, || buckets.clock.now(), state)?);
+        Ok(if is_absent.get() { self.if_there_is_room(buckets, charged) } else { charged })
     }
 
     /// The limit is a log.
@@ -314,19 +349,10 @@ impl<'l> Account<'l> {
         Ok(held.and_then(next).map_or(State::Word(word), |next| State::Before { next, word }))
     }
 
-    /// The word of the key's slot; without one, that of its overflow bucket, from which a slot would start.
+    /// The word of the key's bucket; of one without, that of a bucket of which nothing is used.
     #[inline(always)]
     fn word<C: Clock>(&self, buckets: &Buckets<C>, held: Option<Held>) -> Result<u64, Newer> {
-        let held = match held {
-            Some(held) => held,
-            None => self.held_by_overflow(buckets),
-        };
-        self.current(buckets, held)
-    }
-
-    #[cold]
-    fn held_by_overflow<C: Clock>(&self, buckets: &Buckets<C>) -> Held {
-        Swap::load(self.overflow(buckets)).held()
+        self.current(buckets, held.unwrap_or(Held::word(self.limit.generation, 0)))
     }
 
     /// What was read, under the numbers of the snapshot, if that is still the newest.
@@ -342,10 +368,6 @@ impl<'l> Account<'l> {
     fn is_stale<C>(&self, buckets: &Buckets<C>) -> bool {
         // A snapshot is in place before its version is: a newer one than the version says is the newest.
         buckets.version.load() > self.version
-    }
-
-    fn overflow<'e, C: Clock>(&self, buckets: &'e Buckets<C>) -> &'e Cell128 {
-        buckets.registry.overflow(self.limit.id, self.key)
     }
 
     /// Charges what a look admitted: by one swap, if nobody came between; else afresh, and `look` is then what came of it.
@@ -426,19 +448,10 @@ impl<'l> Account<'l> {
         if self.limit.meter.is_none() {
             return Ok(self.step(0, now, Site::Slot));
         }
-        let mut met = Met { retries, ..Met::default() };
-        loop {
-            if let Ok(charged) = self.charge_slot(buckets, now, &mut met) {
-                return charged;
-            }
-            let mark = buckets.moves.mark_brief();
+        match self.charge_slot(buckets, now, &mut Met { retries, ..Met::default() }) {
+            Ok(charged) => charged,
             // At a time read now, as a first touch: this check may have stalled.
-            let charged = self.charge_overflow(buckets, buckets.clock.now())?;
-            // Somebody may have found a slot for the key meanwhile, or be about to: then that is where it counts.
-            if !charged.is_admitted() || !buckets.table.has(self.key) {
-                return Ok(charged);
-            }
-            self.give_back(buckets, &charged, mark);
+            Err(full) => Ok(self.without_room(buckets, buckets.clock.now(), full)),
         }
     }
 
@@ -521,19 +534,6 @@ impl<'l> Account<'l> {
         )
     }
 
-    #[cold]
-    fn charge_overflow<C: Clock>(&self, buckets: &Buckets<C>, now: Nanos) -> Result<Charged, Newer> {
-        buckets.overflow_charges.next();
-        let cell = self.overflow(buckets);
-        update(cell, Swap::load(cell), &mut 0, |slot| match self.current(buckets, slot.held()) {
-            Ok(word) => match self.next(self.step(word, now, Site::Overflow)) {
-                Next::Write(held, charged) => Next::Write(overflow_slot(self.limit.id, held), Ok(charged)),
-                Next::Leave(charged) => Next::Leave(Ok(charged)),
-            },
-            Err(newer) => Next::Leave(Err(newer)),
-        })
-    }
-
     #[inline(always)]
     fn next(&self, charged: Charged) -> Next<Held, Charged> {
         match charged.verdict {
@@ -553,9 +553,7 @@ impl<'l> Account<'l> {
     pub(crate) fn give_back<C: Clock>(&self, buckets: &Buckets<C>, charged: &Charged, mark: Mark) {
         let Some(meter) = &self.limit.meter else { return };
         let receipt = |held: Held| {
-            let since_ns = buckets.moves.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
-            // Strangers' charges move an overflow bucket too.
-            let moved_ns = if matches!(charged.site, Site::Overflow) { u64::MAX } else { since_ns };
+            let moved_ns = buckets.moves.since(self.key, mark).filter(|_| held.generation == self.limit.generation)?;
             Some(Receipt { cost: self.cost, charged_at: charged.now, word: charged.word, moved_ns })
         };
         let (moves, read_clock) = (&buckets.moves, || buckets.clock.now());
@@ -563,21 +561,14 @@ impl<'l> Account<'l> {
             Site::Slot => {
                 moves.give_back(&buckets.table, self.key, meter, receipt, read_clock, || self.end_lease(buckets));
             }
-            Site::Overflow => {
-                let cell = self.overflow(buckets);
-                update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    let held = slot.held();
-                    let given_back =
-                        receipt(held).and_then(|it| moves.given_back(self.key, held, meter, &it, read_clock()));
-                    given_back.map_or(Next::Leave(()), |held| Next::Write(overflow_slot(self.limit.id, held), ()))
-                });
-            }
-            // Whoever asked the store gives back to it.
-            Site::Store | Site::Nowhere => {}
+            // What the store admitted is given back there; nothing was charged elsewhere.
+            Site::Store | Site::NoRoom | Site::Nowhere => {}
         }
     }
 
     /// Charges what was used already, whether it fits or not, as far as at most `max_debt` tokens are owed above the capacity.
+    /// Where the key has no bucket and there is no room for one, which is counted, nothing is charged: the key is not admitted
+    /// before there is.
     #[cold]
     pub(crate) fn overcharge<C: Clock>(&self, buckets: &Buckets<C>, max_debt: u64) -> Result<(), Newer> {
         let Some(meter) = self.limit.meter else { return Ok(()) };
@@ -597,20 +588,13 @@ impl<'l> Account<'l> {
                 self.update_word(buckets, now, &mut Met::default(), |held, now| Next::Write(overcharged(held, now), ()))
             }
         };
-        outcome.unwrap_or_else(|Full| {
-            let cell = self.overflow(buckets);
-            update(cell, Swap::load(cell), &mut 0, |slot: Slot| match self.current(buckets, slot.held()) {
-                Ok(word) => {
-                    let held = overcharged(Held::word(self.limit.generation, word), now);
-                    Next::Write(overflow_slot(self.limit.id, held), Ok(()))
-                }
-                Err(newer) => Next::Leave(Err(newer)),
-            })
+        outcome.unwrap_or_else(|Full { .. }| {
+            buckets.table.shares.count_refused();
+            Ok(())
         })
     }
 
-    /// Forgets what the key has used. True when there was something to forget. What it used of an overflow bucket stays:
-    /// strangers share that.
+    /// Forgets what the key has used, in an overflow bucket too. True when there was something to forget.
     #[cold]
     pub(crate) fn reset<C: Clock>(&self, buckets: &Buckets<C>) -> bool {
         self.end_lease(buckets);

@@ -27,9 +27,9 @@ const AHEAD: usize = 64;
 // The plan of any request fits.
 const _: () = assert!(AHEAD >= PLAN_MAX);
 
-/// The time of a batch. A first touch, a charge to overflow and the payments of a lease are at a time that is read anew;
-/// whoever asks for the same key at an older one would be denied what is left of its burst, so the batch reads its clock anew
-/// after them too.
+/// The time of a batch. A first touch, a denial for want of room and the payments of a lease are at a time that is read anew;
+/// a check of the same key at an older one would be denied what is left of its burst, so the batch reads its clock anew after
+/// them too.
 struct Instant<'b, C> {
     buckets: &'b Buckets<C>,
     now: Nanos,
@@ -54,7 +54,7 @@ impl<'b, C: Clock> Instant<'b, C> {
     /// By any thread.
     #[inline(always)]
     fn charged_later(buckets: &Buckets<C>) -> u64 {
-        buckets.table.claims() + buckets.overflow_charges.count() + buckets.leases.payments()
+        buckets.table.claims() + buckets.denied_without_room() + buckets.leases.payments()
     }
 }
 

@@ -10,9 +10,8 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 
 use crate::{
-    account::{Account, Buckets, Charged, overflow_slot},
+    account::{Account, Buckets, Charged},
     algorithm::Meter,
-    bucket::{Next, Swap, update},
     clock::{Clock, SystemClock},
     decision::Decision,
     hash::KeyHasher,
@@ -23,10 +22,11 @@ use crate::{
     registry::{Ledger, LimitIndex, Live, LiveLimit, Newer, Order, PublishError},
     request::Request,
     ring::Spare,
+    shares::TableShares,
     snapshot::{Charge, Plan, Snapshot},
     tally::{Counts, NoLimit, Share, Tally, Totals},
     time::Nanos,
-    word::{Held, Slot},
+    word::Held,
 };
 
 /// How many keys an engine has room for unless told otherwise.
@@ -128,7 +128,8 @@ impl<C: Clock> Engine<C> {
     }
 
     fn with(max_keys: usize, clock: C, hasher: KeyHasher) -> Self {
-        let buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
+        let mut buckets = Buckets::new(max_keys, clock, hasher, Leases::new());
+        buckets.table.share(TableShares::default());
         Self {
             rated: LiveLimit::alone(None),
             buckets,
@@ -137,6 +138,19 @@ impl<C: Clock> Engine<C> {
             tally: Tally::new(),
             watch: Watch::default(),
         }
+    }
+
+    /// Sets how much of the table the keys of one limit and those of one domain may take, from the next publish on.
+    ///
+    /// ```
+    /// use tidegate::{Engine, TableShares};
+    ///
+    /// let engine = Engine::new().with_shares(TableShares { limit_percent: 40, domain_percent: 60 });
+    /// ```
+    #[must_use]
+    pub fn with_shares(mut self, shares: TableShares) -> Self {
+        self.buckets.table.share(shares);
+        self
     }
 
     /// Makes a policy that of every check that begins from now on, and answers its version: one more than that of the
@@ -248,27 +262,16 @@ impl<C: Clock> Engine<C> {
     /// Empties the slots and overflow buckets of limits, by id, that no check can reach: those that are idle, or where it
     /// `is_forced` all. Returns the ids of which something is left.
     fn clear(&self, ids: &HashSet<u32>, is_forced: bool) -> HashSet<u32> {
-        let Buckets { table, registry, leases, clock, .. } = &self.buckets;
+        let Buckets { table, leases, clock, .. } = &self.buckets;
         leases.end(table, || clock.now(), |limit| ids.contains(&limit));
         let (now, mut left) = (clock.now(), HashSet::new());
-        let goes = |slot: Slot| is_forced || slot.is_free(now);
         table.clear(
             |limit| ids.contains(&limit),
-            goes,
+            |slot| is_forced || slot.is_free(now),
             |limit| {
                 left.insert(limit);
             },
         );
-        for &id in ids {
-            for cell in registry.overflows(id) {
-                let is_left = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    if goes(slot) { Next::Write(Slot::EMPTY, false) } else { Next::Leave(true) }
-                });
-                if is_left {
-                    left.insert(id);
-                }
-            }
-        }
         left
     }
 
@@ -281,8 +284,10 @@ impl<C: Clock> Engine<C> {
         self.make_room(publisher, &publish.snapshot)?;
         let Publisher { ledger, retired } = publisher;
         let buckets = &self.buckets;
-        let ahead = buckets.clock.ahead_ns();
-        let mut live = ledger.bind(publish, version, ahead, &buckets.hasher, &buckets.registry);
+        let (ahead, shares) = (buckets.clock.ahead_ns(), &buckets.table.shares);
+        let mut live = ledger.bind(publish, version, ahead, &buckets.hasher, &buckets.registry, shares);
+        let of_many = live.limits.iter().filter(|limit| limit.tally.is_some()).count();
+        shares.come_into_force(live.limits.len(), of_many, live.snapshot.domains.len());
         self.tally.make_room(ledger.tallied());
         for limit in &live.limits {
             if let Some(Meter::SlidingWindowLog(log)) = limit.meter {
@@ -328,14 +333,6 @@ impl<C: Clock> Engine<C> {
         table.sweep(|limit| changed.contains_key(&limit), convert);
         let generation = |limit| changed.get(&limit).map(|limit| limit.generation);
         self.buckets.leases.revoke(table, || self.buckets.clock.now(), generation);
-        for &limit in changed.keys() {
-            for cell in self.buckets.registry.overflows(limit) {
-                // Empty ones too, so that no check which began before the sweep writes into one after it.
-                update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
-                    Next::Write(overflow_slot(limit, convert(limit, slot.held(), &mut None)), ())
-                });
-            }
-        }
     }
 
     /// The clock that it reads.
@@ -356,11 +353,43 @@ impl<C: Clock> Engine<C> {
         Order(self.buckets.version.load())
     }
 
-    /// How often an overflow bucket was charged, because the table had no slot for a key: if this grows, the engine needs
-    /// more `max_keys`.
+    /// How often a check or a peek brought a new key for which the table had no slot: it took an overflow bucket of its limit,
+    /// or was denied. If this grows, the engine needs more `max_keys`, or the limit a larger [share](TableShares).
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
-        self.buckets.overflow_charges.count()
+        self.buckets.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets of its limit had live keys too. The decision says when the
+    /// first bucket that it could have is idle.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.buckets.denied_without_room()
+    }
+
+    /// Limits of the present policy's tiers and rules whose overflow buckets all have live keys: a new key of theirs is denied
+    /// if the table has no slot for it.
+    #[must_use]
+    pub fn drained_limits(&self) -> Vec<LimitIndex> {
+        let (live, now) = (self.live.load(), self.buckets.clock.now());
+        let limits = live.limits.iter().filter(|limit| limit.tally.is_some());
+        let drained = limits.filter(|limit| self.buckets.table.shares.is_drained(limit.id, now));
+        drained.map(|limit| LimitIndex(limit.index)).collect()
+    }
+
+    /// The limits of the present policy's tiers and rules, in its order, with how many slots of the table the keys of each hold:
+    /// those of its live keys, and those of idle ones that no other key has taken yet. Overflow buckets are not counted.
+    #[must_use]
+    pub fn slots_held(&self) -> Vec<(LimitIndex, u64)> {
+        let live = self.live.load();
+        let limits = live.limits.iter().filter(|limit| limit.tally.is_some());
+        limits.map(|limit| (LimitIndex(limit.index), self.buckets.table.shares.held(limit.id))).collect()
+    }
+
+    /// How many slots the table has: one and a half for each of `max_keys`.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.buckets.table.slots()
     }
 
     /// How full the table is, from 0 to 1: the part of its slots that hold a live key, estimated from a few thousand of them. It

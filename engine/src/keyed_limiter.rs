@@ -18,9 +18,10 @@ use crate::{
 /// Limits each key by itself: each user, each address, each user of each tenant.
 ///
 /// Its memory is bounded, 24 bytes a key, and taken as keys come: at most 24 MB for the million keys that it has room for
-/// unless told otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where there
-/// is no place left, new keys share a few overflow buckets, with the same numbers each: they may be denied early, and are
-/// never let through uncounted. [`overflow_charges`](Self::overflow_charges) says how often.
+/// unless told otherwise. A key that is idle, with all of its quota, gives its place away; a live one is never forgotten. Where
+/// there is no place left, eight new keys get overflow buckets, with the same numbers, and others are denied until a place is
+/// idle; none is let through uncounted. [`overflow_charges`](Self::overflow_charges) and
+/// [`denied_without_room`](Self::denied_without_room) say how often.
 ///
 /// ```
 /// use tidegate::KeyedLimiter;
@@ -127,11 +128,17 @@ impl<C: Clock> KeyedLimiter<C> {
         self.look(&self.limit, self.hash(&key), cost)
     }
 
-    /// How often an overflow bucket was charged, because there was no place for a key: if this grows, there should be room
-    /// for more keys.
+    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
+    /// denied. If this grows, there should be room for more keys.
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
-        self.buckets.overflow_charges.count()
+        self.buckets.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets had live keys too.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.buckets.denied_without_room()
     }
 
     /// The clock that decides.

@@ -28,7 +28,7 @@
 //! The parts, from the ground up; a file uses only what stands above it here, which a test checks:
 //!
 //! * pure, without atomics or clocks: [`time`], `word`, [`algorithm`];
-//! * concurrent: `sync`, `memory`, `bucket`, `ring`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
+//! * concurrent: `sync`, `memory`, `bucket`, `ring`, `shares`, `table`, `sliding_log`, `moves`, `lease`, `tally`;
 //! * keys and time: [`clock`], `hash`, `key`, `rate`;
 //! * names and validation: `request`, `problem`, [`policy`], `pattern`, `clients`, `values`, `closeness`, `explain`, `snapshot`, `zone`, `lint`, `limit`, `compile`, [`formats`], [`import`];
 //! * the doors: `publish`, `registry`, `decision`, `observer`, `heavy_hitters`, `account`, `decide`, `engine`, `inspect`, `handle`, `batch`, `together`, `reservation`, `remembered`, `pending`, `line`, `limiter`, `keyed_limiter`, `rated_limiter`, `wait`.
@@ -76,6 +76,7 @@ mod remembered;
 mod request;
 mod reservation;
 mod ring;
+mod shares;
 mod sliding_log;
 mod snapshot;
 mod sync;
@@ -116,6 +117,7 @@ pub use request::{
     DEFAULT_DOMAIN, ENDPOINT_BYTES_MAX, IDENTITIES_MAX, Identity, Request, RequestError, RequestParts, VALUE_BYTES_MAX,
 };
 pub use reservation::Reservation;
+pub use shares::TableShares;
 pub use snapshot::{PLAN_MAX, Snapshot};
 pub use table::BYTES_PER_KEY;
 pub use tally::{Counts, Totals};

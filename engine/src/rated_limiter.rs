@@ -19,9 +19,8 @@ use crate::{
 ///
 /// What is kept of a key is when it has all of its quota again, and no numbers: a check by other numbers goes on from that
 /// time, so what was used of a fast bucket is little of a slow one, and the other way round. Its memory is bounded as that of
-/// a [`KeyedLimiter`]; where there is no place for a key, it shares an overflow bucket with others, whatever their numbers:
-/// nobody is let through uncounted, but he may be denied for as long as the slowest of those buckets takes to fill, also
-/// after there is room again. [`overflow_charges`](Self::overflow_charges) says how often that was.
+/// a [`KeyedLimiter`]; where there is no place for a key, it is denied until one is idle: none is let through uncounted.
+/// [`overflow_charges`](Self::overflow_charges) and [`denied_without_room`](Self::denied_without_room) say how often that was.
 ///
 /// ```
 /// use tidegate::{RatedLimiter, algorithm::TokenBucket};
@@ -81,16 +80,22 @@ impl<C: Clock> RatedLimiter<C> {
         self.0.look(&self.limit(bucket), self.0.hash(&key), cost)
     }
 
-    /// Forgets what the key has used. True when there was something to forget. What it used of an overflow bucket stays:
-    /// strangers share that.
+    /// Forgets what the key has used. True when there was something to forget.
     pub fn reset(&self, key: impl Key) -> bool {
         Account::alone(&self.0.limit, IdentityHash::of(self.0.hash(&key)), 0).reset(&self.0.buckets)
     }
 
-    /// How often an overflow bucket was charged, because there was no place for a key.
+    /// How often a check or a peek brought a new key for which the table had no place: it took an overflow bucket, or was
+    /// denied.
     #[must_use]
     pub fn overflow_charges(&self) -> u64 {
         self.0.overflow_charges()
+    }
+
+    /// How often such a key was denied, because the overflow buckets had live keys too.
+    #[must_use]
+    pub fn denied_without_room(&self) -> u64 {
+        self.0.denied_without_room()
     }
 
     /// The clock that decides.

@@ -1,4 +1,4 @@
-//! What outlives snapshots: the names of limits, their overflow buckets, and how their numbers changed.
+//! What outlives snapshots: the names of limits, and how their numbers changed.
 //!
 //! # Names and ids
 //!
@@ -29,16 +29,14 @@ use crate::{
     lease::without_reserve,
     publish::Publish,
     ring::{Lost, Rings, Spare},
+    shares::Shares,
     snapshot::{CompiledLimit, Snapshot},
-    sync::{Cell64, Cell128},
-    table::{Key, Table},
+    sync::Cell64,
+    table::Table,
     tally::Place,
     time::Nanos,
     word::{Generation, Held, LIMITS_MAX, RingWord},
 };
-
-/// Overflow buckets of a limit: where keys go for which the table has no slot.
-const OVERFLOW_BUCKETS: usize = if cfg!(engine_loom) { 1 } else { 8 };
 
 /// How many limits an engine can know at a time: those of the policy in force, and those of earlier ones that it still keeps.
 /// [`Engine::known_limits`](crate::Engine::known_limits) says how many it knows.
@@ -51,12 +49,11 @@ const OVERRIDE: &str = "override";
 /// Ids are taken back when this part of all has no name in a policy.
 const GONE_PART: usize = 16;
 
-/// What is known of limits without a lock: of every name that there ever was by index, and overflow buckets by id. Grows only.
+/// What is known of limits without a lock: every name that there ever was, by index. Grows only.
 pub(crate) struct Registry {
     names: boxcar::Vec<Name>,
-    overflows: boxcar::Vec<Overflow>,
     /// Has the id [`ALONE`], and no index.
-    alone: (Name, Overflow),
+    alone: Name,
     /// Ids that have a name, as of the last publish.
     known: Cell64,
     /// How far the engine's clock is ahead of wall time, as of the last publish.
@@ -75,8 +72,6 @@ impl LimitIndex {
     }
 }
 
-type Overflow = [Cell128; OVERFLOW_BUCKETS];
-
 #[derive(Debug)]
 struct Name {
     text: Arc<str>,
@@ -93,9 +88,8 @@ impl fmt::Debug for Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        let alone = (Name { text: OVERRIDE.into(), tally: None }, Overflow::default());
-        let (names, overflows) = (boxcar::Vec::new(), boxcar::Vec::new());
-        Self { names, overflows, alone, known: Cell64::new(0), ahead: Cell64::new(0) }
+        let alone = Name { text: OVERRIDE.into(), tally: None };
+        Self { names: boxcar::Vec::new(), alone, known: Cell64::new(0), ahead: Cell64::new(0) }
     }
 
     /// Wall time at an instant of the engine's clock.
@@ -115,22 +109,12 @@ impl Registry {
 
     /// By index.
     pub(crate) fn name(&self, index: u32) -> &str {
-        &self.names.get(index as usize).unwrap_or(&self.alone.0).text
+        &self.names.get(index as usize).unwrap_or(&self.alone).text
     }
 
     /// Number under which the decisions of the limit with this index are counted, if they are.
     pub(crate) fn tally(&self, index: u32) -> Option<u32> {
         self.names.get(index as usize)?.tally
-    }
-
-    /// The overflow bucket of a key of the limit with this id.
-    pub(crate) fn overflow(&self, id: u32, key: Key) -> &Cell128 {
-        &self.overflows(id)[key.bits().spread() % OVERFLOW_BUCKETS]
-    }
-
-    /// All overflow buckets of the limit with this id.
-    pub(crate) fn overflows(&self, id: u32) -> &[Cell128] {
-        self.overflows.get(id as usize).unwrap_or(&self.alone.1)
     }
 }
 
@@ -376,6 +360,8 @@ pub(crate) struct Ledger {
     tallied: u32,
     /// The newest of all editions.
     edition: u64,
+    /// The number of a domain, by its name.
+    domains: HashMap<Box<str>, u32>,
 }
 
 impl Default for Ledger {
@@ -429,8 +415,8 @@ impl std::error::Error for PublishError {}
 impl Ledger {
     /// For so many limits at a time.
     pub(crate) fn with_room(ids_max: usize) -> Self {
-        let (indices, bound) = (HashMap::new(), HashMap::new());
-        Self { indices, bound, free: Vec::new(), ids_max, left: 0, tallied: 0, edition: 0 }
+        let (indices, bound, domains) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { indices, bound, free: Vec::new(), ids_max, left: 0, tallied: 0, edition: 0, domains }
     }
 
     /// How many limits are counted one by one.
@@ -494,6 +480,7 @@ impl Ledger {
         ahead: u64,
         hasher: &KeyHasher,
         registry: &Registry,
+        shares: &Shares,
     ) -> Live {
         let mut owner = 0;
         let mut limits = Vec::with_capacity(snapshot.limits.len());
@@ -507,7 +494,10 @@ impl Ledger {
             let entry = match self.bound.entry(index) {
                 MapEntry::Occupied(known) => known.into_mut(),
                 MapEntry::Vacant(new) => {
-                    let id = self.free.pop().unwrap_or_else(|| registry.overflows.push(Overflow::default()) as u32);
+                    let id = self.free.pop().unwrap_or_else(|| shares.add());
+                    let domain = limit.name.split('/').next().unwrap_or_default();
+                    let domain = self.domains.entry(domain.into()).or_insert_with(|| shares.add_domain());
+                    shares.bind(id, *domain);
                     self.edition += 1;
                     let (hash, generation) = (hasher.name(&limit.name), Generation::default());
                     new.insert(Entry { id, hash, meter, generation, edition: self.edition })

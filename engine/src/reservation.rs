@@ -149,8 +149,9 @@ impl<C: Clock> Engine<C> {
     /// back while it counts, a sliding window log does not. More: the excess is charged whether it fits or not, and later
     /// requests wait for it. A bucket takes a debt of at most the `max_debt` of its limit above the burst, what one period
     /// repays unless the policy says otherwise, and the rest of the excess is not charged; a window remembers at most what it
-    /// can hold, and until its end. [`Reservation::actual_max`] says which costs are too large to be believed. Where a publish
-    /// has changed a limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
+    /// can hold, and until its end. [`Reservation::actual_max`] says which costs are too large to be believed. An excess of a key
+    /// that has become idle, and whose place went to another in a full table, is not charged. Where a publish has changed a
+    /// limit's numbers meanwhile, what was reserved stands. A reservation of another engine changes nothing.
     pub fn settle(&self, reservation: Reservation, actual: u64) {
         let Reservation { estimate, charges, engine, .. } = reservation;
         if !Arc::ptr_eq(&engine, &self.buckets().id) {
@@ -192,8 +193,7 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Forgets what was used of every limit that a request meets: by its identities, and by everyone where the limit counts
-    /// everyone together. Returns of how many there was something to forget. Charges nothing. What a key used of an overflow
-    /// bucket stays: strangers share those.
+    /// everyone together, in overflow buckets too. Returns of how many there was something to forget. Charges nothing.
     pub fn reset(&self, request: &Request<'_>) -> usize {
         let buckets = self.buckets();
         self.with_plan(request, |live, plan, _| {

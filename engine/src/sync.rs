@@ -179,9 +179,34 @@ mod real {
     }
 }
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 pub(crate) use real::{Cell64, Cell128, Counter};
+
+/// A number that threads raise and lower. No protocol rests on its order, so loom does not walk through it.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub(crate) fn add(&self, count: i64) {
+        // Relaxed: the sum comes from the read-modify-write itself; nothing is published through it.
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        // Relaxed: as above.
+        self.0.store(i64::try_from(value).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// Never below 0, where a thread lowers it before another one has raised it.
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: as above.
+        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
 
 /// A number of the calling thread's own, counted from 0. A thread that ends leaves it to a new one.
 #[inline]

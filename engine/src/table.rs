@@ -1,9 +1,24 @@
 //! The table: where a key's bucket is found, made room for, and taken back when idle.
 //!
-//! Bounded by construction, and never locked. A key has two candidate lines of four slots each. A slot is 128 bits, tag
-//! and word, and changes only by a compare-and-swap of the whole, so a swap that was meant for one key can never touch
-//! the bucket of another: whatever happened in between, the tag or the word differs, or the state is the very same.
-//! An active slot is taken only while it is idle, which loses nothing; a live one is never evicted.
+//! Bounded by construction, and never locked. A slot is 128 bits, tag and word, and changes only by a compare-and-swap of the
+//! whole, so a swap that was meant for one key can never touch the bucket of another: whatever happened in between, the tag or
+//! the word differs, or the state is the very same. An active slot is taken only while it is idle, which loses nothing; a live
+//! one is never evicted.
+//!
+//! # Where a key may be
+//!
+//! A key has candidates in this order: its two lines of four slots each, which its hash chooses; the lines beside them, which
+//! are the others of the two blocks of four lines that they are in; and the overflow buckets of its limit (`shares.rs`), which
+//! are slots too, and are no other limit's. A new key takes an idle slot of its two lines, of the emptier one; where there is
+//! none that it may take, one beside them; else an overflow bucket. Where no candidate is to be had the key is denied, and
+//! nothing is charged.
+//!
+//! A bucket is one key's wherever it is, and stays where it is until it is idle. So nothing is shared with strangers, nothing
+//! is inherited from them, and a key is never admitted more because it moved: it does not move. What a flood leaves behind
+//! when it ends is idle or live slots of its own keys, and a new key that finds an idle one begins with all of its quota.
+//!
+//! The two lines alone are what a check looks at first ([`Table::find`]). The few keys that are elsewhere are found by the way
+//! that new keys come.
 //!
 //! # First touch
 //!
@@ -22,8 +37,10 @@
 //! are in one total order. S2 did not meet c1, neither as a claim (it would have swapped it away, and the nonce keeps a
 //! late swap from succeeding) nor active; so c1 was published after S2 read its place. But S1 began after c1 was
 //! published, so after S2 began, so after c2 was published: S1 met c2, and swapped it away or found it active.
-//! Contradiction. One that was active and was taken over as idle in between is no longer active; that it loses nothing is
-//! what the time read anew is for: it is not before the time at which the bucket was found idle.
+//! Contradiction. One that was active and was taken over or emptied as idle in between is no longer active; that it loses
+//! nothing is what the time read anew is for: it is not before the time at which the bucket was found idle. The proof asks of
+//! the candidates only that all scans of a key read the same ones, in whatever kind of place they are: which of them a claim
+//! may take, which shares decide, is another matter.
 //!
 //! *Why nobody waits.* A thread that stops leaves at most a claim behind. Threads with the same key finish it or swap it
 //! away; threads with other keys see one slot less. Activating carries a charge, so whoever makes another thread's
@@ -31,12 +48,14 @@
 
 use std::fmt;
 
+use arrayvec::ArrayVec;
 use crossbeam_utils::CachePadded;
 
 use crate::{
     bucket::{Next, Swap, update},
     memory::{Cells, prefetch},
     ring::{Rings, Spare},
+    shares::{OVERFLOW_BUCKETS, OVERFLOW_BUCKETS_MAX, RECLAIMED, Shares, Shortage, SlotOwner, TableShares},
     sync::{Cell128, Counter},
     time::Nanos,
     word::{Held, KeyBits, LIMITS_MAX, RingId, RingWord, Slot, State},
@@ -44,6 +63,12 @@ use crate::{
 
 /// Slots of a line. Loom checks the same code over lines of one slot, so two candidates a key.
 const WAYS: usize = if cfg!(engine_loom) { 1 } else { 4 };
+
+/// Lines of a block.
+const BLOCK: usize = 4;
+
+/// The most candidates of a key: the slots of two blocks, and the overflow buckets of its limit.
+const CANDIDATES_MAX: usize = 2 * BLOCK * WAYS + OVERFLOW_BUCKETS_MAX;
 
 /// About so many slots tell how full it is.
 const FILL_SLOTS: usize = 4_096;
@@ -77,9 +102,12 @@ impl Key {
     }
 }
 
-/// No slot is free for a new key.
+/// No candidate is free for a new key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Full;
+pub(crate) struct Full {
+    /// The instant from which one is, if no other key takes it; the end of time where none says.
+    pub(crate) idle_at: Nanos,
+}
 
 /// What an operation met on its way: the evidence of concurrency tests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,8 +124,12 @@ pub(crate) struct Table {
     cells: Cells,
     /// New keys write it, every check reads what stands before it.
     nonces: CachePadded<Counter>,
-    /// What the words of some slots name. Whoever swaps such a word for one that names the ring no more puts it back.
+    /// What the words of some slots name. A thread that swaps such a word for one that names the ring no more puts it back.
     pub(crate) rings: Rings,
+    /// New keys write it.
+    pub(crate) shares: CachePadded<Shares>,
+    /// How often slots were looked through for idle ones of a limit that holds its share.
+    reclaims: CachePadded<Counter>,
 }
 
 /// A cell and what it held when it was read.
@@ -107,8 +139,46 @@ pub(crate) type Seen<'t> = (&'t Cell128, Slot);
 struct Scan<'t> {
     active: bool,
     /// Claims of the key, lowest place first.
-    claims: [Option<Seen<'t>>; 2 * WAYS],
+    claims: ArrayVec<Seen<'t>, CANDIDATES_MAX>,
     free: Option<Seen<'t>>,
+    /// It is an overflow bucket.
+    is_overflow: bool,
+    /// When the first of the candidates is free that the key may take, where none is.
+    idle_at: Nanos,
+}
+
+impl<'t> Scan<'t> {
+    /// Reads each of some candidates once. Returns how many are free that the key may take, and which of them has been idle for
+    /// the longest.
+    fn read(
+        &mut self,
+        cells: impl Iterator<Item = &'t Cell128>,
+        key: Key,
+        now: Nanos,
+        may_take: impl Fn(Slot) -> bool,
+    ) -> (usize, Option<Seen<'t>>) {
+        let (mut free, mut oldest) = (0, None::<Seen<'t>>);
+        for cell in cells {
+            let slot = Swap::load(cell);
+            if slot.holds(key.bits) {
+                if slot.state() == State::Active {
+                    self.active = true;
+                } else {
+                    self.claims.push((cell, slot));
+                }
+            } else if may_take(slot) {
+                if slot.is_free(now) {
+                    free += 1;
+                    if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
+                        oldest = Some((cell, slot));
+                    }
+                } else {
+                    self.idle_at = self.idle_at.min(slot.idle_at());
+                }
+            }
+        }
+        (free, oldest)
+    }
 }
 
 impl fmt::Debug for Table {
@@ -119,14 +189,27 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// A table for `max_keys` live keys.
+    /// A table for `max_keys` live keys, of which any limit may have all.
     pub(crate) fn new(max_keys: usize) -> Self {
+        Self::with_overflow(max_keys, OVERFLOW_BUCKETS)
+    }
+
+    /// With so many overflow buckets of the limit that no policy has.
+    fn with_overflow(max_keys: usize, overflow_buckets: usize) -> Self {
         let lines = max_keys.saturating_mul(BYTES_PER_KEY).div_ceil(size_of::<Slot>() * WAYS).max(2);
         Self {
             cells: Cells::new(lines.saturating_mul(WAYS)),
             nonces: CachePadded::default(),
             rings: Rings::new(max_keys),
+            shares: CachePadded::new(Shares::new(overflow_buckets)),
+            reclaims: CachePadded::default(),
         }
+    }
+
+    /// Sets what a limit and a domain may have of it, from the next policy on.
+    pub(crate) fn share(&mut self, shares: TableShares) {
+        let slots = self.slots();
+        self.shares.set(shares, slots);
     }
 
     #[inline(always)]
@@ -134,10 +217,10 @@ impl Table {
         self.cells.as_chunks().0
     }
 
-    /// What is held for `key`, if it has a slot.
+    /// What is held for `key`, if it has a bucket.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<Held> {
-        self.find(key).map(|(_, slot)| slot.held())
+        self.find_anywhere(key).map(|(_, slot)| slot.held())
     }
 
     /// How many claims were made so far: one for each first touch, or more.
@@ -146,8 +229,8 @@ impl Table {
         self.nonces.count()
     }
 
-    /// Has the processor fetch both lines of `key`, for whoever comes soon: in a table just filled three keys in ten are in the
-    /// second one, and later, when there is no empty slot, up to half.
+    /// Has the processor fetch both lines of `key`, for a check that comes soon: in a table just filled three keys in ten are in
+    /// the second one, and later, when there is no empty slot, up to half.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: Key) {
         for line in self.candidates(key.hash) {
@@ -155,8 +238,8 @@ impl Table {
         }
     }
 
-    /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no slot. A write
-    /// then takes a slot that is free at `now`, and is decided anew at `read_clock`.
+    /// Applies `transition` to what is held for `key` and the time of the decision; to `None` when it has no bucket. A write
+    /// then takes a candidate that is free at `now`, and is decided anew at `read_clock`.
     ///
     /// `transition` must be pure: it is called again after every lost race.
     pub(crate) fn update<T>(
@@ -168,7 +251,7 @@ impl Table {
         mut transition: impl FnMut(Option<Held>, Nanos) -> Next<Held, T>,
     ) -> Result<T, Full> {
         loop {
-            if let Some((cell, seen)) = self.find(key) {
+            if let Some((cell, seen)) = self.find_anywhere(key) {
                 let mut left = None;
                 // `None` when the slot changed hands: then look again.
                 let outcome = update(cell, seen, &mut met.retries, |slot| {
@@ -203,9 +286,9 @@ impl Table {
         }
     }
 
-    /// Changes the key's slot, if it has one and `to` wants to; was it changed?
+    /// Changes the key's bucket, if it has one and `to` wants to; returns whether it did.
     pub(crate) fn change(&self, key: Key, to: impl Fn(Held) -> Option<Held>) -> bool {
-        // No clock is needed: without a slot nothing is written, so a full table is not met either.
+        // No clock is needed: without a bucket nothing is written, so a full table is not met either.
         let outcome = self.update(
             key,
             0,
@@ -216,10 +299,12 @@ impl Table {
         outcome == Ok(true)
     }
 
-    /// True when the key has a slot, or a claim to one.
-    pub(crate) fn has(&self, key: Key) -> bool {
-        let mut slots = self.candidates(key.hash).into_iter().flatten().map(Swap::load);
-        slots.any(|slot| slot.holds(key.bits))
+    /// Says whether a key without a bucket would find one at `now`. Changes the bucket of no live key.
+    #[cold]
+    pub(crate) fn find_room(&self, key: Key, now: Nanos) -> Result<(), Full> {
+        let scan = self.scan(key, now);
+        let has_room = scan.active || !scan.claims.is_empty() || scan.free.is_some();
+        if has_room { Ok(()) } else { Err(Full { idle_at: scan.idle_at }) }
     }
 
     /// The part of the slots that are live at `now`, of a few thousand that are spread over all.
@@ -245,12 +330,12 @@ impl Table {
         concerns: impl Fn(u32) -> bool,
         convert: impl Fn(u32, Held, &mut Option<Spare<'t>>) -> Held,
     ) {
-        for cell in self.cells.iter() {
+        for cell in self.cells.iter().chain(self.shares.overflows(&concerns)) {
             let pass = || {
-                let (mut left, mut spare) = (None, None);
+                let (mut left, mut spare, mut claim) = (None, None, None);
                 let is_closed = update(cell, Swap::load(cell), &mut 0, |slot: Slot| {
                     // Of an attempt that failed.
-                    (left, spare) = (None, None);
+                    (left, spare, claim) = (None, None, None);
                     match slot.state() {
                         State::Active if concerns(slot.limit()) => {
                             let held = convert(slot.limit(), slot.held(), &mut spare);
@@ -258,10 +343,16 @@ impl Table {
                             left = slot.ring_left_for(after);
                             Next::Write(after, held.ring().is_some_and(RingWord::is_closed))
                         }
-                        State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, false),
+                        State::Claimed if concerns(slot.limit()) => {
+                            claim = Some(slot);
+                            Next::Write(Slot::EMPTY, false)
+                        }
                         _ => Next::Leave(false),
                     }
                 });
+                if let Some(claim) = claim {
+                    self.passed(cell, self.shares.owner(claim), None);
+                }
                 self.put_back(left);
                 spare.into_iter().for_each(Spare::keep);
                 is_closed
@@ -270,24 +361,28 @@ impl Table {
         }
     }
 
-    /// Empties the slots of limits that `concerns`, where the slot `goes`, and claims of their keys; passes the limits of the
-    /// others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another key meanwhile.
+    /// Empties the slots and overflow buckets of limits that `concerns`, where the slot `goes`, and claims of their keys; passes
+    /// the limits of the others to `stays`. For limits that no check can reach; an idle slot of theirs may be taken by another
+    /// key meanwhile.
     pub(crate) fn clear(
         &self,
         concerns: impl Fn(u32) -> bool,
         goes: impl Fn(Slot) -> bool,
         mut stays: impl FnMut(u32),
     ) {
-        for cell in self.cells.iter() {
-            let left = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
+        for cell in self.cells.iter().chain(self.shares.overflows(&concerns)) {
+            let gone = update(cell, Swap::load(cell), &mut 0, |slot: Slot| match slot.state() {
                 State::Active if concerns(slot.limit()) && !goes(slot) => {
                     stays(slot.limit());
                     Next::Leave(None)
                 }
-                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, slot.ring()),
+                State::Active | State::Claimed if concerns(slot.limit()) => Next::Write(Slot::EMPTY, Some(slot)),
                 _ => Next::Leave(None),
             });
-            self.put_back(left);
+            if let Some(gone) = gone {
+                self.passed(cell, self.shares.owner(gone), None);
+                self.put_back(gone.ring());
+            }
         }
     }
 
@@ -296,13 +391,14 @@ impl Table {
     pub(crate) fn take_ring(&self, limit: u64, now: Nanos) -> Option<Spare<'_>> {
         self.rings.take(limit).or_else(|| {
             self.rings.ask(limit).find_map(|asked| {
-                let mut cells = self.candidates(asked.home).into_iter().flatten();
+                // One in an overflow bucket stays with it until that has another key.
+                let mut cells = self.candidates(asked.home).into_iter().chain(self.beside(asked.home)).flatten();
                 let (cell, slot) = cells.find_map(|cell| {
                     let slot: Slot = Swap::load(cell);
                     slot.ring().filter(|ring| asked.is(*ring)).map(|_| (cell, slot))
                 })?;
                 // As a stranger who takes the slot over, and leaves it at once.
-                if !slot.is_free(now) || cell.swap(slot, Slot::EMPTY).is_err() {
+                if !slot.is_free(now) || !self.hand_over(cell, slot, Slot::EMPTY) {
                     return None;
                 }
                 self.put_back(slot.ring());
@@ -322,12 +418,18 @@ impl Table {
     #[inline(always)]
     fn candidates(&self, hash: u64) -> [&Line; 2] {
         let lines = self.lines();
-        let first = below(hash, lines.len());
-        [&lines[first], &lines[second(hash, first, lines.len())]]
+        let [first, second] = places(hash, lines.len());
+        [&lines[first], &lines[second]]
     }
 
-    /// Finds the key's active slot, and reads it. Both sides of a line begin at the place that the key prefers. The second
-    /// line comes from memory while the first is read.
+    /// The lines beside those of a key with this hash: none twice, and none of its own.
+    fn beside(&self, hash: u64) -> impl Iterator<Item = &Line> {
+        let lines = self.lines();
+        beside(places(hash, lines.len()), lines.len()).map(move |place| &lines[place])
+    }
+
+    /// Finds the key's active slot in its two lines, and reads it; a key may be elsewhere. Both sides of a line begin at the
+    /// place that the key prefers. The second line comes from memory while the first is read.
     #[inline(always)]
     pub(crate) fn find(&self, key: Key) -> Option<Seen<'_>> {
         let [first, second] = self.candidates(key.hash);
@@ -335,40 +437,103 @@ impl Table {
         find_in(first, key).or_else(|| find_in(second, key))
     }
 
-    /// Reads every candidate slot once. Free: of the line where fewer are live, the place that has been idle for the longest;
-    /// where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are others to take.
+    /// Finds the key's active slot among all candidates, and reads it.
+    #[inline]
+    fn find_anywhere(&self, key: Key) -> Option<Seen<'_>> {
+        self.find(key).or_else(|| self.find_elsewhere(key))
+    }
+
+    #[cold]
+    fn find_elsewhere(&self, key: Key) -> Option<Seen<'_>> {
+        // They come from memory together; a scan that follows finds them in the cache.
+        self.beside(key.hash).for_each(|line| prefetch(line));
+        let mut cells = self.beside(key.hash).flatten().chain(self.shares.overflow(key.bits.limit()));
+        cells.find_map(|cell| {
+            let slot: Slot = Swap::load(cell);
+            (slot.holds(key.bits) && slot.state() == State::Active).then_some((cell, slot))
+        })
+    }
+
+    /// Reads every candidate once. Free: of the line where fewer are live, or whose block has fewer, the place that has been idle
+    /// for the longest; where that is even, of both lines. So a key that is idle for a moment keeps its slot while there are
+    /// others to take.
     fn scan(&self, key: Key, now: Nanos) -> Scan<'_> {
-        let mut scan = Scan { active: false, claims: [None; 2 * WAYS], free: None };
-        let (mut claims, mut free_most) = (0, 0);
-        for line in self.candidates(key.hash) {
-            let (mut free_here, mut oldest) = (0, None::<Seen<'_>>);
-            for way in 0..WAYS {
-                let cell = &line[(key.bits.spread() + way) % WAYS];
-                let slot = Swap::load(cell);
-                if slot.holds(key.bits) {
-                    if slot.state() == State::Active {
-                        scan.active = true;
-                    } else {
-                        scan.claims[claims] = Some((cell, slot));
-                        claims += 1;
-                    }
-                } else if slot.is_free(now) {
-                    free_here += 1;
-                    if oldest.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since()) {
-                        oldest = Some((cell, slot));
-                    }
+        let limit = key.bits.limit();
+        let mut shortage = self.shares.shortage(limit);
+        if let Some(short) = shortage {
+            self.reclaim(limit, short, now);
+            shortage = self.shares.shortage(limit);
+        }
+        let may_take = |slot| self.shares.may_take(limit, shortage, slot);
+        let (claims, idle_at) = (ArrayVec::new(), Nanos::MAX);
+        let mut scan = Scan { active: false, claims, free: None, is_overflow: false, idle_at };
+        let lines = self.lines();
+        let near = places(key.hash, lines.len());
+        let own = near.map(|place| {
+            let line = &lines[place];
+            let turned = (0..WAYS).map(|way| &line[(key.bits.spread() + way) % WAYS]);
+            scan.read(turned, key, now, may_take)
+        });
+        // Of the block of each: how many are free, and one of them that is beside.
+        let mut blocks = own.map(|(free, _)| (free, None));
+        for place in beside(near, lines.len()) {
+            let (free, oldest) = scan.read(lines[place].iter(), key, now, may_take);
+            for (near, block) in near.iter().zip(&mut blocks) {
+                if near / BLOCK == place / BLOCK {
+                    *block = (block.0 + free, block.1.or(oldest));
                 }
             }
+        }
+        let mut most = (0, 0);
+        for ((free, oldest), (in_block, _)) in own.into_iter().zip(blocks) {
             let is_older =
                 |(_, slot): Seen<'_>| scan.free.is_none_or(|(_, oldest)| slot.idle_since() < oldest.idle_since());
-            if free_here > free_most || (free_here == free_most && oldest.is_some_and(is_older)) {
-                (free_most, scan.free) = (free_here, oldest);
+            if (free, in_block) > most || ((free, in_block) == most && oldest.is_some_and(is_older)) {
+                (most, scan.free) = ((free, in_block), oldest);
             }
         }
+        scan.free = scan.free.or_else(|| blocks.into_iter().max_by_key(|(free, _)| *free)?.1);
+        let (_, oldest) = scan.read(self.shares.overflow(limit).iter(), key, now, |_| true);
+        scan.is_overflow = scan.free.is_none();
+        scan.free = scan.free.or(oldest);
         scan
     }
 
-    /// Gives the key a slot with what `transition` writes: see the head of this file. `None` when it turned out to have one.
+    /// Empties idle slots, for a new key of a limit, among the next few of the table: those of what holds its share.
+    #[cold]
+    fn reclaim(&self, limit: u32, shortage: Shortage, now: Nanos) {
+        let count = RECLAIMED.min(self.cells.len());
+        let first = (self.reclaims.next() as usize).wrapping_mul(count);
+        for place in 0..count {
+            let cell = &self.cells[first.wrapping_add(place) % self.cells.len()];
+            let slot: Slot = Swap::load(cell);
+            if self.shares.may_empty(limit, shortage, slot)
+                && slot.is_free(now)
+                && self.hand_over(cell, slot, Slot::EMPTY)
+            {
+                self.put_back(slot.ring());
+            }
+        }
+    }
+
+    /// Swaps a slot for one of another owner, or for an empty one, and counts it; returns whether it did.
+    fn hand_over(&self, cell: &Cell128, before: Slot, after: Slot) -> bool {
+        let (owner, next) = (self.shares.owner(before), self.shares.owner(after));
+        let is_done = cell.swap(before, after).is_ok();
+        if is_done {
+            self.passed(cell, owner, next);
+        }
+        is_done
+    }
+
+    /// Counts that a slot has another owner, if it is the table's.
+    fn passed(&self, cell: &Cell128, before: Option<SlotOwner>, after: Option<SlotOwner>) {
+        if self.cells.as_ptr_range().contains(&std::ptr::from_ref(cell)) {
+            self.shares.passed(before, after);
+        }
+    }
+
+    /// Gives the key a bucket with what `transition` writes: see the head of this file. `None` when it turned out to have one.
     #[cold]
     fn insert<T>(
         &self,
@@ -381,7 +546,7 @@ impl Table {
         let take_back = |mine: Option<Seen<'_>>| {
             if let Some((cell, claim)) = mine {
                 // Fails when another thread swapped it away, or made it the active one.
-                let _ = cell.swap(claim, Slot::EMPTY);
+                self.hand_over(cell, claim, Slot::EMPTY);
             }
         };
         // The winning claim that was there before the scan under way began.
@@ -392,13 +557,15 @@ impl Table {
                 take_back(mine);
                 return Ok(None);
             }
-            let [winner, others @ ..] = &scan.claims;
-            let Some((cell, winner)) = *winner else {
-                let (cell, free) = scan.free.ok_or(Full)?;
+            let Some((&(cell, winner), others)) = scan.claims.split_first() else {
+                let (cell, free) = scan.free.ok_or(Full { idle_at: scan.idle_at })?;
                 let claim = Slot::claimed(key.bits, self.nonces.next());
-                if cell.swap(free, claim).is_ok() {
+                if self.hand_over(cell, free, claim) {
                     met.reuses += u64::from(free != Slot::EMPTY);
                     self.put_back(free.ring());
+                    if scan.is_overflow {
+                        self.shares.count_overflowed();
+                    }
                     (mine, known) = (Some((cell, claim)), Some(claim));
                 } else {
                     met.retries += 1;
@@ -406,9 +573,9 @@ impl Table {
                 continue;
             };
             let is_foreign = |claim: Slot| u64::from(mine.is_none_or(|(_, mine)| mine != claim));
-            let others_are_gone = others.iter().flatten().all(|&(cell, claim)| {
+            let others_are_gone = others.iter().all(|&(cell, claim)| {
                 met.resolved += is_foreign(claim);
-                cell.swap(claim, Slot::EMPTY).is_ok()
+                self.hand_over(cell, claim, Slot::EMPTY)
             });
             if others_are_gone && known == Some(winner) {
                 let (held, answer) = match transition() {
@@ -440,6 +607,21 @@ fn below(hash: u64, bound: usize) -> usize {
 fn second(hash: u64, first: usize, lines: usize) -> usize {
     let step = 1 + below(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15), lines - 1);
     if first + step < lines { first + step } else { first + step - lines }
+}
+
+/// The two lines of a key among so many.
+#[inline(always)]
+fn places(hash: u64, lines: usize) -> [usize; 2] {
+    let first = below(hash, lines);
+    [first, second(hash, first, lines)]
+}
+
+/// The other lines of the blocks that two lines are in, of so many; the last block may be short.
+fn beside(near: [usize; 2], lines: usize) -> impl Iterator<Item = usize> {
+    let [first, second] = near.map(|place| place - place % BLOCK);
+    // Once, where both are in one.
+    let end = if first == second { second } else { second + BLOCK };
+    (first..first + BLOCK).chain(second..end).filter(move |place| *place < lines && !near.contains(place))
 }
 
 #[inline(always)]

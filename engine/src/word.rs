@@ -37,8 +37,9 @@
 //! | limit | 27..8 | 20 | id of the limit, which may be another's later |
 //! | fingerprint | 63..28 | 36 | of the counted identities |
 //!
-//! A key is compared with at most eight slots, so it meets a stranger's equal tag with a probability of at most
-//! 8 x 2^-36 = 1.2 x 10^-10; among 100 million live keys that is 0.006 pairs expected to share a bucket.
+//! A key is compared with at most 40 slots, 32 of the table and eight overflow buckets of its limit, so it meets a stranger's
+//! equal tag with a probability of at most 40 x 2^-36 = 5.8 x 10^-10; among 100 million live keys that is 0.03 pairs expected
+//! to share a bucket.
 
 use crate::time::Nanos;
 
@@ -297,6 +298,20 @@ impl Slot {
         self.key().limit()
     }
 
+    /// Id of the limit whose key holds the slot, or held it last; `None` where none did.
+    pub(crate) fn owner(self) -> Option<u32> {
+        (self.state() != State::Empty).then(|| self.limit())
+    }
+
+    /// The instant from which a new key may take the slot; the end of time where the slot does not say.
+    pub(crate) fn idle_at(self) -> Nanos {
+        match self.state() {
+            State::Empty => 0,
+            State::Active if LEASED.get(self.tag) == 0 => self.word,
+            State::Active | State::Claimed => Nanos::MAX,
+        }
+    }
+
     /// A new key may take the slot, and nobody loses anything.
     pub(crate) fn is_free(self, now: Nanos) -> bool {
         match self.state() {
@@ -339,10 +354,13 @@ mod tests {
             prop_assert_eq!(slot.ring().is_some(), is_ring);
             prop_assert!(slot.holds(key));
             prop_assert_eq!(slot.is_free(u64::MAX), !is_leased);
+            prop_assert_eq!((slot.owner(), slot.idle_at()), (Some(limit), if is_leased { Nanos::MAX } else { word }));
             let claim = Slot::from_bits(Slot::claimed(key, word).to_bits());
             prop_assert_eq!(claim.state(), State::Claimed);
             prop_assert_eq!((claim.key(), claim.word), (key, word));
             prop_assert!(!claim.is_free(u64::MAX));
+            prop_assert_eq!((claim.owner(), claim.idle_at()), (Some(limit), Nanos::MAX));
+            prop_assert_eq!((Slot::EMPTY.owner(), Slot::EMPTY.idle_at()), (None, 0));
         }
     }
 

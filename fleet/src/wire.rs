@@ -223,7 +223,7 @@ pub struct Report {
     pub owners_left_out: u64,
     /// How full the table is, estimated: from 0 to 1.
     pub fill: f64,
-    /// Charges to overflow buckets since the start, because the table was full.
+    /// New keys that found no slot in the table, since the start.
     pub overflow_charges: u64,
     /// It decides by its last good policy, and has not heard the admin server since it started.
     pub from_last_good: bool,

@@ -32,7 +32,7 @@ pub struct Report {
     pub bucket_seconds: u64,
     /// From the first request to the last, without gaps.
     pub timeline: Vec<TimelineRow>,
-    /// Charges for which the engine had no room: above 0, some clients shared a counter and fared worse than they should.
+    /// How often the engine had no room for a counter: above 0, some clients may have been denied that should not.
     #[serde(skip)]
     pub overflow_charges: u64,
 }

@@ -23,7 +23,7 @@ const ANSWERS_MIN: u64 = 100;
 const ERRORS_PERCENT: u64 = 1;
 /// Mean time to an answer.
 const MEAN_NS: u64 = 2_000_000;
-/// Per cent of the checks that were charged to overflow buckets.
+/// Per cent of the checks whose keys found no slot in the table.
 const OVERFLOW_PERCENT: u64 = 10;
 /// The part of the places for open reservations that is taken.
 const RESERVATIONS_PERCENT: usize = 80;
@@ -44,8 +44,10 @@ pub(crate) struct Look {
     pub(crate) errors: u64,
     /// Decisions, also those of a batch.
     pub(crate) checks: u64,
-    /// Charges to overflow buckets.
+    /// New keys that found no slot: each took an overflow bucket, or was denied.
     pub(crate) overflow: u64,
+    /// Those that were denied.
+    pub(crate) without_room: u64,
 }
 
 /// What is wrong.
@@ -57,6 +59,8 @@ pub(crate) enum Fault {
     Slow(Duration),
     /// So many of so many checks.
     Overflow(u64, u64),
+    /// So many were denied for want of a bucket.
+    WithoutRoom(u64),
     /// So long without the admin server.
     Stale(Duration),
     /// Whose certificate cannot be used.
@@ -80,6 +84,7 @@ impl Fault {
             Self::Errors(..) => "errors",
             Self::Slow(_) => "slow",
             Self::Overflow(..) => "overflow",
+            Self::WithoutRoom(_) => "full",
             Self::Stale(_) => "stale_policy",
             Self::Certificate => "certificate",
             Self::Store => "store",
@@ -89,8 +94,18 @@ impl Fault {
         }
     }
 
-    pub(crate) const NAMES: [&str; 9] =
-        ["errors", "slow", "overflow", "stale_policy", "certificate", "store", "reservations", "limits", "clock"];
+    pub(crate) const NAMES: [&str; 10] = [
+        "errors",
+        "slow",
+        "overflow",
+        "full",
+        "stale_policy",
+        "certificate",
+        "store",
+        "reservations",
+        "limits",
+        "clock",
+    ];
 
     /// What is wrong where so many reservations are open, if anything is.
     pub(crate) fn of_reservations(open: usize) -> Option<Self> {
@@ -122,7 +137,12 @@ impl fmt::Display for Fault {
             Self::Slow(mean) => write!(f, "answers took {mean:.1?} on average in the last minute"),
             Self::Overflow(overflow, checks) => write!(
                 f,
-                "{overflow} charges of {checks} checks went to overflow buckets in the last minute: raise --max-keys"
+                "{overflow} charges of {checks} checks found no slot in the table in the last minute: raise --max-keys"
+            ),
+            Self::WithoutRoom(denied) => write!(
+                f,
+                "{denied} charges were denied in the last minute because neither the table nor the overflow buckets of their \
+                 limits had room: raise --max-keys, or see in tidegate_limit_slots which limit is flooded"
             ),
             Self::Stale(age) => {
                 write!(f, "the admin server was not heard for {} s; the policy may be old", age.as_secs())
@@ -200,6 +220,10 @@ fn between(before: &Look, now: &Look) -> Vec<Fault> {
     if checks >= ANSWERS_MIN && overflow * 100 >= checks * OVERFLOW_PERCENT {
         faults.push(Fault::Overflow(overflow, checks));
     }
+    let denied = grew(|look| look.without_room);
+    if denied > 0 {
+        faults.push(Fault::WithoutRoom(denied));
+    }
     faults
 }
 
@@ -207,7 +231,8 @@ fn between(before: &Look, now: &Look) -> Vec<Fault> {
 mod tests {
     use super::*;
 
-    const WELL: Look = Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99 };
+    const WELL: Look =
+        Look { answers: 1_000, ns: 1_000_000_000, errors: 9, checks: 991, overflow: 99, without_room: 0 };
 
     #[test]
     fn it_is_well_below_each_bound_and_not_at_it() {
@@ -216,7 +241,8 @@ mod tests {
             (Look { errors: 10, checks: 990, overflow: 98, ..WELL }, Some("10 of 1000 checks")),
             (Look { ns: 2_000_000_000, ..WELL }, Some("2.0ms on average")),
             (Look { overflow: 100, ..WELL }, Some("100 charges of 991 checks")),
-            (Look { answers: 99, checks: 50, overflow: 50, errors: 49, ns: u64::MAX }, None),
+            (Look { without_room: 1, ..WELL }, Some("1 charges were denied")),
+            (Look { answers: 99, checks: 50, overflow: 50, errors: 49, ns: u64::MAX, without_room: 0 }, None),
         ] {
             let health = Health::default();
             let faults = health.faults(&now, None, true);

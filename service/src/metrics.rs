@@ -143,6 +143,10 @@ impl<C: Clock> Collector for OfEngine<C> {
         let help =
             "Keys that are counted now, estimated from some thousand slots of the table: some hundreds more or less";
         encoder.encode_descriptor("active_keys", help, None, MetricType::Gauge)?.encode_gauge(&engine.live_keys())?;
+        let help = "Limits whose overflow buckets are all in use: a new key that finds no slot in the table is denied";
+        encoder
+            .encode_descriptor("drained_limits", help, None, MetricType::Gauge)?
+            .encode_gauge(&(engine.drained_limits().len() as u64))?;
         if let Some(bytes) = resident_bytes() {
             let help = "Memory that the process has from the machine";
             encoder
@@ -180,8 +184,13 @@ impl<C: Clock> Collector for OfEngine<C> {
             ),
             (
                 "overflow_charges",
-                "Charges to overflow buckets, because the table of keys was full",
+                "New keys for which the table had no slot: each took an overflow bucket of its limit, or was denied",
                 engine.overflow_charges(),
+            ),
+            (
+                "denied_without_room",
+                "Those of these keys that were denied, because the overflow buckets of their limits were in use too",
+                engine.denied_without_room(),
             ),
             (
                 "log_charges_without_ring",
@@ -200,11 +209,17 @@ impl<C: Clock> Collector for OfEngine<C> {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
 
+        let help = "Slots of the table that the keys of a limit hold, live or idle";
+        let mut slots = encoder.encode_descriptor("limit_slots", help, None, MetricType::Gauge)?;
+        for (limit, held) in engine.slots_held() {
+            let name = engine.limit_name(limit);
+            let labels = [("domain", domain_of(name)), ("limit_id", name)];
+            slots.encode_family(&labels)?.encode_gauge(&held)?;
+        }
         let limits = engine.limit_counts();
         let by_limit = limits.iter().flat_map(|&(limit, counts)| {
             let name = engine.limit_name(limit);
-            let domain = name.split('/').next().unwrap_or_default();
-            let labels = move |result| [("domain", domain), ("limit_id", name), ("result", result)];
+            let labels = move |result| [("domain", domain_of(name)), ("limit_id", name), ("result", result)];
             [
                 (labels("allowed"), counts.allowed),
                 (labels("denied"), counts.denied),
@@ -215,6 +230,11 @@ impl<C: Clock> Collector for OfEngine<C> {
                     though it would have denied, were it no shadow";
         counters(&mut encoder, "limit_decisions", help, by_limit)
     }
+}
+
+/// The domain of a limit with this full name.
+fn domain_of(limit: &str) -> &str {
+    limit.split('/').next().unwrap_or_default()
 }
 
 /// What the process has of the machine's memory; `None` where the system does not say.

@@ -107,20 +107,45 @@ impl<C> fmt::Debug for Throttled<C> {
     }
 }
 
+/// What [`Throttled`] counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThrottleCounts {
+    /// Decisions.
+    pub(crate) decided: u64,
+    /// New keys that found no slot in the table.
+    pub(crate) overflow: u64,
+    /// Those that were denied.
+    pub(crate) without_room: u64,
+}
+
 impl<C: Clock> Throttled<C> {
-    /// Decisions, and charges to overflow buckets.
-    pub(crate) fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> ThrottleCounts {
         let decided = [Status::Done as u16, Status::Denied as u16];
-        (self.latencies.count(&THROTTLING, &decided), self.limiter.overflow_charges())
+        ThrottleCounts {
+            decided: self.latencies.count(&THROTTLING, &decided),
+            overflow: self.limiter.overflow_charges(),
+            without_room: self.limiter.denied_without_room(),
+        }
     }
 }
 
 impl<C: Clock> Collector for Throttled<C> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help =
-            "Charges of limits that come with the command to overflow buckets, because their table of keys was full";
-        let count = ConstCounter::new(self.limiter.overflow_charges());
-        count.encode(encoder.encode_descriptor("throttle_overflow_charges", help, None, MetricType::Counter)?)
+        for (name, help, count) in [
+            (
+                "throttle_overflow_charges",
+                "New keys of limits that come with the command for which their table had no slot",
+                self.limiter.overflow_charges(),
+            ),
+            (
+                "throttle_denied_without_room",
+                "Those of these keys that were denied, because the overflow buckets were in use too",
+                self.limiter.denied_without_room(),
+            ),
+        ] {
+            ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        Ok(())
     }
 }
 

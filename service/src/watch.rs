@@ -148,13 +148,14 @@ impl<C: Clock> Watch<C> {
         let doors = self.latencies.iter().map(DoorLatencies::deciding);
         let (answers, ns) = doors.fold((0, 0), |(answers, ns), (more, longer)| (answers + more, ns + longer));
         let totals = engine.totals();
-        let (throttled, overflow) = self.throttled.as_ref().map_or((0, 0), Throttled::counts);
+        let throttled = self.throttled.as_ref().map(Throttled::counts).unwrap_or_default();
         Look {
             answers,
             ns,
             errors: self.failures.load(Ordering::Relaxed) + self.decider.degraded().failures(),
-            checks: totals.allowed + totals.denied + throttled,
-            overflow: engine.overflow_charges() + overflow,
+            checks: totals.allowed + totals.denied + throttled.decided,
+            overflow: engine.overflow_charges() + throttled.overflow,
+            without_room: engine.denied_without_room() + throttled.without_room,
         }
     }
 }

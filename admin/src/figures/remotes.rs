@@ -29,7 +29,7 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
     nodes: HashMap<Arc<str>, Remote>,
-    /// Charges to overflow buckets of those that are forgotten.
+    /// New keys of those that are forgotten, which found no slot.
     gone_overflow_charges: u64,
     /// All that they told, together.
     sums: Sums,
@@ -141,7 +141,7 @@ impl Remotes {
         )
     }
 
-    /// Charges to overflow buckets, of all.
+    /// New keys of all that found no slot.
     pub(super) fn overflow_charges(&self) -> u64 {
         let charges = self.nodes.values().map(|remote| remote.overflow_charges);
         charges.fold(self.gone_overflow_charges, u64::saturating_add)

@@ -26,7 +26,7 @@ pub(crate) struct Sample {
     pub(super) measured: u64,
     /// Keys that were denied within the last minute, as far as the sketch of the most denied knows: at most 256.
     pub(super) keys_limited: usize,
-    /// Charges to overflow buckets, because the engine's table was full.
+    /// New keys that found no slot in the engine's table.
     pub(crate) overflow_charges: u64,
     /// The limits of tiers and rules, in the policy's order.
     pub(super) limits: Vec<LimitFigures>,

@@ -3,8 +3,10 @@
 use super::*;
 use crate::{
     Identity,
+    bucket::Swap,
     clock::ManualClock,
     policy::{Algorithm, Domain, Limit, Mode, Policy, Sharing, Tier},
+    word::Slot,
 };
 
 const START: Nanos = 1_790_000_000_000_000_000;
@@ -153,7 +155,7 @@ fn rings_and_overflow_buckets_go_with_the_place() {
     }
     assert_eq!(engine.log_charges_without_ring(), 0, "there are sixteen");
 
-    let is_used = |id| engine.buckets.registry.overflows(id).iter().any(|cell| Swap::load(cell) != Slot::EMPTY);
+    let is_used = |id| engine.buckets.table.shares.overflow(id).iter().any(|cell| Swap::load(cell) != Slot::EMPTY);
     engine.publish(named("a")).expect("there is room");
     for number in 0..100_u32 {
         let value = number.to_string();

@@ -10,7 +10,12 @@ const NOW: Nanos = 10;
 const LIVE: u64 = 1_000;
 
 fn table() -> Arc<Table> {
-    let table = Table::new(1);
+    with_overflow(0)
+}
+
+/// With so many overflow buckets beside the two slots.
+fn with_overflow(buckets: usize) -> Arc<Table> {
+    let table = Table::with_overflow(1, buckets);
     assert_eq!(table.cells.len(), 2, "two candidates for every key");
     Arc::new(table)
 }
@@ -48,15 +53,17 @@ fn empty(table: &Table, key: Key) {
     assert_eq!(outcome, Ok(()));
 }
 
+fn slots(table: &Table) -> impl Iterator<Item = Slot> {
+    table.cells.iter().chain(table.shares.overflow(1)).map(Swap::load)
+}
+
 /// The words of all active slots of a key.
 fn words(table: &Table, key: Key) -> Vec<u64> {
-    let slots = table.cells.iter().map(Swap::load);
-    slots.filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
+    slots(table).filter(|slot| slot.holds(key.bits) && slot.state() == State::Active).map(|slot| slot.word).collect()
 }
 
 fn claims(table: &Table) -> usize {
-    let slots = table.cells.iter().map(Swap::load);
-    slots.filter(|slot: &Slot| slot.state() == State::Claimed).count()
+    slots(table).filter(|slot| slot.state() == State::Claimed).count()
 }
 
 /// All interleavings with at most this many preemptions.
@@ -253,48 +260,55 @@ fn a_stalled_check_is_not_admitted_at_a_time_that_was_used_up() {
     });
 }
 
-/// A check finds no slot, charges the key's overflow bucket instead, and looks whether the key has a slot by then; another
-/// finds a slot, and starts from the overflow bucket. Both together admit no more than one bucket may.
+/// A check finds no slot and claims an overflow bucket; another finds a slot that has just become idle.
 #[test]
-fn an_overflow_charge_and_a_new_slot_do_not_both_start_from_nothing() {
+fn a_claim_of_an_overflow_bucket_and_one_of_a_slot_leave_one_bucket() {
     check_within(Some(3), || {
-        let table = table();
-        let overflow = Arc::new(crate::sync::Cell64::new(0));
+        let table = with_overflow(1);
         assert_eq!(charge(&table, key(2)), Ok(()));
         assert_eq!(charge(&table, key(3)), Ok(()));
-        // One token a bucket. True when admitted.
-        let admit = |table: &Table, overflow: &crate::sync::Cell64| loop {
-            let outcome = table.update(
-                key(1),
-                NOW,
-                || NOW,
-                &mut Met::default(),
-                |held, _| {
-                    let used = held.map_or_else(|| overflow.load(), |held| held.word);
-                    if used > NOW {
-                        Next::Leave(false)
-                    } else {
-                        Next::Write(Held { word: LIVE, ..Held::default() }, true)
-                    }
-                },
-            );
-            if let Ok(is_admitted) = outcome {
-                return is_admitted;
-            }
-            let is_admitted = overflow.compare_exchange(0, LIVE).is_ok();
-            if !is_admitted || !table.has(key(1)) {
-                return is_admitted;
-            }
-            overflow.store(0);
-        };
-        let (other, its_overflow) = (Arc::clone(&table), Arc::clone(&overflow));
+        let other = Arc::clone(&table);
         let thread = thread::spawn(move || {
             empty(&other, key(2));
-            admit(&other, &its_overflow)
+            charge(&other, key(1))
         });
-        let first = admit(&table, &overflow);
-        let second = thread.join().expect("no panic");
-        assert!(!(first && second), "both were admitted");
+        assert_eq!(charge(&table, key(1)), Ok(()));
+        assert_eq!(thread.join().expect("no panic"), Ok(()));
+        assert_eq!(words(&table, key(1)), [LIVE + 2], "one bucket, both charges");
+        assert_eq!(words(&table, key(3)), [LIVE + 1], "a live slot is never evicted");
+    });
+}
+
+/// Two keys want the one overflow bucket of their limit; whichever does not get it is told so.
+#[test]
+fn an_overflow_bucket_is_one_keys_and_no_others() {
+    check_within(Some(3), || {
+        let table = with_overflow(1);
+        assert_eq!(charge(&table, key(2)), Ok(()));
+        assert_eq!(charge(&table, key(3)), Ok(()));
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || charge(&other, key(4)));
+        let outcomes = [charge(&table, key(1)), thread.join().expect("no panic")];
+        for (key, outcome) in [key(1), key(4)].into_iter().zip(outcomes) {
+            assert_eq!(words(&table, key).len(), usize::from(outcome.is_ok()), "{outcome:?}");
+        }
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+    });
+}
+
+/// A thread empties an idle slot of a limit that holds its share, while the slot's key is charged.
+#[test]
+fn an_idle_slot_is_emptied_or_charged_and_no_charge_is_lost() {
+    check_within(None, || {
+        let table = table();
+        assert_eq!(charge(&table, key(1)), Ok(()));
+        empty(&table, key(1));
+        let other = Arc::clone(&table);
+        let thread = thread::spawn(move || other.reclaim(1, Shortage::Limit, NOW));
+        assert_eq!(charge(&table, key(1)), Ok(()));
+        thread.join().expect("no panic");
+        assert_eq!(words(&table, key(1)), [LIVE + 1]);
+        assert_eq!((claims(&table), table.shares.held(1)), (0, 1), "and each slot is counted once");
     });
 }
 
@@ -338,8 +352,10 @@ fn in_a_full_set_new_keys_are_told_and_nobody_is_evicted() {
         assert_eq!(charge(&table, key(2)), Ok(()));
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || charge(&other, key(3)));
-        assert_eq!(charge(&table, key(4)), Err(Full));
-        assert_eq!(thread.join().expect("no panic"), Err(Full));
+        // The first of the two to become idle.
+        let full = Err(Full { idle_at: LIVE + 1 });
+        assert_eq!(charge(&table, key(4)), full);
+        assert_eq!(thread.join().expect("no panic"), full);
         assert_eq!((words(&table, key(1)), words(&table, key(2))), (vec![LIVE + 1], vec![LIVE + 1]));
     });
 }

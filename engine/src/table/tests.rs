@@ -1,4 +1,6 @@
-//! Which slot a new key takes.
+//! Which bucket a new key takes, and which slots a limit holds.
+
+use proptest::prelude::*;
 
 use super::*;
 
@@ -13,7 +15,7 @@ fn touch(table: &Table, name: u64, now: Nanos, idle: Nanos) {
 }
 
 fn present(table: &Table, names: std::ops::Range<u64>) -> Vec<u64> {
-    names.filter(|name| table.has(key(*name))).collect()
+    names.filter(|name| table.get(key(*name)).is_some()).collect()
 }
 
 #[test]
@@ -43,4 +45,169 @@ fn the_slot_that_has_been_idle_for_the_longest_is_taken() {
         let live = |line: &Line| line.iter().filter(|cell| !Swap::load(*cell).is_free(1_000)).count();
         assert_eq!((live(first), live(second)), (1, 1));
     }
+}
+
+proptest! {
+    /// A scan that met a candidate twice would take a claim for two.
+    #[test]
+    fn the_lines_of_a_key_are_different_ones(hash: u64, lines in 2..100_usize) {
+        let near = places(hash, lines);
+        let mut all: Vec<usize> = near.into_iter().chain(beside(near, lines)).collect();
+        prop_assert!(all.iter().all(|place| *place < lines && near.map(|near| near / BLOCK).contains(&(place / BLOCK))));
+        // Whole blocks, but for the last one of all.
+        let mut blocks = near.map(|place| place / BLOCK).to_vec();
+        blocks.dedup();
+        let of_block = |block: &usize| (lines - block * BLOCK).min(BLOCK);
+        prop_assert_eq!(all.len(), blocks.iter().map(of_block).sum::<usize>());
+        all.sort_unstable();
+        all.dedup();
+        prop_assert_eq!(all.len(), blocks.iter().map(of_block).sum::<usize>());
+    }
+}
+
+/// Of limit `limit`, live until `idle`.
+fn touch_of(table: &Table, limit: u32, name: u64, now: Nanos, idle: Nanos) -> Result<(), Full> {
+    let key = Key::new(limit, name.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let write = |held: Option<Held>, _: Nanos| match held {
+        Some(_) => Next::Leave(()),
+        None => Next::Write(Held { word: idle, ..Held::default() }, ()),
+    };
+    table.update(key, now, || now, &mut Met::default(), write)
+}
+
+/// So many slots of the table name the limit.
+fn named(table: &Table, limit: u32) -> u64 {
+    table.cells.iter().map(Swap::load).filter(|slot: &Slot| slot.owner() == Some(limit)).count() as u64
+}
+
+/// So many of these keys of a limit find a bucket, live until `idle`.
+fn found(table: &Table, limit: u32, names: std::ops::Range<u64>, now: Nanos, idle: Nanos) -> u64 {
+    names.filter(|name| touch_of(table, limit, *name, now, idle).is_ok()).count() as u64
+}
+
+#[test]
+fn eight_new_keys_find_overflow_buckets_and_the_next_is_told_when_one_is_idle() {
+    let table = Table::new(1);
+    for name in 0..8 {
+        touch(&table, name, 0, 1_000 + name);
+    }
+    for name in 8..16 {
+        touch(&table, name, 0, 2_000 - name);
+    }
+    assert_eq!(table.shares.overflowed(), 8);
+    assert_eq!(touch_of(&table, 7, 16, 999, 5_000), Err(Full { idle_at: 1_000 }));
+    assert_eq!(table.find_room(key(16), 999), Err(Full { idle_at: 1_000 }));
+    // The overflow buckets are the limit's own, and the slots are everybody's.
+    assert_eq!(present(&table, 0..17).len(), 16);
+    assert_eq!((table.find_room(key(16), 1_000), touch_of(&table, 7, 16, 1_000, 5_000)), (Ok(()), Ok(())));
+    assert_eq!(touch_of(&table, 7, 17, 1_000, 5_000), Err(Full { idle_at: 1_001 }));
+    assert_eq!(touch_of(&table, 7, 17, 1_001, 5_000), Ok(()));
+}
+
+/// Six limits of two domains in a table of 1,000 keys; the first two are of one.
+fn shared() -> Table {
+    let mut table = Table::new(1_000);
+    table.share(TableShares::default());
+    let domains = [(); 2].map(|()| table.shares.add_domain());
+    for domain in [0, 0, 1, 1, 1, 1] {
+        table.shares.bind(table.shares.add(), domains[domain]);
+    }
+    table.shares.come_into_force(6, 6, 2);
+    table
+}
+
+#[test]
+fn a_flood_of_one_limit_or_domain_takes_its_share_and_no_more() {
+    let table = shared();
+    let slots = table.slots() as u64;
+    // More keys than the table has slots, then as many of the other limit of the domain. Each has its overflow buckets too.
+    assert_eq!(found(&table, 0, 0..2 * slots, 0, 1_000), slots * 70 / 100 + 8);
+    assert_eq!(named(&table, 0), slots * 70 / 100);
+    assert_eq!(found(&table, 1, 0..2 * slots, 0, 1_000), slots * 5 / 100 + 8);
+    assert_eq!(named(&table, 0) + named(&table, 1), slots * 75 / 100);
+    // The others find what is left.
+    assert_eq!(found(&table, 2, 0..100, 0, 1_000), 100);
+    for limit in 0..3 {
+        assert_eq!(table.shares.held(limit), named(&table, limit), "limit {limit}");
+    }
+}
+
+/// A limit of each domain is flooded, and one that holds little is not.
+#[test]
+fn a_limit_that_holds_little_has_room_whatever_is_flooded() {
+    let table = shared();
+    let slots = table.slots() as u64;
+    let (table_max, kept_for_each) = (slots * 85 / 100, slots * 15 / 100 / 4);
+    for flooded in [0, 2] {
+        found(&table, flooded, 0..2 * slots, 0, 1_000);
+    }
+    assert_eq!(named(&table, 0) + named(&table, 2), table_max);
+    assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 0..100, 0, 500)));
+    // The others do not get the slots of its keys when those are idle: its next keys do.
+    for flooded in [0, 2] {
+        found(&table, flooded, 2 * slots..4 * slots, 500, 1_000);
+    }
+    assert_eq!(named(&table, 0) + named(&table, 2), table_max);
+    assert!((kept_for_each..=kept_for_each + 8).contains(&found(&table, 1, 100..200, 500, 1_000)));
+    // Where all are idle, any limit has their room.
+    let new = slots * 60 / 100;
+    assert!(found(&table, 2, 4 * slots..4 * slots + new, 1_000, 2_000) >= new * 99 / 100);
+}
+
+/// What a limit holds and does not use, it may use again: at once, whatever its share.
+#[test]
+fn a_limit_that_holds_its_share_of_idle_slots_has_room() {
+    let table = shared();
+    let slots = table.slots() as u64;
+    found(&table, 0, 0..2 * slots, 0, 1_000);
+    assert_eq!(table.shares.shortage(0), Some(Shortage::Limit));
+    // All are idle: nearly as many new keys as the limit may have find a place.
+    let new = slots * 60 / 100;
+    let found = found(&table, 0, 2 * slots..2 * slots + new, 1_000, 2_000);
+    assert!(found >= new * 99 / 100, "{found} of {new}");
+    assert_eq!(table.shares.held(0), named(&table, 0));
+}
+
+/// A claim that a sweep swaps away is not counted any longer, and neither are slots that are emptied.
+#[test]
+fn what_is_emptied_is_not_counted() {
+    let table = shared();
+    for name in 0..10 {
+        assert_eq!(touch_of(&table, 0, name, 0, 100), Ok(()));
+    }
+    let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
+    let claim = Slot::claimed(KeyBits::new(0, 7 << 40), 1);
+    assert!(table.hand_over(cell, Slot::EMPTY, claim));
+    assert_eq!((claim.state(), table.shares.held(0)), (State::Claimed, 11));
+    table.sweep(|limit| limit == 0, |_, held, _| held);
+    assert_eq!(table.shares.held(0), 10);
+    let sweeps = table.slots().div_ceil(RECLAIMED);
+    (0..sweeps).for_each(|_| table.reclaim(0, Shortage::Limit, 99));
+    assert_eq!(table.shares.held(0), 10, "live ones stay");
+    (0..sweeps).for_each(|_| table.reclaim(1, Shortage::Limit, 100));
+    assert_eq!(table.shares.held(0), 10, "so do those of others");
+    (0..sweeps).for_each(|_| table.reclaim(1, Shortage::Domain, 100));
+    assert_eq!((table.shares.held(0), named(&table, 0)), (0, 0), "of its domain");
+}
+
+/// Slots, claims and overflow buckets of a limit that no policy has any more.
+#[test]
+fn what_is_cleared_is_empty_and_not_counted() {
+    let mut table = shared();
+    table.share(TableShares { limit_percent: 1, domain_percent: 100 });
+    table.shares.come_into_force(6, 6, 2);
+    let share = table.slots() as u64 / 100;
+    assert_eq!(found(&table, 0, 0..1_000, 0, 100), share + 8);
+    let cell = table.cells.iter().find(|cell| Swap::load(*cell) == Slot::EMPTY).expect("one of many");
+    assert!(table.hand_over(cell, Slot::EMPTY, Slot::claimed(KeyBits::new(0, 7 << 40), 1)));
+    assert_eq!(touch_of(&table, 1, 0, 0, 200), Ok(()));
+    let clear = |limit, now| {
+        let mut left = 0;
+        table.clear(|one| one == limit, |slot| slot.is_free(now), |_| left += 1);
+        (left, table.shares.held(limit), named(&table, limit))
+    };
+    assert_eq!(clear(0, 99), (share + 8, share, share), "what is in use stays");
+    assert_eq!(clear(0, 100), (0, 0, 0));
+    assert!(table.shares.overflow(0).iter().all(|cell| Swap::load(cell) == Slot::EMPTY));
+    assert_eq!([clear(1, 199), clear(1, 200)], [(1, 1, 1), (0, 0, 0)]);
 }

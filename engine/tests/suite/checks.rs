@@ -549,19 +549,24 @@ fn what_is_shown_for_debugging_is_short() {
     assert!(engine.len() < 10_000, "{} bytes", engine.len());
 }
 
-/// An attacker who floods keys frees nobody: live buckets stay, and new keys share the overflow buckets.
+/// A flood of keys frees no other: live buckets stay, eight new keys get overflow buckets, and the rest is denied.
 #[test]
-fn when_the_table_is_full_new_keys_share_the_limits_overflow() {
+fn when_the_table_is_full_new_keys_get_the_limits_overflow_buckets_or_wait() {
     let bench = Bench::with_max_keys(&one_tier(&bucket("minute", 2, "1m")), 100);
     assert_eq!(bench.admitted(&["ip=victim"], 5), 2);
     let flood: usize = (0..10_000).map(|n| bench.admitted(&[&format!("ip=attacker-{n}")], 1)).sum();
-    // 1.5 slots a key, and eight overflow buckets of the limit's own numbers.
-    assert!(flood <= 150 + 8 * 2, "{flood} admitted");
-    assert!(flood >= 100, "{flood} admitted");
-    assert!(bench.engine.overflow_charges() > 0, "and it shows");
+    // 1.5 slots a key, of which the only limit may take all, and eight overflow buckets.
+    let slots = bench.engine.slots();
+    assert_eq!(flood, slots - 1 + 8, "every slot but the victim's, and the overflow buckets");
+    assert_eq!(bench.engine.overflow_charges(), 10_000 - (slots as u64 - 1), "and it shows");
+    assert_eq!(bench.engine.denied_without_room(), 10_000 - flood as u64);
+    let drained: Vec<&str> =
+        bench.engine.drained_limits().iter().map(|limit| bench.engine.limit_name(*limit)).collect();
+    assert_eq!(drained, ["default/tier:t/minute"]);
     assert_eq!(bench.admitted(&["ip=victim"], 5), 0, "a live bucket is never forgotten");
     bench.clock.advance(60 * SECOND);
     assert_eq!(bench.admitted(&["ip=attacker-9999"], 5), 2, "idle slots are taken back");
+    assert_eq!(bench.engine.drained_limits(), []);
 }
 
 /// A tightened limit: the old word says idle, but by the new numbers the quota is used for an hour yet. A flood of keys

@@ -11,6 +11,7 @@ const LAYERS: &[&str] = &[
     "memory",
     "bucket",
     "ring",
+    "shares",
     "table",
     "sliding_log",
     "moves",

@@ -187,17 +187,21 @@ fn threads_admit_exactly_the_burst_together() {
 }
 
 #[test]
-fn keys_without_a_place_share_overflow_buckets_and_never_pass_free() {
+fn keys_without_a_place_get_overflow_buckets_or_wait_and_never_pass_free() {
     const KEYS: u64 = 10_000;
     let clock = ManualClock::at(NOW);
     // Two lines of four slots, and eight overflow buckets.
     let limiter = KeyedLimiter::with_clock(Rate::per_hour(3), 1, clock.clone());
     let round = || (0..KEYS).filter(|&key| limiter.check(key).is_allowed()).count();
-    assert_eq!(round() + round(), 8 * 2 + 8 * 3, "the first eight keys have places; all others share eight buckets");
-    assert!(limiter.overflow_charges() >= 8 * 3);
+    assert_eq!([round(), round(), round(), round()], [16, 16, 16, 0], "sixteen keys have all of their quota");
+    assert_eq!(limiter.denied_without_room(), 4 * (KEYS - 16));
+    assert_eq!(limiter.overflow_charges(), 8 + limiter.denied_without_room());
     assert_eq!(limiter.peek(KEYS).retry(), limiter.check(KEYS).retry(), "a stranger is told what holds for it");
-    clock.advance(3_600 * SECOND);
-    assert!(limiter.check(KEYS).is_allowed(), "what is idle gives its place away");
+    let Retry::After(wait) = limiter.check(KEYS).retry() else { panic!("there was room") };
+    clock.advance(u64::try_from(wait.as_nanos()).expect("short") - 1);
+    assert_eq!(limiter.peek(KEYS).retry(), Retry::After(Duration::from_nanos(1)));
+    clock.advance(1);
+    assert_eq!((0..5).filter(|_| limiter.check(KEYS).is_allowed()).count(), 3, "what is idle gives its place away");
 }
 
 #[test]

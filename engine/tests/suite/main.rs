@@ -24,6 +24,7 @@ mod nothing_else;
 mod observer;
 mod policies;
 mod reservations;
+mod room;
 mod shared;
 mod sliding_window_counter;
 mod sliding_window_log;

@@ -341,24 +341,28 @@ fn a_reset_forgets_and_a_refund_after_it_mints_nothing() {
 }
 
 #[test]
-fn a_reservation_in_an_overflow_bucket_is_settled_there() {
-    // Two lines of four slots: most of these keys have none.
+fn a_reservation_in_an_overflow_bucket_is_settled_there_and_reset() {
+    // Two lines of four slots, and eight overflow buckets.
     let bench = Bench::with_max_keys(&limit("minute", "token_bucket", 1_000, "1m"), 1);
     let names: Vec<String> = (0..100).map(|name| format!("u{name}")).collect();
     let mut reservations = Vec::new();
     for name in &names {
         let who = [Identity::new("user", name).expect("valid")];
         let request = Request::new(&who).and_then(|request| request.cost(10)).expect("valid");
-        reservations.extend(bench.engine.reserve(&request).1);
+        reservations.extend(bench.engine.reserve(&request).1.map(|reservation| (name, reservation)));
     }
-    assert!(reservations.len() == 100 && bench.engine.overflow_charges() > 50);
-    for reservation in reservations {
-        bench.engine.settle(reservation, 0);
-    }
-    for name in &names {
+    assert_eq!(reservations.len(), 16, "the others have no room");
+    let left = |name: &str| {
         let who = [Identity::new("user", name).expect("valid")];
-        let request = Request::new(&who).expect("valid").without_cost();
-        assert_eq!(bench.engine.peek(&request).remaining(), Some(1_000), "{name}");
+        bench.engine.peek(&Request::new(&who).expect("valid").without_cost()).remaining()
+    };
+    for (number, (name, reservation)) in reservations.into_iter().enumerate() {
+        assert_eq!(left(name), Some(990), "{name}: nothing is shared");
+        bench.engine.settle(reservation, if number % 2 == 0 { 0 } else { 20 });
+        assert_eq!(left(name), Some(if number % 2 == 0 { 1_000 } else { 980 }), "{name}");
+        let who = [Identity::new("user", name).expect("valid")];
+        let forgotten = bench.engine.reset(&Request::new(&who).expect("valid"));
+        assert_eq!((forgotten, left(name)), (number % 2, Some(1_000)), "{name}");
     }
 }
 

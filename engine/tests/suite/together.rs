@@ -531,7 +531,7 @@ fn taken(engine: &Engine<ManualClock>, requests: &[(Request<'_>, Option<Rate>)])
 
 /// Where there is no room for the keys nobody goes uncounted.
 #[test]
-fn threads_take_no_more_where_keys_share_an_overflow_bucket() {
+fn threads_take_no_more_where_keys_are_in_overflow_buckets() {
     const LIMIT: u64 = 1_000;
     let text = format!(
         r#"

@@ -1,6 +1,8 @@
 //! One of the policies that are compared: its engine, on a clock that is set by hand, and what its limits did.
 
-use tidegate::{Engine, Inspected, PublishError, Request, Retry, Snapshot, clock::ManualClock, time::Nanos};
+use tidegate::{
+    Engine, Inspected, PublishError, Request, Retry, Snapshot, TableShares, clock::ManualClock, time::Nanos,
+};
 
 /// Any number, the same in every run.
 const SEED: u64 = 1;
@@ -49,7 +51,8 @@ impl Side {
     pub(crate) fn new(policy: Option<Snapshot>, room: usize) -> Result<Self, PublishError> {
         let Some(policy) = policy else { return Ok(Self { engine: None, limits: Vec::new() }) };
         let clock = ManualClock::default();
-        let engine = Engine::for_simulation(room, clock.clone(), SEED);
+        // The traffic says who comes: nothing is kept for others.
+        let engine = Engine::for_simulation(room, clock.clone(), SEED).with_shares(TableShares::WHOLE);
         // A fresh engine numbers the limits of its first policy in their order.
         let seen = |name: &str| LimitSeen { name: name.to_owned(), ..LimitSeen::default() };
         let limits = policy.limit_names().map(seen).collect();

@@ -60,7 +60,7 @@ impl<'a> Throttle<'a> {
             };
             unfit(&format!("{field}: {}", why.message))
         })?;
-        // Where the table is full strangers share buckets, and wait for the slowest.
+        // A key holds its place in the table until its bucket is full again.
         if u128::from(burst) * u128::from(period) > u128::from(PERIOD_MAX_S) * u128::from(count) {
             return Err(unfit(&format!(
                 "max_burst: {burst} tokens would take longer than {PERIOD_MAX_S} seconds to come back; ask for fewer, or for a \

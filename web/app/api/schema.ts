@@ -1980,7 +1980,7 @@ export type Report = {
   memory_bytes?: number | null;
   /** Name of the node. */
   name?: string;
-  /** Charges to overflow buckets since the start, because the table was full. */
+  /** New keys that found no slot in the table, since the start. */
   overflow_charges?: number;
   /** The tiers and rules that decided since the last report, a thousand at most: each request once for each of them. */
   owners?: PartCounts[];
@@ -2184,7 +2184,7 @@ export type Sample = {
   limits: LimitCounts[];
   /** Decisions that were measured: one in 16. */
   measured: number;
-  /** Charges to overflow buckets, because the engine's table was full. */
+  /** New keys that found no slot in the engine's table. */
   overflow_charges: number;
   /** How long half of the decisions since the sample before took at most, and 99 in 100, of those that were measured: whole microseconds, rounded up. `null`: none was. */
   p50_us: number | null;

@@ -212,7 +212,8 @@ fn a_table_that_is_full_is_seen_in_metrics_and_health() {
         }
     }
     assert!(overflow(&server) > 10_000, "{}", overflow(&server));
-    assert_eq!(server.metric(fault), 1);
+    assert_eq!(server.metric("tidegate_throttle_denied_without_room_total"), overflow(&server) - 8);
+    assert_eq!((server.metric(fault), server.metric(r#"tidegate_health_degraded{reason="full"}"#)), (1, 1));
 }
 
 #[test]
