@@ -1,4 +1,5 @@
-//! A connection over HTTP that ends when its next request does not come in time, and of which little is read ahead.
+//! A connection over HTTP that ends when its next request does not come in time, and of which little is read ahead. Names of
+//! headers at which actix-http panics are not handed to it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,6 +27,9 @@ const REQUESTS_MAX: usize = 8;
 /// Bytes that are handed out together whatever is in them. Most requests are shorter, and are not looked through. The shortest
 /// ones have 14 bytes, and take more than 7,000 bytes of memory each.
 const SHORT_BYTES: usize = 512;
+/// The longest run of characters of a header's name that is handed out, outside of bodies whose length is known. actix-http panics
+/// at a name of 64 KiB.
+const NAME_BYTES_MAX: usize = 60 << 10;
 
 /// A connection, with TLS or without.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
@@ -194,6 +198,10 @@ pub(crate) struct TimedStream {
     is_unparsed: bool,
     /// Whether a write waits for the peer.
     is_blocked: bool,
+    /// The characters of a name that were handed out last, without anything else between them.
+    name_bytes: usize,
+    /// Whether a name is too long. What comes after it is thrown away.
+    is_discarding: bool,
     _permit: ConnectionPermit,
 }
 
@@ -201,7 +209,17 @@ impl TimedStream {
     pub(crate) fn new(stream: Box<dyn ByteStream>, permit: ConnectionPermit, periods: HttpPeriods) -> Self {
         let alarm = Box::pin(sleep(periods.idle));
         let requests = RequestTracker::new(periods);
-        Self { stream, requests, alarm, ahead: Bytes::new(), is_unparsed: false, is_blocked: false, _permit: permit }
+        Self {
+            stream,
+            requests,
+            alarm,
+            ahead: Bytes::new(),
+            is_unparsed: false,
+            is_blocked: false,
+            name_bytes: 0,
+            is_discarding: false,
+            _permit: permit,
+        }
     }
 
     pub(crate) fn requests(&self) -> &Rc<RequestTracker> {
@@ -216,14 +234,17 @@ impl TimedStream {
     /// Reads what comes, and hands out what the task can go on with. Where that is nothing, the task is woken when it changes.
     fn poll_part(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let is_needed = self.is_needed();
+        if is_needed && self.is_discarding {
+            return self.poll_discard(context, buffer);
+        }
         let body_bytes = if is_needed { self.requests.body_bytes.get() } else { 0 };
         let part_bytes = |came: &[u8], is_unparsed: bool| match body_bytes {
             0 if !is_needed || is_unparsed => 0,
             0 => heads_end(came),
             _ => came.len().min(body_bytes),
         };
+        let before = buffer.filled().len();
         let bytes = if self.ahead.is_empty() {
-            let before = buffer.filled().len();
             ready!(poll_read_within(&mut self.stream, context, buffer, body_bytes.max(READ_BYTES)))?;
             let came = &buffer.filled()[before..];
             if came.is_empty() {
@@ -243,6 +264,11 @@ impl TimedStream {
         if bytes > 0 {
             if body_bytes > 0 {
                 self.requests.body_bytes.set(body_bytes - bytes);
+                self.name_bytes = 0;
+            } else if self.is_name_too_long(&buffer.filled()[before..]) {
+                self.is_discarding = true;
+                buffer.set_filled(before);
+                return self.poll_discard(context, buffer);
             } else {
                 self.is_unparsed = true;
             }
@@ -255,6 +281,32 @@ impl TimedStream {
         } else {
             *self.requests.reader.borrow_mut() = Some(context.waker().clone());
         }
+        Poll::Pending
+    }
+
+    /// Notes what is handed out, outside of bodies whose length is known. Returns whether it has a name that is too long.
+    fn is_name_too_long(&mut self, bytes: &[u8]) -> bool {
+        // A run that begins and ends within them is shorter: they are 16 KiB at most.
+        let first = bytes.iter().take_while(|byte| is_of_name(**byte)).count();
+        let name_bytes = self.name_bytes + first;
+        let is_whole = first == bytes.len();
+        let last = || bytes.iter().rev().take_while(|byte| is_of_name(**byte)).count();
+        self.name_bytes = if is_whole { name_bytes } else { last() };
+        name_bytes > NAME_BYTES_MAX
+    }
+
+    /// Throws away what comes, until the time of the connection is over: where the rest of a body is thrown away whose answer is
+    /// there, actix-http would do the same, and the peer can read the answer.
+    fn poll_discard(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.ahead = Bytes::new();
+        let before = buffer.filled().len();
+        ready!(poll_read_within(&mut self.stream, context, buffer, READ_BYTES))?;
+        if buffer.filled().len() == before {
+            // The end of the stream.
+            return Poll::Ready(Ok(()));
+        }
+        buffer.set_filled(before);
+        context.waker().wake_by_ref();
         Poll::Pending
     }
 
@@ -325,6 +377,11 @@ fn heads_end(bytes: &[u8]) -> usize {
         }
     }
     end
+}
+
+/// Returns whether a header's name may have this character (RFC 9110, section 5.6.2).
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 impl AsyncRead for TimedStream {
@@ -533,6 +590,17 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(connection.read(), (READ_BYTES, true));
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_actix_http_cannot_take_is_not_handed_out() {
+        let mut connection = Connection::new(b"a");
+        let parts: Vec<_> = (0..6).map(|_| connection.read()).collect();
+        assert_eq!(parts, [[(READ_BYTES, true); 3], [(0, true); 3]].concat(), "what comes after it is thrown away");
+        let mut stream = Connection::new(b"a").stream;
+        let name = vec![b'a'; NAME_BYTES_MAX];
+        assert!(!stream.is_name_too_long(&name) && !stream.is_name_too_long(b": b\r\n"));
+        assert!(!stream.is_name_too_long(&name) && stream.is_name_too_long(b"a: b\r\n"), "a part that ends otherwise");
     }
 
     #[test]
