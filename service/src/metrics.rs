@@ -209,27 +209,32 @@ impl<C: Clock> Collector for OfEngine<C> {
             ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
 
-        let help = "Slots of the table that the keys of a limit hold, live or idle";
-        let mut slots = encoder.encode_descriptor("limit_slots", help, None, MetricType::Gauge)?;
-        for (limit, held) in engine.slots_held() {
-            let name = engine.limit_name(limit);
-            let labels = [("domain", domain_of(name)), ("limit_id", name)];
-            slots.encode_family(&labels)?.encode_gauge(&held)?;
-        }
-        let limits = engine.limit_counts();
-        let by_limit = limits.iter().flat_map(|&(limit, counts)| {
-            let name = engine.limit_name(limit);
-            let labels = move |result| [("domain", domain_of(name)), ("limit_id", name), ("result", result)];
-            [
-                (labels("allowed"), counts.allowed),
-                (labels("denied"), counts.denied),
-                (labels("shadow_denied"), counts.shadow_denied),
-            ]
-        });
-        let help = "Decisions by limit of the present policy: allowed and charged to it, denied by it first, or allowed \
-                    though it would have denied, were it no shadow";
-        counters(&mut encoder, "limit_decisions", help, by_limit)
+        encode_limits(engine, &mut encoder)
     }
+}
+
+/// Writes what an engine counts for each limit of the present policy's tiers and rules.
+fn encode_limits<C: Clock>(engine: &Engine<C>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Slots of the table that the keys of a limit hold, live or idle";
+    let mut slots = encoder.encode_descriptor("limit_slots", help, None, MetricType::Gauge)?;
+    for (limit, held) in engine.slots_held() {
+        let name = engine.limit_name(limit);
+        let labels = [("domain", domain_of(name)), ("limit_id", name)];
+        slots.encode_family(&labels)?.encode_gauge(&held)?;
+    }
+    let limits = engine.limit_counts();
+    let by_limit = limits.iter().flat_map(|&(limit, counts)| {
+        let name = engine.limit_name(limit);
+        let labels = move |result| [("domain", domain_of(name)), ("limit_id", name), ("result", result)];
+        [
+            (labels("allowed"), counts.allowed),
+            (labels("denied"), counts.denied),
+            (labels("shadow_denied"), counts.shadow_denied),
+        ]
+    });
+    let help = "Decisions by limit of the present policy: allowed and charged to it, denied by it first, or allowed though it \
+                would have denied, were it no shadow";
+    counters(encoder, "limit_decisions", help, by_limit)
 }
 
 /// The domain of a limit with this full name.
