@@ -46,7 +46,7 @@ struct SpoolPlace {
 #[derive(Debug)]
 pub(crate) struct SpooledBody {
     file: File,
-    /// Of its bytes, hex.
+    /// The hash of the whole body: 64 hexadecimal digits.
     pub(crate) sha256: String,
     _place: SpoolPlace,
 }
@@ -213,7 +213,7 @@ mod tests {
         let slow = spool.receive("ana", stream::pending(), 7, Duration::from_millis(1)).await;
         assert!(matches!(slow, Err(Problem::TooSlow { .. })));
         assert_eq!(spool.users().len(), 0);
-        // As a caller who disconnects ends it.
+        // A body whose caller disconnects ends like this.
         let pieces = [Ok(Bytes::from_static(b"one")), Err(PayloadError::Incomplete(None))];
         let broken = spool.receive("ana", stream::iter(pieces), 7, TIMEOUT).await;
         assert!(matches!(broken, Err(Problem::BadJson(_))));

@@ -35,7 +35,7 @@ pub enum StartError {
         path: PathBuf,
         /// The number of the user that it belongs to.
         owner: u32,
-        /// What its mode allows.
+        /// The permission bits of the file.
         mode: u32,
     },
     /// The database may not be written.

@@ -233,13 +233,13 @@ fn the_bodies_of_one_address_leave_room_for_others() {
     let refused = answer(&take_answered(&mut held));
     assert_eq!((refused.status, refused.code()), (503, json!("overload")), "{}", refused.text);
     assert!(refused.head.contains("retry-after: ") && refused.head.contains("connection: close"), "{}", refused.head);
-    // What another address sends is read, and judged by what is in it.
+    // The bodies of another address are read, and answered by what is in them.
     let credentials = json!({ "name": "ana", "password": PASSWORD }).to_string();
     let signed_in = send(&server, OTHER, &server.stranger(), "/session", credentials.as_bytes());
     assert_eq!(signed_in.status, 200, "{}", signed_in.text);
     let large = padded(&json!({}), 64 << 10);
     assert_eq!(send(&server, OTHER, &script, CHANGES, &large).status, 400);
-    // So are small bodies of the same address.
+    // Small bodies of the same address are read too.
     assert_eq!(send(&server, HOSTILE, &script, CHANGES, b"{}").status, 400);
     drop(held);
     wait_until("the room is given back", || send(&server, HOSTILE, &script, CHANGES, &large).status == 400);

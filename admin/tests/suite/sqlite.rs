@@ -168,7 +168,7 @@ fn only_its_owner_can_open_a_database() {
             .map(|name| fs::metadata(data.join(name)).expect("it is there").permissions().mode() & 0o777)
     };
     assert_eq!(modes(), [0o700, 0o600, 0o600]);
-    // As older builds left it where the folder was there before them.
+    // Older builds left these modes in a folder that was there before the first start.
     fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("it is ours");
     fs::set_permissions(database(&data), Permissions::from_mode(0o644)).expect("it is ours");
     open(&data).expect("it opens");
