@@ -34,7 +34,7 @@ pub(crate) struct ListeningArguments {
     /// read them. The file is read again when it changes.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_METRICS_TOKENS")]
     metrics_tokens: Option<PathBuf>,
-    /// An origin whose pages may ask for checks over HTTP from browsers, such as https://app.example; pages of all others are
+    /// An origin whose pages may ask for checks over HTTP from browsers, such as `https://app.example`; pages of all others are
     /// refused. Several are given one by one, or with commas between them.
     #[arg(long, value_name = "ORIGIN", env = "TIDEGATE_ALLOWED_ORIGIN", value_delimiter = ',', value_parser = origin)]
     allowed_origin: Vec<String>,

@@ -162,8 +162,8 @@ impl Telemetry {
         let result = match outcome.as_ref().map_err(Problem::code) {
             Ok(_) => "done",
             Err(Code::WrongCredentials) => "wrong",
-            Err(Code::CodeNeeded) => "code_needed",
-            Err(Code::WrongCode) => "wrong_code",
+            Err(Code::FactorNeeded) => "code_needed",
+            Err(Code::WrongFactor) => "wrong_code",
             Err(Code::TooMany) => "limited",
             Err(_) => "failed",
         };

@@ -156,11 +156,12 @@ async fn run<D: Door>(
     periods: &Periods,
 ) {
     let mut open = JoinSet::new();
+    let periods = Rc::new(*periods);
     loop {
         tokio::select! {
             accepted = connections.recv() => match accepted {
                 Some(accepted) => {
-                    open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone(), *periods))
+                    open.spawn_local(connection(accepted, Rc::clone(door), tls.cloned(), stop.clone(), Rc::clone(&periods)))
                 }
                 None => break,
             },
@@ -175,7 +176,7 @@ async fn connection<D: Door>(
     door: Rc<D>,
     tls: Option<TlsAcceptor>,
     mut stop: watch::Receiver<bool>,
-    periods: Periods,
+    periods: Rc<Periods>,
 ) {
     let Ok(socket) = socket.set_nodelay(true).and_then(|()| TcpStream::from_std(socket)) else { return };
     let moved = Rc::new(Cell::new(false));
@@ -183,11 +184,11 @@ async fn connection<D: Door>(
     let socket = Watched { socket, moved: Rc::clone(&moved) };
     let (tell, leave) = oneshot::channel();
     let permit = Rc::new(permit);
-    let serving_permit = Rc::clone(&permit);
+    let (serving_permit, handshake) = (Rc::clone(&permit), periods.handshake);
     let serve = async move {
         match tls {
             None => door.serve(socket, peer, serving_permit, leave).await,
-            Some(tls) => match timeout(periods.handshake, tls.accept(socket)).await {
+            Some(tls) => match timeout(handshake, tls.accept(socket)).await {
                 Ok(Ok(stream)) => door.serve(stream, peer, serving_permit, leave).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),

@@ -39,7 +39,7 @@ pub(super) fn calls(api: &mut Api) {
              well.",
         )
         .answers_json::<Shown>(StatusCode::OK, "Signed in.")
-        .refuses(&[Code::WrongCredentials, Code::CodeNeeded, Code::WrongCode, Code::TooMany]);
+        .refuses(&[Code::WrongCredentials, Code::FactorNeeded, Code::WrongFactor, Code::TooMany]);
     api.delete("/session", sign_out)
         .says("Sign out", "Ends the session, and its event streams.")
         .answers_nothing("Signed out.");
@@ -287,8 +287,8 @@ pub(super) async fn begin(
     }
     let session =
         state.store.session(&token_sha256, begins_at, state.session_life).await?.ok_or(Problem::Unauthorized)?;
-    let life = time::Duration::seconds(state.session_life.whole_s);
-    Ok(Some((session, cookie(state, state.cookie.clone(), token).max_age(life).finish())))
+    let max_age = time::Duration::seconds(state.session_life.whole_s);
+    Ok(Some((session, cookie(state, state.cookie.clone(), token).max_age(max_age).finish())))
 }
 
 /// Answers with a session that began by the password of this user. The session's cookie comes first.

@@ -214,7 +214,7 @@ const USED_FOR_S: i64 = 600;
 /// False: it is no proof, or was used before.
 async fn use_up(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool> {
     let user = new.user.0;
-    let used = match new.proof {
+    let taken = match new.proof {
         Proof::Password => return Ok(true),
         Proof::Code(step) => query("UPDATE second_factors SET last_step = $1 WHERE user_id = $2 AND last_step < $1")
             .bind(step)
@@ -231,7 +231,7 @@ async fn use_up(change: &mut Change, new: &NewSession<'_>) -> sqlx::Result<bool>
                 .bind(ends_at)
         }
     };
-    Ok(used.execute(&mut **change).await?.rows_affected() > 0)
+    Ok(taken.execute(&mut **change).await?.rows_affected() > 0)
 }
 
 #[cfg(test)]

@@ -376,12 +376,16 @@ proptest! {
                     let reserved = [set, unset].map(|bench| bench.reserve(cost));
                     for (bench, reservation) in benches.iter().zip(reserved) {
                         bench.clock.advance(ns);
-                        reservation.into_iter().for_each(|reservation| bench.engine.refund(reservation));
+                        if let Some(reservation) = reservation {
+                            bench.engine.refund(reservation);
+                        }
                     }
                 }
                 Happening::Refund(..) => {}
                 Happening::Advance(ns) => {
-                    benches.iter().for_each(|bench| bench.clock.advance(ns));
+                    for bench in &benches {
+                        bench.clock.advance(ns);
+                    }
                     passed_ns += ns;
                 }
                 Happening::SetBack(ns) => {

@@ -24,6 +24,12 @@ struct Bench {
     engine: Engine<ManualClock>,
 }
 
+fn ask<T>((domain, kind): Limited, name: u64, ask: impl Fn(&Request<'_>) -> T) -> T {
+    let (domain, name) = (format!("d{domain}"), name.to_string());
+    let who = [Identity::new(kind, &name).expect("valid")];
+    ask(&Request::new(&who).expect("valid").domain(&domain))
+}
+
 impl Bench {
     fn new(max_keys: usize, domains: usize) -> Self {
         Self::with_shares(max_keys, domains, TableShares::default())
@@ -56,16 +62,10 @@ impl Bench {
         self.engine.slots() as u64
     }
 
-    fn ask<T>(&self, (domain, kind): Limited, name: u64, ask: impl Fn(&Request<'_>) -> T) -> T {
-        let (domain, name) = (format!("d{domain}"), name.to_string());
-        let who = [Identity::new(kind, &name).expect("valid")];
-        ask(&Request::new(&who).expect("valid").domain(&domain))
-    }
-
     /// How many of so many checks of a key are allowed.
     fn allowed(&self, limit: Limited, name: u64, tries: usize) -> usize {
         let is_allowed = |request: &Request<'_>| self.engine.check(request).is_allowed();
-        self.ask(limit, name, |request| (0..tries).filter(|_| is_allowed(request)).count())
+        ask(limit, name, |request| (0..tries).filter(|_| is_allowed(request)).count())
     }
 
     /// What each of these keys gets that asks for more than its quota.
@@ -132,9 +132,9 @@ fn newcomers_have_all_of_their_quota_as_soon_as_there_is_room() {
 
     // Told when there is, and it is so.
     let retry = |decision: Decision<'_>| (decision.is_allowed(), decision.remaining(), decision.retry());
-    let told = bench.ask(limit, NEW, |request| retry(bench.engine.check(request)));
+    let told = ask(limit, NEW, |request| retry(bench.engine.check(request)));
     let (false, Some(0), Retry::After(wait)) = told else { panic!("{told:?}") };
-    assert_eq!(bench.ask(limit, NEW, |request| retry(bench.engine.peek(request))), told);
+    assert_eq!(ask(limit, NEW, |request| retry(bench.engine.peek(request))), told);
     bench.clock.advance(u64::try_from(wait.as_nanos()).expect("hours"));
     assert_eq!(bench.allowed(limit, NEW, TRIES), QUOTA);
 
@@ -218,7 +218,7 @@ fn eight_keys_of_any_limit_have_room_in_a_full_table() {
     let quotas = bench.quotas((8, "user"), 0..20);
     assert_eq!(quotas, [[QUOTA; 8].as_slice(), &[0; 12]].concat());
     // What is reset there is given away.
-    assert_eq!(bench.ask((8, "user"), 3, |request| bench.engine.reset(request)), 1);
+    assert_eq!(ask((8, "user"), 3, |request| bench.engine.reset(request)), 1);
     assert_eq!(bench.quotas((8, "user"), 8..20), [[QUOTA].as_slice(), &[0; 11]].concat());
     assert_eq!(bench.allowed((8, "user"), 3, 1), 0, "its bucket is another's by now");
 }

@@ -228,7 +228,9 @@ fn a_caller_that_needs_more_than_its_share_forgets_its_own() {
         check_of(caller, &retries, &engine, name, &request).expect("its own").remaining()
     };
     let names: Vec<_> = (0..100).map(|number| format!("good-{number}")).collect();
-    names.iter().for_each(|name| assert_eq!(ask(GOOD, name), Some(2)));
+    for name in &names {
+        assert_eq!(ask(GOOD, name), Some(2));
+    }
     (0..20_000).for_each(|number| assert_eq!(ask(HOSTILE, &number.to_string()), Some(2)));
     let remembered = retries.len();
     assert!((3_200..=3_300).contains(&remembered), "half of the places that the other one left: {remembered}");
@@ -236,7 +238,9 @@ fn a_caller_that_needs_more_than_its_share_forgets_its_own() {
     assert_eq!(ask(HOSTILE, "19999"), Some(2), "the newest of its own is there");
     assert_eq!(ask(HOSTILE, "0"), Some(1), "the oldest of its own is not");
     let repeats = retries.repeats();
-    names.iter().for_each(|name| assert_eq!(ask(GOOD, name), Some(2)));
+    for name in &names {
+        assert_eq!(ask(GOOD, name), Some(2));
+    }
     assert_eq!(retries.repeats(), repeats + 100, "the other one lost none");
     // Where the other one needs as much, both have the same.
     for number in 0..20_000 {

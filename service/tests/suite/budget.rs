@@ -89,8 +89,8 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn with(periods: Periods) -> Self {
-        Self::listening(Settings { periods, ..Settings::default() })
+    pub(crate) fn with(periods: &Periods) -> Self {
+        Self::listening(Settings { periods: *periods, ..Settings::default() })
     }
 
     pub(crate) fn listening(settings: Settings) -> Self {
@@ -288,7 +288,7 @@ fn nearly_a_message() -> Body {
 #[tokio::test]
 async fn calls_whose_answers_are_not_read_leave_other_peers_their_quota() {
     const CONNECTIONS: usize = 305;
-    let server = Server::with(Periods { request: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
     let (mut clients, mut open) = (Vec::new(), Vec::new());
     for _ in 0..CONNECTIONS {
         let mut calls = server.calls_from(HOSTILE, 0).await;
@@ -309,7 +309,7 @@ async fn calls_whose_answers_are_not_read_leave_other_peers_their_quota() {
 #[tokio::test]
 async fn slow_bodies_leave_other_peers_their_quota() {
     const BODIES: usize = 67;
-    let server = Server::with(Periods { request: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, ..Periods::default() });
     let mut slow = Vec::new();
     for _ in 0..BODIES {
         slow.push(server.begin_body(HOSTILE, "/v1/check", MIB).await);
@@ -321,7 +321,7 @@ async fn slow_bodies_leave_other_peers_their_quota() {
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_on_ends_when_its_message_is_overdue() {
-    let server = Server::with(Periods { request: Duration::from_millis(500), ..Periods::default() });
+    let server = Server::with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
     let (mut clients, mut ends) = (Vec::new(), Vec::new());
     // How much of one is read before its answer waits is chance.
     for _ in 0..20 {
@@ -342,7 +342,7 @@ async fn a_stream_that_is_not_read_on_ends_when_its_message_is_overdue() {
 
 #[tokio::test]
 async fn a_batch_whose_answer_is_not_read_ends_when_that_is_overdue() {
-    let server = Server::with(Periods { unread_replies: Duration::from_millis(500), ..Periods::default() });
+    let server = Server::with(&Periods { unread_replies: Duration::from_millis(500), ..Periods::default() });
     let requests = (0..10_000).map(|number| check_of(&(number % 100).to_string())).collect();
     let message = framed(&BatchRateLimitRequest { requests }.encode_to_vec());
     let mut calls = server.calls_from(HOSTILE, 1).await;
@@ -355,7 +355,7 @@ async fn a_batch_whose_answer_is_not_read_ends_when_that_is_overdue() {
 
 #[tokio::test]
 async fn a_peer_has_its_share_while_another_has_its_own() {
-    let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut held = server.begin_bodies(HOSTILE, 8).await;
     assert!(is_overload(&server.begin_body(HOSTILE, "/v1/check", MIB).await.answer()));
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
@@ -369,7 +369,7 @@ async fn a_peer_has_its_share_while_another_has_its_own() {
 
 #[tokio::test]
 async fn a_connection_has_its_share_while_another_of_its_peer_has_its_own() {
-    let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
     let mut held = Vec::new();
     for number in 1..=4 {
@@ -384,7 +384,7 @@ async fn a_connection_has_its_share_while_another_of_its_peer_has_its_own() {
 
 #[tokio::test]
 async fn the_oldest_of_a_peer_is_dropped_for_its_next_body_and_is_told_so() {
-    let server = Server::with(Periods { request: LONG, body_grace: Duration::ZERO, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, body_grace: Duration::ZERO, ..Periods::default() });
     let (mut command, _) = server.begin_command(HOSTILE).await;
     eventually("a command is read", || server.taken() == NEARLY_MIB).await;
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
@@ -409,7 +409,7 @@ async fn the_oldest_of_a_peer_is_dropped_for_its_next_body_and_is_told_so() {
 
 #[tokio::test]
 async fn eight_peers_that_fill_the_budget_make_room_for_one_that_has_less() {
-    let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut crowd = Vec::new();
     for host in 20..28 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 8).await);
@@ -426,7 +426,7 @@ async fn eight_peers_that_fill_the_budget_make_room_for_one_that_has_less() {
 
 #[tokio::test]
 async fn small_bodies_are_read_while_the_budget_is_full_and_long_ones_are_refused() {
-    let server = Server::with(Periods { request: LONG, body_grace: LONG, ..Periods::default() });
+    let server = Server::with(&Periods { request: LONG, body_grace: LONG, ..Periods::default() });
     let mut crowd = Vec::new();
     for host in 20..35 {
         crowd.extend(server.begin_bodies(Ipv4Addr::new(127, 0, 0, host), 4).await);

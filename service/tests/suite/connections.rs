@@ -29,13 +29,13 @@ fn patient() -> Periods {
 }
 
 /// Settings of a server that asks for a token.
-fn asking_for_a_token(periods: Periods) -> Settings {
+fn asking_for_a_token(periods: &Periods) -> Settings {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, TOKEN).expect("room for a file");
     // The file goes, and its tokens stay.
     let tokens = Some(Tokens::open(file).expect("they are good"));
-    Settings { tokens, periods, connections: CAPS, ..Settings::default() }
+    Settings { tokens, periods: *periods, connections: CAPS, ..Settings::default() }
 }
 
 /// Returns what is sent on a new connection until the server has closed it.
@@ -111,7 +111,7 @@ async fn a_listener_that_is_full_refuses_at_once() {
 
 #[tokio::test]
 async fn connections_that_have_not_authenticated_leave_room_for_those_that_have() {
-    let server = Server::listening(asking_for_a_token(patient()));
+    let server = Server::listening(asking_for_a_token(&patient()));
     let auth = format!("AUTH {TOKEN}");
     let mut known = server.resp_from(HOSTILE).await;
     assert_eq!(known.ask(&auth), ok());
@@ -136,7 +136,7 @@ async fn connections_that_have_not_authenticated_leave_room_for_those_that_have(
 #[tokio::test]
 async fn a_connection_that_does_not_authenticate_in_time_is_closed() {
     let authentication = Duration::from_secs(2);
-    let server = Server::listening(asking_for_a_token(Periods { authentication, ..patient() }));
+    let server = Server::listening(asking_for_a_token(&Periods { authentication, ..patient() }));
     let mut known = server.resp_from(GOOD).await;
     assert_eq!(known.ask(&format!("AUTH {TOKEN}")), ok());
     let (mut silent, busy) = (server.resp_from(HOSTILE).await, server.resp_from(HOSTILE).await);

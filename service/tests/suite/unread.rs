@@ -55,7 +55,7 @@ async fn is_answered(stream: &mut Incoming) -> bool {
 
 #[tokio::test]
 async fn a_peer_that_asks_and_reads_nothing_is_dropped() {
-    let server = Server::with(unread_for(Duration::from_secs(3)));
+    let server = Server::with(&unread_for(Duration::from_secs(3)));
     let short = b"GET /healthz HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
     let without_body = b"GET /v1/authorize HTTP/1.1\r\nHost: tidegate\r\n\r\n".repeat(100);
     let ping = array(&[b"PING".to_vec(), vec![b'a'; 10_000]]);
@@ -80,7 +80,7 @@ async fn a_peer_that_asks_and_reads_nothing_is_dropped() {
 
 #[tokio::test]
 async fn batches_over_http_whose_answers_are_not_read_leave_other_peers_their_quota() {
-    let server = Server::with(Periods { body_grace: LONG, ..unread_for(LONG) });
+    let server = Server::with(&Periods { body_grace: LONG, ..unread_for(LONG) });
     // The system takes the first answers of each.
     let sending: Vec<_> = (0..8).map(|_| send(server.http, b"", batch(), 4)).collect();
     eventually("the share of the peer is full", || server.refused("peer") > 0 && server.taken() > 4 * MIB).await;
@@ -94,7 +94,7 @@ async fn batches_over_http_whose_answers_are_not_read_leave_other_peers_their_qu
 
 #[tokio::test]
 async fn all_calls_of_a_connection_may_be_streams_of_checks() {
-    let server = Server::with(unread_for(LONG));
+    let server = Server::with(&unread_for(LONG));
     let mut calls = server.calls_from(HOSTILE, 65_535).await;
     let mut streams = Vec::new();
     for _ in 0..CALLS_MAX - 1 {
@@ -115,7 +115,7 @@ async fn all_calls_of_a_connection_may_be_streams_of_checks() {
 #[tokio::test]
 async fn streams_over_grpc_whose_answers_are_not_read_are_reset() {
     const STREAMS: usize = 3;
-    let server = Server::with(unread_for(Duration::from_secs(1)));
+    let server = Server::with(&unread_for(Duration::from_secs(1)));
     let mut other = server.calls_from(HOSTILE, 65_535).await;
     let (send, pieces) = mpsc::channel(1);
     let pieces = ReceiverStream::new(pieces).map(|piece: Vec<u8>| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
@@ -138,7 +138,7 @@ async fn streams_over_grpc_whose_answers_are_not_read_are_reset() {
 
 #[tokio::test]
 async fn metrics_over_grpc_that_are_not_read_hold_part_of_the_budget_until_they_are_overdue() {
-    let server = Server::with(unread_for(Duration::from_secs(1)));
+    let server = Server::with(&unread_for(Duration::from_secs(1)));
     let mut calls = server.calls_from(HOSTILE, 0).await;
     let mut answers = Vec::new();
     // More than have their first 16 KiB for free.

@@ -155,9 +155,9 @@ async fn both_versions_of_a_rollout_are_written_or_neither(home: &Home) {
     }
     assert_eq!(Rollout::read(&mut *home.connection().await).await.expect("an answer"), Some(rollout.clone()));
     let of = store.version_objects(&[3, 4]).await.expect("objects");
-    let named = |name: &String, removed| (name.clone(), removed);
-    assert_eq!((of[&3].count, &of[&3].first), (Some(1), &vec![named(&names[0], false)]));
-    assert_eq!((of[&4].count, &of[&4].first), (Some(2), &vec![named(&names[0], false), named(&names[1], true)]));
+    let object = |name: &String, removed| (name.clone(), removed);
+    assert_eq!((of[&3].count, &of[&3].first), (Some(1), &vec![object(&names[0], false)]));
+    assert_eq!((of[&4].count, &of[&4].first), (Some(2), &vec![object(&names[0], false), object(&names[1], true)]));
     // Objects are as the newest has them, and a repeat is answered for both at once.
     assert_eq!(revisions(home).await, [("d/client:user:eve".to_owned(), 4), ("d/tier:a".to_owned(), 2)]);
     assert_eq!(store.removals(&removed).await.expect("a list")[0].version, 4);

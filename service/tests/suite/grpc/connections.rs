@@ -46,8 +46,8 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const STREAM: &str = "/tidegate.v1.RateLimiter/CheckRateLimitStream";
 
 /// A server with these periods.
-fn server_with(periods: Periods) -> Server {
-    Server::listening(HUNDRED, Settings { periods, ..Settings::default() })
+fn server_with(periods: &Periods) -> Server {
+    Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() })
 }
 
 /// The code and the words of the answer to this body.
@@ -142,7 +142,7 @@ async fn what_is_no_message_is_its_senders_mistake() {
 
 #[tokio::test]
 async fn a_message_that_does_not_end_is_not_waited_for() {
-    let server = server_with(Periods { request: Duration::from_millis(500), ..Periods::default() });
+    let server = server_with(&Periods { request: Duration::from_millis(500), ..Periods::default() });
     let (mut channel, mut other) = (server.channel().await, server.channel().await);
     let [mut third, mut fourth] = [other.clone(), other.clone()];
     let grpc = "application/grpc";
@@ -234,7 +234,7 @@ async fn however_messages_of_a_stream_are_cut_each_is_answered_until_one_is_none
 #[tokio::test]
 async fn a_quiet_stream_holds_no_room_for_what_it_was_asked() {
     // It is not given back because the rest does not come in time.
-    let server = server_with(Periods { request: Duration::from_mins(10), ..Periods::default() });
+    let server = server_with(&Periods { request: Duration::from_mins(10), ..Periods::default() });
     let mut channel = server.channel().await;
     // With a field that nobody knows, and which is long; it comes in two parts, so it has to be waited for.
     let mut message = CheckStreamRequest { correlation_id: 1, request: Some(user("ada")) }.encode_to_vec();
@@ -372,7 +372,7 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-fn connections_that_rest_are_closed(periods: Periods) {
+fn connections_that_rest_are_closed(periods: &Periods) {
     let (server, runtime) = (server_with(periods), runtime());
     resting_connections_are_closed(
         periods.idle,
@@ -386,14 +386,14 @@ fn connections_that_rest_are_closed(periods: Periods) {
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
     let (idle, ping) = (Duration::from_millis(600), Duration::from_millis(100));
-    connections_that_rest_are_closed(Periods { idle, ping, ..Periods::default() });
+    connections_that_rest_are_closed(&Periods { idle, ping, ..Periods::default() });
 }
 
 #[test]
 fn a_connection_with_an_open_stream_does_not_rest() {
     // Pings show that the peer of a stream on which nothing comes is there.
     let (idle, ping) = (Duration::from_secs(3), Duration::from_millis(100));
-    let (server, runtime) = (server_with(Periods { idle, ping, ..Periods::default() }), runtime());
+    let (server, runtime) = (server_with(&Periods { idle, ping, ..Periods::default() }), runtime());
     let mut watching = Connection::to(&server, &runtime);
     let mut watched = watching.call("Watch").expect("it is open").into_body();
     assert!(runtime.block_on(watched.frame()).is_some_and(|frame| frame.is_ok_and(|frame| frame.is_data())));
@@ -409,7 +409,7 @@ fn a_connection_with_an_open_stream_does_not_rest() {
 #[tokio::test]
 async fn a_peer_that_answers_no_pings_is_cut_off() {
     let ping = Duration::from_millis(200);
-    let server = server_with(Periods { ping, ping_answer: ping, ..Periods::default() });
+    let server = server_with(&Periods { ping, ping_answer: ping, ..Periods::default() });
     let mut stream = TcpStream::connect(server.address).await.expect("it listens");
     // The preface, and settings that set nothing.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
@@ -425,6 +425,6 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(Periods::default());
+        connections_that_rest_are_closed(&Periods::default());
     }
 }

@@ -112,11 +112,11 @@ async fn a_token_is_asked_for_where_there_are_some() {
 }
 
 /// Opens tokens of a file with this text, which goes; they stay.
-fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Option<Tokens> {
+fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Tokens {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tokens");
     std::fs::write(&file, text).expect("room for a file");
-    Some(open(file).expect("they are good"))
+    open(file).expect("they are good")
 }
 
 /// A call by this token.
@@ -150,7 +150,7 @@ const RESETS: &str = "resets-alone-0001";
 fn with_rights() -> Server {
     let text =
         format!("{CHECKS} check\n{RESERVES} reserve\n{OF_SHOP} domain=shop\n{RESETS} check reset domain=default\n");
-    Server::listening(HUNDRED, Settings { tokens: tokens_of(&text, Tokens::open), ..Settings::default() })
+    Server::listening(HUNDRED, Settings { tokens: Some(tokens_of(&text, Tokens::open)), ..Settings::default() })
 }
 
 #[tokio::test]
@@ -227,8 +227,8 @@ async fn a_token_with_the_right_resets_this_server_without_the_admin_server() {
 
 #[tokio::test]
 async fn metrics_and_descriptions_take_tokens_where_there_are_some() {
-    let tokens = tokens_of("checks-0000000001 domain=shop\n", Tokens::open);
-    let metrics_tokens = tokens_of("scrapes-000000001\n", Tokens::open_without_rights);
+    let tokens = Some(tokens_of("checks-0000000001 domain=shop\n", Tokens::open));
+    let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
     let server = Server::listening(HUNDRED, Settings { tokens, metrics_tokens, ..Settings::default() });
     let mut health = server.health().await;
     let metrics = || GetMetricsRequest {};

@@ -22,8 +22,8 @@ use crate::process::{LONG_DELAY, resting_connections_are_closed};
 const LONG: Duration = Duration::from_mins(10);
 
 /// A server with these periods.
-fn server_with(periods: Periods) -> Server {
-    let server = Server::listening(Settings { periods, ..Settings::default() });
+fn server_with(periods: &Periods) -> Server {
+    let server = Server::listening(Settings { periods: *periods, ..Settings::default() });
     server.publish(HUNDRED);
     server
 }
@@ -82,7 +82,7 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
 
 #[test]
 fn a_body_that_does_not_come_is_answered() {
-    let server = server_with(Periods {
+    let server = server_with(&Periods {
         request: Duration::from_millis(300),
         linger: Duration::from_secs(2),
         ..Periods::default()
@@ -108,7 +108,7 @@ fn a_body_that_does_not_come_is_answered() {
 
 #[test]
 fn a_head_that_does_not_come_ends_the_connection() {
-    let server = server_with(Periods { request_head: Duration::from_secs(2), ..Periods::default() });
+    let server = server_with(&Periods { request_head: Duration::from_secs(2), ..Periods::default() });
     let mut connection = server.connect();
     let answer = connection.send("POST /v1/check HTTP/1.1\r\nHo");
     assert_eq!(answer.status, 408);
@@ -117,7 +117,7 @@ fn a_head_that_does_not_come_ends_the_connection() {
 
 #[test]
 fn a_later_head_that_does_not_come_ends_the_connection() {
-    let server = server_with(Periods { request_head: Duration::from_secs(2), idle: LONG, ..Periods::default() });
+    let server = server_with(&Periods { request_head: Duration::from_secs(2), idle: LONG, ..Periods::default() });
     let check = request("/v1/check", "", user("ada"));
     let [mut resting, mut connection] = [(); 2].map(|()| server.connect());
     assert_eq!([resting.send(&check).status, connection.send(&check).status], [200; 2]);
@@ -139,7 +139,7 @@ fn a_later_head_that_does_not_come_ends_the_connection() {
 
 #[test]
 fn a_head_that_begins_with_the_request_before_has_as_long_as_a_connection_may_rest() {
-    let server = server_with(Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
+    let server = server_with(&Periods { request_head: LONG, idle: Duration::from_secs(1), ..Periods::default() });
     let mut connection = server.connect();
     let check = request("/v1/check", "", user("ada"));
     let answer = connection.send([&check[..], b"POST /v1/check HTTP/1.1\r\nHo"].concat());
@@ -172,7 +172,7 @@ fn it_says_that_it_is_leaving_before_it_goes() {
     assert_eq!(server.check(&user("bob")).status, 200, "also of newcomers");
 }
 
-fn connections_that_rest_are_closed(periods: Periods) {
+fn connections_that_rest_are_closed(periods: &Periods) {
     let server = server_with(periods);
     let check = request("/v1/check", "", user("ada").replace("]}", r#"],"peek":true}"#));
     resting_connections_are_closed(
@@ -185,7 +185,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
 
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(Periods { idle: Duration::from_millis(600), ..Periods::default() });
+    connections_that_rest_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
 /// Tests of the real periods.
@@ -195,7 +195,7 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(Periods::default());
+        connections_that_rest_are_closed(&Periods::default());
     }
 }
 

@@ -96,18 +96,18 @@ fn where_tokens_are_asked_for_nobody_asks_without_one() {
 }
 
 /// Opens tokens of a file with this text, which goes; they stay.
-fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Option<Tokens> {
+fn tokens_of(text: &str, open: fn(PathBuf) -> Result<Tokens, TokensError>) -> Tokens {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
     fs::write(&file, text).expect("room for a file");
-    Some(open(file).expect("they are good"))
+    open(file).expect("they are good")
 }
 
 #[test]
 fn a_token_does_what_its_rights_say_and_nothing_else() {
     let text = "has-every-usual-right\nchecks-alone-0001 check\nreserves-alone-01 reserve\n\
                 of-the-shop-00001 domain=shop\nresets-alone-0001 reset\n";
-    let server = Server::listening(Settings { tokens: tokens_of(text, Tokens::open), ..Settings::default() });
+    let server = Server::listening(Settings { tokens: Some(tokens_of(text, Tokens::open)), ..Settings::default() });
     server.publish(&format!("{HUNDRED}{}", HUNDRED.replace("default", "shop").replace("shops", "defaults")));
     let of_shop = |value: &str| user(value).replace("]}", r#"],"domain":"shop"}"#);
     let post = |path: &str, token: &str, body: String| {
@@ -146,8 +146,8 @@ fn a_token_does_what_its_rights_say_and_nothing_else() {
 
 #[test]
 fn metrics_take_a_token_where_there_are_some_for_them() {
-    let tokens = tokens_of("checks-0000000001\n", Tokens::open);
-    let metrics_tokens = tokens_of("scrapes-000000001\n", Tokens::open_without_rights);
+    let tokens = Some(tokens_of("checks-0000000001\n", Tokens::open));
+    let metrics_tokens = Some(tokens_of("scrapes-000000001\n", Tokens::open_without_rights));
     let server = Server::listening(Settings { tokens, metrics_tokens, ..Settings::default() });
     server.publish(HUNDRED);
     let get = |header: &str| {

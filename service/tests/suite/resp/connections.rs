@@ -25,8 +25,8 @@ const LONG: Duration = Duration::from_mins(10);
 const CHECK: &str = "TIDEGATE.CHECK user ada * 1\r\n";
 
 /// A server with these periods.
-fn server_with(periods: Periods) -> Server {
-    Server::listening(HUNDRED, Settings { periods, ..Settings::default() }, None)
+fn server_with(periods: &Periods) -> Server {
+    Server::listening(HUNDRED, Settings { periods: *periods, ..Settings::default() }, None)
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn many_connections_at_once_are_admitted_exactly_the_limit() {
 
 #[test]
 fn what_is_no_command_is_told_and_ends_the_connection() {
-    let server = server_with(Periods { discard: LONG, ..Periods::default() });
+    let server = server_with(&Periods { discard: LONG, ..Periods::default() });
     for (bytes, says) in [
         (b"*1\r\n:1\r\n".to_vec(), "ERR Protocol error: expected '$', got ':'"),
         (b"*x\r\n".to_vec(), "ERR Protocol error: invalid multibulk length"),
@@ -141,7 +141,7 @@ fn too_many_arguments_are_refused_and_the_connection_goes_on() {
 
 #[test]
 fn a_command_that_does_not_come_to_its_end_ends_the_connection() {
-    let server = server_with(Periods { request: Duration::from_millis(300), ..Periods::default() });
+    let server = server_with(&Periods { request: Duration::from_millis(300), ..Periods::default() });
     for begun in ["*2\r\n$4\r\nPING\r\n$3\r\nab", "PIN", "*100\r\n$1\r\na\r\n"] {
         let mut connection = server.connect();
         connection.write(format!("PING\r\n{begun}"));
@@ -200,7 +200,7 @@ fn a_peer_that_does_not_read_takes_no_memory() {
 
 #[test]
 fn long_commands_have_room_of_their_own_and_no_more() {
-    let server = server_with(Periods { request: LONG, discard: LONG, body_grace: LONG, ..Periods::default() });
+    let server = server_with(&Periods { request: LONG, discard: LONG, body_grace: LONG, ..Periods::default() });
     let long = array(&[b"PING".to_vec(), vec![b'a'; 1_000_000]]);
     let (head, tail) = long.split_at(600_000);
     // 8 MiB are there for all of one peer that are under way, and each has taken a MiB for its 600 kB.
@@ -233,7 +233,7 @@ fn long_commands_have_room_of_their_own_and_no_more() {
 #[test]
 fn a_connection_that_goes_on_gives_its_room_back() {
     // It does not come back because the connection ends.
-    let server = server_with(Periods { request: LONG, idle: LONG, unread_replies: LONG, ..Periods::default() });
+    let server = server_with(&Periods { request: LONG, idle: LONG, unread_replies: LONG, ..Periods::default() });
     let mut connection = server.connect();
     connection.write([array(&[b"PING".to_vec(), vec![b'a'; 600_000]]), b"P".to_vec()].concat());
     assert!(matches!(connection.reply(), Reply::Bulk(_)));
@@ -252,7 +252,7 @@ fn a_connection_that_goes_on_gives_its_room_back() {
 fn it_stops_when_it_is_told_to_and_the_replies_to_what_came_arrive() {
     const CAME: usize = 1_000;
     // This thread may come late to read the replies.
-    let mut server = server_with(Periods { discard: LONG, ..Periods::default() });
+    let mut server = server_with(&Periods { discard: LONG, ..Periods::default() });
     let (mut idle, mut busy) = (server.connect(), server.connect());
     assert_eq!((idle.ask("CLIENT SETNAME me"), busy.ask("CLIENT SETNAME me")), (ok(), ok()));
     let pings = |numbers: Range<usize>| -> Vec<u8> {
@@ -299,7 +299,7 @@ fn it_leaves_when_the_delay_is_over() {
     assert!(begun.elapsed() >= DELAY, "{:?}", begun.elapsed());
 }
 
-fn connections_that_rest_are_closed(periods: Periods) {
+fn connections_that_rest_are_closed(periods: &Periods) {
     let server = server_with(periods);
     resting_connections_are_closed(
         periods.idle,
@@ -311,7 +311,7 @@ fn connections_that_rest_are_closed(periods: Periods) {
 
 #[test]
 fn a_connection_that_rests_is_closed_and_one_that_is_used_is_not() {
-    connections_that_rest_are_closed(Periods { idle: Duration::from_millis(600), ..Periods::default() });
+    connections_that_rest_are_closed(&Periods { idle: Duration::from_millis(600), ..Periods::default() });
 }
 
 /// Tests of the real periods.
@@ -321,6 +321,6 @@ mod long {
     #[test]
     #[ignore = "long: a connection rests for a minute"]
     fn a_connection_that_rests_for_a_minute_is_closed() {
-        connections_that_rest_are_closed(Periods::default());
+        connections_that_rest_are_closed(&Periods::default());
     }
 }
