@@ -2,6 +2,7 @@
 //! set to anything, a machine that sleeps at any moment, and counters that stop, go on or begin anew meanwhile.
 
 use proptest::prelude::*;
+use tidegate_conformance::cases;
 
 use super::steering::{Line, Reading, Sample, Steering};
 use crate::time::{Nanos, SECOND_NS};
@@ -277,7 +278,7 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
 
     /// Never back, whatever happens; and from any step to any later one no faster than allowed but for sleep, and no slower.
     #[test]
