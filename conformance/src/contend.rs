@@ -19,6 +19,7 @@ use tidegate::{
 
 use crate::{
     calendar::{Calendar, Unit},
+    cases,
     deadline::Deadline,
     model::fits,
     subject::{Answer, Implementation, Numbers, Outcome},
@@ -29,8 +30,8 @@ const THREADS: usize = 4;
 /// Two, so that threads also pass each other.
 const KEYS: u8 = 2;
 
-/// How often another thread than the last one must have been admitted before a run has shown something.
-const TURNS_MIN: u64 = 100;
+/// How often another thread than the last one must have been admitted before a run has shown something, as [`cases`] takes it.
+const TURNS_MIN: u32 = 100;
 
 /// An implementation of one limit that threads share, whose clock is the one that it was made with.
 pub trait Shared: Sync {
@@ -72,6 +73,7 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
 /// cannot share such a limiter.
 pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
     let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
+    let turns_min = u64::from(cases(TURNS_MIN));
     loop {
         for is_moving in [false, true] {
             let clock = ManualClock::at(1_790_035_200 * SECOND_NS + round * 12_345_678);
@@ -82,7 +84,7 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) ->
                 judge(numbers, admissions.iter().filter(|one| one.key == key), is_moving)?;
             }
         }
-        if turns >= TURNS_MIN {
+        if turns >= turns_min {
             return Ok(turns);
         }
         if deadline.has_passed() {

@@ -1,7 +1,19 @@
 /** The top bar: what can be found, what it says of the policy, and the settings of the menu. */
+import type { Page } from '@playwright/test';
 import { expect, readOnly, test } from './fixtures.ts';
 import { call } from './people.ts';
 import { expectLive } from './steps.ts';
+
+/** Holds the answers to these calls until the function that it returns is called. */
+async function hold(admin: Page, calls: string): Promise<() => void> {
+  let go = () => {};
+  const held = new Promise<void>((resolve) => (go = resolve));
+  await admin.route(calls, async (route) => {
+    await held;
+    await route.continue();
+  });
+  return go;
+}
 
 readOnly('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
   await admin.goto('/');
@@ -59,12 +71,7 @@ readOnly(
 readOnly('a key of a kind that is not known yet is taken at its word', async ({ admin }) => {
   await admin.goto('/');
   await expectLive(admin);
-  let go = () => {};
-  const held = new Promise<void>((resolve) => (go = resolve));
-  await admin.route(/\/api\/v1\/tiers\?/, async (route) => {
-    await held;
-    await route.continue();
-  });
+  const go = await hold(admin, '**/api/v1/tiers?*');
   await admin.keyboard.press('Control+k');
   await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
   await expect(admin.getByRole('option', { name: 'Inspect “acct_1” as user' })).toBeVisible();
@@ -81,12 +88,7 @@ for (const [list, text, heading] of [
   readOnly(`Enter waits for the ${list} that the text may name`, async ({ admin }) => {
     await admin.goto('/');
     await expectLive(admin);
-    let go = () => {};
-    const held = new Promise<void>((resolve) => (go = resolve));
-    await admin.route(`**/api/v1/${list}?*`, async (route) => {
-      await held;
-      await route.continue();
-    });
+    const go = await hold(admin, `**/api/v1/${list}?*`);
     await admin.keyboard.press('Control+k');
     const box = admin.getByRole('combobox', { name: 'Find' });
     await box.fill(text);
@@ -96,6 +98,38 @@ for (const [list, text, heading] of [
     await expect(admin.getByRole('heading', { name: heading })).toBeFocused();
   });
 }
+
+readOnly('an arrow takes Enter back, and what is still awaited is not called missing', async ({ admin }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  const go = await hold(admin, '**/api/v1/tiers?*');
+  await admin.keyboard.press('Control+k');
+  const box = admin.getByRole('combobox', { name: 'Find' });
+  const found = admin.getByRole('listbox', { name: 'Found' }).getByRole('option');
+  await box.fill('no-such-name');
+  await expect(found).toHaveCount(0);
+  await expect(admin.getByRole('status').filter({ hasText: 'Loading' })).toBeVisible();
+  await expect(admin.getByText(/^Nothing is called/)).toHaveCount(0);
+  await box.fill('audit');
+  await box.press('Enter');
+  await box.press('ArrowDown');
+  go();
+  await expect(found.filter({ hasText: 'Inspect “audit”' }).first()).toBeVisible();
+  await expect(box).toBeFocused();
+});
+
+readOnly('who stops waiting for a list goes to what is known', async ({ admin }) => {
+  await admin.goto('/');
+  await expectLive(admin);
+  const go = await hold(admin, '**/api/v1/tiers?*');
+  await admin.keyboard.press('Control+k');
+  const box = admin.getByRole('combobox', { name: 'Find' });
+  await box.fill('audit');
+  await box.press('Enter');
+  await admin.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();
+  await expect(admin).toHaveURL(/\/history\/audit$/);
+  go();
+});
 
 test('a key that is pasted leads to the Inspector, whatever else there is of the name', async ({ admin }) => {
   await call(admin, 'POST', '/clients', { kind: 'user', value: 'ada', tier: 'pro' });
