@@ -81,8 +81,8 @@ async fn a_peer_that_asks_and_reads_nothing_is_dropped() {
 #[tokio::test]
 async fn batches_over_http_whose_answers_are_not_read_leave_other_peers_their_quota() {
     let server = Server::with(&Periods { body_grace: LONG, ..unread_for(LONG) });
-    // The system takes the first answers of each.
-    let sending: Vec<_> = (0..8).map(|_| send(server.http, b"", batch(), 4)).collect();
+    // The system takes the first answers of each; of what comes then, that of eight fits into the share.
+    let sending: Vec<_> = (0..12).map(|_| send(server.http, b"", batch(), 16)).collect();
     eventually("the share of the peer is full", || server.refused("peer") > 0 && server.taken() > 4 * MIB).await;
     server.gives_others_their_quota().await;
     assert!(server.taken() <= 8 * MIB, "{}", server.taken());
