@@ -677,7 +677,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
 
     #[test]
     fn steps_of_wall_time_mint_one_limit_each_at_most_and_no_key_is_refused_for_them(
