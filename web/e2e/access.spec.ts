@@ -362,7 +362,7 @@ test('an authenticator app is set up, asked for at the sign-in, and removed by t
   server,
   watch,
 }) => {
-  watch.allow(/status of (401|422)/);
+  watch.allow(/status of (401|404|422)/);
   await admin.goto('/access/me');
   const panel = admin
     .locator('section')

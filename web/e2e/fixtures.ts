@@ -71,7 +71,8 @@ export const test = base.extend<Fixtures & Options, WorkerFixtures>({
       const note = (fault: string) => faults.push(fault);
       const watchContext = (context: BrowserContext) => {
         context.on('console', (message) => {
-          if (message.type() === 'error' || message.type() === 'warning') note(`console: ${message.text()}`);
+          const isFault = message.type() === 'error' || message.type() === 'warning';
+          if (isFault) note(`console: ${message.text()} ${message.location().url}`);
         });
         context.on('weberror', (error) => note(`uncaught: ${error.error().message}`));
         context.on('request', (request) => {
