@@ -275,9 +275,9 @@ mod tests {
     fn a_name_is_limited_from_all_addresses_together() {
         let tries = Tries::new();
         let of = |n: u32| std::net::Ipv4Addr::from_bits((10 << 24) + n).to_string();
-        let try_all = |name: &str| (0..1_500).map(|n| tries.count(&of(n % 250), name)).collect::<Vec<_>>();
-        let tried = ["ana", "nobody"].map(try_all);
-        for of_name in &tried {
+        let count_all = |name: &str| (0..1_500).map(|n| tries.count(&of(n % 250), name)).collect::<Vec<_>>();
+        let counted = ["ana", "nobody"].map(count_all);
+        for of_name in &counted {
             let allowed = of_name.iter().filter(|try_| try_.is_ok()).count();
             // One comes back every 20 seconds.
             assert!((30..35).contains(&allowed), "{allowed}");

@@ -9,6 +9,14 @@ use std::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerNetwork(IpAddr);
 
+impl PeerNetwork {
+    /// The address that stands for the network: of IPv6 the lowest.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        self.0
+    }
+}
+
 impl From<IpAddr> for PeerNetwork {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
@@ -40,5 +48,6 @@ mod tests {
         assert_eq!(network("192.0.2.1"), network("::ffff:192.0.2.1"));
         assert_eq!(network("::ffff:192.0.2.1").to_string(), "192.0.2.1");
         assert_eq!(network("2001:db8:1:2::1").to_string(), "2001:db8:1:2::/64");
+        assert_eq!(network("2001:db8:1:2::1").address().to_string(), "2001:db8:1:2::");
     }
 }

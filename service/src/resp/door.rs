@@ -19,7 +19,7 @@ use tidegate::{
     clock::{Clock, SystemClock},
     time::Nanos,
 };
-use tidegate_listener::ConnectionPermit;
+use tidegate_listener::{ConnectionPermit, PeerNetwork};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     task::coop::unconstrained,
@@ -392,7 +392,7 @@ impl<C: Clock> Door<C> {
         let token = str::from_utf8(token).ok();
         let token = token.filter(|token| token.len() <= TOKEN_BYTES_MAX && token.starts_with(TOKEN_BEGIN));
         let token = token.ok_or(Error::WrongToken)?;
-        if tries_of_one.check(peer.ip()).is_allowed() && tries.check().is_allowed() {
+        if tries_of_one.check(PeerNetwork::from(peer.ip()).address()).is_allowed() && tries.check().is_allowed() {
             Ok(token.to_owned())
         } else {
             Err(Error::TooManyTries)

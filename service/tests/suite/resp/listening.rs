@@ -226,13 +226,13 @@ fn a_token_does_what_its_rights_say_and_nothing_else() {
     assert_eq!(spent.ask("DEL ada"), Reply::Integer(1));
 }
 
-fn when_operators_are_asked_again(periods: Periods) {
+fn when_operators_are_asked_again(periods: &Periods) {
     let period = periods.operator_trust;
     // An attempt shows nothing if this thread stood still for too long to use a token that is still believed.
     let is_shown = (0..50).any(|_| {
         let known = Arc::new(One::default());
         let operators = Arc::clone(&known) as Arc<dyn Operators>;
-        let server = Server::listening(HUNDRED, Settings { periods, ..tokens() }, Some(operators));
+        let server = Server::listening(HUNDRED, Settings { periods: *periods, ..tokens() }, Some(operators));
         let mut connection = server.connect();
         let begun = Instant::now();
         assert_eq!(connection.ask(&format!("AUTH {OPERATOR}")), ok());
@@ -262,7 +262,7 @@ fn when_operators_are_asked_again(periods: Periods) {
 
 #[test]
 fn operators_are_asked_about_again() {
-    when_operators_are_asked_again(Periods { operator_trust: Duration::from_secs(1), ..Periods::default() });
+    when_operators_are_asked_again(&Periods { operator_trust: Duration::from_secs(1), ..Periods::default() });
 }
 
 /// Tests of the real periods.
@@ -272,7 +272,7 @@ mod long {
     #[test]
     #[ignore = "long: an answer about a token is believed for a minute"]
     fn operators_are_asked_about_again_after_a_minute() {
-        when_operators_are_asked_again(Periods::default());
+        when_operators_are_asked_again(&Periods::default());
     }
 }
 
