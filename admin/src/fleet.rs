@@ -86,8 +86,6 @@ pub(crate) struct OwnProcess {
 #[derive(Debug, Default)]
 struct Nodes {
     by_name: BTreeMap<String, Node>,
-    /// How many there may be.
-    room: usize,
     connections: u64,
     /// What the engine of this process did.
     here: Past,
@@ -155,7 +153,7 @@ impl Fleet {
         periods: Periods,
     ) -> Self {
         let server = format!("{}{SINCE}{}", figures.node(), jiff::Timestamp::now());
-        let mut nodes = Nodes::with_room(NODES_MAX);
+        let mut nodes = Nodes::default();
         nodes.here.decides_by(figures.engine().version(), None, None);
         Self {
             nodes: Mutex::new(nodes),
@@ -206,7 +204,7 @@ impl Fleet {
                 return Err(Problem::DuplicateNode { name: hello.name, who });
             }
             None if !nodes.has_room() => {
-                return Err(Problem::Full(format!("{} nodes are connected.", nodes.room)));
+                return Err(Problem::Full(format!("{NODES_MAX} nodes are connected.")));
             }
             _ => {}
         }
@@ -393,13 +391,9 @@ fn refused_reservations(errors: &[ErrorCount]) -> u64 {
 }
 
 impl Nodes {
-    fn with_room(room: usize) -> Self {
-        Self { room, ..Self::default() }
-    }
-
     /// Is there room for one more? The one that is gone longest makes it.
     fn has_room(&mut self) -> bool {
-        if self.by_name.len() < self.room {
+        if self.by_name.len() < NODES_MAX {
             return true;
         }
         let gone = self.by_name.iter().filter(|(_, node)| node.connection.is_none());
@@ -504,12 +498,12 @@ mod tests {
 
     #[test]
     fn who_is_gone_longest_makes_room_and_who_is_connected_never() {
-        const ROOM: usize = 1_000;
-        let (mut nodes, now) = (Nodes::with_room(ROOM), Instant::now());
+        const GONE: usize = 20;
+        let (mut nodes, now) = (Nodes::default(), Instant::now());
         let add = |nodes: &mut Nodes, number: usize, is_connected: bool| {
             let name = format!("n-{number}");
             let mut node = node(name.clone());
-            node.heard = now + Duration::from_millis((2 * ROOM - number) as u64);
+            node.heard = now + Duration::from_millis((2 * NODES_MAX - number) as u64);
             if is_connected {
                 let (messages, _) = mpsc::channel(1);
                 let since = jiff::Timestamp::UNIX_EPOCH;
@@ -517,19 +511,20 @@ mod tests {
             }
             nodes.by_name.insert(name, node);
         };
-        // Every other one is gone; the higher its number, the longer.
-        for number in 0..ROOM {
-            add(&mut nodes, number, number % 2 == 0);
+        // Of those with the lowest numbers every other one is gone; the higher its number, the longer.
+        for number in 0..NODES_MAX {
+            assert!(nodes.has_room(), "{number}");
+            add(&mut nodes, number, number >= 2 * GONE || number % 2 == 0);
         }
-        for new in 0..ROOM / 2 {
+        for new in 0..GONE {
             assert!(nodes.has_room());
-            assert_eq!(nodes.by_name.len(), ROOM - 1);
-            let oldest = ROOM - 1 - 2 * new;
+            assert_eq!(nodes.by_name.len(), NODES_MAX - 1);
+            let oldest = 2 * GONE - 1 - 2 * new;
             assert!(!nodes.by_name.contains_key(&format!("n-{oldest}")), "{oldest}");
-            add(&mut nodes, ROOM + new, true);
+            add(&mut nodes, NODES_MAX + new, true);
         }
         assert!(!nodes.has_room(), "all are connected");
-        assert_eq!(nodes.by_name.len(), ROOM);
+        assert_eq!(nodes.by_name.len(), NODES_MAX);
         nodes.by_name.remove("n-0");
         assert!(nodes.has_room());
     }

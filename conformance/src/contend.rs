@@ -19,7 +19,6 @@ use tidegate::{
 
 use crate::{
     calendar::{Calendar, Unit},
-    cases,
     deadline::Deadline,
     model::fits,
     subject::{Answer, Implementation, Numbers, Outcome},
@@ -30,8 +29,8 @@ const THREADS: usize = 4;
 /// Two, so that threads also pass each other.
 const KEYS: u8 = 2;
 
-/// How often another thread than the last one must have been admitted before a run has shown something, as [`cases`] takes it.
-const TURNS_MIN: u32 = 100;
+/// How often another thread than the last one must have been admitted before a run has shown something.
+const TURNS_MIN: u64 = 100;
 
 /// An implementation of one limit that threads share, whose clock is the one that it was made with.
 pub trait Shared: Sync {
@@ -73,7 +72,6 @@ pub(crate) fn limits(algorithms: &[Algorithm]) -> Vec<Numbers> {
 /// cannot share such a limiter.
 pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) -> Result<u64, String> {
     let (mut turns, mut round, deadline) = (0, 0, Deadline::new());
-    let turns_min = u64::from(cases(TURNS_MIN));
     loop {
         for is_moving in [false, true] {
             let clock = ManualClock::at(1_790_035_200 * SECOND_NS + round * 12_345_678);
@@ -84,7 +82,7 @@ pub(crate) fn contend(implementation: &dyn Implementation, numbers: &Numbers) ->
                 judge(numbers, admissions.iter().filter(|one| one.key == key), is_moving)?;
             }
         }
-        if turns >= turns_min {
+        if turns >= TURNS_MIN {
             return Ok(turns);
         }
         if deadline.has_passed() {

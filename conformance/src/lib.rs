@@ -48,7 +48,7 @@ use tidegate::policy::Algorithm;
 pub struct Effort {
     /// Limits of these, each as likely as the others.
     pub algorithms: Vec<Algorithm>,
-    /// How many histories, as [`cases`] takes it.
+    /// How many histories.
     pub histories: u32,
     /// How many steps the longest have.
     pub steps: usize,
@@ -95,7 +95,7 @@ impl fmt::Debug for Failure {
 /// Holds an implementation to the model: one call after another, over many random histories that differ from run to run,
 /// and then by threads.
 pub fn conform(implementation: &dyn Implementation, effort: &Effort) -> Result<Coverage, Failure> {
-    let config = Config { failure_persistence: None, ..Config::with_cases(cases(effort.histories)) };
+    let config = Config { failure_persistence: None, ..Config::with_cases(effort.histories) };
     let seen = RefCell::new(Coverage::default());
     let histories = history::histories(effort.algorithms.clone(), effort.steps);
     let outcome = TestRunner::new(config).run(&histories, |history| {
@@ -116,14 +116,6 @@ pub fn conform(implementation: &dyn Implementation, effort: &Effort) -> Result<C
     let is_shown = [seen.allowed, seen.later, seen.never, seen.waited].iter().all(|count| *count > 0);
     let is_each_taken = effort.algorithms.iter().all(|algorithm| seen.taken.contains(algorithm));
     if is_shown && is_each_taken { Ok(seen) } else { Err(Failure::Vacuous(Box::new(seen))) }
-}
-
-/// How many random cases a test tries that usually tries this many, and how often threads must meet in it. The variable
-/// `PROPTEST_CASES` changes both in proportion, 256 being all of them.
-#[must_use]
-pub fn cases(usual: u32) -> u32 {
-    let cases = u64::from(usual) * u64::from(Config::default().cases) / 256;
-    u32::try_from(cases).unwrap_or(u32::MAX).max(1)
 }
 
 /// Runs one history; the error says which step was answered wrongly, and how.

@@ -15,8 +15,9 @@ const USERS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Times are given up to here, the year 2518, as the system's clock gives them: then the words still have room for 36 years.
 const LAST: u64 = u64::MAX - (1 << 60);
 
-/// Eight slots for twelve keys, so that overflow buckets are met, of which each limit has more than there are users: where
-/// one slot is left to two limits of a request, a peek may find room for either, and the check not for both.
+/// The smallest table: eight slots for the twelve keys of six users and two limits, so that overflow buckets are met. Each limit
+/// has more overflow buckets than there are users: with fewer, a request of two limits may find one place, which a peek takes
+/// for either limit, and a check for the first one only.
 const MAX_KEYS: usize = 1;
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -56,9 +57,9 @@ struct Numbers {
     limit: Cost,
     period: u8,
     burst: Option<Cost>,
-    max_debt: Option<Cost>,
     is_shadow: bool,
     is_shared: bool,
+    /// Chooses `max_debt`, too: inputs that are kept do not change in length.
     on_failure: u8,
 }
 
@@ -72,6 +73,7 @@ impl Numbers {
             Algorithm::SlidingWindowLog,
         ];
         let periods = ["1ms", "250ms", "1s", "7s", "1m", "1h", "1d", "366d", "day", "week", "month"];
+        let debts = [self.burst, None, Some(self.limit), Some(Cost::Small(self.on_failure))];
         let failures = [OnFailure::Local(0.5), OnFailure::Local(1.0), OnFailure::Open, OnFailure::Closed];
         Limit {
             id: id.to_owned(),
@@ -79,7 +81,7 @@ impl Numbers {
             limit: self.limit.tokens(),
             period: periods[usize::from(self.period) % periods.len()].to_owned(),
             burst: self.burst.map(Cost::tokens),
-            max_debt: self.max_debt.map(Cost::tokens),
+            max_debt: debts[usize::from(self.on_failure >> 2) % debts.len()].map(Cost::tokens),
             mode: if self.is_shadow { Mode::Shadow } else { Mode::default() },
             sharing: if self.is_shared { Sharing::Strict } else { Sharing::default() },
             on_failure: self.is_shared.then(|| failures[usize::from(self.on_failure) % failures.len()]),

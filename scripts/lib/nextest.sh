@@ -1,11 +1,13 @@
-# Tests by cargo-nextest, built apart from their run: nextest then starts without cargo, whose lock a build beside it would
-# hold. Sourced by scripts/test and scripts/check.
+# Tests by cargo-nextest, built apart from their run: nextest then starts without cargo, and does not wait for a build beside it
+# that holds cargo's lock. Sourced by scripts/test and scripts/check, after steps.sh.
 
-# Options of nextest: over what build_tests has built last.
-built_tests=(--cargo-metadata target/nextest-cargo.json --binaries-metadata target/nextest-binaries.json)
+# What build_tests has built: empty if the build failed.
+test_binaries=$state/nextest-binaries.json
+# Options of nextest that choose what build_tests has built.
+built_tests=(--cargo-metadata "$state/nextest-cargo.json" --binaries-metadata "$test_binaries")
 
 # build_tests OPTION...: builds the tests that these options of cargo choose.
 build_tests() {
-  cargo metadata --format-version 1 --all-features --locked >target/nextest-cargo.json &&
-    cargo nextest list "$@" --locked --list-type binaries-only --message-format json >target/nextest-binaries.json
+  cargo metadata --format-version 1 --all-features --locked >"$state/nextest-cargo.json" &&
+    cargo nextest list "$@" --locked --list-type binaries-only --message-format json >"$test_binaries"
 }

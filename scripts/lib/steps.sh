@@ -101,7 +101,7 @@ step() {
   if [ "$failed" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$passed" -eq 0 ]; }; then
     failed=1
   fi
-  [ "$failed" -eq 0 ] || "failures_of_$counter" "$log" | tail -n 20 | cut -c1-200 | sed "s/^/failed: $name: /" >>"$state/failures"
+  [ "$failed" -eq 0 ] || "failures_of_$counter" "$log" | tail -n 20 | cut -c1-500 | sed "s/^/failed: $name: /" >>"$state/failures"
   printf '%s\t%d\t%d\t%d\t%s\n' "$name" "$passed" "$failed" $((SECONDS - began)) "$lane" >>"$state/table"
 }
 
@@ -172,8 +172,32 @@ dashboard() {
     console.log(stats ? `${stats.expected} ${stats.unexpected + stats.flaky}` : `${numPassedTests} ${numFailedTests}`);
   ' "$(sed -n 's/^report: //p' "$2" | tail -n 1)" 2>/dev/null || echo 0 0
 }
-# Playwright ends with them; Vitest marks each.
-failures_of_dashboard() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -E '^ +\[[a-z]+\] › |^ *FAIL |^[Ee]rror: ' | sort -u; }
+# Each with the first lines of its error.
+failures_of_dashboard() {
+  node -e '
+    const report = JSON.parse(require("fs").readFileSync(process.argv[1], "utf8"));
+    const print = (name, error) => {
+      const lines = (error ?? "").replace(/\x1b\[[0-9;]*m/g, "").split("\n").filter((line) => line.trim() !== "");
+      console.log(`${name}: ${lines.slice(0, 6).map((line) => line.trim()).join(" | ")}`);
+    };
+    const suite = ({ specs = [], suites = [] }) => {
+      for (const { file, line, title, tests } of specs) {
+        for (const { results } of tests.filter(({ status }) => status === "unexpected" || status === "flaky")) {
+          print(`${file}:${line} ${title}`, results.find(({ error }) => error)?.error.message);
+        }
+      }
+      suites.forEach(suite);
+    };
+    report.suites?.forEach(suite);
+    for (const { message } of report.errors ?? []) print("error", message);
+    for (const { name, message, assertionResults } of report.testResults ?? []) {
+      if (message) print(name, message);
+      for (const { fullName, failureMessages } of assertionResults.filter(({ status }) => status === "failed")) {
+        print(fullName, failureMessages[0]);
+      }
+    }
+  ' "$(sed -n 's/^report: //p' "$1" | tail -n 1)" 2>/dev/null || grep -E '^[Ee]rror: ' "$1"
+}
 
 # npm_tests SCRIPT REPORT: a script of the dashboard that runs tests and writes this report.
 npm_tests() {

@@ -1,18 +1,21 @@
 /** The top bar: what can be found, what it says of the policy, and the settings of the menu. */
-import type { Page } from '@playwright/test';
+import type { Locator, Page } from '@playwright/test';
 import { expect, readOnly, test } from './fixtures.ts';
 import { call } from './people.ts';
 import { expectLive } from './steps.ts';
 
-/** Holds the answers to these calls until the function that it returns is called. */
-async function hold(admin: Page, calls: string): Promise<() => void> {
+/** Opens Find, and holds the answers with this list until `go` is called. */
+async function findBefore(admin: Page, list: 'tiers' | 'rules'): Promise<{ box: Locator; go: () => void }> {
+  await admin.goto('/');
+  await expectLive(admin);
   let go = () => {};
   const held = new Promise<void>((resolve) => (go = resolve));
-  await admin.route(calls, async (route) => {
+  await admin.route(`**/api/v1/${list}?*`, async (route) => {
     await held;
     await route.continue();
   });
-  return go;
+  await admin.keyboard.press('Control+k');
+  return { box: admin.getByRole('combobox', { name: 'Find' }), go };
 }
 
 readOnly('Ctrl K finds tiers, rules, nodes, versions and pages by keys alone', async ({ admin }) => {
@@ -69,11 +72,8 @@ readOnly(
 );
 
 readOnly('a key of a kind that is not known yet is taken at its word', async ({ admin }) => {
-  await admin.goto('/');
-  await expectLive(admin);
-  const go = await hold(admin, '**/api/v1/tiers?*');
-  await admin.keyboard.press('Control+k');
-  await admin.getByRole('combobox', { name: 'Find' }).fill('user:acct_1');
+  const { box, go } = await findBefore(admin, 'tiers');
+  await box.fill('user:acct_1');
   await expect(admin.getByRole('option', { name: 'Inspect “acct_1” as user' })).toBeVisible();
   await expect(admin.getByRole('option', { name: /^Inspect “/ })).toHaveCount(1);
   await admin.keyboard.press('Enter');
@@ -86,11 +86,7 @@ for (const [list, text, heading] of [
   ['rules', 'sign-in', 'Rule sign-in'],
 ] as const) {
   readOnly(`Enter waits for the ${list} that the text may name`, async ({ admin }) => {
-    await admin.goto('/');
-    await expectLive(admin);
-    const go = await hold(admin, `**/api/v1/${list}?*`);
-    await admin.keyboard.press('Control+k');
-    const box = admin.getByRole('combobox', { name: 'Find' });
+    const { box, go } = await findBefore(admin, list);
     await box.fill(text);
     await box.press('Enter');
     await expect(box).toBeVisible();
@@ -100,11 +96,7 @@ for (const [list, text, heading] of [
 }
 
 readOnly('an arrow takes Enter back, and what is still awaited is not called missing', async ({ admin }) => {
-  await admin.goto('/');
-  await expectLive(admin);
-  const go = await hold(admin, '**/api/v1/tiers?*');
-  await admin.keyboard.press('Control+k');
-  const box = admin.getByRole('combobox', { name: 'Find' });
+  const { box, go } = await findBefore(admin, 'tiers');
   const found = admin.getByRole('listbox', { name: 'Found' }).getByRole('option');
   await box.fill('no-such-name');
   await expect(found).toHaveCount(0);
@@ -118,12 +110,8 @@ readOnly('an arrow takes Enter back, and what is still awaited is not called mis
   await expect(box).toBeFocused();
 });
 
-readOnly('who stops waiting for a list goes to what is known', async ({ admin }) => {
-  await admin.goto('/');
-  await expectLive(admin);
-  const go = await hold(admin, '**/api/v1/tiers?*');
-  await admin.keyboard.press('Control+k');
-  const box = admin.getByRole('combobox', { name: 'Find' });
+readOnly('Stop ends the wait for a list, and opens what is known', async ({ admin }) => {
+  const { box, go } = await findBefore(admin, 'tiers');
   await box.fill('audit');
   await box.press('Enter');
   await admin.getByRole('dialog').getByRole('button', { name: 'Stop' }).click();

@@ -3,7 +3,6 @@
 //! steps of wall time in them are for the limits whose words are instants of the clock.
 
 use proptest::prelude::*;
-use tidegate_conformance::cases;
 
 use super::steering::{ANCHOR_NS, Line, Reading, Sample, Steering};
 use crate::{
@@ -335,7 +334,7 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     /// Never back, whatever happens; and from any step to any later one no faster than allowed but for sleep, and no slower,
     /// unless wall time was set by a step.
@@ -677,7 +676,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn steps_of_wall_time_mint_one_limit_each_at_most_and_no_key_is_refused_for_them(

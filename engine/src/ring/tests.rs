@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use proptest::prelude::*;
-use tidegate_conformance::{Deadline, cases};
+use tidegate_conformance::Deadline;
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
@@ -45,7 +45,7 @@ fn keep(rings: &Rings, limit: u64, now: Nanos, taken: impl Iterator<Item = Nanos
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn a_ring_decides_as_the_exact_model(

@@ -9,7 +9,6 @@ use jiff::{
 };
 use proptest::prelude::*;
 use tidegate::{Decision, Engine, Identity, Request, Retry, Snapshot, clock::ManualClock, formats::Format};
-use tidegate_conformance::cases;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -142,7 +141,7 @@ fn any_zone() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// A limit of 1 admits the first that comes in each window of the model and nobody else, who is told how long that
     /// window lasts. Asked at random instants, and at the edges of their windows.

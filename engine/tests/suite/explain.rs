@@ -13,7 +13,6 @@ use tidegate::{
     Engine, Identity, Request, RuleMatch, Snapshot, TierFrom, WarningCode, clock::ManualClock, policy::Policy,
     time::SECOND_NS,
 };
-use tidegate_conformance::cases;
 
 fn policy(domain: &Value) -> Policy {
     serde_json::from_value(json!({ "domains": { "default": domain } })).expect("a policy")
@@ -87,7 +86,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(1_000)))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     /// The document, read rule by rule, tells of exactly the tiers and rules whose limits a check meets.
     #[test]
@@ -170,7 +169,7 @@ fn tier_and_rule(tier: &[Value], rule: &[Value], cost: u64) -> Policy {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(cases(1_000)) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(1_000) })]
 
     /// Without the limits that are said never to bind, every request is decided as with them.
     #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use proptest::prelude::*;
 use tidegate::{Engine, HeavyHitters, Hitter, Identity, Request, Snapshot, clock::ManualClock, formats::Format};
-use tidegate_conformance::{Deadline, cases};
+use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_035_200 * SECOND;
@@ -70,7 +70,7 @@ fn by_value(list: &[Hitter]) -> HashMap<String, (u64, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// No count is too low, or too high by more than its error; errors are at most N/m; every key above N/m is there. Also
     /// after halvings, as far as rounding up to whole decisions allows.

@@ -106,7 +106,7 @@ fn random_limits_decide_as_the_original() {
     };
     // Some kinds are rare: more cases run until enough of each was compared.
     let mut cases = 0;
-    while cases < tidegate_conformance::cases(500) || (!is_enough() && cases < 1_500) {
+    while cases < 500 || (!is_enough() && cases < 1_500) {
         compare_random_limits(250, &seen).unwrap_or_else(|why| panic!("{why}"));
         cases += 250;
     }

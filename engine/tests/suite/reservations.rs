@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use tidegate::{
     Decision, Engine, Identity, Request, Reservation, Retry, Snapshot, clock::ManualClock, formats::Format,
 };
-use tidegate_conformance::cases;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute in 2026.
@@ -419,7 +418,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(3_000)))]
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     /// With what was given back taken off at the time of its charge, no interval holds more than b + t*n/p.
     #[test]

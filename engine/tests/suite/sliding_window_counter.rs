@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tidegate::algorithm::{Carry, Meter, Receipt, SlidingWindowCounter, Verdict};
-use tidegate_conformance::cases;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
@@ -39,7 +38,7 @@ fn calls() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn it_decides_as_the_exact_model_or_a_little_stricter(

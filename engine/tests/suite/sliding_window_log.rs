@@ -13,7 +13,7 @@ use tidegate::{
     clock::ManualClock,
     formats::Format,
 };
-use tidegate_conformance::{Deadline, cases};
+use tidegate_conformance::Deadline;
 
 const SECOND: u64 = 1_000_000_000;
 /// The beginning of a minute and of a day in 2026.
@@ -70,7 +70,7 @@ fn calls() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(500)))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn the_engine_decides_as_the_exact_model(limit in 1..30u64, period_ms in prop_oneof![Just(1u64), 1..100_000u64], offset in 0..SECOND, calls in calls()) {

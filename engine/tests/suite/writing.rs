@@ -12,7 +12,6 @@ use tidegate::{
         Sharing, Tier, borrowed,
     },
 };
-use tidegate_conformance::cases;
 
 const FORMATS: [Format; 3] = [Toml, Yaml, Json];
 
@@ -208,7 +207,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(500)))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn what_was_written_is_read_as_it_was(policy in policy()) {

@@ -114,7 +114,7 @@ impl Subject for Fleet {
 
 impl Shared for Fleet {
     fn check(&self, key: u8, cost: u64) -> Answer {
-        // The two limits are charged at two times, and other threads may see the clock move between them.
+        // The two limits are charged one after the other, and the clock may move between them.
         Answer { at: None, ..self.check(key, cost) }
     }
 }
